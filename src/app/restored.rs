@@ -48,7 +48,7 @@ pub(super) async fn run(
             );
         }
         let tasks = &context.shutdown.tasks;
-        let claims = inherited.into_iter().map(Restored::left);
+        let claims = inherited.into_iter().map(Restored::decode);
         let claims = claims.map(|restored| restore(context, restored));
         let mut claims: JoinSet<()> = claims.map(|claim| tasks.track_future(claim)).collect();
         // Claims that are not done by then continue in the background.
@@ -62,7 +62,7 @@ pub(super) async fn run(
 /// Parks the session of each connection that arrives in `coming`.
 async fn take_up(context: Arc<Context>, mut coming: mpsc::Receiver<UnclaimedConnection>) {
     while let Some(connection) = coming.recv().await {
-        let restored = Restored::left(connection);
+        let restored = Restored::decode(connection);
         context.shutdown.tasks.spawn(restore(&context, restored));
     }
 }

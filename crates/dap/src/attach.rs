@@ -1,4 +1,4 @@
-//! What the attach arguments become on their way to the worker's debugger.
+//! Rewrites attach arguments on their way to the worker's debugger.
 //!
 //! Pure. Source of each rule: Ray 2.60 with debugpy 1.8.22 and VS Code's Python Debugger extension 2026.7, each seen.
 
@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::source_folder::WORDS;
+use super::source_folder::LOCAL_ROOT_COMMAND;
 use ray_relay_access::identity::Secret;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::names::Command;
@@ -18,8 +18,8 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 /// breakpoint never stops; this rule in front of the client's own makes it count as the user's.
 const RAY_HELPER: &str = "**/ray/util/debugpy.py";
 
-/// The arguments for the worker, from the client's own. `host`, `port` and `connect` are left alone: debugpy echoes
-/// them to the sessions it starts for subprocesses, and never dials them. `rayRelay` stays here.
+/// Builds the worker's arguments from the client's. Keeps `host`, `port` and `connect`: debugpy echoes them to the
+/// sessions it starts for subprocesses, and never dials them. Drops `rayRelay`.
 pub fn for_worker(arguments: &Value, breakpoint: &Breakpoint, local_root: Option<&str>) -> Value {
     let mut upstream = match arguments {
         Value::Object(keys) => keys.clone(),
@@ -50,9 +50,9 @@ fn keep_ray_breakpoint(arguments: &mut Map<String, Value>) {
     }
 }
 
-/// Says which files of the worker's the client has: where it does not say so itself, those of the `working_dir` in the open
-/// folder, and without one those at the same path below it. debugpy gives a reference besides the path of what is in none of
-/// the mapped folders, and an editor asks by it for the worker's own text, instead of looking where nothing can be.
+/// Maps the worker's files to the client's, unless the client maps them itself: the `working_dir` to the open folder
+/// or, without one, to the same path. For a file outside all mapped folders debugpy sends a reference with the path, by
+/// which an editor fetches the worker's text instead of searching its own disk.
 fn map_files(
     arguments: &mut Map<String, Value>,
     breakpoint: &Breakpoint,
@@ -68,11 +68,11 @@ fn map_files(
         .filter(|folder| !folder.is_empty());
     let mapping = match (local_root, workspace) {
         (Some(""), _) => mappings::nowhere(),
-        // Said on purpose, so it holds whatever the registry knows of the job.
+        // Explicit, so it applies whatever the registry knows of the job.
         (Some(root), _) => json!([{"localRoot": root, "remoteRoot": "."}]),
         (None, Some(folder)) if unpacked => json!([{"localRoot": folder, "remoteRoot": "."}]),
         (None, Some(folder)) => json!([{"localRoot": folder, "remoteRoot": folder}]),
-        // A package that Ray has unpacked is no person's folder. Who says that paths stand for themselves is taken at that.
+        // A package that Ray has unpacked is no user's folder. Explicit `pathMappings` are respected.
         (None, None) if unpacked && !arguments.contains_key("pathMappings") => mappings::nowhere(),
         (None, None) => return,
     };
@@ -86,8 +86,8 @@ struct PathMapping<'a> {
     remote_root: Option<&'a str>,
 }
 
-/// What a person has to know whose editor does not find a file: which folder stands for the job's `working_dir`, by the
-/// arguments that were `sent` to the worker. `None` where the files are where the cluster has them.
+/// Hint for a user whose editor does not find a file: which folder the job's `working_dir` is mapped to, by the
+/// arguments `sent` to the worker. `None` if the files are where the cluster has them.
 pub(crate) fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<String> {
     let mappings: Vec<PathMapping> = typed_at(sent, "pathMappings");
     let here = mappings.iter().find(|one| one.remote_root == Some("."));
@@ -95,21 +95,21 @@ pub(crate) fn source_note(sent: &Value, breakpoint: &Breakpoint) -> Option<Strin
     let folder = match here.and_then(|one| one.local_root) {
         Some(folder) => ray_relay_base::wire::text::shortened(folder, 200),
         None if !breakpoint.names.unpacked_working_dir || maps => return None,
-        // A person who is shown the worker's own files has no use for how to come by them.
+        // A user who sees the worker's own files needs no hint for that.
         None if sent.get("pathMappings") == Some(&mappings::nowhere()) => {
             return Some(format!(
-                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{WORDS} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"
+                "no local folder stands for the job's working_dir, so its files are shown as the worker has them, read-only; type `{LOCAL_ROOT_COMMAND} FOLDER` here with the folder that holds them, or set rayRelay.localRoot in the configuration"
             ));
         }
         None => "no local folder".to_owned(),
     };
     Some(format!(
-        "{folder} stands for the job's working_dir; where a file is not found, type `{WORDS} \"\"` here to be shown the worker's own, or `{WORDS} FOLDER` with the folder that holds it (the same as rayRelay.localRoot in the configuration)"
+        "{folder} stands for the job's working_dir; where a file is not found, type `{LOCAL_ROOT_COMMAND} \"\"` here to be shown the worker's own, or `{LOCAL_ROOT_COMMAND} FOLDER` with the folder that holds it (the same as rayRelay.localRoot in the configuration)"
     ))
 }
 
-/// Tells the arguments of an `attach` from others, but for the marks by which an editor tells its own sessions apart, and
-/// for the address of the relay.
+/// Fingerprint of the arguments of an `attach`, without the keys by which an editor marks its own sessions, and without
+/// the address of the relay.
 pub fn fingerprint(arguments: &Value) -> u64 {
     const OWN: [&str; 6] = [
         "__sessionId",
@@ -128,21 +128,21 @@ pub fn fingerprint(arguments: &Value) -> u64 {
     hasher.finish()
 }
 
-/// The address that the client dialled, in the two forms in which clients give it, or what it starts instead.
+/// The address that the client dialled, in the two forms that clients use, or the program that it starts instead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelayEndpoint {
     /// Host as the client wrote it.
     pub host: Value,
     /// Port as the client wrote it: a number or a string.
     pub port: Value,
-    /// `rayRelay.listen`: `listen` of a client that starts `ray-relay dap` for its sessions, which takes it out of the
-    /// arguments. Nothing listens there; it is what has VS Code start a program.
+    /// `rayRelay.listen`: the `listen` key of a client that runs `ray-relay dap` for its sessions, which removes it
+    /// from the arguments. Nothing listens there; it makes VS Code start a program.
     pub listen: Option<Value>,
 }
 
 impl RelayEndpoint {
     /// The address in `connect` or at the top level of attach arguments. `fallback` is the relay's own port, for a
-    /// client that tells its debugger nothing (it used a setting such as `debugServer`).
+    /// client that does not tell its debugger (it used a setting such as `debugServer`).
     pub fn read(arguments: &Value, fallback: u16) -> Self {
         let listen = arguments
             .pointer("/rayRelay/listen")
@@ -170,8 +170,8 @@ impl RelayEndpoint {
             })
     }
 
-    /// Has the session that `configuration` is for come here too. `at_top`: where the client reads host and port there,
-    /// and not in `connect`.
+    /// Directs the session of `configuration` to this address. `at_top`: the client reads host and port at the top
+    /// level, not in `connect`.
     pub(super) fn put_into(&self, configuration: &mut Map<String, Value>, at_top: bool) {
         for key in ["host", "port", "connect"] {
             configuration.shift_remove(key);
@@ -195,14 +195,14 @@ impl RelayEndpoint {
     }
 }
 
-/// What a session that the relay has a client open presents when it comes.
+/// Credentials of a child session that the relay has a client open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pass<'a> {
-    /// The ticket that it authenticates with, where clients are authenticated.
+    /// Its ticket, if authentication is on.
     pub ticket: Option<&'a Secret>,
-    /// The family of the cluster session that it belongs to.
+    /// Family of its cluster session.
     pub family: Option<&'a str>,
-    /// Its task runs, and is to stop.
+    /// Whether its task runs and should be paused.
     pub pauses: bool,
 }
 
@@ -217,7 +217,7 @@ pub fn child_configuration(
         Value::Object(keys) => keys.clone(),
         _ => Map::new(),
     };
-    // What belongs to the parent alone: VS Code's own marks, and tasks that would run again for each child.
+    // Keys of the parent alone: VS Code's own marks, and tasks that would run again for each child.
     for key in [
         "__sessionId",
         "__configurationTarget",

@@ -1,6 +1,6 @@
-//! The attach selector: what a client asks for by `rayRelay` in its attach arguments.
+//! The attach selector: the `rayRelay` block of the attach arguments.
 //!
-//! Pure. Read once for each attach; [`fits`] then holds it against the registry, now or as workers pause.
+//! Pure. Read once for each attach; [`fits`] then matches it with the registry, now or as workers pause.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use ray_relay_session::session::refusal::SessionRefusal;
 
-/// The keys of `rayRelay` that are for people, for the error that names the nearest one.
+/// The documented keys of `rayRelay`, for the error that suggests the nearest one.
 const KEYS: [&str; 14] = [
     "breakpoint",
     "task",
@@ -31,68 +31,68 @@ const KEYS: [&str; 14] = [
     "token",
 ];
 
-/// Which worker, or which kind of session, the attach arguments select: `rayRelay`, and what else counts.
+/// The selection in the attach arguments, of a worker or a kind of session: `rayRelay`, and other relevant keys.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AttachSelector {
     /// `breakpoint`: an id.
     pub breakpoint: Option<BreakpointId>,
-    /// `breakpoint`, where it is the beginning of an id: [`super::selection::completed`] makes one of it.
+    /// `breakpoint` as the prefix of an id: [`super::selection::completed`] resolves it.
     pub begun: Option<BreakpointIdPrefix>,
-    /// `task`: a name as in the list, `*` matching anything; or a task id.
+    /// `task`: a name as listed, `*` matching anything; or a task id.
     pub task: Option<String>,
-    /// `worker`: a worker id or the beginning of one (at least six characters).
+    /// `worker`: a worker id or a prefix of at least six characters.
     pub worker: Option<String>,
-    /// `running`: it runs and waits at no breakpoint; a debugger is opened in it.
+    /// `running`: the task is not paused; a debugger is opened in it.
     pub running: bool,
-    /// `reason`: why that is done, for the record.
+    /// `reason`: why, for the audit log.
     pub reason: Option<String>,
     /// `next`: wait for the next stop.
     pub next: bool,
-    /// `all`: the cluster session, also where one worker is paused.
+    /// `all`: the cluster session, even if only one worker is paused.
     pub all: bool,
-    /// `"all": "mine"`: the jobs alone that the principal has submitted through a relay.
+    /// `"all": "mine"`: only jobs that the principal has submitted through a relay.
     pub mine: bool,
-    /// The submitter that is meant by that.
+    /// The submitter that this selects.
     pub submitter: Option<String>,
     /// `cluster`: only that cluster.
     pub cluster: Option<String>,
-    /// `localRoot`: local folder that stands for the worker's working_dir; empty where none does.
+    /// `localRoot`: local folder of the worker's working_dir; empty if there is none.
     pub local_root: Option<String>,
-    /// `takeOver`: an administrator goes on with the session that another person has parked at `breakpoint`.
+    /// `takeOver`: an administrator resumes the session that another user has parked at `breakpoint`.
     pub take_over: bool,
-    /// `onClose`: what becomes of the task when the client says goodbye.
+    /// `onClose`: fate of the task when the client disconnects.
     pub(crate) on_close: Option<OnClose>,
-    /// `parkFor`: for how long the task is kept when the client is lost or leaves it as it is.
+    /// `parkFor`: how long the task is parked when the client is lost or leaves it paused.
     pub(crate) park_for: Option<Duration>,
-    /// `group`: the id of the command for many that this session is one of, for the record.
+    /// `group`: the id of the command for many tasks that opened this session, for the audit log.
     pub group: Option<String>,
-    /// `"group": "job"`: a cluster session that has the others of a job stop when one of its tasks does. `"none"`: no, whatever
-    /// the policy says.
+    /// `"group": "job"`: a cluster session that pauses the other tasks of a job with each that stops. `"none"`: never,
+    /// whatever the policy says.
     pub together: Option<bool>,
-    /// `stay`: the client is to leave the task parked, so it is attached only where there is room for that.
+    /// `stay`: the client will leave the task parked, so it may attach only if there is room for that.
     pub stay: bool,
-    /// `visit`: a look of the relay's own, which leaves a park as it is.
+    /// `visit`: an inspection by the relay itself, which leaves a park unchanged.
     pub visit: bool,
-    /// `family`: the cluster session that had the client open this one. The relay puts it there itself.
+    /// `family`: the cluster session that had the client open this one. Set by the relay.
     pub family: Option<String>,
-    /// `subProcessId` at the top level: a session for that subprocess of a worker that is being debugged.
+    /// `subProcessId` at the top level: a session for that subprocess of a debugged worker.
     pub subprocess: Option<u32>,
 }
 
-/// What becomes of a task whose client says goodbye.
+/// Fate of a task when its client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnClose {
-    /// It is parked, where that is allowed.
+    /// It is parked, if allowed.
     Park,
-    /// It runs on, also where the client is lost.
+    /// It resumes, even if the client is lost.
     Continue,
 }
 
 /// Reads `rayRelay` (and `subProcessId`) from attach arguments.
 ///
 /// # Errors
-/// [`SessionRefusal::BadSelector`]: an unknown key, a value of the wrong kind, or arguments by which debugpy would attach to
-/// another process of the node (`processId`) or listen at an address of the client's choice (`listen`).
+/// [`SessionRefusal::BadSelector`]: an unknown key, a value of the wrong kind, or dangerous arguments. By those debugpy
+/// would attach to another process of the node (`processId`) or listen at an address of the client's choice (`listen`).
 pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal> {
     for key in ["processId", "listen"] {
         if arguments.get(key).is_some_and(|v| !v.is_null()) {
@@ -108,7 +108,7 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     let keys: &Map<String, Value> = match arguments.get("rayRelay") {
         None | Some(Value::Null) => return Ok(selector),
         Some(Value::Object(keys)) => keys,
-        // Helix can only send strings, an id or else a task, and makes a number of one that has digits alone.
+        // Helix can only send strings, an id or a task name, and turns digits alone into a number.
         Some(Value::Number(digits)) if digits.to_string().len() == BreakpointId::LEN => {
             let id = digits.to_string().parse();
             selector.breakpoint = Some(id.map_err(|_| not_a_selector())?);
@@ -125,21 +125,21 @@ pub fn read_selector(arguments: &Value) -> Result<AttachSelector, SessionRefusal
     };
     for (key, value) in keys {
         if !value.is_null() {
-            selector.set(GivenKey { key, value })?;
+            selector.set(SelectorEntry { key, value })?;
         }
     }
     selector.check()?;
     Ok(selector)
 }
 
-/// One key of `rayRelay`, with what the client gave for it.
+/// One key of `rayRelay` with its value.
 #[derive(Clone, Copy)]
-struct GivenKey<'a> {
+struct SelectorEntry<'a> {
     key: &'a str,
     value: &'a Value,
 }
 
-impl GivenKey<'_> {
+impl SelectorEntry<'_> {
     fn must_be(&self, what: &str) -> SessionRefusal {
         bad(format!("`rayRelay.{}` must be {what}", self.key))
     }
@@ -157,10 +157,10 @@ impl GivenKey<'_> {
 }
 
 impl AttachSelector {
-    fn set(&mut self, given: GivenKey<'_>) -> Result<(), SessionRefusal> {
-        match given.key {
+    fn set(&mut self, entry: SelectorEntry<'_>) -> Result<(), SessionRefusal> {
+        match entry.key {
             "breakpoint" => {
-                let text = given.text()?;
+                let text = entry.text()?;
                 self.breakpoint = text.parse().ok();
                 if self.breakpoint.is_none() {
                     self.begun = Some(text.parse().map_err(|why| {
@@ -168,65 +168,68 @@ impl AttachSelector {
                     })?);
                 }
             }
-            "task" => self.task = Some(given.text()?),
+            "task" => self.task = Some(entry.text()?),
             "worker" => {
-                let text = given.text()?.to_ascii_lowercase();
+                let text = entry.text()?.to_ascii_lowercase();
                 if text.len() < 6 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-                    return Err(given.must_be("a worker id, or at least its first six characters"));
+                    return Err(entry.must_be("a worker id, or at least its first six characters"));
                 }
                 self.worker = Some(text);
             }
-            "running" => self.running = given.flag()?,
-            "reason" => self.reason = Some(one_line(&given.text()?)),
-            "next" => self.next = given.flag()?,
-            "all" if given.value == "mine" => (self.all, self.mine) = (true, true),
+            "running" => self.running = entry.flag()?,
+            "reason" => self.reason = Some(one_line(&entry.text()?)),
+            "next" => self.next = entry.flag()?,
+            "all" if entry.value == "mine" => (self.all, self.mine) = (true, true),
             "all" => {
-                let all = given.value.as_bool();
-                self.all = all.ok_or_else(|| given.must_be("true, false or \"mine\""))?;
+                let all = entry.value.as_bool();
+                self.all = all.ok_or_else(|| entry.must_be("true, false or \"mine\""))?;
             }
-            "cluster" => self.cluster = Some(given.text()?),
-            // Where there is no such folder.
-            "localRoot" if given.value == "" => self.local_root = Some(String::new()),
-            "localRoot" => self.local_root = Some(given.text()?),
-            "takeOver" => self.take_over = given.flag()?,
+            "cluster" => self.cluster = Some(entry.text()?),
+            // The client has no such folder.
+            "localRoot" if entry.value == "" => self.local_root = Some(String::new()),
+            "localRoot" => self.local_root = Some(entry.text()?),
+            "takeOver" => self.take_over = entry.flag()?,
             "onClose" => {
-                self.on_close = Some(match given.value.as_str() {
+                self.on_close = Some(match entry.value.as_str() {
                     Some("park") => OnClose::Park,
                     Some("continue") => OnClose::Continue,
-                    _ => return Err(given.must_be("\"park\" or \"continue\"")),
+                    _ => return Err(entry.must_be("\"park\" or \"continue\"")),
                 });
             }
             "parkFor" => {
-                let asked = given.value.as_str().map(parse_duration);
-                let asked = asked.and_then(Result::ok).filter(|asked| !asked.is_zero());
-                self.park_for =
-                    Some(asked.ok_or_else(|| given.must_be("a time such as \"2h\" or \"45m\""))?);
+                let duration = entry.value.as_str().map(parse_duration);
+                let duration = duration
+                    .and_then(Result::ok)
+                    .filter(|duration| !duration.is_zero());
+                self.park_for = Some(
+                    duration.ok_or_else(|| entry.must_be("a time such as \"2h\" or \"45m\""))?,
+                );
             }
-            "group" => match given.text()? {
+            "group" => match entry.text()? {
                 job if job == "job" => (self.together, self.all) = (Some(true), true),
                 none if none == "none" => self.together = Some(false),
                 id if RequestId::is_written_so(&id) => self.group = Some(id),
                 _ => {
-                    return Err(given.must_be(
+                    return Err(entry.must_be(
                         "\"job\", for a cluster session that stops all tasks of a job together, \"none\", where the policy says so and you do not want it, or the id that POST /relay/v1/group answers",
                     ));
                 }
             },
-            "stay" => self.stay = given.flag()?,
-            "visit" => self.visit = given.flag()?,
-            "family" => self.family = Some(given.text()?),
-            // Taken out before; here where nothing was in them.
+            "stay" => self.stay = entry.flag()?,
+            "visit" => self.visit = entry.flag()?,
+            "family" => self.family = Some(entry.text()?),
+            // Removed before; still here if the value was empty.
             "token" | "ticket" => {}
-            // For the sessions that follow ([`super::attach::RelayEndpoint`]).
+            // For child sessions ([`super::attach::RelayEndpoint`]).
             "listen" => {}
             other => return Err(unknown_key(other)),
         }
         Ok(())
     }
 
-    /// Whether what was given goes together.
+    /// Checks that the keys are consistent.
     fn check(&self) -> Result<(), SessionRefusal> {
-        // By the relay itself, for a session of a cluster session.
+        // Set by the relay, for a child of a cluster session.
         let was_opened = self.breakpoint.is_some() && self.family.is_some();
         let names_running = self.task.is_some() || self.worker.is_some() || was_opened;
         if self.running && (!names_running || self.next || self.all) {
@@ -275,7 +278,8 @@ fn not_a_selector() -> SessionRefusal {
     )
 }
 
-/// debugpy takes text and fractions as well, and the number of one process is written in as many ways; here one is meant.
+/// debugpy also accepts text and fractions, by which one pid can be written in many ways; here only a whole number is
+/// valid.
 fn subprocess(arguments: &Value) -> Result<Option<u32>, SessionRefusal> {
     match arguments.get("subProcessId") {
         None | Some(Value::Null) => Ok(None),
@@ -287,12 +291,12 @@ fn subprocess(arguments: &Value) -> Result<Option<u32>, SessionRefusal> {
     }
 }
 
-/// Whether `breakpoint` is what `selector` asks for, and speaks DAP. A selector that names nothing fits everything that does.
+/// Whether `selector` matches `breakpoint`, and it speaks DAP. An empty selector matches everything that does.
 pub fn fits(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
     breakpoint.kind.speaks_dap() && names(selector, breakpoint)
 }
 
-/// Whether `selector` names `breakpoint`, whatever debugger waits there.
+/// Whether `selector` matches `breakpoint`, with any debugger.
 pub fn names(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
     let names = &breakpoint.names;
     // A job without a known submitter belongs to no user.

@@ -1,14 +1,14 @@
-//! The answer to `initialize`, which the relay gives before any worker is chosen; and what is put right about it once one is.
+//! The answer to `initialize`, given before a worker is chosen, and its correction afterwards.
 
 use std::sync::{LazyLock, OnceLock};
 
 use serde_json::{Map, Value, json};
 
-use super::client::Goodbye;
+use super::client::DisconnectMethod;
 use ray_relay_access::policy::{Scope, Scopes};
 use ray_relay_session::context::Context;
 
-/// What debugpy takes as true or false alone in `initialize` (1.8.0 to 1.8.22), in the order in which it looks.
+/// Keys of `initialize` that debugpy accepts only as booleans (1.8.0 to 1.8.22), in the order in which it checks them.
 const FLAGS: [&str; 6] = [
     "supportsVariableType",
     "supportsVariablePaging",
@@ -18,11 +18,11 @@ const FLAGS: [&str; 6] = [
     "supportsStartDebuggingRequest",
 ];
 
-/// What a client has to be allowed, because it ends the worker.
+/// Capabilities that need a permission, because they end the worker.
 pub(super) const ENDS_WORKER: [&str; 2] = ["supportsTerminateDebuggee", "supportsTerminateRequest"];
 
-/// Why a worker's debugger would refuse `initialize` with these arguments, in debugpy's own words. It has to be said
-/// here: the client has its answer long before a worker is asked.
+/// Why a worker's debugger would refuse `initialize` with these arguments, in debugpy's own words. The relay has to
+/// check: the client gets its answer long before a worker is asked.
 pub fn refusal(arguments: &Value) -> Option<String> {
     let other = |key: &str, fits: fn(&Value) -> bool| arguments.get(key).is_some_and(|v| !fits(v));
     let flag = |key: &str| other(key, Value::is_boolean);
@@ -43,8 +43,8 @@ pub fn refusal(arguments: &Value) -> Option<String> {
     Some(format!("Invalid message: {wrong}"))
 }
 
-/// What the client has to be told after `announced`, so that it knows `true_now`; empty: nothing. A capability that is
-/// not named is one that is not there.
+/// The change from the capabilities `announced` to those that are `true_now`; empty: none. A missing capability counts
+/// as false.
 pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
     let mut changed = Map::new();
     let (Value::Object(before), Value::Object(now)) = (announced, true_now) else {
@@ -64,28 +64,28 @@ pub fn difference(announced: &Value, true_now: &Value) -> Map<String, Value> {
     changed
 }
 
-/// The answer to the `initialize` of a client that leaves by `goodbye`: it is not known yet who that is, so it is what a person
-/// with `debug` alone may do. Each of the few there can be is made once.
-pub(super) fn announced(context: &Context, goodbye: Goodbye) -> &'static Value {
+/// The answer to the `initialize` of a client that disconnects by `method`. Its user is not known yet, so it announces
+/// what a user with `debug` alone may do. Each of the few variants is built once.
+pub(super) fn announced(context: &Context, method: DisconnectMethod) -> &'static Value {
     static EACH: [[[OnceLock<Value>; 2]; 2]; 3] =
         [const { [const { [const { OnceLock::new() }; 2] }; 2] }; 3];
     let may_end_worker = context.may_end_worker(Scopes::default().with(Scope::Debug));
     let suspends = !context.config.park.r#for.is_zero();
-    let one = &EACH[goodbye as usize][usize::from(may_end_worker)][usize::from(suspends)];
+    let one = &EACH[method as usize][usize::from(may_end_worker)][usize::from(suspends)];
     one.get_or_init(|| {
         let mut capabilities = debugpy(may_end_worker);
         capabilities["supportSuspendDebuggee"] = suspends.into();
-        for_goodbye(capabilities, goodbye)
+        for_method(capabilities, method)
     })
 }
 
-/// `capabilities` as that client may know them: what it takes for its goodbye is always there.
-pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
-    match goodbye {
-        Goodbye::Disconnect => {}
-        Goodbye::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
-        // A person who may not end a worker is told so, and the task runs on.
-        Goodbye::DisconnectOrSuspend => {
+/// Adapts `capabilities` to the client: the request by which it disconnects is always announced.
+pub(super) fn for_method(mut capabilities: Value, method: DisconnectMethod) -> Value {
+    match method {
+        DisconnectMethod::Disconnect => {}
+        DisconnectMethod::Terminate => capabilities["supportsTerminateRequest"] = true.into(),
+        // A user who may not end a worker is told so, and the task resumes.
+        DisconnectMethod::DisconnectOrSuspend => {
             capabilities["supportTerminateDebuggee"] =
                 capabilities["supportSuspendDebuggee"].clone();
         }
@@ -93,10 +93,10 @@ pub(super) fn for_goodbye(mut capabilities: Value, goodbye: Goodbye) -> Value {
     capabilities
 }
 
-/// What a client may know of the capabilities that a worker's debugger `said` it has: which requests it takes, those of a newer
-/// debugpy included, whose answers are looked at as all are; and no texts of its own.
-pub(super) fn known(mut said: Map<String, Value>) -> Value {
-    said.retain(|key, theirs| match DEBUGPY.get(key) {
+/// Filters the capabilities that a worker's debugger `reported`: the requests that it supports, including those of a
+/// newer debugpy, whose answers pass the message sanitizer like all others. Its own texts are replaced.
+pub(super) fn known(mut reported: Map<String, Value>) -> Value {
+    reported.retain(|key, theirs| match DEBUGPY.get(key) {
         Some(Value::Bool(_)) => {
             *theirs = (*theirs == true).into();
             true
@@ -107,12 +107,13 @@ pub(super) fn known(mut said: Map<String, Value>) -> Value {
         }
         None => key.starts_with("support") && key.len() <= 64 && theirs.is_boolean(),
     });
-    Value::Object(said)
+    Value::Object(reported)
 }
 
 /// debugpy's own capabilities (1.8.22; 1.8.0 and 1.8.5 lack `supportsTerminateDebuggee`), as its adapter sends them.
-/// `supportsRestartRequest` is the relay's own: a client that lacks the request says goodbye in place of it, and the task runs
-/// on; so are `supportsCancelRequest`, which interrupts an expression, and `supportSuspendDebuggee`, which leaves the task parked. `uncaught` has to be on by default: without it clients do not set the filter that a post-mortem stop needs.
+/// The relay adds three. `supportsRestartRequest`: a client that lacks the request disconnects instead, and the task
+/// resumes. `supportsCancelRequest` interrupts an expression, `supportSuspendDebuggee` leaves the task parked.
+/// `uncaught` must be on by default: otherwise clients do not set the filter that a post-mortem stop needs.
 static DEBUGPY: LazyLock<Value> = LazyLock::new(|| {
     json!({
         "supportsCompletionsRequest": true,
@@ -149,7 +150,7 @@ static DEBUGPY: LazyLock<Value> = LazyLock::new(|| {
     })
 });
 
-/// The same of a client that may end the worker, or not.
+/// The same for a client that may end the worker, or not.
 pub fn debugpy(may_end_worker: bool) -> Value {
     let mut capabilities = DEBUGPY.clone();
     for key in ENDS_WORKER {

@@ -10,40 +10,40 @@ use ray_relay_base::wire::text::shortened;
 /// The debugger client as its `initialize` describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DebugClient {
-    /// Name of the client, for people.
+    /// Name of the client, for users.
     pub(super) name: String,
     /// The same for statistics.
     pub(super) editor: Editor,
     pub(super) children: ChildSessions,
-    pub(super) goodbye: Goodbye,
+    pub(super) disconnect_method: DisconnectMethod,
     pub(super) quirks: Quirks,
 }
 
-/// What a client makes of messages that others show as they are meant.
+/// Deviations of a client in how it handles messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Quirks {
-    /// It takes each thread that starts for the one to be shown, and then shows no stop of another: Helix (25.07).
+    /// It selects each thread that starts, and then shows no stop of another: Helix (25.07).
     pub(super) selects_threads: bool,
-    /// It shows the body of a failure as a debugger of its own would, and not its message: Helix (25.07).
+    /// It shows the body of a failure, as its own debuggers send it, and not its message: Helix (25.07).
     pub(super) shows_bodies: bool,
-    /// Sessions that stop at once mix on its screen: dape (0.27).
+    /// It mixes sessions that stop at the same moment: dape (0.27).
     pub(super) mixes_sessions: bool,
-    /// Its watches and buttons reach a session by a thread of it alone: VS Code (1.139). So a cluster session has one.
+    /// Its watches and buttons work only in a session with a thread: VS Code (1.139). So a cluster session has one.
     pub(super) needs_thread: bool,
 }
 
-/// How the client says that it is leaving.
+/// How the client disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Goodbye {
+pub(super) enum DisconnectMethod {
     /// The client ends a session with `disconnect`; `terminate` means the end of the process.
     Disconnect,
-    /// The client ends a session with `terminate`, and only to an adapter that claims to know it: Helix (25.07) has no
-    /// other command that ends a session, and without the claim it forgets the session with its connection open. Its
-    /// own `disconnect` is the answer to `terminated`.
+    /// The client ends a session with `terminate`, and only if the adapter announces it: Helix (25.07) has no other
+    /// command that ends a session. Without the capability it forgets the session with its connection open. Its own
+    /// `disconnect` is the answer to `terminated`.
     Terminate,
-    /// The client ends a session with `disconnect`, and shows a command that leaves the task where it is, but says
-    /// `suspendDebuggee` only to an adapter that claims to take `terminateDebuggee` as well: VS Code (1.139). Without the claim
-    /// its "Disconnect and Suspend" is a plain `disconnect`, and the task runs on.
+    /// The client ends a session with `disconnect`, and has a command that leaves the task paused. It sends
+    /// `suspendDebuggee` only if the adapter announces `terminateDebuggee` as well: VS Code (1.139). Otherwise its
+    /// "Disconnect and Suspend" is a plain `disconnect`, and the task resumes.
     DisconnectOrSuspend,
 }
 
@@ -61,22 +61,22 @@ impl DebugClient {
         let children = if can("supportsStartDebuggingRequest") {
             ChildSessions::StartDebugging
         } else if id == Some("vscode") && can("supportsProgressReporting") {
-            // Versions before `startDebugging` (1.77): the Python extension takes debugpy's own event. Emacs' dap-mode (0.7)
-            // calls itself VS Code and ignores the event; it knows nothing of progress.
+            // Versions before `startDebugging` (1.77): the Python extension handles debugpy's own event. Emacs'
+            // dap-mode (0.7) calls itself VS Code and ignores the event; it lacks progress reporting.
             ChildSessions::DebugpyAttach
         } else {
             ChildSessions::None
         };
-        let goodbye = match id {
-            Some("hx") => Goodbye::Terminate,
-            Some("vscode") => Goodbye::DisconnectOrSuspend,
-            _ => Goodbye::Disconnect,
+        let disconnect_method = match id {
+            Some("hx") => DisconnectMethod::Terminate,
+            Some("vscode") => DisconnectMethod::DisconnectOrSuspend,
+            _ => DisconnectMethod::Disconnect,
         };
         Self {
             name,
             editor: id.map_or(Editor::Other, Editor::of),
             children,
-            goodbye,
+            disconnect_method,
             quirks: Quirks {
                 selects_threads: id == Some("hx"),
                 shows_bodies: id == Some("hx"),
@@ -93,38 +93,38 @@ mod tests {
 
     use super::*;
 
-    /// What each sends, as far as it counts.
+    /// The relevant part of each client's `initialize`.
     #[test]
     fn editors_are_known_by_what_they_say() {
-        for (initialize, children, goodbye) in [
+        for (initialize, children, disconnect_method) in [
             (
                 json!({"clientID": "vscode", "supportsProgressReporting": true, "supportsStartDebuggingRequest": true}),
                 ChildSessions::StartDebugging,
-                Goodbye::DisconnectOrSuspend,
+                DisconnectMethod::DisconnectOrSuspend,
             ),
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsProgressReporting": true}),
                 ChildSessions::DebugpyAttach,
-                Goodbye::DisconnectOrSuspend,
+                DisconnectMethod::DisconnectOrSuspend,
             ),
             // dap-mode 0.7.
             (
                 json!({"clientID": "vscode", "clientName": "Visual Studio Code", "supportsVariablePaging": true}),
                 ChildSessions::None,
-                Goodbye::DisconnectOrSuspend,
+                DisconnectMethod::DisconnectOrSuspend,
             ),
             // Helix 25.07.
             (
                 json!({"clientID": "hx", "clientName": "helix", "supportsProgressReporting": false}),
                 ChildSessions::None,
-                Goodbye::Terminate,
+                DisconnectMethod::Terminate,
             ),
-            (json!({}), ChildSessions::None, Goodbye::Disconnect),
+            (json!({}), ChildSessions::None, DisconnectMethod::Disconnect),
         ] {
             let client = DebugClient::read(&initialize);
             assert_eq!(
-                (client.children, client.goodbye),
-                (children, goodbye),
+                (client.children, client.disconnect_method),
+                (children, disconnect_method),
                 "{initialize}"
             );
         }

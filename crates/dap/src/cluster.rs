@@ -1,8 +1,8 @@
 //! The cluster session: the relay itself is the debugger, and every worker that pauses becomes a child session.
 //!
-//! [`Announcer`] is the pure part: which worker is announced when. The client dials the same address again for each;
-//! that connection is a session of its own. The parent has to stay open while children live, or VS Code's
-//! Call Stack view empties.
+//! [`Announcer`] is the pure part: it decides which worker is announced when. The client dials the same address again
+//! for each, as a session of its own. The parent must stay open while children live, or VS Code's Call Stack view
+//! empties.
 
 mod all_tasks;
 mod announcer;
@@ -40,11 +40,11 @@ use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::longest;
 
-/// How long the client may take to be told that its time is over.
+/// How long the final message to a client with an expired credential may take.
 const FAREWELL_DELAY: Duration = Duration::from_millis(500);
 
-/// Runs the session to its end, with the workers that `principal` may attach to. The sessions that it had the client open
-/// end with it, whatever ends it, unless the client restarts it.
+/// Runs the session to its end, with the workers that `principal` may attach to. Its child sessions end with it, for
+/// whatever reason, unless the client restarts it.
 pub(super) async fn run<'a, S>(
     context: &'a Context,
     mut client: Conversation<S>,
@@ -56,11 +56,11 @@ pub(super) async fn run<'a, S>(
 where
     S: PeerStream,
 {
-    let kept = match on_close {
+    let park_for = match on_close {
         Some(OnClose::Continue) => Duration::ZERO,
         Some(OnClose::Park) | None => longest(principal, context.config.park.r#for),
     };
-    let leaving = Leaving { on_close, kept };
+    let leaving = Leaving { on_close, park_for };
     let name = (asker.name.clone(), asker.quirks.needs_thread);
     let stops = together.stops;
     let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), name, stops);
@@ -69,22 +69,22 @@ where
         summary,
         audit,
     };
-    let (shown, parent_of) = ((announcer, all, together), (&mut parent, leaving));
-    let conversation = ClusterConversation::new(context, &mut client, shown, parent_of, asker);
+    let (content, children_of) = ((announcer, all, together), (&mut parent, leaving));
+    let conversation = ClusterConversation::new(context, &mut client, content, children_of, asker);
     let related = tokio::select! {
         related = conversation.run() => related,
-        // A client that reads nothing cannot be told.
+        // A client that does not read cannot be notified.
         () = overdue(principal) => return Outcome::Revoked,
     };
     let gone = match &related {
         Err(Closed::ByPeer | Closed::Broken(_)) => true,
-        Ok(Outcome::Client) => parent.leaves_with_all().await,
+        Ok(Outcome::Client) => parent.all_disconnect().await,
         _ => false,
     };
-    if gone && !kept.is_zero() {
-        parent.is_lost(kept);
+    if gone && !park_for.is_zero() {
+        parent.client_lost(park_for);
     }
-    // Before the client's last words are waited for.
+    // Before waiting for the client to close.
     drop(parent);
     match related {
         Ok(ending) => {

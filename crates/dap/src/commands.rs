@@ -1,8 +1,8 @@
-//! Which requests of a client go on record, and how: those that could run code or change something, as they were sent.
+//! Audits those requests of a client that could run code or change something, as they were sent.
 //!
-//! Pure. Only where the audit log wants commands are these requests parsed at all. What is known to be harmless leaves
-//! no line ([`OnRecord`]); everything else does, with all of its arguments, so that what was not thought of here is on
-//! record too. Nothing is cut here: [`ray_relay_access::audit`] does that, and says what it cut.
+//! Pure. Requests are parsed for this only if the audit log includes commands. Requests known to be harmless leave no
+//! line ([`OnRecord`]); all others do, with all their arguments, so that unforeseen ones are audited too. Nothing is
+//! truncated here: [`ray_relay_access::audit`] does that, and marks it.
 
 use serde_json::{Map, Value};
 
@@ -11,12 +11,11 @@ use super::view_filter::attach::harmless;
 use super::view_filter::{FILTERS, is_name};
 use ray_relay_base::wire::json::typed_at;
 
-/// Arguments of recorded requests that say how something is shown or repeat what another one says, and the ids of what
-/// a client had unfolded.
+/// Arguments that are omitted: presentation, duplicates, and ids of what a client had expanded.
 const NEGLIGIBLE: [&str; 4] = ["format", "lines", "sourceModified", "variablesReference"];
 
-/// Arguments that stand beside `command` in a line. Any other is below `arguments`, where no client can pass it off as
-/// something that the relay says itself, such as `outcome`.
+/// Arguments at the top level of a line, next to `command`. Others go below `arguments`, where no client can pass them
+/// off as the relay's own fields, such as `outcome`.
 const OWN_PLACE: [&str; 18] = [
     "expression",
     "context",
@@ -38,12 +37,12 @@ const OWN_PLACE: [&str; 18] = [
     "suspendDebuggee",
 ];
 
-/// The details that are recorded of the request or event `name`; `None`: it leaves no line.
+/// The audit details of the request or event `name`; `None`: it leaves no line.
 pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Value>> {
     let harmless = match Request::of(name.as_bytes()).record {
         OnRecord::Never => true,
         OnRecord::UnlessFilters => only_filters(arguments),
-        // Behind anything but the beginning of a name debugpy evaluates what stands before it.
+        // debugpy evaluates what precedes, unless the text is the beginning of a name.
         OnRecord::UnlessName => is_name(typed_at(arguments, "text")),
         OnRecord::Always => false,
     };
@@ -87,13 +86,13 @@ pub(super) fn recorded(name: &str, arguments: &Value) -> Option<Map<String, Valu
     Some(details)
 }
 
-/// The attach arguments that could run something, for the record.
+/// The attach arguments that could run code, for the audit log.
 pub(super) fn of_attach(arguments: &Value) -> Option<Value> {
-    let kept = harmless(arguments.clone());
+    let allowed = harmless(arguments.clone());
     let mut others = Map::new();
     for (key, value) in arguments.as_object()? {
         let own = matches!(key.as_str(), "rayRelay" | "rayRelayToken");
-        if own || kept.get(key) == Some(value) {
+        if own || allowed.get(key) == Some(value) {
             continue;
         }
         let value = match names_a_secret(key) {
@@ -113,7 +112,7 @@ fn names_a_secret(key: &str) -> bool {
         .any(|word| key.contains(word))
 }
 
-/// A line alone as a number; with anything else, which may run code, as it is.
+/// A breakpoint with only a line as a number; with anything else, which may run code, unchanged.
 fn breakpoint(one: &Value) -> Value {
     match (one.get("line"), one.as_object().map(Map::len)) {
         (Some(line @ Value::Number(_)), Some(1)) => line.clone(),
@@ -121,7 +120,7 @@ fn breakpoint(one: &Value) -> Value {
     }
 }
 
-/// Exception filters by the names that debugpy gives them, and no code with them.
+/// Whether the arguments are debugpy's own exception filters, without code.
 fn only_filters(arguments: &Value) -> bool {
     let empty = |value: &Value| match value {
         Value::Null => true,
@@ -147,7 +146,7 @@ fn only_filters(arguments: &Value) -> bool {
     })
 }
 
-/// A number, a string without escapes, or a constant of Python's: evaluating it does nothing.
+/// Whether `text` is a number, a string without escapes, or a constant of Python: evaluating it has no effect.
 fn is_plain_literal(text: &str) -> bool {
     let quoted = |quote: char| {
         let inner = text

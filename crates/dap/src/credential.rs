@@ -1,6 +1,6 @@
-//! The credential in attach arguments: taken out of them before anything else is read.
+//! The credential in attach arguments: removed before anything else is read.
 //!
-//! Pure. What is left can be logged, sent to a worker and given to child sessions.
+//! Pure. The remaining arguments can be logged, sent to a worker and given to child sessions.
 
 use serde_json::Value;
 
@@ -12,14 +12,14 @@ use ray_relay_session::session::refusal::SessionRefusal;
 /// `rayRelay` at the top level of the arguments.
 const BLOCK: &str = "rayRelay";
 
-/// The same as `rayRelay.token`, for clients whose configuration knows only strings (Helix), where `rayRelay` is the id of
-/// a breakpoint or the name of a task. A token is taken there as well.
+/// The same as `rayRelay.token`, for clients with string-only configuration (Helix), where `rayRelay` is a breakpoint
+/// id or a task name. A token is accepted there as well.
 const TOKEN: &str = "rayRelayToken";
 
-/// How deep copies of the relay's own keys are looked for.
+/// Depth to which copies of the relay's own keys are searched.
 const MAX_DEPTH: usize = 64;
 
-/// Takes the credential out of `arguments`, and every other copy of the keys that it could be in.
+/// Removes the credential from `arguments`, and every other copy of the keys that could hold it.
 ///
 /// # Errors
 /// [`SessionRefusal::BadSelector`]: not a string, or more than one.
@@ -28,7 +28,7 @@ pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Session
     if let Some(keys) = arguments.as_object_mut() {
         found.push(("rayRelayToken", keys.shift_remove(TOKEN)));
     }
-    // A client that knows only strings, and has a token for it: not the name of a task.
+    // A client with string-only configuration, and a token instead of a task name.
     if typed_at::<Option<&str>>(arguments, BLOCK).is_some_and(is_token) {
         let keys = arguments.as_object_mut();
         found.push(("rayRelay", keys.and_then(|keys| keys.shift_remove(BLOCK))));
@@ -44,7 +44,7 @@ pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Session
     for (key, value) in found {
         let secret = match value {
             None | Some(Value::Null) => continue,
-            // What an editor makes of a variable that is not set.
+            // The value of an unset variable in an editor.
             Some(Value::String(text)) if text.trim().is_empty() => continue,
             Some(Value::String(text)) => Secret::new(text),
             Some(_) => {
@@ -67,12 +67,12 @@ pub(super) fn take(arguments: &mut Value) -> Result<PresentedCredential, Session
     Ok(presented)
 }
 
-/// A JSON web token in the compact form: three parts of base64, of which the first is a JSON object.
+/// Whether `text` looks like a JSON web token in compact form: three parts of base64, the first a JSON object.
 fn is_token(text: &str) -> bool {
     text.starts_with("eyJ") && text.split('.').count() == 3 && !text.contains(char::is_whitespace)
 }
 
-/// Removes the keys that a credential could be in from `value`, at any depth; below `depth` everything goes.
+/// Removes the keys that could hold a credential from `value`; below `depth` everything goes.
 pub(super) fn strip(value: &mut Value, depth: usize) {
     match value {
         Value::Object(_) | Value::Array(_) if depth == 0 => *value = Value::Null,

@@ -1,12 +1,12 @@
 //! The Debug Adapter Protocol: how a debugger client gets to a paused worker.
 //!
-//! [`serve`] answers `initialize` itself, reads `attach`, takes the `credential` out of it and asks who that is ([`ray_relay_session::session::authenticate`]), picks a worker of those that the
-//! client may see (`route`, [`selection`]), and then either runs a session
-//! with that worker ([`worker`]) or the cluster session, which announces every worker that pauses ([`cluster`]).
-//! A refusal is always an answer, because VS Code shows nothing at all for a bare close.
-//! Source: Debug Adapter Protocol specification 1.71; debugpy 1.8; VS Code 1.139.
+//! [`serve`] answers `initialize` itself, reads `attach` and removes the `credential` from it. It authenticates the
+//! client ([`ray_relay_session::session::authenticate`]) and picks a worker among those that the client may see
+//! (`route`, [`selection`]). Then it runs a session with that worker ([`worker`]) or the cluster session, which
+//! announces every worker that pauses ([`cluster`]). A refusal is always an answer, because VS Code shows nothing at
+//! all for a bare close.
 //!
-//! For editors. It must not know HTTP, and how a worker is reached.
+//! For editors. It must not know HTTP, nor how a worker is reached.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(
@@ -63,14 +63,13 @@ use ray_relay_session::session::authenticate::{Authenticated, PresentedCredentia
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::upstream::MAX_HANDSHAKE_FRAME;
 
-/// Largest message of a client that is not authenticated yet, in bytes. VS Code's `attach` has some 1,000, with a token
-/// twice that.
+/// Largest message of an unauthenticated client, in bytes. VS Code's `attach` has some 1,000, with a token twice that.
 const MAX_UNKNOWN_FRAME: usize = 16 * 1024;
 
-/// The same where authentication is off.
+/// The same with authentication off.
 const MAX_ANONYMOUS_FRAME: usize = 64 * 1024;
 
-/// Largest message of a client without a certificate until its `attach` has been looked at, in bytes.
+/// Largest message of a client without a certificate before its `attach` is checked, in bytes.
 pub fn unknown_frame(context: &Context) -> usize {
     match context.auth.is_on() {
         true => MAX_UNKNOWN_FRAME,
@@ -78,15 +77,14 @@ pub fn unknown_frame(context: &Context) -> usize {
     }
 }
 
-/// What such a client may make the relay hold, in bytes: a message in a buffer that grows by doubling, and its
-/// `initialize`.
+/// Memory that such a client may use, in bytes: a message in a buffer that grows by doubling, and its `initialize`.
 pub fn unknown_weight(context: &Context) -> usize {
     3 * unknown_frame(context)
 }
 
 /// Serves one connection that speaks DAP.
 ///
-/// Each stage is in a box that is gone when the stage is over: what runs for hours holds nothing of what led to it.
+/// Each stage is boxed and freed when it ends: a session of hours holds nothing of its setup.
 pub fn serve<S>(
     context: Arc<Context>,
     session: Session,
@@ -108,11 +106,11 @@ where
     }
 }
 
-/// The attach flow of the client that has `arrived`, and the session that comes of it, ready to run. The relay is busy with it
-/// as long as the token is there.
+/// Runs the attach flow of the client that has `arrived`, up to a session that is ready to run. The relay counts as
+/// busy while the token exists.
 ///
 /// # Errors
-/// How the connection has ended without one.
+/// The outcome of a connection without a session.
 async fn begin<'a, S>(
     context: &'a Context,
     session: &'a Session,
@@ -131,10 +129,10 @@ where
     Ok((flow, busy, begun))
 }
 
-/// What the client of `stream` wants, and who it is.
+/// Reads the request of the client of `stream`, and authenticates it.
 ///
 /// # Errors
-/// How the connection has ended: the client has left, or was refused and knows it.
+/// The outcome: the client has disconnected, or was refused and notified.
 async fn recognise<S>(
     context: &Context,
     session: &Session,
@@ -155,7 +153,7 @@ where
     let deadline = connection.accepted + context.config.listen.handshake_timeout;
     let (opened, presented) = match timeout_at(deadline, open(context, session, &mut client)).await
     {
-        Ok(Ok(Some(said))) => said,
+        Ok(Ok(Some(opened))) => opened,
         Ok(Ok(None)) => {
             hang_up(client).await;
             return Err(Outcome::Client);
@@ -209,7 +207,8 @@ where
     Ok((client, opened, who))
 }
 
-/// Answers until the client has said `attach`, which comes with the credential that was in it; `None`: it has said goodbye or was refused for good.
+/// Answers requests until `attach`, and returns it with its credential; `None`: the client disconnected or was refused
+/// for good.
 async fn open<S>(
     context: &Context,
     session: &Session,
@@ -233,25 +232,8 @@ where
         };
         match (request.known(), &known) {
             (Some(Command::Initialize), None) => {
-                if let Some(why) = capabilities::refusal(&request.arguments) {
-                    client.send(&request.failure(&why)).await?;
-                    continue;
-                }
-                let who = DebugClient::read(&request.arguments);
-                session.set_client(who.name.clone());
-                session.set_editor(who.editor);
-                if who.quirks.shows_bodies {
-                    client.bare_failures();
-                }
-                let body = capabilities::announced(context, who.goodbye);
-                client.send(&request.success(body.clone())).await?;
-                let mut whole = initialize.unwrap_or_default();
-                credential::strip_all(&mut whole);
-                let initialize = Initialize {
-                    seq: request.seq,
-                    body: whole.to_string(),
-                };
-                known = Some((who, initialize));
+                let whole = initialize.unwrap_or_default();
+                known = introduced(context, session, client, request, whole).await?;
             }
             (Some(Command::Attach), Some(_)) => {
                 let Some((who, initialize)) = known.take() else {
@@ -267,7 +249,7 @@ where
                 };
                 return Ok(Some((Box::new(opened), presented)));
             }
-            // Nothing is attached yet that could be ended.
+            // Nothing is attached yet.
             (Some(Command::Disconnect | Command::Terminate), _) => {
                 client.send(&request.success(Value::Null)).await?;
                 return Ok(None);
@@ -291,6 +273,38 @@ where
             }
         }
     }
+}
+
+/// Answers the client's `initialize` in `request`, whose `whole` message it returns for the worker, with the client as
+/// it describes itself; `None`: it was refused.
+async fn introduced<S>(
+    context: &Context,
+    session: &Session,
+    client: &mut Conversation<S>,
+    request: Request,
+    mut whole: Value,
+) -> Result<Option<(DebugClient, Initialize)>, Closed>
+where
+    S: PeerStream,
+{
+    if let Some(why) = capabilities::refusal(&request.arguments) {
+        client.send(&request.failure(&why)).await?;
+        return Ok(None);
+    }
+    let who = DebugClient::read(&request.arguments);
+    session.set_client(who.name.clone());
+    session.set_editor(who.editor);
+    if who.quirks.shows_bodies {
+        client.bare_failures();
+    }
+    let body = capabilities::announced(context, who.disconnect_method);
+    client.send(&request.success(body.clone())).await?;
+    credential::strip_all(&mut whole);
+    let initialize = Initialize {
+        seq: request.seq,
+        body: whole.to_string(),
+    };
+    Ok(Some((who, initialize)))
 }
 
 #[cfg(test)]

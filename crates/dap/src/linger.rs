@@ -1,8 +1,8 @@
-//! After the end of a session: its client is told, and says goodbye when it gets round to that.
+//! Waits after the end of a session until its client has been notified and disconnects.
 //!
-//! debugpy's own adapter stays for as long as its client does, and clients wait for the answer to their `disconnect`,
-//! which can come many seconds after `terminated` (a dialog is open, a laptop is busy). So the client is kept for a while,
-//! when the worker is gone and the breakpoint is given back; nothing is held for it but its connection.
+//! debugpy's own adapter stays as long as its client does, and clients wait for the answer to their `disconnect`. It
+//! can come many seconds after `terminated` (a dialog is open, a laptop is busy). So the client is kept for a while
+//! after the worker is gone and the breakpoint released; only its connection is held.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,31 +21,31 @@ use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::{Attached, WorkerEnd};
 
-/// How long a client that was told of the end may take to say goodbye.
+/// Deadline for a notified client to disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the head is asked why a worker is gone, when the client knows that it is.
+/// Deadline of the query why a worker is gone, once the client knows that it is.
 const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client whose session is over.
 pub(super) struct Linger<S> {
     pub(super) client: Conversation<S>,
-    /// The goodbye that it has said already, where no worker has answered it.
-    pub(super) asked: Option<Request>,
-    /// The end, where the client has not been told yet why it came.
+    /// Its disconnect request, if no worker has answered it.
+    pub(super) pending: Option<Request>,
+    /// The end, if its reason is still unknown to the client.
     pub(super) unexplained: Option<Unexplained>,
 }
 
-/// An end whose reason is still asked for.
+/// An end whose reason is still queried.
 pub(super) struct Unexplained {
-    /// The hold with which it can be asked for; given back then.
+    /// The hold that allows the query; released afterwards.
     pub(super) worker: Attached,
-    /// The connection to the worker's debugger ended, which is worth a word even where the reason is not known.
+    /// Whether the connection to the worker's debugger ended, which is reported even without a reason.
     pub(super) closed: bool,
 }
 
 impl<S: PeerStream> Linger<S> {
-    /// Answers the client until it has said goodbye, its time is over, or the relay ends.
+    /// Answers the client until it disconnects, its deadline passes, or the relay shuts down.
     pub(super) async fn wait(mut self, context: &Context, principal: &Principal) {
         let until = Instant::now() + DISCONNECT_TIMEOUT;
         let unexplained = self.unexplained.take();
@@ -57,8 +57,8 @@ impl<S: PeerStream> Linger<S> {
         };
         let mut why = pin!(why);
         let mut explained = false;
-        if let Some(asked) = self.asked.take() {
-            match timeout_at(until, self.answer(&asked)).await {
+        if let Some(request) = self.pending.take() {
+            match timeout_at(until, self.answer(&request)).await {
                 Ok(Ok(false)) => {}
                 Ok(Ok(true)) => return hang_up(self.client).await,
                 Ok(Err(_)) | Err(_) => return,
@@ -78,15 +78,15 @@ impl<S: PeerStream> Linger<S> {
                 () = context.shutdown.drain.cancelled() => break,
                 () = sleep_until(until) => break,
             };
-            // A client that reads nothing cannot be told.
-            let told = timeout_at(until, async {
+            // A client that does not read cannot be notified.
+            let sent = timeout_at(until, async {
                 match &step {
                     FarewellStep::Answer(Some(request)) => self.answer(request).await,
                     FarewellStep::Tell(Some(line)) => self.client.send(line).await.map(|()| false),
                     FarewellStep::Answer(None) | FarewellStep::Tell(None) => Ok(false),
                 }
             });
-            match told.await {
+            match sent.await {
                 Ok(Ok(false)) => {}
                 Ok(Ok(true)) => break,
                 Ok(Err(_)) | Err(_) => return,
@@ -95,20 +95,20 @@ impl<S: PeerStream> Linger<S> {
         hang_up(self.client).await;
     }
 
-    /// Whether that was the last word.
+    /// Answers `request`; returns whether it was the last one.
     async fn answer(&mut self, request: &Request) -> Result<bool, Closed> {
         let answer = match request.leaves() {
             true => request.success(Value::Null),
             false => {
                 let mut answer = request
                     .failure("this session has ended, and its worker is no longer reachable");
-                // It is an echo of what the client did before it knew, and no news to a person.
+                // A leftover of the client's activity before it knew, and no news to its user.
                 show_dialog(&mut answer, false);
                 answer
             }
         };
         self.client.send(&answer).await?;
-        // Helix says `terminate` first, and `disconnect` when that has come to its end.
+        // Helix sends `terminate` first, and `disconnect` when that has finished.
         Ok(request.known() == Some(Command::Disconnect))
     }
 }
@@ -128,13 +128,13 @@ impl Unexplained {
     }
 }
 
-/// Why a worker is gone, in a line for the client.
+/// A console line on why a worker is gone.
 pub(super) fn gone(context: &Context, breakpoint: &Breakpoint, why: &str) -> Value {
     let end = WorkerEnd::explained(&context.registry.snapshot(), breakpoint, why);
     notice(&end.sentence, !end.intended)
 }
 
-/// A node that is cut off or killed is noticed by Ray only after ten seconds or more.
+/// A console line without a reason: Ray notices an isolated or killed node only after ten seconds or more.
 fn lost(title: &str) -> Value {
     let text = format!(
         "the debugger of {title} closed the connection, and the head does not say why; its node may be lost"

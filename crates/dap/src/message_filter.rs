@@ -1,8 +1,8 @@
-//! The message filter of a session: which messages its rights concern, and what becomes of them.
+//! The message filter of a session: which messages its rights concern, and how they are handled.
 //!
-//! [`super::worker`] asks once for the functions that decide which messages are captured, and hands over what they
-//! captured. A principal that may run code sees everything, and costs nothing here: no message of the worker's is parsed that
-//! the relay does not need for itself.
+//! [`super::worker`] fetches the functions that decide which messages are captured once, and passes captured messages
+//! in. A principal that may run code sees everything at no cost: no message of the worker is parsed unless the relay
+//! needs it for itself.
 
 use serde_json::Value;
 
@@ -35,15 +35,15 @@ impl MessageFilter {
         }
     }
 
-    /// Whether there are no rules, so that messages need not be looked at.
-    pub(crate) fn sees_nothing(&self) -> bool {
+    /// Whether there are no rules, so that no message has to be inspected.
+    pub(crate) fn has_no_rules(&self) -> bool {
         self.view.is_none()
     }
 
-    /// Whether a captured message of the worker's goes to the client as it came, and the relay has nothing to do with it.
-    /// Known without building it; in doubt it is not.
+    /// Whether a captured message of the worker passes to the client unchanged, without any handling by the relay.
+    /// Decided without building it; false if in doubt.
     pub fn passes(&self, body: &[u8]) -> bool {
-        if !wall::as_it_came(body) {
+        if !wall::passes_unchanged(body) {
             return false;
         }
         let Some(view) = &self.view else {
@@ -52,7 +52,7 @@ impl MessageFilter {
         look_through(body, |_| true).is_some_and(|front| view.leaves(&front))
     }
 
-    /// Messages of the client's to capture, where `otherwise` are captured for other reasons.
+    /// Selects client messages to capture; `otherwise` selects those captured for other reasons.
     pub fn captures_from_client(&self, otherwise: Captures) -> Captures {
         match &self.view {
             Some(_) => |_, _| true,
@@ -60,7 +60,7 @@ impl MessageFilter {
         }
     }
 
-    /// Messages of the worker's to capture.
+    /// Selects worker messages to capture.
     pub fn captures_from_worker(&self) -> Captures {
         match &self.view {
             Some(_) => messages::captures_for_view,
@@ -68,7 +68,7 @@ impl MessageFilter {
         }
     }
 
-    /// Attach arguments as the worker may have them.
+    /// Filters attach arguments for the worker.
     pub fn attach_arguments(&self, arguments: Value) -> Value {
         match self.view {
             Some(_) => attach::harmless(arguments),
@@ -76,7 +76,7 @@ impl MessageFilter {
         }
     }
 
-    /// What the client is told when the session begins.
+    /// Messages to the client at the begin of the session.
     pub fn opening(&self) -> Vec<Value> {
         match self.view {
             Some(_) => ViewFilter::opening().into(),
@@ -84,18 +84,18 @@ impl MessageFilter {
         }
     }
 
-    /// The next request shows a variable that is compared with those of other tasks.
+    /// Marks the next request as one for a variable that is compared with those of other tasks.
     pub(crate) fn compare_next(&mut self, key: ComparisonKey) {
         if let Some(view) = &mut self.view {
             view.compare_next(key);
         }
     }
 
-    /// The request of the client's in `body` as the worker may have it, where it shows something and the relay has nothing
-    /// to do with it but to leave arguments out; in doubt `None`, and [`MessageFilter::on_client`] decides.
+    /// Narrows the client's request in `body` for the worker, if it only shows something and the relay only has to omit
+    /// arguments. If in doubt `None`, and [`MessageFilter::on_client`] decides.
     pub fn narrowed(&self, body: &[u8]) -> Option<String> {
         self.view.as_ref()?;
-        // What is known so is there once.
+        // A known command occurs only once.
         let Peek::Known(MessageType::Request, name) =
             Walk::new(Depth::Whole).peek(body, body.len())
         else {
@@ -107,7 +107,7 @@ impl MessageFilter {
         passes.then(|| narrowed(body, command, row.view))?
     }
 
-    /// What becomes of a captured message of the client's.
+    /// Decides about a captured message of the client.
     pub fn on_client(&mut self, message: Value) -> Vec<Action> {
         match &mut self.view {
             Some(view) => view.on_client(message),
@@ -115,7 +115,7 @@ impl MessageFilter {
         }
     }
 
-    /// What becomes of a captured message of the worker's.
+    /// Decides about a captured message of the worker.
     pub fn on_worker(&mut self, message: Value) -> Vec<Action> {
         match &mut self.view {
             Some(view) => view.on_worker(message),

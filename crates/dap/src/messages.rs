@@ -1,10 +1,10 @@
-//! The table of messages: what is done with each in a session with a worker.
+//! The table of messages: how each is handled in a session with a worker.
 //!
-//! Pure. There is a row for each name that the relay knows. A name without a row does not compile, and neither does a row
-//! whose handling has no arm where it is carried out: [`super::worker`] for what the relay does itself,
-//! [`super::view_filter`] for a principal that may only look, [`super::commands`] for the record. Which messages are captured,
-//! for whom, follows from the rows. What was not thought of here is treated as the most dangerous of its kind: refused where
-//! code must not be run, put on record, without anything of its body, and kept from the client: its editor would act upon it ([`super::wall`]).
+//! Pure. Each known name has a row. A name without a row does not compile, and neither does a row without an arm where
+//! its handling is carried out. Those places are [`super::worker`] for the relay itself, [`super::view_filter`] for a
+//! view-only principal, and [`super::commands`] for the audit. The rows decide as well which messages are captured, and
+//! for whom. Unforeseen messages count as the most dangerous of their kind: refused for view-only sessions, and audited
+//! without their body. They are also withheld from the client, because its editor would act on them ([`super::wall`]).
 //! Source: debugpy 1.8.0 to 1.8.22, its adapter and pydevd, read and on the wire.
 
 use serde_json::Value;
@@ -14,107 +14,107 @@ use super::view_filter::text::Text;
 use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
 use ray_relay_base::wire::dap::peek::MessageType;
 
-/// What the relay itself does with a request of a client whose worker is attached.
+/// Handling of a client's request by the relay, once the worker is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromClient {
     /// The relay does nothing: the request passes.
     Pass,
-    /// It is refused, because the session is attached already.
+    /// Refused: the session is attached already.
     AlreadyAttached,
-    /// What a person has typed for the relay is carried out by it; any other expression passes.
+    /// Commands for the relay are carried out; any other expression passes.
     Evaluate,
-    /// It is answered in the worker's place: a task cannot be started again.
+    /// Answered by the relay: a task cannot be started again.
     Restart,
-    /// It is answered in the worker's place, and what is evaluated is interrupted.
+    /// Answered by the relay, which interrupts the evaluation.
     Cancel,
-    /// The client leaves; the task is ended only by who may.
+    /// The client disconnects; only a permitted one ends the task.
     Disconnect,
-    /// The client leaves and ends the task; refused as a whole to who may not.
+    /// The client disconnects and ends the task; refused as a whole without the permission.
     Terminate,
-    /// What stands for a rank in it is made Python.
+    /// Rank words in it are replaced by Python.
     Breakpoints,
     /// The filter for a post-mortem stop is added.
     ExceptionFilters,
-    /// The filter for a post-mortem stop is set first, where the client has set none.
+    /// The filter for a post-mortem stop is set first, if the client has set none.
     ConfigurationDone,
-    /// The program runs on; answered in the worker's place where nothing stands.
+    /// The program resumes; answered by the relay if it runs already.
     Continue,
-    /// The program runs on.
+    /// The program resumes.
     Step,
 }
 
-/// What the relay itself does with a message of a worker's debugger.
+/// Handling of a worker's message by the relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromWorker {
     /// The relay does nothing: the message passes.
     Pass,
-    /// The client is not told.
+    /// Withheld from the client.
     Withhold,
-    /// It would have the client's editor do something for the worker: it is refused.
+    /// Refused: it would make the client's editor act for the worker.
     Refuse,
-    /// What an editor acts upon in it is looked at ([`super::wall`]).
+    /// The fields that an editor acts on are sanitized ([`super::wall`]).
     Look,
-    /// The same, and some editors are not told of threads that begin.
+    /// The same, and withheld from some editors if a thread starts.
     Thread,
-    /// The place where the program stands is kept for a restart.
+    /// The location is stored for a restart.
     Stopped,
-    /// The client is told once, and why.
+    /// Passed once, with the reason.
     Terminated,
-    /// The cluster's sockets are taken out.
+    /// The cluster's sockets are removed.
     Sockets,
-    /// The child session that it asks for comes back to the relay.
+    /// The requested child session is directed to the relay.
     Child,
-    /// The session is attached, or its refusal is put into the relay's words.
+    /// The session is attached, or the refusal is put into the relay's words.
     Attached,
-    /// The client's goodbye is answered, or the relay's own.
-    Goodbye,
-    /// Ray's own threads go behind the program's.
+    /// Answers the client's disconnect, or the relay's own.
+    Disconnected,
+    /// Ray's own threads are sorted last.
     Threads,
-    /// What an editor acts upon in it is looked at, and where the program stands is noted.
+    /// The fields that an editor acts on are sanitized, and the location is recorded.
     Stack,
-    /// The relay may have asked for it itself.
+    /// It may answer a request of the relay itself.
     Own,
-    /// The same, and captured only once the relay does ask ([`ray_relay_base::wire::dap::splice::Splice::capture_answers`]): what people
-    /// evaluate passes unseen.
+    /// The same, but captured only once the relay has a request pending
+    /// ([`ray_relay_base::wire::dap::splice::Splice::capture_answers`]): users' evaluations pass unparsed.
     OwnOnceAsked,
 }
 
-/// Whether a request goes into the audit log, where that wants commands.
+/// Whether a request is audited, if the audit log includes commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnRecord {
-    /// The request shows something, or lets the program run in its own order.
+    /// No: it shows something, or resumes the program in its own order.
     Never,
-    /// It goes on record, unless it names exception filters of debugpy's, and no code with them.
+    /// Yes, unless it only names exception filters of debugpy, without code.
     UnlessFilters,
-    /// It goes on record, unless it completes a name.
+    /// Yes, unless it completes a name.
     UnlessName,
-    /// It goes on record: it could run code or change something.
+    /// Yes: it could run code or change something.
     Always,
 }
 
-/// What is done with a request of a client's, and with its answer.
+/// Handling of a client's request and its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// What the relay itself does with it.
+    /// Handling by the relay.
     pub handling: FromClient,
-    /// What becomes of it where the client may only look.
+    /// Handling in a view-only session.
     pub view: ForView,
-    /// Whether it goes into the audit log.
+    /// Whether it is audited.
     pub record: OnRecord,
-    /// What the relay itself does with the answer.
+    /// Handling of the answer by the relay.
     pub answer: FromWorker,
-    /// Which text of the program the answer carries.
+    /// Text of the program in the answer.
     pub text: Text,
 }
 
-/// What is done with a message of a worker's debugger.
+/// Handling of a worker's message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OfWorker {
-    /// What the relay itself does with it.
+    /// Handling by the relay.
     pub handling: FromWorker,
-    /// Whether the filter of a client that may only look has to see it.
+    /// Whether the view filter must see it.
     pub(crate) for_view: bool,
-    /// Which text of the program it carries.
+    /// Text of the program in it.
     pub text: Text,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct OfWorker {
 fn request(command: Option<Command>) -> Request {
     use Command as C;
     use FromClient::{AlreadyAttached, Breakpoints as SetsBreakpoints, Cancel, Continue, ConfigurationDone, Disconnect, Evaluate, ExceptionFilters, Pass, Restart, Step, Terminate};
-    use FromWorker::{Attached, Goodbye, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
+    use FromWorker::{Attached, Disconnected, Look, Own, OwnOnceAsked, Pass as Passes, Stack, Threads};
     use ForView::{Answered, Arguments, Breakpoints, ChangesDebugger, ChangesVariable, Completions, Disconnects, Evaluates,
         Filters, FunctionBreakpoints, Jumps, Scopes, Terminates, Unknown, Variables};
     use OnRecord::{Always, Never, UnlessFilters, UnlessName};
@@ -136,8 +136,8 @@ fn request(command: Option<Command>) -> Request {
         C::Attach                    => row(AlreadyAttached,   Unknown,                           Always,        Attached,     Nothing),
         C::Launch                    => row(AlreadyAttached,   Unknown,                           Always,        Look,         Any),
         C::Restart                   => row(Restart,           Unknown,                           Always,        Look,         Any),
-        C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Goodbye,      Nothing),
-        C::Terminate                 => row(Terminate,         Terminates,                        Always,        Goodbye,      Nothing),
+        C::Disconnect                => row(Disconnect,        Disconnects,                       Always,        Disconnected,      Nothing),
+        C::Terminate                 => row(Terminate,         Terminates,                        Always,        Disconnected,      Nothing),
         C::ConfigurationDone         => row(ConfigurationDone, Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::SetBreakpoints            => row(SetsBreakpoints,   Breakpoints,                       Always,        Look,         Nothing),
         C::SetFunctionBreakpoints    => row(Pass,              FunctionBreakpoints,               Always,        Own,          Nothing),
@@ -145,7 +145,7 @@ fn request(command: Option<Command>) -> Request {
         C::SetDataBreakpoints        => row(Pass,              Unknown,                           Always,        Look,         Any),
         C::SetInstructionBreakpoints => row(Pass,              Unknown,                           Always,        Look,         Any),
         C::BreakpointLocations       => row(Pass,              Unknown,                           Never,         Look,         Nothing),
-        // These let the program go on in its own order, as the end of the session would.
+        // These resume the program in its own order, as the end of the session would.
         C::Continue                  => row(Continue,          Arguments(requests::CONTINUE),     Never,         Own,          Nothing),
         C::Next                      => row(Step,              Arguments(requests::STEP),         Never,         Own,          Nothing),
         C::StepIn                    => row(Step,              Arguments(requests::STEP_IN),      Never,         Own,          Nothing),
@@ -166,7 +166,7 @@ fn request(command: Option<Command>) -> Request {
         C::Completions               => row(Pass,              Completions,                       UnlessName,    Own,          Names),
         C::SetVariable               => row(Pass,              ChangesVariable,                   Always,        Passes,       Any),
         C::SetExpression             => row(Pass,              ChangesVariable,                   Always,        Passes,       Any),
-        // debugpy knows no such thing.
+        // debugpy does not support it.
         C::Cancel                    => row(Cancel,            Answered,                          Never,         Passes,       Any),
         C::DebugpySystemInfo         => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
         C::PydevdSystemInfo          => row(Pass,              Arguments(requests::NONE),         Never,         Passes,       Nothing),
@@ -205,7 +205,7 @@ fn event(event: Option<Event>) -> (FromWorker, Text) {
     }
 }
 
-/// A request of the worker's debugger; it carries no text of the program.
+/// A reverse request of the worker's debugger; it carries no text of the program.
 fn reverse(request: Option<Reverse>) -> FromWorker {
     match request {
         Some(Reverse::StartDebugging) => FromWorker::Child,
@@ -230,12 +230,12 @@ fn row(
 }
 
 impl Request {
-    /// What is done with a request `command` of a client's.
+    /// The row of a client's request `command`.
     pub fn of(command: &[u8]) -> Self {
         request(Command::parse(command))
     }
 
-    /// What is done with `message` of a client's. One that is no request has no handling.
+    /// The row of a client's `message`. One that is no request gets the row of an unknown one.
     pub(crate) fn of_message(message: &Value) -> Self {
         let command = message.get("command").and_then(Value::as_str);
         match message.get("type").and_then(Value::as_str) {
@@ -250,7 +250,7 @@ impl Request {
 }
 
 impl OfWorker {
-    /// What is done with a message of this type and command or event.
+    /// The row of a message of this type and command or event.
     pub(crate) fn of(kind: MessageType, name: &[u8]) -> Self {
         match kind {
             MessageType::Response => {
@@ -271,14 +271,14 @@ impl OfWorker {
             }
             MessageType::Request => Self {
                 handling: reverse(Reverse::parse(name)),
-                // It may be answered then.
+                // So that the client's answer is accepted.
                 for_view: true,
                 text: Text::Nothing,
             },
         }
     }
 
-    /// What is done with `message`. One of no type is one of an unknown event.
+    /// The row of `message`. One without a type counts as an unknown event.
     pub(crate) fn of_message(message: &Value) -> Self {
         let text = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = match text("type") {
@@ -295,27 +295,27 @@ impl OfWorker {
     }
 }
 
-/// Messages of a client that the relay has to see for itself.
+/// Whether the relay itself needs this client message.
 pub fn captures_from_client(kind: MessageType, name: &[u8]) -> bool {
     kind == MessageType::Request && Request::of(name).handling != FromClient::Pass
 }
 
-/// Messages of a client that the relay has to see where the audit log wants commands.
+/// Whether the relay needs this client message when commands are audited.
 pub(crate) fn captures_for_record(kind: MessageType, name: &[u8]) -> bool {
     match kind {
         MessageType::Request => Request::of(name).on_record(),
-        // The protocol knows no events of a client's, so it is not known what they do.
+        // The protocol has no client events, so their effect is unknown.
         MessageType::Event => true,
         MessageType::Response => false,
     }
 }
 
-/// Messages of a worker's debugger that the relay has to see for itself.
+/// Whether the relay itself needs this worker message.
 pub fn captures_from_worker(kind: MessageType, name: &[u8]) -> bool {
     OfWorker::of(kind, name).handled()
 }
 
-/// Messages of a worker's debugger that the relay has to see for a client that may only look.
+/// Whether the relay needs this worker message in a view-only session.
 pub(super) fn captures_for_view(kind: MessageType, name: &[u8]) -> bool {
     let row = OfWorker::of(kind, name);
     row.handled() || row.for_view || row.text != Text::Nothing

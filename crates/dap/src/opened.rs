@@ -1,4 +1,4 @@
-//! What a client has said when it is known what it wants, and the answer where it gets nothing.
+//! The messages of a client up to `attach`, and its refusal.
 
 use serde_json::Value;
 use tracing::debug;
@@ -21,11 +21,11 @@ use ray_relay_session::session::refusal::SessionRefusal;
 pub(super) struct Initialize {
     /// Its `seq`.
     pub(super) seq: Value,
-    /// The whole. As text: as a value it can be twenty times as large, and `attach` may be a long time coming.
+    /// The whole message, as text: as a value it can be twenty times as large, and `attach` may take long to come.
     pub(super) body: String,
 }
 
-/// What a client has said when it is known what it wants.
+/// The messages of a client up to `attach`.
 pub(super) struct ClientOpening {
     pub(super) client: DebugClient,
     pub(super) initialize: Initialize,
@@ -34,19 +34,19 @@ pub(super) struct ClientOpening {
     pub(super) dialled: RelayEndpoint,
 }
 
-/// Makes `answer`, the refusal of an `attach` with these `arguments` by `principal`, a line in the console of the cluster session
-/// that had the client open this one, in place of a dialog. `taken`: the breakpoint, where another session has it.
+/// Moves `answer`, the refusal of an `attach` with these `arguments` by `principal`, from a dialog to the console of
+/// the cluster session that had the client open this one. `in_use` is the breakpoint, if another session holds it.
 pub(super) fn in_console(
     (context, principal): (&Context, &Principal),
     arguments: &Value,
     mut answer: Value,
-    taken: Option<BreakpointId>,
+    in_use: Option<BreakpointId>,
 ) -> Value {
     let family = arguments.pointer("/rayRelay/family");
     let text = typed_at(&answer, "message");
     let is_shown = family.and_then(Value::as_str).is_some_and(|family| {
         let families = &context.sessions.families;
-        families.not_opened(family, principal, text, taken)
+        families.not_opened(family, principal, text, in_use)
     });
     if is_shown {
         show_dialog(&mut answer, false);
@@ -54,7 +54,7 @@ pub(super) fn in_console(
     answer
 }
 
-/// Refuses `request`, and says why.
+/// Refuses `request` with the reason.
 pub(super) async fn refused<S>(
     context: &Context,
     session: &Session,
@@ -75,11 +75,11 @@ where
         }
         _ => request.failure(&sentence),
     };
-    let asked = request.arguments.pointer("/rayRelay/breakpoint");
-    let asked = asked.and_then(Value::as_str).and_then(|id| id.parse().ok());
-    let taken = asked.filter(|_| refusal.kind() == RefusalKind::InUse);
+    let id = request.arguments.pointer("/rayRelay/breakpoint");
+    let id = id.and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let in_use = id.filter(|_| refusal.kind() == RefusalKind::InUse);
     let answer = match session.principal() {
-        Some(principal) => in_console((context, &principal), &request.arguments, answer, taken),
+        Some(principal) => in_console((context, &principal), &request.arguments, answer, in_use),
         None => answer,
     };
     close_with(client, &answer).await;

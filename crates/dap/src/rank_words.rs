@@ -1,8 +1,8 @@
-//! `ray.rank`, `ray.local_rank` and `ray.world_size` in conditions of breakpoints and in what a breakpoint logs: which of how
-//! many the process is, so that one breakpoint can be for one rank.
+//! Expands `ray.rank`, `ray.local_rank` and `ray.world_size` in conditions and log messages of breakpoints, so that one
+//! breakpoint can be for one rank.
 //!
-//! Pure. Ray's own module has no such names. Where the relay knows the number it stands there, else an expression that asks what
-//! the process has loaded, or its environment. Texts in quotes are left as they are.
+//! Pure. Ray's own module has no such names. A word becomes the number if the relay knows it, else an expression that
+//! asks the process's modules or environment. Quoted text stays unchanged.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use serde_json::Value;
 use ray_relay_base::wire::json::{list_mut, put};
 use ray_relay_ray::ray::registry::Names;
 
-/// The name of each behind `ray.`, the variable of the environment that has it, and what torch tells it by.
+/// Name after `ray.`, environment variable, and torch function of each word.
 const WORDS: [(&str, &str, Option<&str>); 3] = [
     ("rank", "RANK", Some("get_rank")),
     ("local_rank", "LOCAL_RANK", None),
     ("world_size", "WORLD_SIZE", Some("get_world_size")),
 ];
 
-/// Puts numbers, or what tells them, in the place of the words in the `arguments` of a request that sets breakpoints. Whether the
-/// process is asked for a rank that is not known here.
+/// Replaces the words in the `arguments` of a request that sets breakpoints. Returns whether the process is asked for a
+/// rank that is not known here.
 pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
     let mut asks = false;
     let Some(breakpoints) = list_mut(arguments, "breakpoints") else {
@@ -30,17 +30,17 @@ pub(super) fn put_into(arguments: &mut Value, names: &Names) -> bool {
             let Some(text) = breakpoint.get(key).and_then(Value::as_str) else {
                 continue;
             };
-            if let Cow::Owned(told) = told(text, is_log, names) {
-                asks |= !names.rank_is_certain && told.contains("'RANK'");
-                put(breakpoint, key, told);
+            if let Cow::Owned(expanded) = expanded(text, is_log, names) {
+                asks |= !names.rank_is_certain && expanded.contains("'RANK'");
+                put(breakpoint, key, expanded);
             }
         }
     }
     asks
 }
 
-/// `text` with what stands for the words; of a log message only what is in braces is Python.
-fn told<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
+/// Expands the words in `text`; of a log message only the parts in braces are Python.
+fn expanded<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
     let mut out = String::new();
     let (mut quote, mut braces, mut at, mut copied) = (None, 0u32, 0, 0);
     while let Some(c) = text[at..].chars().next() {
@@ -73,7 +73,7 @@ fn told<'a>(text: &'a str, is_log: bool, names: &Names) -> Cow<'a, str> {
     }
 }
 
-/// Which of the words stands `at` this place of `text`, and where it ends.
+/// The word `at` this offset of `text`, and its end.
 fn word_at(text: &str, at: usize) -> Option<(usize, usize)> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let before = text[..at].trim_end().chars().next_back();
@@ -87,18 +87,18 @@ fn word_at(text: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 fn value(word: usize, names: &Names) -> String {
-    // A name is no more than a guess: the process goes before it.
+    // A rank from a name is a guess: the process takes precedence.
     let by_name = names.rank.filter(|_| word == 0 && !names.rank_is_certain);
     let certain = names.rank.filter(|_| names.rank_is_certain);
     let known = [certain, names.local_rank, names.world_size][word];
-    let (_, variable, asked) = WORDS[word];
+    let (_, variable, function) = WORDS[word];
     let or_else = by_name.map_or_else(|| "-1".to_owned(), |rank| rank.to_string());
     let environment = format!("int(__import__('os').environ.get('{variable}', {or_else}))");
-    match (known, asked) {
+    match (known, function) {
         (Some(number), _) => number.to_string(),
         (None, None) => environment,
-        (None, Some(asked)) => format!(
-            "(lambda d: d.{asked}() if d and d.is_initialized() else {environment})(__import__('sys').modules.get('torch.distributed'))"
+        (None, Some(function)) => format!(
+            "(lambda d: d.{function}() if d and d.is_initialized() else {environment})(__import__('sys').modules.get('torch.distributed'))"
         ),
     }
 }
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn words_are_numbers_where_they_are_python_and_known() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("ray.rank == 3", "3 == 3"),
             ("x and ray.rank<ray.world_size", "x and 3<8"),
             ("(ray.rank)", "(3)"),
             ("'é' + str(ray.rank)", "'é' + str(3)"),
         ] {
-            assert_eq!(told(text, false, &ranked(Some(3))), wanted);
+            assert_eq!(expanded(text, false, &ranked(Some(3))), expected);
         }
         for text in [
             "array.rank == 3",
@@ -139,11 +139,11 @@ mod tests {
             r#""it\"s ray.rank""#,
             "ray.get(x)",
         ] {
-            assert_eq!(told(text, false, &ranked(Some(3))), text);
+            assert_eq!(expanded(text, false, &ranked(Some(3))), text);
         }
         let logged = "ray.rank is {ray.rank}, {'ray.rank'}";
-        let wanted = "ray.rank is {3}, {'ray.rank'}";
-        assert_eq!(told(logged, true, &ranked(Some(3))), wanted);
+        let expected = "ray.rank is {3}, {'ray.rank'}";
+        assert_eq!(expanded(logged, true, &ranked(Some(3))), expected);
     }
 
     #[test]
@@ -171,7 +171,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_text_is_read_without_panic(text in "[ray.nk_{}'\"\\\\é ]{0,30}", is_log: bool) {
-            let _ = told(&text, is_log, &ranked(Some(1)));
+            let _ = expanded(&text, is_log, &ranked(Some(1)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Refusals: how a client that gets no session is told.
+//! Sends refusals to clients.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::Request;
 
-/// How long a refused client may take to read the answer and close.
+/// Deadline for a refused client to read the answer and close.
 const REFUSAL_LINGER: Duration = Duration::from_secs(2);
 
 /// Answers `request` with `sentence`, then closes.
@@ -25,8 +25,8 @@ pub(super) async fn close_with<S>(mut client: Conversation<S>, answer: &Value)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let told = async { client.send(answer).await };
-    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, told).await {
+    let sent = async { client.send(answer).await };
+    if let Ok(Ok(())) = timeout(REFUSAL_LINGER, sent).await {
         hang_up(client).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Rewriting: what is changed in messages that pass between a worker's debugger and its client.
+//! Rewrites messages between a worker's debugger and its client.
 //!
 //! Pure. Source: debugpy 1.8.0 to 1.8.22 on the wire.
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use ray_relay_base::wire::json::put;
 
-/// Whether the flag `key` of a request is set. debugpy expects a boolean there and has ended workers over what is none,
-/// so only what is absent, null or false counts as not set.
+/// Whether the flag `key` of a request is set. debugpy expects a boolean and has ended workers over other values, so
+/// only absent, null or false counts as not set.
 pub(crate) fn is_set(arguments: &Value, key: &str) -> bool {
     !matches!(
         arguments.get(key),
@@ -28,8 +28,8 @@ pub(crate) fn write_flags(arguments: &mut Value) {
     }
 }
 
-/// Puts the threads that Ray runs for itself behind the program's own in an answer to `threads`: some editors open the
-/// first one, where there is no line of the program to show. `false`: they are there already.
+/// Sorts Ray's own threads last in an answer to `threads`: some editors open the first one, which has no line of the
+/// program. `false`: they are last already.
 pub(crate) fn put_ray_threads_last(answer: &mut Value) -> bool {
     /// Ray collects garbage in it.
     const OWN: &str = "PythonGCThread";
@@ -43,12 +43,12 @@ pub(crate) fn put_ray_threads_last(answer: &mut Value) -> bool {
     }
 }
 
-/// `debugpySockets` without the cluster's sockets: the extension only wants to know which ports not to forward by itself.
+/// Empties `debugpySockets`: the extension only needs it to know which ports not to forward.
 pub(crate) fn hide_sockets(message: &mut Value) {
     put(message, "body", json!({"sockets": []}));
 }
 
-/// Adds the filter without which a post-mortem stop is not reported and attaching lets the task fail.
+/// Adds the filter without which a post-mortem stop is not reported and attaching makes the task fail.
 pub(crate) fn break_on_uncaught(arguments: &mut Value) {
     if !arguments.is_object() {
         *arguments = json!({});

@@ -1,8 +1,8 @@
-//! The attach flow, from an authenticated client to its session: what it may see, which worker it gets, and the permit
-//! for it.
+//! The attach flow, from an authenticated client to its session: the list that it may see, the worker that it gets, and
+//! the permit.
 //!
-//! Every list, sentence and number here is made from what the principal may see, so that what is hidden from it cannot
-//! be told from what does not exist.
+//! Every list, sentence and number here is derived from what the principal may see, so that hidden and missing
+//! breakpoints cannot be told apart.
 
 mod advertised;
 mod family;
@@ -21,7 +21,7 @@ use super::attach_selector::{AttachSelector, names, read_selector};
 use super::refusal::hang_up;
 use super::selection::{AttachAnswer, Hint, choose, completed};
 use super::worker::{ActiveSession, SessionOutcome};
-use super::{ClientOpening, commands, refused, waiting, worker};
+use super::{ClientOpening, commands, refused, worker};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_access::recording::Protocol;
@@ -36,15 +36,13 @@ use ray_relay_session::session::live::Begun;
 use ray_relay_session::session::parks::{is_own, may_go_on, with_parked};
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{
-    Denied, GroupMember, Permit, Session, audit, authorise, visible, within,
-};
-use ray_relay_session::upstream::park::{Resumed, promise, usual};
+use ray_relay_session::session::{Denied, Permit, Session, audit, authorise, visible, within};
+use ray_relay_session::upstream::park::Resumed;
 
 /// A session that is ready to run, and its span.
 pub(super) type Ready<'a, S> = (Box<ActiveSession<'a, S>>, Span);
 
-/// An authenticated client, on its way to a session.
+/// The attach flow of an authenticated client.
 pub(super) struct AttachFlow<'a> {
     context: &'a Context,
     session: &'a Session,
@@ -81,11 +79,11 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// The session with the worker that `opened` asks for, ready to run, and its span. `advertised`: the advertised port
+    /// Prepares the session with the worker that `opened` requests, and its span. `advertised` is the advertised port
     /// that the client dialled.
     ///
     /// # Errors
-    /// How it has ended without one: refused, while it waited, or after a session with a cluster.
+    /// The outcome without one: refused, ended while waiting, or a finished cluster session.
     pub(super) async fn begin<S>(
         &self,
         mut client: Conversation<S>,
@@ -109,11 +107,11 @@ impl<'a> AttachFlow<'a> {
         }
         let selector = read_selector(&opened.attach.arguments)
             .and_then(|selector| completed(selector, || self.seen()))
-            .and_then(|selector| self.bound(selector))
-            .and_then(|selector| self.own(selector));
+            .and_then(|selector| self.bind_to_ticket(selector))
+            .and_then(|selector| self.with_submitter(selector));
         let chosen = match selector {
             Ok(selector) => match self.located(selector, &mut client).await {
-                Ok(selector) => self.choose_when_left(selector, hint, &opened).await,
+                Ok(selector) => self.choose_after_release(selector, hint, &opened).await,
                 Err(refusal) => Err(refusal),
             },
             Err(refusal) => Err(refusal),
@@ -130,32 +128,14 @@ impl<'a> AttachFlow<'a> {
                 self.subprocess(&opened.client, &selector, &breakpoint)
                     .await
             }
-            // Large, and only of those who have come this far.
+            // Boxed: large, and rare.
             AttachAnswer::Cluster => {
                 return Err(Box::pin(self.cluster(client, opened, selector)).await);
             }
             AttachAnswer::Next => {
-                self.session
-                    .set_state(SessionProtocol::Dap, SessionState::Waiting);
-                let try_acquire = |id| self.acquire(&opened.client, id);
-                let (attach, principal) = (&opened.attach, &self.principal);
-                match waiting::for_next(
-                    self.context,
-                    self.session.summary(),
-                    client,
-                    attach,
-                    &selector,
-                    principal,
-                    try_acquire,
-                )
-                .await
-                {
-                    Ok((waited, permit)) => {
-                        client = waited;
-                        Ok((permit, None))
-                    }
-                    Err(ending) => return Err(ending),
-                }
+                let (waited, permit) = self.next(client, &opened, &selector).await?;
+                client = waited;
+                Ok((permit, None))
             }
         };
         match permit {
@@ -169,8 +149,11 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// `selector`, with the submitter whose jobs are meant by `"all": "mine"`.
-    fn own(&self, mut selector: AttachSelector) -> Result<AttachSelector, SessionRefusal> {
+    /// Adds the submitter that `"all": "mine"` means to `selector`.
+    fn with_submitter(
+        &self,
+        mut selector: AttachSelector,
+    ) -> Result<AttachSelector, SessionRefusal> {
         if selector.mine {
             selector.submitter = self.principal.known_subject();
             if selector.submitter.is_none() {
@@ -182,8 +165,11 @@ impl<'a> AttachFlow<'a> {
         Ok(selector)
     }
 
-    /// `selector`, which cannot be for more than the ticket is for.
-    fn bound(&self, mut selector: AttachSelector) -> Result<AttachSelector, SessionRefusal> {
+    /// Restricts `selector` to the ticket's breakpoint.
+    fn bind_to_ticket(
+        &self,
+        mut selector: AttachSelector,
+    ) -> Result<AttachSelector, SessionRefusal> {
         let Some(only) = self.only else {
             return Ok(selector);
         };
@@ -198,7 +184,7 @@ impl<'a> AttachFlow<'a> {
         Ok(selector)
     }
 
-    /// `selector`, or what it comes to where it names what is in no list.
+    /// Resolves a `selector` that names something in no list.
     async fn located<S>(
         &self,
         selector: AttachSelector,
@@ -207,14 +193,14 @@ impl<'a> AttachFlow<'a> {
     where
         S: PeerStream,
     {
-        // What a cluster session has opened is a breakpoint already, and stops all the same.
+        // A child of a cluster session is a breakpoint already, and is paused all the same.
         match selector.running && selector.breakpoint.is_none() {
             true => Box::pin(self.open_running(selector, client)).await,
             false => Ok(self.look_again(selector).await),
         }
     }
 
-    /// `selector`, or what it comes to where it names a worker that is in no list: the heads are asked for it.
+    /// Resolves a `selector` that names a worker in no list, by asking the heads.
     async fn look_again(&self, selector: AttachSelector) -> AttachSelector {
         let id = || selector.breakpoint.map(|id| id.to_string());
         let Some(worker) = selector.worker.clone().or_else(id) else {
@@ -267,7 +253,7 @@ impl<'a> AttachFlow<'a> {
             .families
             .wait_for(|| self.founder(opened))
         {
-            // It was one before the restart, whatever has been detached since.
+            // It was a cluster session before the restart, whatever was detached since.
             return Ok(AttachAnswer::Cluster);
         }
         let all = self.context.registry.snapshot();
@@ -287,14 +273,14 @@ impl<'a> AttachFlow<'a> {
             let may = |held: &Breakpoint| may_go_on(&self.principal, held, selector.take_over);
             with_parked(self.reach_to(&all, id), may)
         };
-        // Who names one is not kept waiting by what else there is; a sentence of refusal is made from all.
+        // A named breakpoint is picked alone, for speed; a refusal is derived from the whole list.
         if let Some(id) = names_one(selector, hint, &all)
             && let Ok(choice) = pick(&reach_to(id))
         {
             return Ok(choice);
         }
         pick(&self.reach(&all)).or_else(|refusal| {
-            // What can be seen but not reached is worth a better sentence.
+            // A breakpoint that is visible but not permitted gets a better refusal.
             match pick(&self.seen()) {
                 Ok(AttachAnswer::Worker(breakpoint)) => {
                     match authorise(&self.principal, &breakpoint, Scope::View) {
@@ -310,12 +296,12 @@ impl<'a> AttachFlow<'a> {
         })
     }
 
-    /// What the principal may know of.
+    /// The breakpoints that the principal may see.
     fn seen(&self) -> Arc<Snapshot> {
         self.only(visible(&self.principal, &self.context.registry.snapshot()))
     }
 
-    /// What a ticket is for.
+    /// Restricts `list` to the ticket's breakpoint.
     fn only(&self, list: Arc<Snapshot>) -> Arc<Snapshot> {
         match self.only {
             Some(id) => list.only(id),
@@ -323,19 +309,19 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// What of `all` the principal may attach to; what it has parked itself waits for it.
+    /// The part of `all` that the principal may attach to; its own parks count as paused.
     fn reach(&self, all: &Arc<Snapshot>) -> Arc<Snapshot> {
         let list = within(&self.principal, Scope::View, all);
         self.only(with_parked(list, |held| is_own(&self.principal, held)))
     }
 
-    /// The same as far as the breakpoint `id` goes: another one in it is of no consequence ([`Snapshot::of_one`]).
+    /// The same for the breakpoint `id` alone ([`Snapshot::of_one`]).
     fn reach_to(&self, all: &Snapshot, id: BreakpointId) -> Arc<Snapshot> {
         self.reach(&all.of_one(id))
     }
 
-    /// What the principal may attach to now.
-    fn within_reach(&self) -> Arc<Snapshot> {
+    /// The breakpoints that the principal may attach to now.
+    fn attachable(&self) -> Arc<Snapshot> {
         self.reach(&self.context.registry.snapshot())
     }
 
@@ -350,26 +336,7 @@ impl<'a> AttachFlow<'a> {
     where
         S: PeerStream,
     {
-        let member = self.member(&selector, permit.breakpoint());
-        let member = member.and_then(|member| {
-            let family = member.as_ref().map(GroupMember::family);
-            // Those of one command share a place, as those of a cluster session do.
-            let family = family.or(selector.group.as_deref());
-            let goes_on = resumed.as_ref();
-            let has_place = goes_on.is_some_and(|it| member.is_some() || it.has_place());
-            let promised = |asked| promise(self.context, &permit, family, has_place, asked);
-            let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
-            let asked = selector.park_for.or_else(stays);
-            let share = asked.map_or(Ok(None), promised);
-            let share = share.map_err(|refusal| match refusal {
-                SessionRefusal::Forbidden(why) if selector.stay => SessionRefusal::Forbidden(
-                    format!("{why}; with `--continue` the task resumes after the commands"),
-                ),
-                refusal => refusal,
-            })?;
-            Ok((member, share))
-        });
-        let (member, share) = match member {
+        let (member, share) = match self.joined(&selector, &permit, resumed.as_deref()) {
             Ok(joined) => joined,
             Err(refusal) => {
                 drop(permit);
@@ -378,27 +345,7 @@ impl<'a> AttachFlow<'a> {
                 );
             }
         };
-        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
-        let scope = match permit.rights().scopes.contains(Scope::Debug) {
-            true => Scope::Debug,
-            false => Scope::View,
-        };
-        details.insert("scope".into(), scope.word().into());
-        details.insert("subprocess".into(), (!permit.holds()).into());
-        details.extend(selector.group.clone().map(|id| ("group".into(), id.into())));
-        if selector.running {
-            details.insert("running".into(), true.into());
-        }
-        if let Some(resumed) = &resumed {
-            resumed.tell(&mut details);
-        }
-        // Without `debug`, none of them reaches the worker.
-        if self.context.audit.wants_commands()
-            && scope == Scope::Debug
-            && let Some(arguments) = commands::of_attach(&opened.attach.arguments)
-        {
-            details.insert("attach".into(), arguments);
-        }
+        let details = self.attach_details(&opened, &selector, &permit, resumed.as_deref());
         let begun = Begun::begin(
             self.context.services(),
             self.session,
@@ -415,22 +362,7 @@ impl<'a> AttachFlow<'a> {
                 );
             }
         };
-        let opened = *opened;
-        let opening = worker::Opening {
-            initialize: opened.initialize,
-            attach: opened.attach,
-            local_root: selector.local_root,
-            goodbye: opened.client.goodbye,
-            on_close: selector.on_close,
-            park_for: selector.park_for,
-            visits: selector.visit,
-            group: selector.group,
-            share,
-            pauses: selector.running,
-            quirks: opened.client.quirks,
-            children: opened.client.children,
-            member,
-        };
+        let opening = worker::Opening::new(*opened, selector, (member, share));
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {
@@ -439,6 +371,38 @@ impl<'a> AttachFlow<'a> {
             }
             None => worker::reach(context, session, client, opening, begun).await,
         }
+    }
+
+    /// The audit details of a session that attaches.
+    fn attach_details(
+        &self,
+        opened: &ClientOpening,
+        selector: &AttachSelector,
+        permit: &Permit,
+        resumed: Option<&Resumed>,
+    ) -> Map<String, Value> {
+        let mut details = self.details(SessionProtocol::Dap, &opened.client.name);
+        let scope = match permit.rights().scopes.contains(Scope::Debug) {
+            true => Scope::Debug,
+            false => Scope::View,
+        };
+        details.insert("scope".into(), scope.word().into());
+        details.insert("subprocess".into(), (!permit.holds()).into());
+        details.extend(selector.group.clone().map(|id| ("group".into(), id.into())));
+        if selector.running {
+            details.insert("running".into(), true.into());
+        }
+        if let Some(resumed) = resumed {
+            resumed.add_details(&mut details);
+        }
+        // Without `debug`, none of these arguments reaches the worker.
+        if self.context.audit.wants_commands()
+            && scope == Scope::Debug
+            && let Some(arguments) = commands::of_attach(&opened.attach.arguments)
+        {
+            details.insert("attach".into(), arguments);
+        }
+        details
     }
 
     fn details(&self, protocol: SessionProtocol, client: &str) -> Map<String, Value> {
@@ -451,7 +415,7 @@ impl<'a> AttachFlow<'a> {
         details
     }
 
-    /// Refuses, and puts it on record: the same for what is hidden and what does not exist, the time it takes included.
+    /// Refuses and audits: the same, timing included, whether the breakpoint is hidden or does not exist.
     async fn deny<S>(
         &self,
         client: Conversation<S>,
@@ -487,7 +451,7 @@ impl<'a> AttachFlow<'a> {
     }
 }
 
-/// The one breakpoint that `selector` or the address that was dialled names, where anything else is out of the question.
+/// The breakpoint that `selector` or the dialled address names, if it can be no other.
 fn names_one(selector: &AttachSelector, hint: Hint, all: &Snapshot) -> Option<BreakpointId> {
     let worker = selector.worker.as_deref();
     selector

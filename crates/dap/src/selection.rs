@@ -1,8 +1,8 @@
 //! Selection: which worker a client gets.
 //!
-//! Pure: the client's attach arguments and one snapshot in, a [`AttachAnswer`] or a sentence out. The order is
-//! that of `docs/editors.md`: what the client says in `rayRelay`, then an advertised address that it echoes, then
-//! what is paused. Nothing that a client says is ever dialled; it only picks from the registry.
+//! Pure: maps the client's attach arguments and one snapshot to an [`AttachAnswer`] or a sentence. The order is that of
+//! `docs/editors.md`: `rayRelay`, then an advertised address that the client echoes, then the paused tasks. The relay
+//! never dials what a client sends; it only picks from the registry.
 
 use std::sync::Arc;
 
@@ -19,39 +19,39 @@ use ray_relay_session::session::refusal::{SessionRefusal, inventory};
 pub enum ChildSessions {
     /// The client answers the reverse request `startDebugging`.
     StartDebugging,
-    /// The client takes debugpy's own event `debugpyAttach`.
+    /// The client handles debugpy's own event `debugpyAttach`.
     DebugpyAttach,
-    /// The client can open no child sessions.
+    /// The client cannot open child sessions.
     None,
 }
 
-/// What the address that the client dialled says about the breakpoint it is after.
+/// The breakpoint that the dialled address names, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// The address names no breakpoint.
     None,
-    /// One breakpoint that the relay advertised under it.
+    /// A breakpoint that the relay advertised under it.
     Breakpoint(BreakpointId),
-    /// The address was advertised once, or looks like it, but for nothing that is known now.
+    /// The address was advertised before, or looks like it, but for no breakpoint that is known now.
     Stale,
 }
 
-/// The session that an attach request is answered with.
+/// The answer to an attach request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttachAnswer {
     /// A session with this worker.
     Worker(Arc<Breakpoint>),
-    /// A further session with a worker that is being debugged, for its subprocess.
+    /// A further session with a debugged worker, for its subprocess.
     Subprocess(Arc<Breakpoint>),
     /// The cluster session, which announces every worker that pauses.
     Cluster,
-    /// A session with the next worker that pauses and fits the selector.
+    /// A session with the next worker that pauses and matches the selector.
     Next,
 }
 
-/// `selector` with the whole id where it has the beginning of one: in the place of an id, or of the name of a task that nothing
-/// in `seen` has. `seen` is all that the client's principal may know of; it is asked for such a beginning alone, because of thousands
-/// each has to be judged.
+/// Completes the prefix of an id in `selector`: in the place of an id, or of a task name that nothing in `seen` has.
+/// `seen` is all that the client's principal may see; it is called for such a prefix alone, because it authorises
+/// thousands of breakpoints.
 ///
 /// # Errors
 /// [`SessionRefusal`]: nothing in `seen` has such an id, or several have.
@@ -67,7 +67,7 @@ pub fn completed(
         selector.breakpoint = Some(begun.find(&seen).map_err(several)?.ok_or_else(unknown)?);
         return Ok(selector);
     }
-    // What runs is no breakpoint, whatever its name begins like.
+    // A running task is no breakpoint, whatever its name begins with.
     if !(selector.next || selector.running)
         && let Some(begun) = selector.task.as_deref().and_then(|task| task.parse().ok())
     {
@@ -82,7 +82,7 @@ pub fn completed(
     Ok(selector)
 }
 
-/// Picks the session that `selector` asks for.
+/// Picks the session that `selector` requests.
 ///
 /// # Errors
 /// [`SessionRefusal`], a sentence for the client.
@@ -157,7 +157,7 @@ fn named(
 ) -> Result<AttachAnswer, SessionRefusal> {
     let fitting = || snapshot.live.iter().filter(|b| fits(selector, b));
     let free = fitting().find(|b| b.is_paused());
-    // Asked for by name, what is offered to no other client is tried.
+    // A named breakpoint is tried even if it is offered to no other client.
     if let Some(free) = free.or_else(|| fitting().find(|b| b.is_free())) {
         return Ok(AttachAnswer::Worker(free.clone()));
     }

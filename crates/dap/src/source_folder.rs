@@ -1,8 +1,8 @@
-//! `ray-relay localRoot FOLDER`, typed where an editor takes expressions: which folder stands for the job's `working_dir`,
-//! said while the task stands. And `ray-relay missing [PATHS]`, which `connect` and `dap` send by themselves.
+//! Commands typed as expressions: `ray-relay localRoot FOLDER` maps the job's `working_dir` to a folder while the task
+//! is paused; `ray-relay missing [PATHS]` is sent by `connect` and `dap` on their own.
 //!
-//! Pure. Only the editor sees its disk, and what it does not find there it asks no debugger for. Attaching again with
-//! another `rayRelay.localRoot` would let the task run on.
+//! Pure. Only the editor sees its disk, and it asks no debugger for what it does not find there. Attaching again with
+//! another `rayRelay.localRoot` would resume the task.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -15,17 +15,17 @@ use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_base::wire::json;
 use ray_relay_base::wire::text::shortened;
 
-/// What it begins with: no expression of Python's.
-pub(super) const WORDS: &str = "ray-relay localRoot";
+/// Prefix of the command: not a Python expression.
+pub(super) const LOCAL_ROOT_COMMAND: &str = "ray-relay localRoot";
 
-/// What every command for the relay begins with. None of them is ever sent to a task.
-const PROGRAM: &str = "ray-relay";
+/// Prefix of all commands for the relay. None of them is ever sent to a task.
+const COMMAND_PREFIX: &str = "ray-relay";
 
 const USAGE: &str = "say `ray-relay localRoot FOLDER` with the whole path of the folder on your machine that holds the files of the job's working_dir, or `ray-relay localRoot \"\"` to be shown the worker's own";
 
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Files that are missing, at a time.
+/// Missing files in one command.
 const MAX_MISSING: usize = 64;
 
 /// The arguments of an `evaluate`.
@@ -33,19 +33,19 @@ const MAX_MISSING: usize = 64;
 #[serde(default)]
 pub(super) struct Evaluation<'a> {
     pub(super) expression: &'a str,
-    /// Where an editor shows the value: `repl` where a person has typed it.
+    /// Context of the evaluation: `repl` if a user has typed it.
     pub(super) context: Option<&'a str>,
 }
 
-/// Whether the request with this body evaluates an expression, and not the words.
+/// Whether the request with this body evaluates an expression, and not a command for the relay.
 pub(super) fn is_expression(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Whole).peek(body, body.len());
     seen == Peek::Known(MessageType::Request, Command::Evaluate.as_str().as_bytes())
-        && memmem::find(body, PROGRAM.as_bytes()).is_none()
+        && memmem::find(body, COMMAND_PREFIX.as_bytes()).is_none()
 }
 
-/// The files that `message` is about, where a person has typed the words; an error is a sentence on what to type.
-pub(super) fn wanted(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
+/// The files in the command that `message` has, if a user has typed one; the error is a sentence on its usage.
+pub(super) fn command_in(message: &Value) -> Option<Result<ClientFiles, &'static str>> {
     let evaluates = Request::is(message, Command::Evaluate);
     evaluates.then(|| typed(message.get("arguments")?))?
 }
@@ -56,12 +56,12 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
         expression,
         context,
     } = json::typed(arguments);
-    // What an editor evaluates by itself (watches, hovers) is no wish.
+    // Evaluations by the editor itself (watches, hovers) are no commands.
     if context != Some("repl") {
         return None;
     }
     let text = expression.trim();
-    let rest = text.strip_prefix(PROGRAM)?;
+    let rest = text.strip_prefix(COMMAND_PREFIX)?;
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
         return None;
     }
@@ -71,7 +71,7 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
         let paths = paths.filter(|all| all.iter().all(|path| path.len() <= MAX_PATH_BYTES));
         return Some(paths.map_or(Err(USAGE), |all| Ok(ClientFiles::Without(all.into()))));
     }
-    let Some(rest) = text.strip_prefix(WORDS) else {
+    let Some(rest) = text.strip_prefix(LOCAL_ROOT_COMMAND) else {
         return Some(Err(USAGE));
     };
     if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
@@ -91,17 +91,17 @@ pub(super) fn typed(arguments: &Value) -> Option<Result<ClientFiles, &'static st
     })
 }
 
-/// The answer to `request`, when `files` are known.
+/// The answer to `request`, once `files` are mapped.
 pub(super) fn done(request: &Request, files: &ClientFiles) -> Value {
     request.success(json!({"result": holds(files), "variablesReference": 0}))
 }
 
-/// The sentence that `files` are known.
+/// The sentence that `files` are mapped.
 pub(super) fn holds(files: &ClientFiles) -> String {
     let ClientFiles::Below(folder) = files else {
         return "these files are shown as the worker has them, read-only".to_owned();
     };
-    let said = match &**folder {
+    let sentence = match &**folder {
         "" => "files are shown as the worker has them, read-only".to_owned(),
         folder => format!(
             "{} stands for the folder that the task runs in",
@@ -109,21 +109,21 @@ pub(super) fn holds(files: &ClientFiles) -> String {
         ),
     };
     format!(
-        "{said}; for the next time: \"rayRelay\": {{\"localRoot\": {}}} in the configuration",
+        "{sentence}; for the next time: \"rayRelay\": {{\"localRoot\": {}}} in the configuration",
         Value::from(shortened(folder, 200))
     )
 }
 
-/// The arguments `asked` of a client's own `attach` as if they had named `folder`, for the sessions that come of them.
-pub(super) fn put_into(asked: &mut Value, folder: &str) {
-    let Some(arguments) = asked.as_object_mut() else {
+/// Sets `folder` in the `arguments` of a client's own `attach`, for child sessions.
+pub(super) fn put_into(arguments: &mut Value, folder: &str) {
+    let Some(arguments) = arguments.as_object_mut() else {
         return;
     };
     arguments.shift_remove("pathMappings");
     let relay = arguments.entry("rayRelay").or_insert(Value::Null);
     match relay {
         Value::Object(keys) => _ = keys.insert("localRoot".into(), folder.into()),
-        // Which task it is about is known by now.
+        // The task is selected by now.
         other => *other = json!({"localRoot": folder}),
     }
 }
@@ -139,7 +139,7 @@ mod tests {
         let request =
             json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
         let seen = is_expression(request.to_string().as_bytes());
-        let folder = wanted(&request);
+        let folder = command_in(&request);
         assert!(!(seen && folder.is_some()), "{expression}");
         folder
     }
@@ -192,7 +192,7 @@ mod tests {
             let arguments = json!({"expression": "ray-relay localRoot \"\"", "context": context});
             let request =
                 json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
-            assert_eq!(wanted(&request), None, "{context}");
+            assert_eq!(command_in(&request), None, "{context}");
         }
     }
 

@@ -1,5 +1,4 @@
-//! Sessions over real sockets with a worker that misbehaves on demand. What real debugpy does is
-//! tested end to end.
+//! Sessions over real sockets, with a worker that misbehaves on demand. End-to-end tests cover real debugpy.
 #![allow(clippy::unwrap_used)]
 
 mod attaching;
@@ -100,7 +99,7 @@ impl Debugger {
         }
     }
 
-    /// One that has said `initialize` and `attach`, and the number of the latter.
+    /// A client that has sent `initialize` and `attach`, with the `seq` of the latter.
     async fn attaching(context: &Arc<Context>, arguments: Value) -> (Self, u64) {
         let mut debugger = Self::connect(context).await;
         let seq = debugger.attach(arguments).await;
@@ -122,7 +121,7 @@ impl Debugger {
             .unwrap()
     }
 
-    /// Whether something came before the end.
+    /// Whether anything was read before the end.
     async fn read_some(&mut self) -> bool {
         let message = timeout(TEST_TIMEOUT, self.dap.read()).await;
         message.expect("the end in time").is_ok()
@@ -183,7 +182,7 @@ impl Debugger {
     }
 }
 
-/// A worker's debugger whose part the test plays.
+/// A worker's debugger, played by the test.
 struct Worker {
     listener: TcpListener,
     breakpoint: Breakpoint,
@@ -194,7 +193,7 @@ impl Worker {
         Self::listening(paused("square", 1)).await
     }
 
-    /// One that is in the list of `context`.
+    /// A worker that is listed in `context`.
     async fn listed(context: &Context) -> Self {
         let worker = Self::listen().await;
         context.registry.insert(worker.breakpoint.clone());
@@ -217,12 +216,12 @@ impl Worker {
         Conversation::new(stream, 1 << 26)
     }
 
-    /// The greeting, the answer to `initialize`, and the `attach` that came.
+    /// Sends the greeting and the answer to `initialize`, and returns the received `attach`.
     async fn attached(&self) -> (Conversation<TcpStream>, Value) {
         self.attached_as(json!({})).await
     }
 
-    /// The same of a debugger with these capabilities.
+    /// The same for a debugger with these capabilities.
     async fn attached_as(&self, capabilities: Value) -> (Conversation<TcpStream>, Value) {
         let mut dap = self.accept().await;
         greet(&mut dap).await;
@@ -234,7 +233,7 @@ impl Worker {
     }
 }
 
-/// A listed worker, a client that asks to attach with these arguments, and the worker's debugger, which has heard of it.
+/// A listed worker, a client that attaches with these arguments, and the worker's debugger, which has been contacted.
 async fn session(
     context: &Arc<Context>,
     arguments: Value,
@@ -245,8 +244,8 @@ async fn session(
     (worker, debugger, dap)
 }
 
-/// A client that attached with these arguments, and its worker's debugger, which has come to `initialized`: before that it
-/// is not left, for it would cost the adapter's life.
+/// A client that attached with these arguments, and its worker's debugger after `initialized`: before that it must not
+/// be detached, which would kill the adapter.
 async fn configurable(
     context: &Arc<Context>,
     arguments: Value,
@@ -257,7 +256,7 @@ async fn configurable(
     (debugger, dap)
 }
 
-/// The first words of a worker's debugger.
+/// Sends the greeting of a worker's debugger.
 async fn greet(dap: &mut Conversation<TcpStream>) {
     let output = json!({"category": "telemetry", "output": "ptvsd"});
     dap.send(&message::event("output", output)).await.unwrap();
@@ -269,7 +268,7 @@ async fn initialized(dap: &mut Conversation<TcpStream>) {
     dap.send(&initialized).await.unwrap();
 }
 
-/// The next request to the worker, which is this one.
+/// Expects `command` as the next request to the worker.
 async fn got(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
     let mut message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
     let request = Request::read(&mut message).unwrap();
@@ -277,21 +276,21 @@ async fn got(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
     request
 }
 
-/// The same, and it is answered.
+/// The same, and answers it.
 async fn asked(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
     let request = got(dap, command).await;
     dap.send(&request.success(json!({}))).await.unwrap();
     request
 }
 
-/// The worker is detached in order, and runs on.
+/// Expects that the worker is detached in order and resumes.
 async fn let_go(dap: &mut Conversation<TcpStream>) {
     asked(dap, "setFunctionBreakpoints").await;
     let goodbye = asked(dap, "disconnect").await;
     assert_eq!(goodbye.arguments["terminateDebuggee"], false);
 }
 
-/// Nothing more is said to the worker, and its connection is closed in order.
+/// Expects that the worker gets no further message, and its connection closes in order.
 async fn left(dap: &mut Conversation<TcpStream>) {
     let end = timeout(TEST_TIMEOUT, dap.read()).await;
     assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
@@ -302,7 +301,7 @@ fn assert_output(message: &Value, words: &str) {
     assert!(text.contains(words), "{message}");
 }
 
-/// Without the id of the request, which is another each time.
+/// The message without the id of the request, which differs each time.
 fn sentence(response: &Value) -> &str {
     assert_eq!(response["success"], false, "{response}");
     assert_eq!(response["body"]["error"]["showUser"], true);
@@ -310,7 +309,7 @@ fn sentence(response: &Value) -> &str {
     said.split(" (request ").next().unwrap()
 }
 
-/// Attaches, and gives the sentence with which that is refused; the connection then closes.
+/// Attaches, and returns the sentence of the refusal; the connection then closes.
 async fn refusal(context: &Arc<Context>, arguments: Value) -> String {
     let (mut debugger, seq) = Debugger::attaching(context, arguments).await;
     let said = sentence(&debugger.answer(seq).await).to_owned();

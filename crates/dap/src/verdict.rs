@@ -1,4 +1,4 @@
-//! What becomes of a message that a filter has looked at.
+//! Decisions of a filter about messages.
 
 use serde_json::{Value, json};
 
@@ -9,24 +9,24 @@ use ray_relay_base::wire::dap::names::Command;
 /// A decision of the filter about a message.
 #[derive(Debug, PartialEq)]
 pub enum Action {
-    /// Goes to the worker, after what the relay itself has to do with it.
+    /// Send to the worker, after the relay's own handling.
     ToWorker(Value),
-    /// A request of the relay's own: goes to the worker as it is.
+    /// A request of the relay's own: send to the worker unchanged.
     Ask(Value),
-    /// Goes to the client, after what the relay itself has to do with it.
+    /// Send to the client, after the relay's own handling.
     ToClient(Value),
-    /// A request was refused: `answer` goes to the client.
+    /// Refuse a request: `answer` goes to the client.
     Refuse {
         /// The request, fit for a log.
         command: String,
-        /// The permission that would have allowed it.
+        /// The missing permission.
         missing: Option<Scope>,
         /// The answer to the client.
         answer: Value,
     },
 }
 
-/// First `seq` that clients may not use: the relay's own requests have those from here on.
+/// First `seq` that clients may not use: the relay's own requests have numbers from here on.
 pub const FIRST_OWN_SEQ: u64 = 0x6000_0000;
 
 /// Has the worker's debugger evaluate an expression of the relay's own in `frame`.

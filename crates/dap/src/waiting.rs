@@ -21,14 +21,13 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::{Permit, within};
 
-/// How long a client may wait; a forgotten window does not hold a connection for good.
+/// Longest wait of a client: a forgotten window must not hold a connection for ever.
 const STOP_WAIT_TIMEOUT: Duration = Duration::from_secs(12 * 3600);
 
-/// Waits for a stop that is not in the list yet, that `principal` may attach to and that fits `selector`, and takes it with
-/// `try_acquire`.
+/// Waits for a new stop that `principal` may attach to and that matches `selector`, and claims it with `try_acquire`.
 ///
 /// # Errors
-/// How the session ended instead: the client left, or the relay ends.
+/// The outcome instead: the client disconnected, or the relay shuts down.
 pub(super) async fn for_next<S>(
     context: &Context,
     summary: &Summary,
@@ -42,7 +41,7 @@ where
     S: PeerStream,
 {
     let mut snapshots = context.registry.watch();
-    // Of all, seen or not: what becomes known of an old stop does not make it the next one.
+    // Includes hidden stops: names that become known do not make an old stop new.
     let before: HashSet<_> = stops(&snapshots.borrow_and_update()).collect();
     let what = selector
         .task
@@ -82,9 +81,9 @@ where
                 }
                 let list = within(principal, Scope::View, &snapshots.borrow_and_update());
                 let new = list.paused().filter(|b| !before.contains(&(b.id, b.stop)) && fits(selector, b));
-                // Another client may be quicker; then it is the one after.
-                let taken = new.into_iter().find_map(|b| Some((b, try_acquire(b.id).ok()?)));
-                if let Some((met, permit)) = taken {
+                // Another client may be faster; then the next stop counts.
+                let claimed = new.into_iter().find_map(|b| Some((b, try_acquire(b.id).ok()?)));
+                if let Some((met, permit)) = claimed {
                     let text = format!("{} has stopped: {}", met.id, met.title());
                     client.send(&notice(&text, false)).await.map_err(|_| Outcome::Client)?;
                     return Ok((client, permit));

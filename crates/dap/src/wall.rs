@@ -1,19 +1,20 @@
-//! The wall: what a worker's debugger may have the client's editor do.
+//! The message sanitizer (towards the editor): what a worker's debugger may make the client's editor do.
 //!
-//! Pure. The worker runs a job's code, and editors carry out what a debugger asks of them: run a program, start a session by
-//! any configuration, open whatever a path names, follow a link. Through a relay there is only *attach*, so that is what
-//! passes, and nothing else. [`super::messages`] has the decision for each message; this room has those for fields:
+//! Pure. The worker runs a job's code, and editors obey a debugger: they run a program, start a session by any
+//! configuration, open any path, follow a link. Through a relay there is only *attach*, so nothing else passes.
+//! [`super::messages`] decides about each message, this module about fields:
 //!
-//! | what | what passes |
+//! | message or field | what passes |
 //! |---|---|
 //! | requests to the editor | `startDebugging` for a subprocess; any other is refused towards the worker |
 //! | events | those that debugpy sends; any other is dropped |
-//! | a child's configuration | made anew of the client's own arguments and the number of the process ([`Child`]); a pool's at once, and then one each second ([`Children`]) |
+//! | a child's configuration | rebuilt from the client's own arguments and the pid ([`Child`]); a pool's at once, and then one each second ([`Children`]) |
 //! | `source` | its name, its number, and a path that names a file ([`fields`]) |
 //! | failures | their sentence, without links |
-//! | messages that are spliced | those without such a field, whatever they say they are ([`ray_relay_base::wire::dap::rest`]) |
+//! | spliced messages | those without such a field, whatever type they claim ([`ray_relay_base::wire::dap::rest`]) |
 //!
-//! Source: debugpy 1.8.0 to 1.8.22; VS Code 1.139, nvim-dap, dape 0.27 and Helix 25.07, what each acts upon.
+//! Source: debugpy 1.8.0 to 1.8.22; VS Code 1.139, nvim-dap, dape 0.27 and Helix 25.07, and the fields on which each
+//! acts.
 
 mod child;
 mod children;
@@ -27,15 +28,15 @@ use serde_json::Value;
 
 pub(super) use self::child::Child;
 pub(super) use self::children::{Children, Turn};
-pub(super) use self::plain::LOGGED;
+pub(super) use self::plain::LOG_MARK;
 use super::messages::{FromWorker, OfWorker};
 use ray_relay_base::wire::dap::names::Event;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
 use ray_relay_base::wire::dap::rest::Rest;
 
-/// Whether the message with this `body` may go to a client as it came, in the worker's own bytes, and the relay has nothing
-/// to do with it. In doubt it may not, and [`clean`] is for it.
-pub(crate) fn as_it_came(body: &[u8]) -> bool {
+/// Whether the message with this `body` may go to a client unchanged, in the worker's own bytes, without handling by
+/// the relay. If in doubt it may not, and [`clean`] handles it.
+pub(crate) fn passes_unchanged(body: &[u8]) -> bool {
     let mut walk = Walk::new(Depth::Deciding);
     let Peek::Known(kind, name) = walk.peek(body, body.len()) else {
         return false;
@@ -58,13 +59,13 @@ pub(crate) fn as_it_came(body: &[u8]) -> bool {
     }
 }
 
-/// Whether the message with this `body` tells where a thread stands.
+/// Whether the message with this `body` has the location of a thread.
 pub(crate) fn is_stack(body: &[u8]) -> bool {
     let seen = Walk::new(Depth::Deciding).peek(body, body.len());
     matches!(seen, Peek::Known(kind, name) if OfWorker::of(kind, name).handling == FromWorker::Stack)
 }
 
-/// Takes out of a worker's `message` what no client may see of it. Whether the message passes at all is for its row to say.
+/// Removes from a worker's `message` what no client may see. Its row decides whether it passes at all.
 pub fn clean(message: &mut Value) {
     let text = |key: &str| message.get(key).and_then(Value::as_str);
     match text("type") {

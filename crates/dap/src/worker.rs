@@ -1,9 +1,9 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
-//! [`ActiveSession`] owns the session; `run` waits for what befalls it, and what passes is judged in `from_client` and
-//! `from_worker`. Whatever ends it, the worker is detached and the task runs on, unless the client was allowed to end it and did.
-//! The connection to the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] leads it to its end, at whatever await this future
-//! is dropped.
+//! [`ActiveSession`] owns the session; `run` waits for its events, `from_client` and `from_worker` judge its messages.
+//! Whatever ends it, the worker is detached and the task resumes, unless a permitted client ended it. The connection to
+//! the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] brings it to its end, at whatever await this
+//! future is dropped.
 
 mod at_agent;
 mod captured;
@@ -22,6 +22,7 @@ mod pausing;
 mod phase;
 mod post_mortem;
 mod questions;
+mod resuming;
 mod rules;
 mod run;
 mod source_folder;
@@ -33,14 +34,14 @@ use serde_json::Value;
 
 pub(super) use self::opening::Opening;
 use self::opening::{OpenedDebugger, not_reached};
-pub(super) use self::parking::resume;
 use self::parking::{Resumption, remembered};
 use self::pausing::Pausing;
-use self::phase::{ClientState, Parting, WorkerState};
+use self::phase::{ClientState, DisconnectRequest, WorkerState};
 use self::questions::Questions;
+pub(super) use self::resuming::resume;
 use self::rules::rules;
 use super::attach_selector::OnClose;
-use super::client::{Goodbye, Quirks};
+use super::client::{DisconnectMethod, Quirks};
 use super::linger::Linger;
 use super::message_filter::MessageFilter;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
@@ -58,29 +59,29 @@ use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::{GroupMember, Session};
 use ray_relay_session::upstream::park::{self, Park, ResumeState};
 
-/// How long the head is asked why a worker died before the client is told that it did: Ray writes it down within 0.1 s,
-/// where it knows. What it says later is told later.
+/// How long the head is queried why a worker died before the client is notified: Ray records it within 0.1 s, if it
+/// knows. A later reason is reported later.
 const DEATH_NOTICE_DELAY: Duration = Duration::from_millis(250);
 
-/// How long a worker may go on answering a client that has closed its half of the connection.
-const HALF_CLOSED: Duration = Duration::from_millis(500);
+/// How long a worker may still answer a client that has closed its half of the connection.
+const HALF_CLOSED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a client may take the news that its time is over, and then what is still to be written: a second in all.
-const LET_GO: Duration = Duration::from_millis(400);
+/// Deadline for the final notice to a client, and then for the remaining writes: a second in all.
+const FINAL_NOTICE_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// What came of a session.
+/// Result of a session.
 pub(super) enum SessionOutcome<'a, S> {
-    /// It is over; the client, where it is still connected.
+    /// It is over, with the client if that is still connected.
     Over(Outcome, Option<Box<Linger<S>>>),
-    /// Its client is lost, and it goes on without one.
+    /// Its client is lost, and the session continues without one.
     Parked(Box<Park<'a>>),
 }
 
-/// Reaches the worker, for a session that is to be [run](ActiveSession::run). In a box, because what awaits a session would
-/// hold it several times over.
+/// Reaches the worker, for a session that is to be [run](ActiveSession::run). Boxed, because a caller's future would
+/// hold a session several times over.
 ///
 /// # Errors
-/// How the session has ended, which is on record: the worker was not reached, and the client knows.
+/// The outcome, already audited: the worker was not reached, and the client is notified.
 pub(super) async fn reach<'a, S>(
     context: &'a Context,
     session: &'a Session,
@@ -112,72 +113,71 @@ where
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let (mut worker, from_worker) = worker.into_parts();
-    let kept = memory.as_ref().filter(|_| worker.has_keeper());
-    if let Some(keep) = kept.and_then(|memory| memory.keep(&live, None)) {
+    let kept_memory = memory.as_ref().filter(|_| worker.has_keeper());
+    if let Some(keep) = kept_memory.and_then(|memory| memory.keep(&live, None)) {
         Box::pin(worker.keep_by(&keep)).await;
     }
     let account = context.account(live.worker.principal());
     let splice = Splice::new(account, client, from_client, up, worker, from_worker, down);
     let mut relaying = ActiveSession::new(context, session, live, opening, splice, filter, memory);
-    relaying.tell_beginning(capabilities, note);
+    relaying.send_opening(capabilities, note);
     Ok(relaying)
 }
 
-/// A session whose client and worker are both there.
+/// A session whose client and worker are both connected.
 pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    /// The arguments of the client's `attach`, for the sessions that come of this one. As text: as a value it can be twenty
-    /// times as large.
+    /// The arguments of the client's `attach`, for child sessions. As text: as a value it can be twenty times as large.
     attached: Box<str>,
-    /// Requests of the worker's to the client that were refused.
+    /// Number of refused reverse requests.
     refused: u8,
-    /// The sessions with subprocesses that it has the client open.
+    /// Child sessions with subprocesses.
     children: Box<children::ChildRequests>,
-    /// How the client will say that it leaves.
-    goodbye: Goodbye,
-    /// What becomes of the task when the client says goodbye, where it has said so.
+    /// How the client disconnects.
+    disconnect_method: DisconnectMethod,
+    /// Fate of the task when the client disconnects, if the client has chosen one.
     on_close: Option<OnClose>,
     quirks: Quirks,
-    /// The cluster session that had the client open this one, where one did.
+    /// Membership in the cluster session that had the client open this one, if any.
     member: Option<Box<GroupMember>>,
-    /// Whether the client is there.
+    /// State of the client.
     client: ClientState,
-    /// How far the worker's debugger is.
+    /// State of the worker's debugger.
     worker: WorkerState,
     splice: Splice<S, Worker>,
     filter: MessageFilter,
-    /// The client's last request to leave, as it was sent.
-    parting: Option<Box<Parting>>,
-    /// The client was told of the end, and not why. True: the worker's debugger is gone as well.
+    /// The client's last disconnect request, as it was sent.
+    disconnect_request: Option<Box<DisconnectRequest>>,
+    /// Set if the client was notified of the end without a reason. True: the worker's debugger is gone as well.
     unexplained: Option<bool>,
-    /// The client was told that a task of the worker has ended.
-    task_end_told: bool,
-    /// The client has set exception filters.
+    /// Whether the client was notified that a task of the worker has ended.
+    task_end_notified: bool,
+    /// Whether the client has set exception filters.
     filters_set: bool,
-    /// The threads that stand, as the client saw them stop.
+    /// The paused threads, as reported to the client.
     stands: StoppedThreads,
-    /// Answers that are looked through still for where the program stands.
-    standing: standing::Looks,
-    /// What the cluster session has asked of the task.
+    /// Stack traces still to be inspected for the program's location.
+    standing: standing::LocationSearch,
+    /// Requests of the cluster session to the task.
     questions: Box<Questions>,
-    /// What is remembered for the case that the client is lost; `None`: the session ends then.
+    /// State retained in case the client is lost; `None`: the session ends then.
     memory: Option<Box<ResumeState>>,
-    /// Whether the task, which runs, is to stop, and has not yet.
+    /// Pending pause of a running task.
     pausing: Option<Pausing>,
-    /// What a client that goes on with a parked session is to be told when it has configured.
+    /// Messages due to a client that resumes a park, once it has configured.
     resumption: Option<Box<Resumption>>,
-    /// What it needs to be kept.
+    /// Share that allows it to be parked.
     share: Option<Box<ParkShare>>,
-    /// Where it will be kept, once that is settled.
-    place: Option<Box<ParkSlot>>,
-    /// The last question whether the client is there that was put to it.
+    /// Reserved slot of its park.
+    slot: Option<Box<ParkSlot>>,
+    /// The last liveness question that was sent to the client.
     question: u64,
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// In a box, because what awaits a session would hold it several times over.
+    /// Boxed, because a caller's future would hold a session several times over.
     fn new(
         context: &'a Context,
         session: &'a Session,
@@ -190,7 +190,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if live.worker.holds()
             && let Some(member) = &mut opening.member
         {
-            member.answers(live.worker.breakpoint());
+            member.accept_requests(live.worker.breakpoint());
         }
         let group = opening.group.as_deref().filter(|_| memory.is_some());
         let of_group = |group| park::share(context, &live, Some(group)).ok();
@@ -202,7 +202,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             live,
             attached: opening.attach.arguments.to_string().into(),
             refused: 0,
-            goodbye: opening.goodbye,
+            disconnect_method: opening.disconnect_method,
             on_close: opening.on_close,
             quirks: opening.quirks,
             member: opening.member.map(Box::new),
@@ -210,24 +210,24 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             worker: WorkerState::default(),
             splice,
             filter,
-            parting: None,
+            disconnect_request: None,
             unexplained: None,
-            task_end_told: false,
+            task_end_notified: false,
             filters_set: false,
             stands: StoppedThreads::attached(&opening.attach.arguments),
-            standing: standing::Looks::default(),
+            standing: standing::LocationSearch::default(),
             questions: Box::default(),
             memory,
-            pausing: opening.pauses.then_some(Pausing::Wanted),
+            pausing: opening.pauses.then_some(Pausing::Due),
             resumption: None,
             share,
-            place: None,
+            slot: None,
             question: 0,
         })
     }
 
-    fn tell(&mut self, message: &Value) {
-        self.capture_told(message);
+    fn send_to_client(&mut self, message: &Value) {
+        self.capture_message(message);
         if self.questions.take(message) {
             return;
         }

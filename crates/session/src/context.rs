@@ -1,4 +1,4 @@
-//! What every protocol works with: one for the process, made by the daemon before it listens.
+//! Shared state of all protocols: one for the process, created before the relay listens.
 
 use std::sync::Arc;
 
@@ -26,17 +26,18 @@ use ray_relay_ray::ray::registry::Registry;
 use ray_relay_view::advertise;
 use ray_relay_view::listing::shared::SharedRows;
 
-/// Cluster sessions that one principal may have at a time. Each opens sessions of its own for everything that pauses.
-const CLUSTER_SESSIONS_OF_ONE: usize = 16;
+/// Concurrent cluster sessions of one principal. Each opens a session for every task that pauses.
+const MAX_CLUSTER_SESSIONS_PER_PRINCIPAL: usize = 16;
 
-/// Looks at tasks that wait at a time, of everybody; one principal has a quarter. Each holds some megabytes.
-const SNAPSHOTS: usize = 16;
+/// Concurrent snapshots of paused tasks, all principals together; one principal has a quarter. Each takes some
+/// megabytes.
+const MAX_SNAPSHOTS: usize = 16;
 
-/// What every session works with.
+/// Shared state of all sessions.
 pub struct Context {
     /// The resolved configuration.
     pub config: Arc<Config>,
-    /// Authenticates clients: from a credential to a principal.
+    /// Authenticates clients: maps a credential to a principal.
     pub auth: Arc<Authenticator>,
     /// The audit log.
     pub audit: Arc<Audit>,
@@ -44,45 +45,45 @@ pub struct Context {
     pub recording: Arc<CaptureStore>,
     /// The registry of breakpoints.
     pub registry: Registry,
-    /// The keeper of connections to debuggers beyond this process, where there is one.
+    /// The process that keeps debugger connections beyond this one, if any.
     pub keeper: Option<Arc<Keeper>>,
-    /// The memory for everything that is held for clients.
+    /// Memory budget for data held for clients.
     pub memory: Memory,
-    /// Live sessions, and those whose clients are lost.
+    /// Live and parked sessions.
     pub sessions: Sessions,
-    /// Who is linked with this relay.
+    /// Agents and commands linked with this relay.
     pub peers: Peers,
-    /// What people are shown of breakpoints.
+    /// Views of breakpoints.
     pub shown: Shown,
     /// The metrics of the relay.
     pub metrics: Arc<Metrics>,
-    /// Event streams of each principal.
+    /// Quota of event streams.
     pub event_streams: Arc<Quotas>,
-    /// Looks at tasks that wait, of each principal.
+    /// Quota of snapshots of paused tasks.
     pub snapshots: Arc<Quotas>,
-    /// Traces of connections, where a collector is sent them.
+    /// Traces of connections, if a collector is configured.
     pub traces: Option<Arc<Traces>>,
     /// A token for each HTTP request in progress, which draining waits for.
     pub requests: TaskTracker,
     /// Port that the relay listens on.
     pub port: u16,
-    /// The stages of the relay's end.
+    /// Stages of the shutdown.
     pub shutdown: Shutdown,
 }
 
-/// Live sessions, and those whose clients are lost.
+/// Live and parked sessions.
 pub struct Sessions {
     /// The table of live sessions.
     pub table: Arc<SessionTable>,
     /// The cluster sessions, each with the sessions that belong to it.
     pub families: Arc<Families>,
-    /// The sessions whose clients are lost.
+    /// Parked sessions.
     pub parks: Arc<Parks>,
-    /// Cluster sessions of each principal.
+    /// Quota of cluster sessions.
     pub cluster_sessions: Arc<Quotas>,
 }
 
-/// Who is linked with this relay.
+/// Agents and commands linked with this relay.
 pub struct Peers {
     /// The agents of nodes.
     pub agents: Arc<Agents>,
@@ -90,7 +91,7 @@ pub struct Peers {
     pub links: Arc<Links>,
 }
 
-/// What people are shown of breakpoints.
+/// Views of breakpoints.
 pub struct Shown {
     /// The JSON of breakpoints, shared by all lists and event streams.
     pub rows: Arc<SharedRows>,
@@ -99,7 +100,7 @@ pub struct Shown {
 }
 
 impl Context {
-    /// The context of a relay on `port` that serves `registry`; nothing runs yet.
+    /// Creates the context of a relay on `port` that serves `registry`; starts nothing.
     pub fn new(
         config: Arc<Config>,
         auth: Arc<Authenticator>,
@@ -140,7 +141,7 @@ impl Context {
             table: sessions,
             families,
             parks: Arc::default(),
-            cluster_sessions: Quotas::new(usize::MAX, CLUSTER_SESSIONS_OF_ONE),
+            cluster_sessions: Quotas::new(usize::MAX, MAX_CLUSTER_SESSIONS_PER_PRINCIPAL),
         };
         let peers = Peers {
             agents,
@@ -159,7 +160,7 @@ impl Context {
             shown,
             metrics,
             event_streams: Quotas::new(most, (most / 4).max(1)),
-            snapshots: Quotas::new(SNAPSHOTS, SNAPSHOTS / 4),
+            snapshots: Quotas::new(MAX_SNAPSHOTS, MAX_SNAPSHOTS / 4),
             traces: None,
             requests: TaskTracker::new(),
             port,
@@ -167,7 +168,7 @@ impl Context {
         }
     }
 
-    /// The authentication of the client of `connection`, which may take until `deadline`.
+    /// Authentication of the client of `connection`, bounded by `deadline`.
     pub fn authentication<'a>(
         &'a self,
         connection: &'a ConnectionInfo,
@@ -184,23 +185,24 @@ impl Context {
         }
     }
 
-    /// What is held for `principal` is taken from here.
+    /// The memory account of `principal`.
     pub fn account(&self, principal: &Principal) -> Account {
         self.memory.account(principal.known_subject().as_deref())
     }
 
-    /// Whether a principal with `scopes` may end a worker process, on this relay. Nothing else asks for `dap.allow_terminate`.
+    /// Whether a principal with `scopes` may end a worker process on this relay. The only reader of
+    /// `dap.allow_terminate`.
     pub fn may_end_worker(&self, scopes: Scopes) -> bool {
         scopes.may_end_worker(self.config.dap.allow_terminate)
     }
 
-    /// Whether a principal with `scopes` may open a debugger in a task that runs and asked for none, on this relay. Nothing else
-    /// asks for `dap.allow_attach`.
+    /// Whether a principal with `scopes` may open a debugger in a running task that asked for none, on this relay. The
+    /// only reader of `dap.allow_attach`.
     pub fn may_open_debugger(&self, scopes: Scopes) -> bool {
         scopes.may_open_debugger(self.config.dap.allow_attach)
     }
 
-    /// What every session goes by.
+    /// The services that a session uses.
     pub fn services(&self) -> Services<'_> {
         Services {
             audit: &self.audit,
@@ -211,7 +213,7 @@ impl Context {
         }
     }
 
-    /// One whose registry is fed by hand.
+    /// A context whose registry is fed by hand.
     #[cfg(any(test, feature = "testing"))]
     #[allow(clippy::unwrap_used)]
     pub fn offline(config: Config, auth: Arc<Authenticator>, audit: Arc<Audit>) -> Arc<Self> {
@@ -219,7 +221,7 @@ impl Context {
         Self::watching(registry, config, auth, audit)
     }
 
-    /// One with this registry.
+    /// A context with this registry.
     #[cfg(any(test, feature = "testing"))]
     #[allow(clippy::unwrap_used)]
     pub fn watching(

@@ -1,16 +1,16 @@
-//! Sessions, whatever protocol they speak: who may begin one, the way to its worker, and whatever can end it.
+//! Sessions of every protocol: who may begin one, the route to its worker, and all causes of its end.
 //!
-//! For the protocols. It must not know what is said in a session.
+//! Used by the protocols. It must not know the bytes that a session carries.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`release`] | lets paused tasks run on without a person attaching |
-//! | [`reverse`] | workers that dial a user's debugger, which listens elsewhere |
-//! | [`upstream`] | the way to a worker's debugger, for a permit |
-//! | [`context`] | what every protocol works with |
+//! | [`release`] | resumes paused tasks without a user attaching |
+//! | [`reverse`] | forwards workers to a user's listening debugger |
+//! | [`upstream`] | connects to a worker's debugger, given a permit |
+//! | [`context`] | shared state of all protocols |
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
-//! | [`session`] | what every session is: authorisation, permit, refusal, record, whatever can end it, the table of the live ones |
-//! | [`agents`] | the agents of Ray nodes that are linked, who of them may speak for which node, and the streams that they open |
+//! | [`session`] | common to every session: authorisation, permit, refusal, audit, causes of its end, the table of live sessions |
+//! | [`agents`] | linked agents of Ray nodes: which may speak for which node, and the streams that they open |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(

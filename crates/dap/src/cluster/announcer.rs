@@ -1,4 +1,4 @@
-//! Which worker the client of a cluster session is told of, and when.
+//! Decides which workers the client of a cluster session is asked to attach to, and when.
 //!
 //! Pure.
 
@@ -23,16 +23,16 @@ use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::family::Stop;
 pub(super) use ray_relay_session::session::permit::NAME_TIMEOUT;
 
-/// Children at once: each is a session in a person's window.
+/// Concurrent child sessions: each is shown in the user's window.
 pub(super) const MAX_CHILDREN: usize = 32;
 
-/// How long after one child the next is announced, to a client that shows only one of those that stop at once.
-pub(super) const APART: Duration = Duration::from_millis(500);
+/// Pause between two children, for a client that shows only one of those that stop at the same moment.
+pub(super) const CHILD_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a group waits for the ranks of its processes before its sessions open under pids.
+/// How long a group waits for its processes' ranks before its sessions open under pids.
 const RANKS_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Those that run the same in one job.
+/// Identifies tasks that run the same code in one job.
 type GroupKey = (Arc<str>, Option<String>, Option<String>);
 
 fn group_of(breakpoint: &Breakpoint) -> GroupKey {
@@ -41,33 +41,34 @@ fn group_of(breakpoint: &Breakpoint) -> GroupKey {
     (cluster, names.job_id.clone(), names.group.clone())
 }
 
-/// Decides which workers the client is told of.
+/// Decides which workers are announced to the client.
 pub(crate) struct Announcer {
     attach: Request,
     dialled: RelayEndpoint,
     children: ChildSessions,
     selector: AttachSelector,
-    /// Name of the family, which the sessions that it announces present to belong to it.
+    /// Name of the family, which the child sessions present.
     pub(super) family: String,
-    /// The stop of each worker that was announced last.
+    /// Last announced stop of each worker.
     announced: HashMap<BreakpointId, u64>,
     seq: u64,
-    /// How long after one child the next is announced, and when that was.
+    /// Pause between two children, and the time of the last one.
     apart: Duration,
     last: Option<Timestamp>,
-    /// How many wait beyond [`MAX_CHILDREN`], as last told.
+    /// Number beyond [`MAX_CHILDREN`] that wait, as last reported.
     held_back: usize,
     trouble: Option<String>,
-    /// Whose processes were asked for their ranks, at which stop and when; whether that is over.
+    /// Processes that were asked for their ranks: the stop, the time, and whether that is finished.
     ranked: HashMap<BreakpointId, (u64, Timestamp, bool)>,
-    /// Those that are to be asked, since last looked at.
+    /// Processes to be asked for their ranks, since the last drain.
     pub(super) unranked: Vec<Arc<Breakpoint>>,
-    /// Jobs of announced workers that are gone, since last asked.
+    /// Jobs of announced workers that are gone, since the last drain.
     pub(super) jobs: Vec<JobName>,
 }
 
 impl Announcer {
-    /// An announcer for the lead of a family; what sessions of it hold since before a restart is not announced again.
+    /// Creates the announcer for the lead of a family; what its sessions hold since before a restart is not announced
+    /// again.
     pub(crate) fn new(
         attach: Request,
         dialled: RelayEndpoint,
@@ -95,31 +96,31 @@ impl Announcer {
         }
     }
 
-    /// The same; with `apart` for a client that shows only one of the children that stop at once.
+    /// Spaces the children with `apart`, for a client that shows only one of those that stop at the same moment.
     pub(crate) fn spaced(mut self, apart: bool) -> Self {
         if apart {
-            self.apart = APART;
+            self.apart = CHILD_INTERVAL;
         }
         self
     }
 
-    /// The good answer to the client's `attach`.
+    /// The success response to the client's `attach`.
     pub(super) fn attached(&self) -> Value {
         self.attach.success(Value::Null)
     }
 
-    /// Workers that the client was told of, and that stand where they did.
+    /// Number of announced workers that have not moved since.
     pub(super) fn announced(&self) -> usize {
         self.announced.len()
     }
 
-    /// Announces once more whatever no session of `parent` holds.
+    /// Announces again whatever no session of `parent` holds.
     pub(super) fn again(&mut self, parent: &GroupRoot) {
         self.announced = parent.stops().into_iter().collect();
     }
 
-    /// What to send now, and when to look again even if nothing changes.
-    /// `ticket` is what a child presents.
+    /// Returns the messages to send now, and when to run again even if nothing changes. `ticket` makes the ticket of a
+    /// child.
     pub(super) fn announce(
         &mut self,
         snapshot: &Snapshot,
@@ -152,26 +153,26 @@ impl Announcer {
             .paused()
             .filter(|one| fits(&self.selector, one) && !self.announced.contains_key(&one.id))
             .collect();
-        // A client shows sessions in the order in which it opens them.
+        // Clients show sessions in the order in which they open them.
         waiting.sort_by_cached_key(|one| {
             let names = &one.names;
             let group = (names.job_id.clone(), names.group.clone());
             (group, names.rank.is_none(), names.rank, one.pid)
         });
-        let (unsettled, left) = self.ask_ranks(&snapshot.live, &waiting, now);
-        let (mut again, mut held_back) = (left, 0);
+        let (unsettled, remaining) = self.ask_ranks(&snapshot.live, &waiting, now);
+        let (mut again, mut held_back) = (remaining, 0);
         for breakpoint in waiting {
             if unsettled.contains(&group_of(breakpoint)) {
                 continue;
             }
             let age = breakpoint.first_seen.until(now);
             if !breakpoint.is_named() && age < NAME_TIMEOUT {
-                let left = NAME_TIMEOUT - age;
-                again = Some(again.map_or(left, |sooner| sooner.min(left)));
+                let remaining = NAME_TIMEOUT - age;
+                again = Some(again.map_or(remaining, |sooner| sooner.min(remaining)));
             } else if self.announced.len() >= MAX_CHILDREN {
                 held_back += 1;
-            } else if let Some(left) = self.too_soon(now) {
-                again = Some(again.map_or(left, |sooner| sooner.min(left)));
+            } else if let Some(remaining) = self.remaining_pause(now) {
+                again = Some(again.map_or(remaining, |sooner| sooner.min(remaining)));
             } else {
                 self.last = Some(now);
                 self.announced.insert(breakpoint.id, breakpoint.stop);
@@ -189,8 +190,8 @@ impl Announcer {
         (messages, again)
     }
 
-    /// Has the processes of `waiting` be asked for their ranks that are of many and do not say them by Ray. The groups of those
-    /// that have not answered, and when that is over at the latest.
+    /// Queues rank queries for those processes of `waiting` that belong to a group and whose rank Ray does not know.
+    /// Returns the groups with pending answers, and when the wait ends at the latest.
     fn ask_ranks(
         &mut self,
         live: &List,
@@ -204,7 +205,7 @@ impl Announcer {
         for one in waiting {
             let key = group_of(one);
             let is_of_many = key.2.is_some() && members.get(&key).is_some_and(|count| *count > 1);
-            // The first of many is alone for a moment.
+            // The first task of a group is alone for a moment.
             if !(is_of_many || one.names.may_be_ranked())
                 || one.names.rank_is_certain
                 || !one.is_named()
@@ -217,55 +218,55 @@ impl Announcer {
             });
         }
         let (mut unsettled, mut last) = (HashSet::new(), None::<Duration>);
-        // While it is asked, a task is held, and not among those that wait.
+        // While it is asked, a task is held, and not among the waiting ones.
         for one in live {
             let Some((_, since, false)) = self.ranked.get(&one.id) else {
                 continue;
             };
-            let left = RANKS_TIMEOUT.saturating_sub(since.until(now));
-            if !left.is_zero() {
+            let remaining = RANKS_TIMEOUT.saturating_sub(since.until(now));
+            if !remaining.is_zero() {
                 unsettled.insert(group_of(one));
-                last = Some(last.map_or(left, |other| other.min(left)));
+                last = Some(last.map_or(remaining, |other| other.min(remaining)));
             }
         }
         (unsettled, last)
     }
 
-    /// The process at `stop` was asked for its rank.
-    pub(super) fn was_asked(&mut self, stop: Stop) {
+    /// Records that the process at `stop` was asked for its rank.
+    pub(super) fn rank_queried(&mut self, stop: Stop) {
         if let Some((at, _, settled)) = self.ranked.get_mut(&stop.0) {
             *settled |= *at == stop.1;
         }
     }
 
-    /// Whether it announces the jobs of its principal alone.
-    pub(super) fn mine(&self) -> bool {
-        self.selector.mine
+    /// Whether it announces only the jobs of its principal.
+    pub(super) fn only_mine(&self) -> bool {
+        self.selector.only_mine
     }
 
-    /// Another session has `id`: it is announced once it is free.
-    pub(super) fn taken(&mut self, id: BreakpointId) {
+    /// Another session holds `id`: announce it again once it is free.
+    pub(super) fn in_use(&mut self, id: BreakpointId) {
         self.announced.remove(&id);
     }
 
-    /// Has the children to come take `folder` for the job's files.
+    /// Maps the job's files to `folder` in all later children.
     pub(super) fn map_to(&mut self, folder: &str) {
         source_folder::put_into(&mut self.attach.arguments, folder);
     }
 
-    /// How long the next child has to wait, where it has to.
-    fn too_soon(&self, now: Timestamp) -> Option<Duration> {
-        let left = self.apart.checked_sub(self.last?.until(now))?;
-        (!left.is_zero()).then_some(left)
+    /// Remaining pause before the next child, if any.
+    fn remaining_pause(&self, now: Timestamp) -> Option<Duration> {
+        let remaining = self.apart.checked_sub(self.last?.until(now))?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// How many more sessions there is room for.
+    /// Number of further sessions allowed.
     pub(super) fn room(&self) -> usize {
         MAX_CHILDREN.saturating_sub(self.announced.len())
     }
 
-    /// Has the client open a session with `opened`, whose task runs and is to stop; `None`: there is no room for it.
-    pub(super) fn stopping(
+    /// Has the client open a session with `opened`, whose running task is to be paused; `None`: the limit is reached.
+    pub(super) fn child_to_pause(
         &mut self,
         opened: &Breakpoint,
         ticket: Option<&Secret>,

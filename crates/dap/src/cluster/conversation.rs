@@ -33,37 +33,37 @@ use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::{is_own, with_parked};
 use ray_relay_session::session::{GroupRoot, within};
 
-/// How long the client may take to configure before children are announced all the same.
+/// Deadline for the client to configure, after which children are announced all the same.
 const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How far the client is.
+/// Phase of the conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It sets its breakpoints, and no child is announced.
+    /// The client sets its breakpoints; no child is announced.
     Configuring,
     /// Children are announced.
     Open,
-    /// The relay is being shut down: no child is announced any more.
+    /// The relay is draining: no child is announced any more.
     Draining,
 }
 
-/// What a request of the client's leads to.
+/// Effect of a client's request.
 enum AfterRequest {
     Nothing,
     Announce,
-    /// The client has left.
+    /// The client disconnects.
     End,
 }
 
-/// What becomes of the children when the client leaves.
+/// Fate of the children when the client disconnects.
 #[derive(Clone, Copy)]
 pub(super) struct Leaving {
     pub(super) on_close: Option<OnClose>,
-    /// For how long sessions without a client are kept.
-    pub(super) kept: Duration,
+    /// How long sessions without a client are parked.
+    pub(super) park_for: Duration,
 }
 
-/// For whom the conversation is.
+/// The client's identity.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) principal: &'a Principal,
@@ -118,14 +118,14 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
     }
 
-    /// Goes on until it is over, and how.
+    /// Runs to its end, and returns its outcome.
     ///
     /// # Errors
-    /// The client is gone, or sent something that is not a message.
+    /// The client is gone, or sent an invalid message.
     pub(super) async fn run(mut self) -> Result<Outcome, Closed> {
         let (shutdown, principal) = (&self.context.shutdown, self.principal);
         let mut family = self.parent.tasks();
-        self.tell(&event(Event::Initialized, Value::Null)).await?;
+        self.send(&event(Event::Initialized, Value::Null)).await?;
         loop {
             let again = self.look_again.unwrap_or_else(Instant::now);
             let is_draining = self.phase == Phase::Draining;
@@ -147,11 +147,11 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 () = tokio::time::sleep_until(again), if self.look_again.is_some() => {
                     self.open().await?;
                 }
-                told = self.all.next() => {
-                    self.all.taken.drain(..).for_each(|id| self.announcer.taken(id));
-                    self.parent.leads(self.all.lead(self.announcer.announced()));
-                    for message in &told {
-                        self.tell(message).await?;
+                messages = self.all.next() => {
+                    self.all.taken.drain(..).for_each(|id| self.announcer.in_use(id));
+                    self.parent.set_led(self.all.lead(self.announcer.announced()));
+                    for message in &messages {
+                        self.send(message).await?;
                     }
                     continue;
                 }
@@ -160,21 +160,21 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                     self.on_joined(joined).await?;
                     continue;
                 }
-                stop = self.ranks.next() => self.announcer.was_asked(stop),
+                stop = self.ranks.next() => self.announcer.rank_queried(stop),
                 end = self.jobs.ended() => {
-                    self.tell(&notice(&end, false)).await?;
+                    self.send(&notice(&end, false)).await?;
                     continue;
                 }
                 ended = principal.ended() => {
-                    self.tell(&notice(&format!("this session ends, because {ended}"), true)).await?;
-                    self.tell(&event(Event::Terminated, Value::Null)).await?;
+                    self.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
+                    self.send(&event(Event::Terminated, Value::Null)).await?;
                     return Ok(Outcome::Revoked);
                 }
                 () = shutdown.drain.cancelled(), if !is_draining => {
                     self.phase = Phase::Draining;
-                    self.tell(&notice("the relay is being shut down", true)).await?;
+                    self.send(&notice("the relay is being shut down", true)).await?;
                 }
-                // An editor would lose sight of the sessions that still have time.
+                // The editor would lose sight of the sessions that still have time.
                 () = self.parent.childless(), if is_draining => return self.drained().await,
                 () = shutdown.abort.cancelled() => return self.drained().await,
             }
@@ -184,39 +184,42 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
     }
 
-    async fn tell(&mut self, message: &Value) -> Result<(), Closed> {
+    async fn send(&mut self, message: &Value) -> Result<(), Closed> {
         self.client.send(message).await
     }
 
     async fn on_request(&mut self, request: &Request) -> Result<AfterRequest, Closed> {
         let leaves = request.leaves();
-        if leaves && is_set(&request.arguments, "suspendDebuggee") && self.leaving.kept.is_zero() {
+        if leaves
+            && is_set(&request.arguments, "suspendDebuggee")
+            && self.leaving.park_for.is_zero()
+        {
             let refusal = request.failure("the tasks cannot be parked, because neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on; the session goes on");
-            self.tell(&refusal).await?;
+            self.send(&refusal).await?;
             return Ok(AfterRequest::Nothing);
         }
         if leaves && let Some(text) = leave(request, self.parent, self.leaving) {
-            self.tell(&notice(&text, false)).await?;
+            self.send(&notice(&text, false)).await?;
         }
         if let Some(Ok(ClientFiles::Below(folder))) = evaluated_folder(request) {
             self.announcer.map_to(&folder);
         }
         match self.all.take(request) {
-            RequestOutcome::Answer(answer) => self.tell(&answer).await?,
+            RequestOutcome::Answer(answer) => self.send(&answer).await?,
             RequestOutcome::Later => {}
-            RequestOutcome::Not => self.tell(&answer(request)).await?,
+            RequestOutcome::Not => self.send(&answer(request)).await?,
         }
         match request.known() {
             _ if leaves => return Ok(AfterRequest::End),
-            // What no editor has opened is announced once more.
+            // Announces again what no editor has opened.
             Some(Command::Restart) => self.announcer.again(self.parent),
             Some(Command::ConfigurationDone) if self.phase == Phase::Configuring => {
                 self.open().await?;
                 let list = offered(self.principal, &self.snapshots.borrow());
-                let greeting = greeting(&list, self.announcer.mine());
-                self.tell(&notice(&greeting, false)).await?;
-                for late in self.context.sessions.parks.all_too_late(self.principal) {
-                    self.tell(&notice(&late, false)).await?;
+                let greeting = greeting(&list, self.announcer.only_mine());
+                self.send(&notice(&greeting, false)).await?;
+                for late in self.context.sessions.parks.expired_messages(self.principal) {
+                    self.send(&notice(&late, false)).await?;
                 }
             }
             _ => return Ok(AfterRequest::Nothing),
@@ -224,40 +227,41 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         Ok(AfterRequest::Announce)
     }
 
-    /// The client has configured, or has had its time for that.
+    /// Answers `attach` once the client has configured, or its deadline has passed.
     async fn open(&mut self) -> Result<(), Closed> {
         if self.phase == Phase::Configuring {
             self.phase = Phase::Open;
-            self.tell(&self.announcer.attached()).await?;
+            self.send(&self.announcer.attached()).await?;
         }
         Ok(())
     }
 
     async fn on_joined(&mut self, joined: Joined) -> Result<(), Closed> {
         match joined {
-            Joined::Told(text) => self.tell(&notice(&text, false)).await,
+            Joined::Told(text) => self.send(&notice(&text, false)).await,
             Joined::Opened(opened) => {
                 let ticket = self.context.auth.issue_ticket(self.principal, &opened);
-                match self.announcer.stopping(&opened, ticket.as_ref()) {
-                    Some(child) => self.tell(&child).await,
+                match self.announcer.child_to_pause(&opened, ticket.as_ref()) {
+                    Some(child) => self.send(&child).await,
                     None => Ok(()),
                 }
             }
         }
     }
 
-    /// Has the client open sessions for what waits, and asks what has to be known before.
+    /// Has the client open sessions for paused tasks, and starts the queries that these need first.
     async fn announce(&mut self) -> Result<(), Closed> {
         let (context, principal) = (self.context, self.principal);
-        // What narrows the principal's rights may have become known since the last time.
+        // Filters again: the names that narrow the rights may have become known since.
         let list = offered(principal, &self.snapshots.borrow_and_update());
         let ticket = |breakpoint: &Breakpoint| context.auth.issue_ticket(principal, breakpoint);
         let (messages, again) = self.announcer.announce(&list, Timestamp::now(), ticket);
-        self.parent.leads(self.all.lead(self.announcer.announced()));
+        self.parent
+            .set_led(self.all.lead(self.announcer.announced()));
         for message in &messages {
-            self.tell(message).await?;
+            self.send(message).await?;
         }
-        let (held, asking) = (self.parent.stops(), self.parent.asking());
+        let (held, asking) = (self.parent.stops(), self.parent.group_stops());
         let room = self.announcer.room();
         self.together.stopped(&list, (&held, &asking), room);
         self.announcer
@@ -273,33 +277,34 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     }
 
     async fn drained(&mut self) -> Result<Outcome, Closed> {
-        self.tell(&event(Event::Terminated, Value::Null)).await?;
+        self.send(&event(Event::Terminated, Value::Null)).await?;
         Ok(Outcome::Drained)
     }
 }
 
-/// What of `list` the sessions of `principal` may be opened for; what it has parked itself waits for it.
+/// The part of `list` for which sessions of `principal` may open; its own parks count as paused.
 fn offered(principal: &Principal, list: &Arc<Snapshot>) -> Arc<Snapshot> {
     let list = within(principal, Scope::View, list);
     with_parked(list, |held| is_own(principal, held))
 }
 
-/// What becomes of the sessions that the client opened, when it leaves with `goodbye`; a sentence for it, where there are any.
+/// Decides the fate of the child sessions when the client disconnects with `request`; returns a sentence for the
+/// client, if there are any.
 fn leave(
-    goodbye: &Request,
+    request: &Request,
     parent: &mut GroupRoot,
-    Leaving { on_close, kept }: Leaving,
+    Leaving { on_close, park_for }: Leaving,
 ) -> Option<String> {
-    let restarts = is_set(&goodbye.arguments, "restart");
-    let suspends = is_set(&goodbye.arguments, "suspendDebuggee");
-    let parks = !kept.is_zero() && (suspends || on_close == Some(OnClose::Park));
+    let restarts = is_set(&request.arguments, "restart");
+    let suspends = is_set(&request.arguments, "suspendDebuggee");
+    let parks = !park_for.is_zero() && (suspends || on_close == Some(OnClose::Park));
     let all = parent.stops().len();
     if restarts {
-        parent.restarts();
+        parent.restart();
     } else if parks {
-        parent.parks(kept);
-    } else if on_close.is_none() && !kept.is_zero() {
-        parent.says_goodbye();
+        parent.park_members(park_for);
+    } else if on_close.is_none() && !park_for.is_zero() {
+        parent.disconnects();
     }
     Some(match (all, restarts, parks) {
         (0, _, _) => return None,
@@ -312,7 +317,7 @@ fn leave(
     })
 }
 
-/// The folder that `request` has the relay take for the job's files, in all sessions that open from now on.
+/// The folder that `request` sets for the job's files, in all sessions that open from now on.
 fn evaluated_folder(request: &Request) -> Option<Result<ClientFiles, &'static str>> {
     let evaluates = request.known() == Some(Command::Evaluate);
     evaluates.then(|| source_folder::typed(&request.arguments))?

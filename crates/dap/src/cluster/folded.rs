@@ -1,4 +1,4 @@
-//! What the tasks of a family are called, and what they have answered, as one: as a prompt for many shows it.
+//! Names and answers of a family's tasks, folded as at a prompt for many.
 //!
 //! Pure.
 
@@ -15,14 +15,14 @@ use ray_relay_view::listing::fold::told;
 use ray_relay_view::listing::fold::who::{Names, Who, identified};
 use ray_relay_view::listing::json::JsonRow;
 
-/// Tasks with what each has to say, in the order of their groups and ranks.
+/// Tasks with one item each, in the order of their groups and ranks.
 pub(super) struct Folded<T> {
     who: Vec<Who>,
     pub(super) all: Vec<(GroupTask, T)>,
 }
 
 impl<T> Folded<T> {
-    /// These tasks, as `list` knows them by now.
+    /// Names these tasks by the current `list`.
     pub(super) fn new(list: &Snapshot, all: Vec<(GroupTask, T)>) -> Self {
         let now = Timestamp::now();
         let known: Vec<_> = all.iter().map(|(task, _)| latest(list, task)).collect();
@@ -38,7 +38,7 @@ impl<T> Folded<T> {
             .zip(&known)
             .map(|((task, _), known)| {
                 let mut row = serde_json::to_value(JsonRow::new(known, now)).unwrap_or_default();
-                // A rank that a name says does not stand next to one that a process says.
+                // A rank from a name is not mixed with ranks that processes report.
                 let by_name = known
                     .names
                     .rank
@@ -60,7 +60,7 @@ impl<T> Folded<T> {
     }
 }
 
-/// `task` as `list` has it by now. A name outlives the stop that it was learned at: the next one is looked up anew.
+/// `task` as in `list`. A name outlives the stop at which it was learned: the next one is looked up again.
 pub(super) fn latest(list: &Snapshot, task: &GroupTask) -> Arc<Breakpoint> {
     let known = list.find(task.breakpoint.id).unwrap_or(&task.breakpoint);
     match known.names.name.is_none() && task.breakpoint.names.name.is_some() {
@@ -74,26 +74,26 @@ pub(super) fn latest(list: &Snapshot, task: &GroupTask) -> Arc<Breakpoint> {
 
 impl Folded<Answer> {
     fn answers(&self) -> Answers {
-        let said = self.all.iter().enumerate();
-        fold(said.filter_map(|(at, (_, answer))| Some((at, answer.as_deref().ok()?.trim_end()))))
+        let answers = self.all.iter().enumerate();
+        fold(answers.filter_map(|(at, (_, answer))| Some((at, answer.as_deref().ok()?.trim_end()))))
     }
 
     fn silent(&self) -> impl Iterator<Item = (usize, &str)> {
-        let said = self.all.iter().enumerate();
-        said.filter_map(|(at, (_, answer))| Some((at, &**answer.as_ref().err()?)))
+        let answers = self.all.iter().enumerate();
+        answers.filter_map(|(at, (_, answer))| Some((at, &**answer.as_ref().err()?)))
     }
 
-    /// Whether none has answered.
+    /// Whether no task has answered.
     pub(super) fn is_silent(&self) -> bool {
         self.all.iter().all(|(_, answer)| answer.is_err())
     }
 
-    /// Who gave no answer, with the sentences.
+    /// The tasks without an answer, with their reasons.
     pub(super) fn silence(&self) -> String {
         told::silent(&self.names(), self.silent())
     }
 
-    /// All of it as a text of several lines.
+    /// All answers as a text of several lines.
     pub(super) fn text(&self) -> String {
         let (names, answers) = (self.names(), self.answers());
         let mut text = match answers.same.iter().any(|same| !same.text.is_empty()) {
@@ -104,12 +104,12 @@ impl Folded<Answer> {
         text.trim_end().to_owned()
     }
 
-    /// The same in a line.
+    /// The same in one line.
     pub(super) fn in_one_line(&self) -> String {
         told::in_one_line(&self.names(), &self.answers(), self.silent())
     }
 
-    /// A variable for each, by what it is called.
+    /// A variable for each task, by its name.
     pub(super) fn variables(&self) -> Value {
         let names = self.names();
         let all = self.all.iter().enumerate().map(|(at, (_, answer))| {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
-    /// A process says its rank itself: what a name says of it, or the order of the sessions, does not count beside that.
+    /// A process reports its rank itself: a rank from a name, or the order of the sessions, does not count then.
     #[test]
     fn an_answer_stands_under_the_rank_that_its_process_says() {
         let task = |session: u64, rank: Option<u32>| {

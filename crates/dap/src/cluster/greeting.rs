@@ -1,4 +1,4 @@
-//! What a cluster session says first: what waits, and who has what is not opened.
+//! The greeting of a cluster session: which tasks wait, and who holds those that are not opened.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn greeting(snapshot: &Snapshot, mine: bool) -> String {
     }
 }
 
-/// Who has what is not opened, as the list tells it.
+/// The holders of tasks that are not opened, as in the list.
 fn holders(snapshot: &Snapshot) -> Option<String> {
     const MAX_LISTED_HOLDERS: usize = 5;
     let now = Timestamp::now();
@@ -30,23 +30,23 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
         Some(format!("{} ({}) is {held}", b.title(), b.id))
     };
     let all: Vec<_> = snapshot.held().filter(|b| !is_looked_at(b)).collect();
-    let mut told: Vec<_> = all
+    let mut sentences: Vec<_> = all
         .iter()
         .filter_map(|b| has(b))
         .take(MAX_LISTED_HOLDERS)
         .collect();
     if all.len() > MAX_LISTED_HOLDERS {
-        told.push(format!(
+        sentences.push(format!(
             "and {} more are held",
             all.len() - MAX_LISTED_HOLDERS
         ));
     }
-    (!told.is_empty()).then(|| told.join(", "))
+    (!sentences.is_empty()).then(|| sentences.join(", "))
 }
 
-/// Whether it is held for no longer than a look takes.
+/// Whether it is only held for an inspection.
 fn is_looked_at(breakpoint: &Breakpoint) -> bool {
-    breakpoint.holder().is_some_and(Holder::is_look)
+    breakpoint.holder().is_some_and(Holder::is_snapshot)
 }
 
 fn opens(snapshot: &Snapshot) -> String {

@@ -1,4 +1,4 @@
-//! How the jobs of announced workers ended, for the console of the cluster session.
+//! Reports how the jobs of announced workers ended, in the console of the cluster session.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
@@ -10,19 +10,19 @@ use futures_util::stream::FuturesUnordered;
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::Registry;
 
-/// Jobs that are asked after at once, and jobs that are remembered.
-const MAX: (usize, usize) = (8, 1_000);
+/// Concurrent job queries, and remembered jobs.
+const MAX_JOBS: (usize, usize) = (8, 1_000);
 
 /// A cluster and one of its jobs.
 pub(crate) type JobName = (Arc<str>, String);
 
-/// The keys by which the answers to one request are compared: a job's tasks could guess at the values of another's with a key in
-/// common.
+/// Keys by which the answers to one request are compared, one for each job: with a shared key, a job's tasks could
+/// guess the values of another's.
 #[derive(Default)]
 pub(super) struct JobKeys(HashMap<JobName, ComparisonKey>);
 
 impl JobKeys {
-    /// That of `job`; where none is known, one of its own each time.
+    /// The key of `job`; for an unknown job a new one each time.
     pub(super) fn of(&mut self, job: Option<JobName>) -> ComparisonKey {
         match job {
             Some(job) => *self.0.entry(job).or_insert_with(ComparisonKey::draw),
@@ -33,10 +33,10 @@ impl JobKeys {
 
 type JobQuery = Pin<Box<dyn Future<Output = (JobName, Option<String>)> + Send>>;
 
-/// Asks after each job once. Lives in the task of its session.
+/// Queries each job once. Lives in the task of its session.
 pub(super) struct AskedJobs {
     registry: Registry,
-    /// Told, or asked after now.
+    /// Jobs that are reported, or queried now.
     known: HashSet<JobName>,
     asking: FuturesUnordered<JobQuery>,
 }
@@ -50,9 +50,12 @@ impl AskedJobs {
         }
     }
 
-    /// A worker of `job` is gone: has it ended?
+    /// A worker of `job` is gone: queries whether the job has ended.
     pub(super) fn ask(&mut self, job: JobName) {
-        if self.asking.len() >= MAX.0 || self.known.len() >= MAX.1 || self.known.contains(&job) {
+        if self.asking.len() >= MAX_JOBS.0
+            || self.known.len() >= MAX_JOBS.1
+            || self.known.contains(&job)
+        {
             return;
         }
         self.known.insert(job.clone());
@@ -63,12 +66,12 @@ impl AskedJobs {
         }));
     }
 
-    /// Resolves with a sentence for each job that has ended, never where none is asked after. Cancel safe.
+    /// Resolves with a sentence for each job that has ended; never without a query. Cancel safe.
     pub(super) async fn ended(&mut self) -> String {
         loop {
             match self.asking.next().await {
                 Some((_, Some(end))) => return end,
-                // It runs on without that worker.
+                // The job continues without that worker.
                 Some((job, None)) => _ = self.known.remove(&job),
                 None => std::future::pending().await,
             }

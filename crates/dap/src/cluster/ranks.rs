@@ -1,8 +1,8 @@
-//! Asks processes of tasks that wait for their ranks, before the client opens sessions for them: a session keeps the name that it
-//! is opened with, and an order of tasks is no rank.
+//! Asks processes of paused tasks for their ranks before the client opens sessions for them: a session keeps its first
+//! name, and the order of tasks is no rank.
 //!
-//! Each question is a session like every other one, on record and for a permit, by the permission `view`: what runs in the worker is
-//! the relay's own probe. The task stays as it is.
+//! Each query is a session like any other, audited and with a permit, by the permission `view`: only the relay's own
+//! probe runs in the worker. The task stays paused.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -29,19 +29,19 @@ use ray_relay_session::session::parks::is_own;
 use ray_relay_session::session::{Authorized, authorise};
 use ray_relay_session::upstream::look::Look;
 
-/// Processes that are asked at a time.
+/// Concurrent queries.
 const MAX_AT_A_TIME: usize = 8;
 
-/// How long a process may wait for its turn.
+/// Deadline for a query to start.
 const TURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a process may take to say its rank.
+/// Deadline for a process to report its rank.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Characters of the value that comes with a rank.
-const VALUE_LIMIT: usize = 8;
+const MAX_VALUE_CHARS: usize = 8;
 
-/// The questions of one cluster session.
+/// The rank queries of one cluster session.
 pub(super) struct RankQueries<'a> {
     context: &'a Context,
     principal: &'a Principal,
@@ -68,7 +68,7 @@ impl<'a> RankQueries<'a> {
         }
     }
 
-    /// Asks the process of `breakpoint`, in its turn.
+    /// Queues a query of the process of `breakpoint`.
     pub(super) fn ask(&mut self, breakpoint: Arc<Breakpoint>) {
         self.waiting.push_back((Instant::now(), breakpoint));
         self.begin();
@@ -78,7 +78,7 @@ impl<'a> RankQueries<'a> {
         while self.asking.len() < MAX_AT_A_TIME
             && let Some((since, breakpoint)) = self.waiting.pop_front()
         {
-            // Its session is opened without by now.
+            // Its session has opened without a rank by now.
             if since.elapsed() > TURN_TIMEOUT {
                 continue;
             }
@@ -86,17 +86,17 @@ impl<'a> RankQueries<'a> {
             let audit = self.audit.clone();
             self.asking.push(Box::pin(async move {
                 let stop = (breakpoint.id, breakpoint.stop);
-                // What is not known of a rank is shown as a pid.
+                // Without a rank, the pid is shown.
                 let _ = match parked(context, principal, stop) {
-                    Some(authorized) => asked_of_park(context, &audit, &authorized).await,
-                    None => asked(context, principal, summary, &breakpoint).await,
+                    Some(authorized) => query_park(context, &audit, &authorized).await,
+                    None => query_worker(context, principal, summary, &breakpoint).await,
                 };
                 stop
             }));
         }
     }
 
-    /// Resolves with one that was asked, whatever came of it; never where there is none. Cancel safe.
+    /// Resolves with a stop whose query has finished, with any result; never without a query. Cancel safe.
     pub(super) async fn next(&mut self) -> Stop {
         match self.asking.next().await {
             Some(stop) => {
@@ -108,7 +108,8 @@ impl<'a> RankQueries<'a> {
     }
 }
 
-/// What is at `stop`, where `principal` has parked it here. What is offered to its client is not shown as parked.
+/// Authorises `principal` for its own park at `stop`, if that is at this relay. Parks offered to its client are listed
+/// as paused.
 fn parked(context: &Context, principal: &Principal, stop: Stop) -> Option<Authorized> {
     let list = context.registry.snapshot();
     let known = list.find(stop.0).filter(|known| known.stop == stop.1)?;
@@ -123,8 +124,8 @@ fn parked(context: &Context, principal: &Principal, stop: Stop) -> Option<Author
     authorise(principal, known, Scope::View).ok()
 }
 
-/// Asks the process of a park, once that is on record: the park has the answer shown. `None`: it was not asked, or is at work.
-async fn asked_of_park(
+/// Asks the process of a park, after the audit: the park stores the answer. `None`: it was not asked, or is busy.
+async fn query_park(
     context: &Context,
     audit: &SessionAudit<'_>,
     authorized: &Authorized,
@@ -132,14 +133,14 @@ async fn asked_of_park(
     let asks = (LOOK_CLIENT, Command::Evaluate.as_str());
     let ids = [authorized.breakpoint().id];
     audit.group(asks, None, &ids).await.ok()?;
-    let expression = pdb::console_expression("None", false, VALUE_LIMIT);
+    let expression = pdb::console_expression("None", false, MAX_VALUE_CHARS);
     let looked = context.sessions.parks.look(authorized, expression);
     let _ = timeout(ANSWER_TIMEOUT, looked).await.ok()?.ok()?;
     Some(())
 }
 
-/// Asks the process of `breakpoint`; the registry has the answer. `None`: it was not asked, or gave none.
-async fn asked(
+/// Asks the process of `breakpoint`; the registry stores the answer. `None`: it was not asked, or did not answer.
+async fn query_worker(
     context: &Context,
     principal: &Principal,
     summary: &Summary,
@@ -155,17 +156,17 @@ async fn asked(
     let begun = Look::begin(context, &session, authorized, via).await;
     let (look, stream) = begun.ok()?;
     let account = context.account(principal);
-    let told = pdb::rank(stream, LOOK_CLIENT, &account, ANSWER_TIMEOUT).await;
-    // Where it has to be recorded and cannot be, it is not known.
-    if let Ok(Some(rank)) = told
+    let answer = pdb::rank(stream, LOOK_CLIENT, &account, ANSWER_TIMEOUT).await;
+    // An answer that must be recorded and cannot be is discarded.
+    if let Ok(Some(rank)) = answer
         && let Ok(_) = look
             .live
             .capture
             .take(Direction::Down, format!("rank {rank}\n").as_bytes())
     {
-        look.live.worker.has_rank(rank);
+        look.live.worker.set_rank(rank);
     }
-    let outcome = match told {
+    let outcome = match answer {
         Ok(_) => Outcome::Client,
         Err(_) => Outcome::Upstream,
     };

@@ -1,6 +1,7 @@
-//! Those of a job that are open and run, when another of it stops by itself: which of them are asked to stop with it, and that once.
+//! When a task of a job stops on its own, decides which of the job's running sessions are asked to stop with it, once
+//! for each stop.
 //!
-//! A stop that was asked for, by the relay or a person, and one at the end of a step ask nothing of the others. Pure.
+//! A stop that the relay or a user requested, or the end of a step, does not count. Pure.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,12 +9,12 @@ use super::jobs::JobName;
 use super::together::StopsTogether;
 use ray_relay_session::session::family::GroupTask;
 
-/// See the module.
+/// Rounds of stops of one cluster session.
 pub(super) struct Rounds<'a> {
     stops: StopsTogether<'a>,
-    /// How often the task of each session had stopped by itself when the others were asked.
+    /// Own stops of each session's task when the others were asked.
     seen: HashMap<u64, u64>,
-    /// How often the task of each session had stopped when it was asked: until it does again, it is not asked once more.
+    /// Stops of each session's task when it was asked: it is not asked again before the next one.
     asked: HashMap<u64, u64>,
 }
 
@@ -26,22 +27,22 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Whether `all` are several, or others stop with the one that there is.
+    /// Whether `all` are several, or others stop with the only one.
     pub(super) fn are_for_several(&self, all: &[GroupTask]) -> bool {
         let others = |task: &GroupTask| self.stops.with(&task.breakpoint);
         all.len() > 1 || self.stops.are_wished() || all.iter().any(others)
     }
 
-    /// Whether `task` runs and is to stop with another; not any more from now on.
+    /// Whether `task` runs and was about to stop with another; cancels that.
     pub(super) fn take_back(&mut self, task: &GroupTask) -> bool {
-        let asked = self.asked.get(&task.session) == Some(&task.stops);
-        if asked {
+        let was_asked = self.asked.get(&task.session) == Some(&task.stops);
+        if was_asked {
             self.asked.remove(&task.session);
         }
-        !task.stands && (asked || task.arriving)
+        !task.stands && (was_asked || task.arriving)
     }
 
-    /// Those of `all` that are to be asked now.
+    /// Those of `all` that must be asked to stop now.
     pub(super) fn due(&mut self, all: &[GroupTask]) -> Vec<GroupTask> {
         let known: HashSet<u64> = all.iter().map(|task| task.session).collect();
         self.seen.retain(|session, _| known.contains(session));
@@ -67,7 +68,7 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// The job of `task`, where it is known.
+/// The job of `task`, if known.
 pub(super) fn job(task: &GroupTask) -> Option<JobName> {
     let job = task.breakpoint.names.job_id.clone()?;
     Some((task.breakpoint.cluster.clone(), job))

@@ -1,4 +1,4 @@
-//! Where the tasks of a cluster session stand, and the frame that its client is shown for all of them.
+//! Locations of a cluster session's tasks, and the frame that its client sees for all of them.
 //!
 //! Pure.
 
@@ -16,19 +16,19 @@ use ray_relay_base::wire::text::escaped;
 use ray_relay_ray::ray::registry::Snapshot;
 use ray_relay_session::session::family::{Answer, GroupTask, TaskPlace};
 
-/// The thread that stands for all, its one frame, and the list of where each stands.
+/// Id of the thread that represents all tasks, of its one frame, and of the list of locations.
 pub(super) const ALL: u64 = 1;
 
-/// Tasks, and what each has said.
+/// Tasks with their answers.
 pub(super) type Said = Vec<(GroupTask, Answer)>;
 
-/// The frame of the thread, where tasks have `said` their own frames: by a line where they stand, and with the file of most.
-pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
-    let frames: Vec<Option<TaskPlace>> = said
+/// The frame of the thread, from the tasks' own frames in `answers`: a line with their locations, in the file of most.
+pub(super) fn frame(list: &Snapshot, answers: Said) -> Value {
+    let frames: Vec<Option<TaskPlace>> = answers
         .iter()
         .map(|(_, frame)| serde_json::from_str(frame.as_deref().ok()?).ok())
         .collect();
-    let known = places(list, said.into_iter().map(|(task, _)| task).collect());
+    let known = places(list, answers.into_iter().map(|(task, _)| task).collect());
     let places: Said = known
         .into_iter()
         .zip(&frames)
@@ -47,34 +47,34 @@ pub(super) fn frame(list: &Snapshot, said: Said) -> Value {
         .max_by_key(|at| (frames[*at].is_some(), alike(at)));
     let frame = most.and_then(|most| frames[most].as_ref());
     let name = Folded::new(list, places).in_one_line();
-    let mut told = json!({"id": ALL, "name": name, "line": 1, "column": 1});
+    let mut shown = json!({"id": ALL, "name": name, "line": 1, "column": 1});
     match frame {
         Some(TaskPlace {
             line,
             path,
             own: true,
         }) => {
-            told["line"] = (*line).into();
-            told["source"] = json!({"name": file(path), "path": path});
+            shown["line"] = (*line).into();
+            shown["source"] = json!({"name": file(path), "path": path});
         }
         Some(_) => {
-            let reference = reference(&told["name"]);
-            told["source"] = json!({"name": "all tasks", "sourceReference": reference});
+            let reference = reference(&shown["name"]);
+            shown["source"] = json!({"name": "all tasks", "sourceReference": reference});
         }
-        // None has told it: all are about to be gone.
+        // No task has answered: all are about to end.
         None => {}
     }
-    told
+    shown
 }
 
-/// The reference of the list of places that this line sums up. An editor asks once for what a reference stands for.
+/// The reference of the source with the locations that this line sums up. An editor fetches a reference once.
 fn reference(line: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     line.as_str().hash(&mut hasher);
     1 + hasher.finish() % u64::from(u32::MAX >> 2)
 }
 
-/// The place of a task that has told this frame.
+/// Formats the location in this frame.
 fn place(frame: &TaskPlace) -> String {
     match is_cell(&frame.path) {
         true => place_in_cell(Some(frame.line.into())),
@@ -87,7 +87,7 @@ fn file(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
-/// Where each of `all` stands.
+/// The location of each of `all`.
 pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
     let place = |task: &GroupTask| {
         if !task.stands {
@@ -111,7 +111,7 @@ pub(super) fn places(list: &Snapshot, all: Vec<GroupTask>) -> Said {
         .collect()
 }
 
-/// A refusal, for a person or, where an editor asks by itself, for its own display.
+/// A refusal, shown to the user or, if the editor asked on its own, in place.
 pub(super) fn refusal(request: &Request, why: &str) -> Value {
     let in_passing = match request.known() {
         Some(Command::Evaluate) => typed::<Evaluation>(&request.arguments).context != Some("repl"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::announcer::{APART, MAX_CHILDREN, NAME_TIMEOUT};
+use super::announcer::{CHILD_INTERVAL, MAX_CHILDREN, NAME_TIMEOUT};
 use super::conversation::answer;
 use super::greeting::greeting;
 use super::*;
@@ -21,7 +21,7 @@ use ray_relay_ray::ray::testing::{paused, snapshot};
 use ray_relay_session::session::{Families, Initiator};
 
 impl Announcer {
-    /// What is announced of these, long after they stopped.
+    /// The announcements of these tasks, long after they stopped.
     fn announces(&mut self, paused: Vec<Breakpoint>) -> Vec<Value> {
         self.announce(&snapshot(paused), later(), no_ticket).0
     }
@@ -115,11 +115,11 @@ fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
     };
     let mut announcer = announcer(ChildSessions::StartDebugging).spaced(true);
     let (messages, again) = announcer.announce(&list, now, no_ticket);
-    assert_eq!((messages.len(), again), (1, Some(APART)));
-    let (messages, again) = announcer.announce(&list, after(APART / 2), no_ticket);
-    assert_eq!((messages.len(), again), (0, Some(APART / 2)));
-    for (n, left) in [(1, Some(APART)), (2, None)] {
-        let (messages, again) = announcer.announce(&list, after(APART * n), no_ticket);
+    assert_eq!((messages.len(), again), (1, Some(CHILD_INTERVAL)));
+    let (messages, again) = announcer.announce(&list, after(CHILD_INTERVAL / 2), no_ticket);
+    assert_eq!((messages.len(), again), (0, Some(CHILD_INTERVAL / 2)));
+    for (n, left) in [(1, Some(CHILD_INTERVAL)), (2, None)] {
+        let (messages, again) = announcer.announce(&list, after(CHILD_INTERVAL * n), no_ticket);
         assert_eq!((messages.len(), again), (1, left));
     }
 }
@@ -167,9 +167,9 @@ fn a_group_opens_by_rank_once_each_of_its_processes_was_asked() {
         state: held(2).state,
         ..second.clone()
     };
-    announcer.was_asked((first.id, first.stop));
+    announcer.rank_queried((first.id, first.stop));
     assert!(announcer.announces(vec![first.clone(), asked]).is_empty());
-    announcer.was_asked((second.id, second.stop));
+    announcer.rank_queried((second.id, second.stop));
     let told = announcer.announces(vec![first, second]);
     let names = told
         .iter()
@@ -187,7 +187,7 @@ fn an_actor_that_is_alone_yet_is_asked_for_its_rank_and_a_task_is_not() {
     first.names_mut().actor_id = Some("ac01".to_owned());
     assert!(announcer.announces(vec![first.clone()]).is_empty());
     assert_eq!(announcer.unranked.len(), 1);
-    announcer.was_asked((first.id, first.stop));
+    announcer.rank_queried((first.id, first.stop));
     assert_eq!(announcer.announces(vec![first]).len(), 1);
     let mut task = paused("square", 2);
     task.names_mut().group = Some("square".to_owned());

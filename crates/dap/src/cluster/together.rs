@@ -1,9 +1,9 @@
-//! Stop the world: when a task of a job stops, its others do as well, so that the other side of a collective is still there when a
-//! person looks.
+//! Group stop: when a task of a job stops, the job's other tasks do as well, so that the peers of a collective are
+//! still there when a user inspects it.
 //!
-//! Only where the attach arguments ask for it (`rayRelay.group`), a rule of the policy, or the task itself
-//! (`ray_relay.breakpoint(group=True)`). The others become sessions of the same client: who attaches to them, and that they run on
-//! when their sessions end, is as with every other session. Those that are open already are asked to stop ([`super::rounds`]).
+//! Only if the attach arguments (`rayRelay.group`), a rule of the policy, or the task itself
+//! (`ray_relay.breakpoint(group=True)`) ask for it. The others become sessions of the same client, with the usual
+//! authorisation, and resume when their sessions end. Tasks with an open session are asked to stop ([`super::rounds`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,41 +19,41 @@ use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_session::session::family::Stop;
 
-/// Jobs whose others are looked for at a time; more stop as they would without.
+/// Jobs whose tasks are being stopped at a time; further jobs stop as without it.
 const MAX_JOINING_JOBS: usize = 8;
 
-/// Between its place in the list and its session a task is in neither.
-const BETWEEN: Duration = Duration::from_secs(5);
+/// A task is in neither the list nor a session for a moment in between.
+const JOIN_GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// What comes of a task that is to stop with others.
+/// Progress of stopping a job's tasks.
 pub(crate) enum Joined {
-    /// Its debugger listens: a session is to be opened that has it stop.
+    /// Its debugger listens: the client must open a session that pauses it.
     Opened(Arc<Breakpoint>),
     /// A sentence for the client.
     Told(String),
 }
 
-/// Whether the others of a job stop with one of its tasks: as the attach arguments say, or else as the policy does.
+/// Whether the others of a job stop with one of its tasks: by the attach arguments, or else by the policy.
 #[derive(Clone, Copy)]
 pub(crate) struct StopsTogether<'a> {
-    said: Option<bool>,
+    requested: Option<bool>,
     principal: &'a Principal,
 }
 
 impl<'a> StopsTogether<'a> {
     pub(crate) fn new(selector: &AttachSelector, principal: &'a Principal) -> Self {
         Self {
-            said: selector.together,
+            requested: selector.together,
             principal,
         }
     }
 
     /// Whether the attach arguments ask for it.
     pub(super) fn are_wished(&self) -> bool {
-        self.said == Some(true)
+        self.requested == Some(true)
     }
 
-    /// With the task at `breakpoint`.
+    /// Whether others stop with the task at `breakpoint`.
     pub(crate) fn with(&self, breakpoint: &Breakpoint) -> bool {
         let by_rule = || {
             self.principal
@@ -62,19 +62,19 @@ impl<'a> StopsTogether<'a> {
                 .obligations
                 .together
         };
-        self.said.unwrap_or_else(by_rule)
+        self.requested.unwrap_or_else(by_rule)
     }
 }
 
-/// Has the tasks of a job that run join those that stand, so many of them at most.
+/// Pauses the running tasks of a job, so many at most.
 type StopOthers<'a> = Box<dyn Fn(JobName, usize) -> BoxStream<'a, Joined> + Send + Sync + 'a>;
 
-/// Which jobs stand, and whose others are being stopped.
+/// Jobs that are stopped, and whose others are being stopped.
 pub(crate) struct Together<'a> {
     selector: AttachSelector,
     pub(super) stops: StopsTogether<'a>,
     stop_others: StopOthers<'a>,
-    /// Those of which a task stands, and whose others were asked to; when that was last seen.
+    /// Jobs with a paused task whose others were asked to stop, and when that was last seen.
     stand: HashMap<JobName, Instant>,
     joining: SelectAll<BoxStream<'a, Joined>>,
 }
@@ -94,8 +94,8 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// Has the others of each job in `list` stop of which a task has, `room` of them at most. Of what sessions of this client
-    /// `held`, those `asking` do so by their tasks' own words.
+    /// Stops the others of each job in `list` of which a task has stopped, `room` at most. Of the stops `held` by
+    /// sessions of this client, those in `asking` do so by their code.
     pub(super) fn stopped(
         &mut self,
         list: &Snapshot,
@@ -108,7 +108,7 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// The jobs of `list` of which a task stands since just now.
+    /// The jobs of `list` that have just got their first paused task.
     fn new_jobs(&mut self, list: &Snapshot, held: &[Stop], asking: &[Stop]) -> Vec<JobName> {
         let among = |all: &[Stop]| all.iter().copied().collect::<HashMap<_, _>>();
         let (held, asking) = (among(held), among(asking));
@@ -124,7 +124,7 @@ impl<'a> Together<'a> {
         let now: HashSet<JobName> = list.live.iter().filter(stands).filter_map(job).collect();
         let at = Instant::now();
         self.stand
-            .retain(|job, seen| now.contains(job) || *seen + BETWEEN > at);
+            .retain(|job, seen| now.contains(job) || *seen + JOIN_GRACE_PERIOD > at);
         let room = MAX_JOINING_JOBS.saturating_sub(self.joining.len());
         let is_new = |job: &&JobName| !self.stand.contains_key(*job);
         let new: Vec<JobName> = now.iter().filter(is_new).take(room).cloned().collect();
@@ -134,7 +134,7 @@ impl<'a> Together<'a> {
         new
     }
 
-    /// What has come of the others, never where there are none. Cancel safe.
+    /// Resolves with the progress of the others; never without any. Cancel safe.
     pub(super) async fn next(&mut self) -> Joined {
         match self.joining.next().await {
             Some(joined) => joined,
@@ -164,18 +164,18 @@ mod tests {
 
     fn by(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
-        let told = |job: JobName, room: usize| {
+        let notices = |job: JobName, room: usize| {
             let text = Joined::Told(format!("{} {room}", job.1));
             stream::iter([text]).boxed()
         };
-        Together::new(&selector, principal, Box::new(told))
+        Together::new(&selector, principal, Box::new(notices))
     }
 
     fn together(block: &serde_json::Value) -> Together<'static> {
         by(Box::leak(Box::new(Principal::anonymous())), block)
     }
 
-    /// What a policy with a rule for each of these jobs, in these words, has a person do who attaches by `block`.
+    /// The group stops of a user who attaches by `block`, by a policy with these rules, one for each job.
     async fn by_rules(rules: &[(&str, &str)], block: &serde_json::Value) -> Together<'static> {
         let rule = |(job, words): &(&str, &str)| {
             format!(
@@ -187,7 +187,7 @@ mod tests {
         by(Box::leak(Box::new(ann)), block)
     }
 
-    fn told(together: &mut Together<'_>) -> Vec<String> {
+    fn notices(together: &mut Together<'_>) -> Vec<String> {
         let mut all = Vec::new();
         while let Some(Some(Joined::Told(text))) =
             futures_util::FutureExt::now_or_never(together.joining.next())
@@ -207,22 +207,22 @@ mod tests {
             NONE,
             31,
         );
-        assert_eq!(told(&mut together), ["01000000 31"]);
+        assert_eq!(notices(&mut together), ["01000000 31"]);
         // The next is another job's; the first is on its way to its session, and has it then.
         together.stopped(&snapshot(vec![rank(3, "02000000")]), NONE, 30);
-        assert_eq!(told(&mut together), ["02000000 30"]);
+        assert_eq!(notices(&mut together), ["02000000 30"]);
         let held = [(first.id, first.stop)];
         let list = snapshot(vec![first.clone()]);
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(60)).await;
             together.stopped(&list, (&held, &[]), 30);
         }
-        assert_eq!(told(&mut together), [""; 0]);
+        assert_eq!(notices(&mut together), [""; 0]);
         // All run, and one stops again.
         tokio::time::advance(Duration::from_secs(60)).await;
         together.stopped(&snapshot(Vec::new()), NONE, 30);
         together.stopped(&list, NONE, 30);
-        assert_eq!(told(&mut together), ["01000000 30"]);
+        assert_eq!(notices(&mut together), ["01000000 30"]);
     }
 
     #[tokio::test]
@@ -242,11 +242,11 @@ mod tests {
         ] {
             let mut together = by_rules(&rules, &block).await;
             together.stopped(&list(), NONE, 31);
-            assert_eq!(told(&mut together), stopped, "{block}");
+            assert_eq!(notices(&mut together), stopped, "{block}");
         }
         let mut together = by_rules(&rules[1..], &json!({})).await;
         together.stopped(&list(), NONE, 31);
-        assert_eq!(told(&mut together), [""; 0]);
+        assert_eq!(notices(&mut together), [""; 0]);
     }
 
     #[tokio::test]
@@ -258,11 +258,11 @@ mod tests {
         let list = snapshot(vec![first, other.clone()]);
         together.stopped(&list, NONE, 31);
         together.stopped(&list, (&held, &[]), 31);
-        assert_eq!(told(&mut together), [""; 0]);
+        assert_eq!(notices(&mut together), [""; 0]);
         // But for a task that does.
         let both = [held[0], (other.id, other.stop)];
         together.stopped(&list, (&both, &held), 31);
         together.stopped(&list, (&both, &held), 31);
-        assert_eq!(told(&mut together), ["01000000 31"]);
+        assert_eq!(notices(&mut together), ["01000000 31"]);
     }
 }

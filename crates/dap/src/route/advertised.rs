@@ -1,4 +1,4 @@
-//! Which breakpoint the address that a client dialled names, and the wait until the list has it.
+//! The breakpoint behind the address that a client dialled, and the wait until the list has it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::session::visible;
 use ray_relay_view::advertise::Resolved;
 
-/// Longest wait for a breakpoint that the client's address names and the list does not have yet.
-const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+/// Longest wait for a breakpoint that the dialled address names and the list does not have yet.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same for the names, which tell whether the client may see it.
-const NAMED_WITHIN: Duration = Duration::from_secs(5);
+/// The same for its names, which decide whether the client may see it.
+const NAMES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What came of waiting for a breakpoint.
+/// Result of waiting for a breakpoint.
 pub(super) enum WaitOutcome {
     Now,
-    /// It is not known, or not to this principal.
+    /// It is unknown, or hidden from this principal.
     Never,
     ClientLeft,
 }
@@ -43,9 +43,9 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Waits for a moment where `id` is not in the principal's list yet: a client that reads Ray's State API through the
-    /// relay can know of a worker, under an address that says which, before the registry does, which asks at once then;
-    /// and what a principal's rights are narrowed to may be known later still.
+    /// Waits for a moment if the principal's list does not have `id` yet. A client that reads Ray's State API through
+    /// the relay can learn of a worker, under an address that names it, before the registry. The registry then polls at
+    /// once. The names that narrow the principal's rights may arrive even later.
     pub(super) async fn wait_until_visible<S>(
         &self,
         client: &mut Conversation<S>,
@@ -57,15 +57,15 @@ impl AttachFlow<'_> {
         let registry = &self.context.registry;
         let mut snapshots = registry.watch();
         let patience = self.context.config.registry.poll_interval * 2;
-        // Asks nothing before it is polled: not where the breakpoint is listed.
+        // Queries nothing until polled, so not if the breakpoint is listed.
         let mut over = pin!(async {
-            let names = sleep(patience.min(NAMED_WITHIN));
-            tokio::join!(timeout(KNOWN_WITHIN, registry.refreshed()), names)
+            let names = sleep(patience.min(NAMES_TIMEOUT));
+            tokio::join!(timeout(LIST_TIMEOUT, registry.refreshed()), names)
         });
         loop {
             let list = snapshots.borrow_and_update().of_one(id);
             let list = visible(&self.principal, &list);
-            // One that ended does not count: the same worker may have stopped again.
+            // An ended one does not count: the same worker may have stopped again.
             if list.find(id).is_some() {
                 return Ok(WaitOutcome::Now);
             }

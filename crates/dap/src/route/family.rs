@@ -1,4 +1,4 @@
-//! A client's cluster session, and the sessions that it opens.
+//! Cluster sessions, and the child sessions that they open.
 
 use std::time::Duration;
 
@@ -12,13 +12,15 @@ use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::session::audit::SessionAudit;
+use ray_relay_session::session::parks::ParkShare;
 use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_session::session::shares::QuotaExceeded;
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{GroupMember, Initiator};
+use ray_relay_session::session::{GroupMember, Initiator, Permit};
+use ray_relay_session::upstream::park::{Resumed, promise, usual};
 
-/// After which time those sessions of the same person are looked after that no family has taken back in.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Delay before earlier sessions of the same user are probed that no family has taken over.
+const PROBE_DELAY: Duration = Duration::from_secs(2);
 
 impl AttachFlow<'_> {
     pub(super) async fn cluster<S>(
@@ -57,7 +59,7 @@ impl AttachFlow<'_> {
                 return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }
         };
-        let (wanted, on_close) = (selector.clone(), selector.on_close);
+        let (own_selector, on_close) = (selector.clone(), selector.on_close);
         let client_name = opened.client.name.clone();
         let parent = self.context.sessions.families.lead(self.founder(&opened));
         let announcer = cluster::Announcer::new(
@@ -70,7 +72,7 @@ impl AttachFlow<'_> {
         .spaced(opened.client.quirks.mixes_sessions);
         let record = (audit.clone(), client_name);
         let stop_others = Box::new(move |job, room| self.stop_others(job, room, record.clone()));
-        let together = cluster::Together::new(&wanted, &self.principal, stop_others);
+        let together = cluster::Together::new(&own_selector, &self.principal, stop_others);
         let running = cluster::run(
             self.context,
             client,
@@ -79,13 +81,14 @@ impl AttachFlow<'_> {
             (&audit, &opened.client, self.session.summary()),
             &self.principal,
         );
-        // What is parked by that is announced as everything else. Sessions whose parent this one is again were told so before,
-        // and those that it has opened since have a client that was there a moment ago.
+        // Sessions parked by that are announced like all others. Sessions in this restarted family are marked already,
+        // and those opened since have a client that was there a moment ago.
         let own = self.session.id();
         let is_earlier = |b: &Breakpoint| b.holder().is_some_and(|holder| holder.session < own);
         let lost = async {
-            sleep(SETTLED).await;
-            self.find_lost(|b| fits(&wanted, b) && is_earlier(b)).await;
+            sleep(PROBE_DELAY).await;
+            self.find_lost(|b| fits(&own_selector, b) && is_earlier(b))
+                .await;
             std::future::pending().await
         };
         let ending = tokio::select! {
@@ -96,7 +99,7 @@ impl AttachFlow<'_> {
         ending
     }
 
-    /// Who opens a cluster session with these arguments.
+    /// The initiator of a cluster session with these arguments.
     pub(super) fn founder(&self, opened: &ClientOpening) -> Initiator {
         Initiator {
             principal: self.principal.clone(),
@@ -106,7 +109,7 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Its place in the family of the cluster session that had the client open it.
+    /// Joins the family of the cluster session that had the client open this one.
     pub(super) fn member(
         &self,
         selector: &AttachSelector,
@@ -121,15 +124,41 @@ impl AttachFlow<'_> {
         joined.map(Some).ok_or_else(|| self.no_family())
     }
 
-    /// Whether [`Self::member`] would find that family.
+    /// Joins the family of `selector`, and reserves the share of parks that the client needs for the park it has asked
+    /// for.
+    pub(super) fn joined(
+        &self,
+        selector: &AttachSelector,
+        permit: &Permit,
+        resumed: Option<&Resumed>,
+    ) -> Result<(Option<GroupMember>, Option<Box<ParkShare>>), SessionRefusal> {
+        let member = self.member(selector, permit.breakpoint())?;
+        let family = member.as_ref().map(GroupMember::family);
+        // Sessions of one command share a slot, as those of a cluster session do.
+        let family = family.or(selector.group.as_deref());
+        let has_place = resumed.is_some_and(|it| member.is_some() || it.has_place());
+        let promised = |requested| promise(self.context, permit, family, has_place, requested);
+        let stays = || selector.stay.then(|| usual(self.context, permit.rights()));
+        let requested = selector.park_for.or_else(stays);
+        let share = requested.map_or(Ok(None), promised);
+        let share = share.map_err(|refusal| match refusal {
+            SessionRefusal::Forbidden(why) if selector.stay => SessionRefusal::Forbidden(format!(
+                "{why}; with `--continue` the task resumes after the commands"
+            )),
+            refusal => refusal,
+        })?;
+        Ok((member, share))
+    }
+
+    /// Whether [`Self::member`] would succeed.
     pub(super) fn may_join(&self, selector: &AttachSelector) -> Result<(), SessionRefusal> {
-        let takes = |family: &String| {
+        let accepts = |family: &String| {
             self.context
                 .sessions
                 .families
-                .takes(family, &self.principal)
+                .accepts(family, &self.principal)
         };
-        match selector.family.as_ref().is_none_or(takes) {
+        match selector.family.as_ref().is_none_or(accepts) {
             true => Ok(()),
             false => Err(self.no_family()),
         }

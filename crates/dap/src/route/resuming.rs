@@ -1,4 +1,4 @@
-//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of another person.
+//! Resumes a parked session of the same user or, as an administrator, of another user.
 
 use super::{AttachFlow, names_one};
 use crate::ClientOpening;
@@ -13,9 +13,9 @@ use ray_relay_session::session::{Permit, leaving};
 use ray_relay_session::upstream::park::{self, Resumed, Terms};
 
 impl AttachFlow<'_> {
-    /// [`Self::choose`], and again where what is asked for may be on its way back from a session that is over, or from one of
-    /// the same person whose client is gone without a word.
-    pub(super) async fn choose_when_left(
+    /// Calls [`Self::choose`], and repeats it if the breakpoint may be about to be released: by a session that is over,
+    /// or by one of the same user whose client is lost.
+    pub(super) async fn choose_after_release(
         &self,
         selector: AttachSelector,
         hint: Hint,
@@ -26,8 +26,8 @@ impl AttachFlow<'_> {
         if let Err(SessionRefusal::InUse { .. }) = choice {
             let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
             let access = self.principal.access();
-            let wanted = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
-            leaving::given_back(registry, sessions, wanted).await;
+            let matches = |b: &Breakpoint| access.rights(b).scopes.contains(Scope::View);
+            leaving::wait_for_release(registry, sessions, matches).await;
             choice = self.choose(&selector, hint, opened);
         }
         if let Err(SessionRefusal::InUse { .. }) = choice {
@@ -47,14 +47,13 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Finds sessions of the principal with breakpoints that are `wanted` whose clients are gone, for some seconds at most.
-    pub(super) async fn find_lost(&self, wanted: impl Fn(&Breakpoint) -> bool) {
+    /// Probes sessions of the principal that hold `matches` breakpoints for lost clients, for some seconds at most.
+    pub(super) async fn find_lost(&self, matches: impl Fn(&Breakpoint) -> bool) {
         let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
-        leaving::made_sure(registry, sessions, &self.principal, wanted).await;
+        leaving::probe_clients(registry, sessions, &self.principal, matches).await;
     }
 
-    /// The permit for `breakpoint`, and what is there of its last session, where that is a park that the principal may go on
-    /// with.
+    /// Acquires the permit for `breakpoint`, and its park, if there is one that the principal may resume.
     pub(super) async fn take(
         &self,
         client: &DebugClient,
@@ -67,15 +66,15 @@ impl AttachFlow<'_> {
             return Ok((self.acquire(client, id)?, None));
         };
         let authorised = self.authorised(id)?;
-        // What is refused later lets the task run.
+        // A refusal after this point would resume the task.
         self.may_join(selector)?;
         let terms = Terms {
             client: &client.name,
             take_over,
             taker: Taker::Editor,
         };
-        let taken = park::take((self.context, self.session), held, authorised, terms);
-        let (permit, resumed) = Box::pin(taken).await?;
+        let resuming = park::take((self.context, self.session), held, authorised, terms);
+        let (permit, resumed) = Box::pin(resuming).await?;
         Ok((permit, Some(Box::new(resumed))))
     }
 }

@@ -1,5 +1,5 @@
-//! A debugger in a task that runs and asked for none: opened for people who may, on record before, and the worker is a breakpoint
-//! like others then, which one session may have.
+//! Opens a debugger in a running task that asked for none, for permitted users and audited before. The worker is then a
+//! breakpoint like any other, for one session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use ray_relay_session::session::refusal::SessionRefusal;
 use ray_relay_view::listing::running::is_called;
 use ray_relay_view::listing::text::first_of;
 
-/// How long the heads may take to say what runs.
-pub(super) const ASKED: Duration = Duration::from_secs(20);
+/// Deadline for the heads to list running tasks.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a debugger may take to listen: on a busy node it takes some seconds to be imported, and gdb to come into a worker
+/// Deadline for a debugger to listen: on a busy node its import takes some seconds, and so does gdb to enter a worker
 /// without the hook.
-const OPENED: Duration = Duration::from_secs(45);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// How often, and how far apart, Ray is asked for the port of a debugger that has just been opened.
-const LISTED: (u32, Duration) = (10, Duration::from_millis(300));
+/// Number of and pause between queries to Ray for the port of a debugger that was just opened.
+const LIST_RETRIES: (u32, Duration) = (10, Duration::from_millis(300));
 
-/// Where a debugger is to be opened: one process, with all that runs in it.
+/// The process to open a debugger in, with all tasks that run in it.
 #[derive(Default)]
 pub(super) struct RunningProcess {
     pub(super) running: Vec<Running>,
@@ -49,7 +49,7 @@ impl RunningProcess {
     }
 }
 
-/// Where `running` is, for its agent. A refusal calls it `name`.
+/// Locates `running` for its agent. A refusal calls it `name`.
 fn worker_at<'a>(running: &'a Running, name: &str) -> Result<WorkerAt<'a>, SessionRefusal> {
     let pid = running.pid.ok_or_else(|| {
         SessionRefusal::Unreachable(format!(
@@ -82,8 +82,8 @@ fn title(running: &Running) -> String {
 }
 
 impl AttachFlow<'_> {
-    /// What `selector`, which asks for a task that runs, comes to: the breakpoint that its worker is once its debugger listens.
-    /// One that waits at a breakpoint already has one, and nothing is opened.
+    /// Opens a debugger in the running task that `selector` names, and resolves the selector to its breakpoint. A task
+    /// that is paused already has one, and nothing is opened.
     pub(super) async fn open_running<S>(
         &self,
         selector: AttachSelector,
@@ -101,7 +101,7 @@ impl AttachFlow<'_> {
         {
             return Err(self.may_not("what runs here"));
         }
-        let process = self.meant(&selector).await?;
+        let process = self.selected(&selector).await?;
         let Some(first) = process.first() else {
             return Err(SessionRefusal::Nothing("nothing runs there".to_owned()));
         };
@@ -135,17 +135,17 @@ impl AttachFlow<'_> {
             "opens a debugger in {name}, which takes some seconds; the task stops at its next line of Python, and runs on when you detach. The debugger itself cannot be closed again: it listens on its node's loopback address until the worker ends"
         );
         if self.context.peers.agents.may_open(&at) {
-            // A client that is gone is met by the session.
+            // The session notices a lost client.
             _ = client.send(&notice(&text, false)).await;
         }
         self.open(first, &name).await?;
         let opened = self.listed(first, &name).await?;
-        self.same((&process, &name), &opened).await?;
+        self.verify_same((&process, &name), &opened).await?;
         Ok(found(true))
     }
 
-    /// The one process that `selector` names, as far as the principal may know of it.
-    async fn meant(&self, selector: &AttachSelector) -> Result<RunningProcess, SessionRefusal> {
+    /// The one process that `selector` names, among those that the principal may see.
+    async fn selected(&self, selector: &AttachSelector) -> Result<RunningProcess, SessionRefusal> {
         let access = self.principal.access();
         let on = |cluster: &str| {
             selector.cluster.as_ref().is_none_or(|one| one == cluster)
@@ -153,8 +153,8 @@ impl AttachFlow<'_> {
                     .into_iter()
                     .any(|scope| access.may_somewhere_on(scope, cluster))
         };
-        let asked = RunningQuery { on: &on, job: None };
-        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let query = RunningQuery { on: &on, job: None };
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let found = found.map_err(|_| {
             SessionRefusal::Unreachable(
                 "the Ray heads do not say in time what runs; try again in a moment".to_owned(),
@@ -171,31 +171,31 @@ impl AttachFlow<'_> {
         let trouble = found.iter().find_map(|one| one.trouble.clone());
         for one in found.into_iter().flat_map(|found: RunningIn| found.rows) {
             let key = (Arc::clone(&one.cluster), one.worker_id.clone());
-            let (process, meant) = processes.entry(key).or_insert_with(|| {
+            let (process, selected) = processes.entry(key).or_insert_with(|| {
                 let running = Vec::new();
                 (RunningProcess { running }, false)
             });
-            *meant |= is_meant(&one);
+            *selected |= is_meant(&one);
             process.running.push(one);
         }
-        let mut meant: Vec<RunningProcess> = processes
+        let mut selected: Vec<RunningProcess> = processes
             .into_values()
-            .filter_map(|(process, meant)| meant.then_some(process))
+            .filter_map(|(process, selected)| selected.then_some(process))
             .collect();
         let what = match (&selector.task, &selector.worker) {
             (Some(task), _) => format!("is called \"{}\"", shortened(task, 60)),
             (None, Some(worker)) => format!("has the worker id {}", shortened(worker, 60)),
             (None, None) => "fits".to_owned(),
         };
-        match (meant.pop(), meant.len()) {
+        match (selected.pop(), selected.len()) {
             (Some(only), 0) => Ok(only),
             (Some(last), others) => {
-                meant.push(last);
+                selected.push(last);
                 let named = |one: &Running| {
                     let worker = shortened(&one.worker_id, 12);
                     format!("{} (worker {worker})", title(one))
                 };
-                let named: Vec<_> = meant
+                let named: Vec<_> = selected
                     .iter()
                     .filter_map(RunningProcess::first)
                     .map(named)
@@ -251,17 +251,17 @@ impl AttachFlow<'_> {
             details.insert("pid".into(), pid.into());
         }
         let (context, principal) = (self.context, &self.principal);
-        // What is not on record does not happen.
+        // Fail closed: nothing is opened without an audit record.
         audit::opens_debugger(&context.audit, self.session, principal, details)
             .await
             .map_err(|why| SessionRefusal::Unable(why.to_string()))
     }
 
-    /// Has the agent of its node open the debugger. A refusal calls it `name`, as those of the following do.
+    /// Has the agent of its node open the debugger. A refusal calls it `name`, here and in the functions below.
     pub(super) async fn open(&self, running: &Running, name: &str) -> Result<(), SessionRefusal> {
         let at = worker_at(running, name)?;
         let agents = &self.context.peers.agents;
-        let opened = agents.open_debugger(&at, OPENED).await;
+        let opened = agents.open_debugger(&at, OPEN_TIMEOUT).await;
         let sentence = |why: &NotInspected| format!("no debugger can be opened in {name}: {why}");
         match opened {
             Ok(_) => Ok(()),
@@ -275,14 +275,14 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// The breakpoint that the worker is, once Ray lists the port of its debugger.
+    /// The worker's breakpoint, once Ray lists the port of its debugger.
     pub(super) async fn listed(
         &self,
         running: &Running,
         name: &str,
     ) -> Result<Arc<Breakpoint>, SessionRefusal> {
         let registry = &self.context.registry;
-        let (times, pause) = LISTED;
+        let (times, pause) = LIST_RETRIES;
         for _ in 0..times {
             let found = registry.look_again(Some(&running.cluster), &running.worker_id);
             let found = found.await.and_then(|id| {
@@ -299,15 +299,15 @@ impl AttachFlow<'_> {
         )))
     }
 
-    /// Whether Ray still says that a task of `process` runs there.
+    /// Whether Ray still lists a task of `process` as running there.
     async fn still_runs(&self, process: &RunningProcess) -> Result<bool, SessionRefusal> {
         let Some(first) = process.first() else {
             return Ok(false);
         };
         let on = |cluster: &str| *cluster == *first.cluster;
         let job = first.names.job_id.as_deref();
-        let asked = RunningQuery { on: &on, job };
-        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let query = RunningQuery { on: &on, job };
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let silent = || {
             SessionRefusal::Unreachable(
                 "the Ray head does not say what the worker runs now; try again in a moment"
@@ -326,8 +326,8 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Whether the worker still runs what was asked for, and the principal may do the same with what it is now.
-    pub(super) async fn same(
+    /// Checks that the worker still runs the selected task, and that the principal has the same rights on it.
+    pub(super) async fn verify_same(
         &self,
         (process, name): (&RunningProcess, &str),
         opened: &Breakpoint,
@@ -337,7 +337,7 @@ impl AttachFlow<'_> {
                 let mut tasks = process.running.iter().map(|one| &one.names.task_id);
                 !opened.names.provisional && !tasks.any(|one| *one == opened.names.task_id)
             }
-            // A driver and a replica of Serve have none.
+            // Drivers and Serve replicas have no task id.
             None => {
                 let tasks = process.running.iter().map(|one| &one.names.task_id);
                 tasks.clone().all(Option::is_some) && !self.still_runs(process).await?

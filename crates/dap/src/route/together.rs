@@ -1,7 +1,7 @@
-//! The others of a job one task of which has stopped: found, and a debugger opened in each, for a cluster session that was asked
-//! to have them stop together.
+//! Finds the other tasks of a job when one has stopped, and opens a debugger in each, for a cluster session with group
+//! stop.
 //!
-//! What it takes of the principal and of a job, it takes of each of these as of one that is asked for by itself.
+//! Each of them is authorised and audited like a task that is selected individually.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -13,7 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::timeout;
 
 use super::AttachFlow;
-use super::running::{ASKED, RunningProcess};
+use super::running::{QUERY_TIMEOUT, RunningProcess};
 use crate::ClientOpening;
 use crate::attach_selector::AttachSelector;
 use crate::cluster::{JobName, Joined, StopsTogether};
@@ -25,15 +25,15 @@ use ray_relay_ray::ray::registry::{
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_view::listing::text::first_of;
 
-/// Debuggers that are opened at a time.
-const AT_A_TIME: usize = 8;
+/// Debuggers that are opened concurrently.
+const MAX_OPENING: usize = 8;
 
-/// What a reason calls a task that runs on, whichever it is.
-const THE_TASK: &str = "the task";
+/// Name of any task that keeps running, in a reason.
+const ANY_TASK: &str = "the task";
 
 impl<'a> AttachFlow<'a> {
-    /// `answer`; where it is the only task that waits, which the client has not named and with which others are to stop, a cluster
-    /// session in its place.
+    /// Replaces `answer` by a cluster session if it is the only paused task, the client has not named it, and others
+    /// are to stop with it.
     pub(super) fn with_others(
         &self,
         answer: AttachAnswer,
@@ -53,19 +53,19 @@ impl<'a> AttachFlow<'a> {
         }
     }
 
-    /// Has the tasks of `job` that run join those that stand, `room` of them at most. Those that do are told as they come, and last
-    /// those that do not; dropped, no more debuggers are opened. `client`: what it calls itself.
+    /// Pauses the running tasks of `job`, `room` at most. Yields those that do as they come, then those that do not; if
+    /// dropped, no more debuggers are opened. `client` is the client's name.
     pub(crate) fn stop_others(
         &'a self,
         job: JobName,
         room: usize,
         (audit, client): (SessionAudit<'a>, String),
     ) -> BoxStream<'a, Joined> {
-        let told = job.1.clone();
+        let job_id = job.1.clone();
         let found = async move {
             match self.others(&job, room).await {
-                Ok((others, told)) if others.is_empty() => (Vec::new(), told),
-                Ok((others, told)) => {
+                Ok((others, note)) if others.is_empty() => (Vec::new(), note),
+                Ok((others, note)) => {
                     let ids: Vec<_> = others
                         .iter()
                         .filter_map(RunningProcess::first)
@@ -73,8 +73,8 @@ impl<'a> AttachFlow<'a> {
                         .collect();
                     let asks = (&*client, "stop");
                     match audit.group(asks, Some(&job.1), &ids).await {
-                        Ok(()) => (others, told),
-                        // What is not on record does not happen.
+                        Ok(()) => (others, note),
+                        // Fail closed: nothing is opened without an audit record.
                         Err(why) => (Vec::new(), Some(why.to_string())),
                     }
                 }
@@ -83,7 +83,7 @@ impl<'a> AttachFlow<'a> {
         };
         let joining = move |(others, why): (Vec<RunningProcess>, Option<String>)| {
             let count = others.len();
-            let name = told.clone();
+            let name = job_id.clone();
             let tell = move |text: String| Joined::Told(format!("job {name}: {text}"));
             let why = why.map(&tell);
             let begins = (count > 0).then(|| {
@@ -93,9 +93,9 @@ impl<'a> AttachFlow<'a> {
                     if count == 1 { "runs" } else { "run" },
                 ))
             });
-            let said = stream::iter([begins, why].into_iter().flatten());
+            let notices = stream::iter([begins, why].into_iter().flatten());
             let joins = stream::iter(others).map(move |process| self.join(process));
-            let joins = joins.buffer_unordered(AT_A_TIME).map(Some);
+            let joins = joins.buffer_unordered(MAX_OPENING).map(Some);
             let joined = joins.chain(stream::iter([None]));
             let joined = joined.scan(NotJoined::default(), move |not, one| {
                 ready(Some(match one {
@@ -104,27 +104,27 @@ impl<'a> AttachFlow<'a> {
                         not.add(task, why);
                         Vec::new()
                     }
-                    None => mem::take(not).told().map(&tell).collect(),
+                    None => mem::take(not).sentences().map(&tell).collect(),
                 }))
             });
-            said.chain(joined.flat_map(stream::iter))
+            notices.chain(joined.flat_map(stream::iter))
         };
         stream::once(found).flat_map(joining).boxed()
     }
 
-    /// The processes of `job` that run and are in no list, as far as the principal may open debuggers in them, and a sentence where
-    /// that is not all.
+    /// The unlisted running processes of `job` in which the principal may open debuggers, and a sentence if that is not
+    /// all.
     async fn others(
         &self,
         (cluster, job): &JobName,
         room: usize,
     ) -> Result<(Vec<RunningProcess>, Option<String>), String> {
         let on = |name: &str| *name == **cluster;
-        let asked = RunningQuery {
+        let query = RunningQuery {
             on: &on,
             job: Some(job),
         };
-        let found = timeout(ASKED, self.context.registry.running(&asked)).await;
+        let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let found = found.map_err(|_| {
             "the others run on: the Ray head does not say in time which there are".to_owned()
         })?;
@@ -141,7 +141,7 @@ impl<'a> AttachFlow<'a> {
         };
         let mut processes: BTreeMap<String, RunningProcess> = BTreeMap::new();
         for one in found.into_iter().flat_map(|found| found.rows) {
-            // A driver waits for its tasks, and a replica for requests.
+            // Drivers wait for their tasks, and replicas for requests.
             let counts = !matches!(one.what, WorkKind::Driver | WorkKind::Replica);
             if counts && !stands(&one) {
                 let process = processes.entry(one.worker_id.clone()).or_default();
@@ -157,28 +157,31 @@ impl<'a> AttachFlow<'a> {
         processes.retain(|_, process| process.running.iter().all(may));
         let allowed = processes.len();
         let others: Vec<RunningProcess> = processes.into_values().take(room).collect();
-        let mut told = Vec::new();
+        let mut sentences = Vec::new();
         if allowed < known {
-            told.push(format!(
+            sentences.push(format!(
                 "{} of its tasks run on: to stop them takes the permission `attach` besides `debug` on them; {}",
                 known - allowed,
                 self.principal.remedy(Scope::Attach)
             ));
         }
         if others.len() < allowed {
-            told.push(format!(
+            sentences.push(format!(
                 "{} of its tasks run on: a cluster session has so many sessions at most",
                 allowed - others.len()
             ));
         }
-        told.extend(trouble.map(|why| format!("not all of its tasks are known: {why}")));
-        Ok((others, (!told.is_empty()).then(|| told.join("; "))))
+        sentences.extend(trouble.map(|why| format!("not all of its tasks are known: {why}")));
+        Ok((
+            others,
+            (!sentences.is_empty()).then(|| sentences.join("; ")),
+        ))
     }
 
     /// Opens a debugger in `process`.
     ///
     /// # Errors
-    /// Its name, and why it runs on, in words that are the same for all.
+    /// Its name, and why it keeps running, in words that are the same for all.
     async fn join(&self, process: RunningProcess) -> Result<Arc<Breakpoint>, (String, String)> {
         let reason = Some("its group stops together");
         let opening = async {
@@ -187,11 +190,11 @@ impl<'a> AttachFlow<'a> {
                 .ok_or_else(|| "nothing runs there".to_owned())?;
             let record = self.put_on_record(first, reason).await;
             record.map_err(|why| why.to_string())?;
-            let opened = self.open(first, THE_TASK).await;
+            let opened = self.open(first, ANY_TASK).await;
             opened.map_err(|why| why.to_string())?;
-            let listed = self.listed(first, THE_TASK).await;
+            let listed = self.listed(first, ANY_TASK).await;
             let listed = listed.map_err(|why| why.to_string())?;
-            let same = self.same((&process, THE_TASK), &listed).await;
+            let same = self.verify_same((&process, ANY_TASK), &listed).await;
             same.map_err(|why| why.to_string())?;
             Ok::<_, String>(listed)
         };
@@ -200,7 +203,7 @@ impl<'a> AttachFlow<'a> {
     }
 }
 
-/// The tasks that run on, by the reason.
+/// Tasks that keep running, by reason.
 #[derive(Default)]
 struct NotJoined(BTreeMap<String, Vec<String>>);
 
@@ -210,7 +213,7 @@ impl NotJoined {
     }
 
     /// A sentence for each reason.
-    fn told(self) -> impl Iterator<Item = String> {
+    fn sentences(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(why, mut tasks)| {
             tasks.sort();
             let names: Vec<&str> = tasks.iter().map(String::as_str).collect();
@@ -226,7 +229,7 @@ impl NotJoined {
     }
 }
 
-/// The id under which the list has what `one` is in.
+/// The breakpoint id of the worker that runs `one`.
 fn id(one: &Running) -> BreakpointId {
     BreakpointId::derive(&one.cluster, &one.worker_id)
 }

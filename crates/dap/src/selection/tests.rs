@@ -40,13 +40,13 @@ fn pick(
     choose(&selector, Hint::None, children, snapshot, now()).map_err(|refusal| refusal.to_string())
 }
 
-/// What is picked by `rayRelay` alone, by a client that can open several sessions.
+/// The selection by `rayRelay` alone, for a client that can open several sessions.
 fn by(selector: Value, snapshot: &Snapshot) -> Result<AttachAnswer, String> {
     let arguments = json!({ "rayRelay": selector });
     pick(arguments, ChildSessions::StartDebugging, snapshot)
 }
 
-/// Nothing is picked, for a reason with these words.
+/// Expects a refusal with these words.
 #[track_caller]
 fn assert_refused(choice: Result<AttachAnswer, String>, words: &str) {
     let why = choice.unwrap_err();

@@ -1,4 +1,4 @@
-//! The way to a worker: what comes before `attach`, and workers that do not answer it.
+//! Reaching a worker: messages before `attach`, and workers that do not answer it.
 
 use super::*;
 use ray_relay_ray::ray::registry::Change;

@@ -26,7 +26,8 @@ async fn the_reason_of_a_death_comes_before_the_end() {
     assert!(context.registry.snapshot().find(id).is_none());
 }
 
-/// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call with no client there.
+/// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call without a
+/// client.
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     for goodbye in [true, false] {
@@ -46,7 +47,7 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
     }
 }
 
-/// What runs is neither parked nor detached, and a task cannot run on before its expression ends.
+/// A running task is neither parked nor detached, and a task cannot resume before its expression ends.
 #[tokio::test]
 async fn an_expression_is_interrupted_when_its_client_cancels_it_or_leaves() {
     for leaves in [true, false] {
@@ -139,7 +140,7 @@ async fn a_session_takes_its_path_mappings_along_however_it_ends() {
     join_all(all).await;
 }
 
-/// The next thing that the worker sees is neither a word nor the end.
+/// Expects that the worker gets neither a message nor the end within `time`.
 async fn nothing_for(dap: &mut Conversation<TcpStream>, time: Duration) {
     let seen = timeout(time, dap.read()).await;
     assert!(seen.is_err(), "{seen:?}");
@@ -203,7 +204,7 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
     }
 }
 
-/// Neovim goes on with what it was about to say, and debugpy's adapter ends of a `configurationDone` behind `disconnect`.
+/// Neovim continues with its queued messages, and debugpy's adapter dies of a `configurationDone` after `disconnect`.
 #[tokio::test]
 async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
     for mapped in [true, false] {

@@ -1,8 +1,8 @@
-//! A cluster session and the sessions that it had the client open.
+//! A cluster session and its child sessions.
 
 use super::*;
 
-/// A person with two paused tasks, and the first of them open in a session of its own.
+/// A user with two paused tasks, the first of them open in a child session.
 struct FamilyScene {
     context: Arc<Context>,
     parent: Debugger,
@@ -32,7 +32,7 @@ pub(super) async fn announced(parent: &mut Debugger) -> Value {
     asked["arguments"]["configuration"].take()
 }
 
-/// Ends the cluster session, to which nothing more was announced.
+/// Ends the cluster session, which announced nothing further.
 async fn leaves_unannounced(parent: &mut Debugger) {
     let seq = parent.send("disconnect", json!({})).await;
     let last = |m: &Value| m["request_seq"] == seq || m["command"] == "startDebugging";
@@ -40,7 +40,7 @@ async fn leaves_unannounced(parent: &mut Debugger) {
     assert_eq!(last["command"], "disconnect", "{last}");
 }
 
-/// Opens the session that `configuration` is for, at the worker that it names.
+/// Opens the session of `configuration`, at the worker that it names.
 pub(super) async fn open(
     context: &Arc<Context>,
     configuration: Value,
@@ -117,7 +117,7 @@ async fn losing_the_cluster_session_ends_its_sessions_as_well() {
     ended_with_its_parent(family.child, family.dap).await;
 }
 
-/// Who is asked has four seconds to answer: on a network that is gone for longer, its session would be lost.
+/// A probed client has four seconds to answer: on a network outage that is longer, its session would be lost.
 #[tokio::test]
 async fn a_cluster_session_does_not_have_its_own_sessions_asked_whether_they_are_there() {
     let mut family = FamilyScene::found().await;

@@ -1,4 +1,4 @@
-//! What a cluster session asks of the tasks of all its sessions.
+//! Requests of a cluster session to the tasks of all its sessions.
 
 mod members;
 mod shown;
@@ -14,7 +14,7 @@ use super::*;
 use ray_relay_access::audit::testing::spied;
 use ray_relay_access::identity::testing::token_of;
 
-/// Two ranks that stand, each open in a session of its own, and what their debuggers are asked.
+/// Two paused ranks, each open in a session of its own, and the requests to their debuggers.
 struct GroupScene {
     context: Arc<Context>,
     parent: Debugger,
@@ -25,12 +25,12 @@ struct GroupScene {
     stage: Arc<GroupStage>,
 }
 
-/// What the debuggers of a scene have in common.
+/// State shared by the debuggers of a scene.
 #[derive(Default)]
 struct GroupStage {
-    /// How often any of them was asked.
+    /// Number of requests to any of them.
     asked: AtomicU64,
-    /// One that is late answers then.
+    /// Makes a late one answer.
     goes_on: Notify,
 }
 
@@ -52,7 +52,7 @@ fn stopped(reason: &str) -> Value {
     message::event("stopped", stop)
 }
 
-/// The next request but for those by which the relay learns where the task is.
+/// The next request, without those by which the relay locates the task.
 async fn next_request(asked: &mut mpsc::UnboundedReceiver<Value>) -> Value {
     let next = async {
         loop {
@@ -65,8 +65,9 @@ async fn next_request(asked: &mut mpsc::UnboundedReceiver<Value>) -> Value {
     timeout(TEST_TIMEOUT, next).await.expect("asked in time")
 }
 
-/// Plays the debugger of a task that stands, in which every expression has the value `loss`, with the rank of the process behind an
-/// `@`, and which comes to a breakpoint of its own by `stepIn`. One that is `late` has no value until it goes on, and is paused no earlier.
+/// Plays the debugger of a paused task. Every expression has the value `loss`, with the rank of the process after an
+/// `@`. `stepIn` leads to a breakpoint of its own. One that is `late` has no value before it resumes, and pauses no
+/// earlier.
 async fn plays(
     mut dap: Conversation<TcpStream>,
     loss: &'static str,
@@ -137,7 +138,7 @@ impl GroupScene {
         Self::of(context(|_| {}), json!({"name": "Ray"}), losses).await
     }
 
-    /// Of the relay in `context`, for a client that attaches with these arguments.
+    /// A scene at the relay in `context`, for a client that attaches with these arguments.
     async fn of(context: Arc<Context>, arguments: Value, losses: [&'static str; 2]) -> Self {
         Self::with([rank(0), rank(1)], context, arguments, losses).await
     }
@@ -185,7 +186,7 @@ impl GroupScene {
         }
     }
 
-    /// The next thing that a client hears is the answer to what it asks itself.
+    /// Expects that the next message to each client answers its own request.
     async fn nobody_else_heard(&mut self) {
         for child in &mut self.children {
             let seq = child.send("threads", json!({})).await;
@@ -214,7 +215,7 @@ async fn an_expression_is_answered_by_all_tasks_and_their_own_clients_hear_nothi
     assert!(expression.starts_with("(lambda ask="), "{expression}");
 }
 
-/// One that runs on after its answer was given up would run for ever, in each rank.
+/// An expression that continues after its answer was given up would run for ever, in each rank.
 #[tokio::test]
 async fn an_expression_that_is_cancelled_ends_in_the_task_that_still_runs_it() {
     let mut scene = GroupScene::standing(["0.5", "silence"]).await;

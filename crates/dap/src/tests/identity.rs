@@ -1,4 +1,4 @@
-//! Who gets how far: a worker that must not hear of those who may not reach it.
+//! Access control: unauthorised clients never reach a worker.
 
 mod admission;
 mod by_name;
@@ -11,7 +11,7 @@ use super::*;
 use ray_relay_access::identity::testing::{authenticator, principal, revoke, token_of};
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// Who may do what.
+/// The policy.
 const POLICY: &str = r#"
 [[rule]]
 subjects = ["ann"]
@@ -48,7 +48,7 @@ subjects = ["ada"]
 scopes = ["list", "view", "attach"]
 "#;
 
-/// A relay that knows the people of [`POLICY`], by the tokens of [`token_of`].
+/// A relay with the users of [`POLICY`], by the tokens of [`token_of`].
 pub(super) fn relay(audit: Arc<Audit>, adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
     guarded(authenticator(POLICY), audit, adapt)
 }
@@ -66,7 +66,7 @@ pub(super) fn with_token(token: impl Into<String>) -> Value {
 }
 
 impl Worker {
-    /// No client has so much as connected.
+    /// Expects that no client has even connected.
     pub(super) fn heard_nothing(self) {
         assert_not_dialled(self.listener);
     }

@@ -1,11 +1,11 @@
-//! What becomes of a breakpoint whose client has closed: when it is free again, and when its debugger is dialled anew.
+//! Breakpoints whose client has closed: when they are free again, and when their debugger is dialled again.
 
 use std::time::Instant;
 
 use super::*;
 
-/// How long [`ray_relay_session::upstream`] waits for a debugger to close that has answered the goodbye, and then for its session to be
-/// over, which debugpy does not say.
+/// How long [`ray_relay_session::upstream`] waits for a debugger to close after its answer to the disconnect, and then
+/// for its session to end, which debugpy does not report.
 const CLOSE: Duration = Duration::from_millis(500);
 const SETTLED: Duration = Duration::from_millis(300);
 const WRITTEN_DOWN: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ async fn running(context: &Arc<Context>) -> (Debugger, Conversation<TcpStream>) 
     (debugger, dap)
 }
 
-/// debugpy's adapter does not survive a client that comes while it ends the session before.
+/// debugpy's adapter does not survive a client that connects while it ends the previous session.
 #[tokio::test]
 async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_debugger_is_over_it()
  {
@@ -91,7 +91,7 @@ async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_
     assert_eq!(told["request_seq"], asked_for);
 }
 
-/// Ray takes a moment to write down that a thread no longer waits, and a list from before would have it wait once more.
+/// Ray takes a moment to record that a thread no longer waits, and an older list would show it as paused again.
 #[tokio::test]
 async fn a_task_that_was_let_run_and_has_not_stopped_is_given_back_when_ray_can_know() {
     let context = context(|_| {});

@@ -1,10 +1,10 @@
-//! Sessions that last too long, or in which nothing is done. The clock stands still until a task waits for it.
+//! Sessions that last too long, or are idle. The clock is paused until a task waits for it.
 
 use super::identity::with_token;
 use super::*;
 use ray_relay_access::identity::testing::{authenticator, token_of};
 
-/// A session of a person with these limits in seconds, attached.
+/// An attached session of a user with these limits in seconds.
 async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Conversation<TcpStream>) {
     let mut policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\n".to_owned();
     for (key, limit) in [("session_limit", session), ("idle_limit", idle)] {
@@ -16,7 +16,7 @@ async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Convers
     configurable(&context, with_token(token_of("ann"))).await
 }
 
-/// The next message, however long that takes by the clock that stands still.
+/// The next message, however long that takes by the paused clock.
 async fn text(debugger: &mut Debugger) -> String {
     let message = debugger.dap.read().await.unwrap();
     match message["body"]["output"].as_str() {

@@ -1,4 +1,4 @@
-//! What a client gets whose worker is gone, or whose goodbye is its own.
+//! Clients whose worker is gone, or that disconnect in their own way.
 
 use super::*;
 use ray_relay_ray::ray::registry::Holder;
@@ -66,7 +66,7 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
     }
 }
 
-/// A client that debugpy's adapter accepts before its last session is over is the last that it accepts.
+/// A client that debugpy's adapter accepts before its previous session has ended is its last one.
 #[tokio::test]
 async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_session() {
     let context = context(|_| {});
@@ -84,7 +84,7 @@ async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_
     assert!(closed.elapsed() >= Duration::from_millis(300));
 }
 
-/// As a script does that runs `ray-relay exec` twice.
+/// As in a script that runs `ray-relay exec` twice.
 #[tokio::test]
 async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left() {
     let context = context(|_| {});
@@ -143,7 +143,7 @@ async fn a_relay_that_ends_does_not_wait_for_goodbyes() {
         .unwrap();
 }
 
-/// A node that is cut off is noticed by Ray long after, and an editor looks dead until then.
+/// Ray notices an isolated node long after, and an editor looks frozen until then.
 #[tokio::test]
 async fn the_end_is_told_at_once_and_its_reason_when_it_is_known() {
     for adapter_stays in [true, false] {

@@ -1,4 +1,4 @@
-//! What a session takes that runs for hours.
+//! Memory of a session that runs for hours.
 
 use std::mem::{size_of, size_of_val};
 

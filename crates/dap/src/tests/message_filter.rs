@@ -1,4 +1,4 @@
-//! The rules of a session in the session itself: what a worker hears of a person who may only look.
+//! The rules of a session in the session itself: messages that a worker gets from a view-only user.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Sessions whose client is lost: what the worker hears, who may go on, and how a park ends otherwise.
+//! Sessions whose client is lost: messages to the worker, who may resume, and other ends of a park.
 
 mod closing;
 mod ending;
@@ -19,7 +19,7 @@ use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 use ray_relay_session::session::state::SessionState;
 
-/// Who may do what: everybody but `eve` debugs, who administers.
+/// The policy: all but `eve` debug, who administers.
 const POLICY: &str = r#"
 [[rule]]
 subjects = ["ann", "ben"]
@@ -161,7 +161,7 @@ async fn again_with(context: &Arc<Context>, arguments: Value) -> (Debugger, Vec<
     (debugger, before)
 }
 
-/// What comes of `resumes`, whose debugger takes the arguments of another client meanwhile.
+/// Result of `resumes`, whose debugger applies the arguments of another client meanwhile.
 async fn reattached<T>(dap: &mut Conversation<TcpStream>, resumes: impl Future<Output = T>) -> T {
     let (resumed, request) = tokio::join!(resumes, asked(dap, "evaluate"));
     let expression = request.arguments["expression"].as_str().unwrap();
@@ -300,7 +300,7 @@ async fn an_answer_to_the_lost_client_does_not_come_to_the_next_one() {
     assert!(told.iter().all(|m| m["command"] != "scopes"), "{told:?}");
 }
 
-/// What is not whole was not passed on: the worker's debugger does not wait for its rest.
+/// A partial message was not forwarded: the worker's debugger does not wait for its rest.
 #[tokio::test]
 async fn half_a_message_of_the_lost_client_is_none() {
     let (context, _) = relay(minutes(15));

@@ -1,4 +1,4 @@
-//! Sessions that the policy has recorded.
+//! Sessions with mandatory recording.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use ray_relay_access::recording::format::{RecordedLine, read_header, read_line};
 
 const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
 
-/// A relay that records into `dir`, and a person whose sessions are recorded.
+/// A relay that records into `dir`, with a user whose sessions are recorded.
 fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
     relay_of(RECORDED, dir, max_size)
 }
@@ -94,7 +94,7 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
     assert!(!all.contains(ticket), "{all}");
 }
 
-/// A recording is no way around what its session shows.
+/// A recording shows no more than its session.
 #[tokio::test]
 async fn of_one_who_may_only_look_no_text_of_the_program_is_kept() {
     const SECRET: &str = "hunter2";

@@ -1,4 +1,4 @@
-//! What is on record, and that nothing happens that cannot be.
+//! The audit of sessions, and that nothing happens that cannot be audited.
 
 use super::identity::{relay, with_token, worker};
 use super::*;

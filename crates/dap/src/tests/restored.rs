@@ -11,7 +11,7 @@ use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::upstream::park::restored;
 use ray_relay_session::upstream::restored::Restored;
 
-/// What the relay before has written down of a session with `breakpoint`, which is kept for so many milliseconds.
+/// The record of an earlier relay about a session with `breakpoint`, which is parked for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
     let keep = ParkTerms {
         owner: "".into(),
@@ -48,7 +48,7 @@ fn stored(breakpoint: &Breakpoint, keeps_ms: u64, configured: bool) -> Value {
     })
 }
 
-/// A relay that is given the connection to the debugger of a session that is kept for so long; and the debugger.
+/// A relay with the connection to the debugger of a session that is parked for so long; and the debugger.
 async fn given(
     audit: Arc<Audit>,
     keeps_ms: u64,
@@ -73,7 +73,7 @@ fn left(connection: TcpStream, stored: &Value) -> UnclaimedConnection {
 fn take_up(context: &Arc<Context>, left: UnclaimedConnection) {
     let relay = Arc::clone(context);
     tokio::spawn(async move {
-        let restored = Restored::left(left).unwrap();
+        let restored = Restored::decode(left).unwrap();
         if let Some(claimed) = restored.claim(&relay).await {
             restored::run(&relay, claimed).await;
         }
@@ -98,7 +98,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
     until(&context, id, "parked").await;
     assert!(spy.lines().iter().all(|line| line.session.is_none()));
     // It is no other person's meanwhile, and hears no goodbye.
-    let tries = 2 * ray_relay_session::session::live::RECORD_AGAIN;
+    let tries = 2 * ray_relay_session::session::live::RECORD_RETRY_DELAY;
     assert!(timeout(tries, debugger.read()).await.is_err());
     spy.refuse_all(false);
     let begun = async {
@@ -120,7 +120,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
     );
 }
 
-/// As beside the same process: a policy says who may go on, and lets nothing run.
+/// As within one process: a policy decides who may resume, and resumes nothing.
 #[tokio::test]
 async fn a_session_of_a_person_who_may_nothing_any_more_stays_and_is_no_other_persons() {
     let rule =

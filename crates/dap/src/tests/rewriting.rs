@@ -1,4 +1,4 @@
-//! What passes between client and worker only changed, or not at all.
+//! Messages between client and worker that are changed or withheld.
 
 use tokio::io::AsyncReadExt as _;
 
@@ -135,7 +135,7 @@ async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker
     }
 }
 
-/// What debugpy does in between is in [`ray_relay_base::wire::dap::stopped_threads`].
+/// debugpy's part is in [`ray_relay_base::wire::dap::stands`].
 #[tokio::test]
 async fn where_one_thread_steps_alone_the_others_are_continued() {
     for (of_attach, of_step) in [
@@ -230,7 +230,7 @@ async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
     assert_eq!(place(), None, "it runs");
 }
 
-/// An editor that does not find a file asks no one, and attaching again would let the task run on.
+/// An editor that does not find a file does not fetch it, and attaching again would resume the task.
 #[tokio::test]
 async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leaving() {
     let context = context(|_| {});
@@ -314,7 +314,7 @@ async fn a_folder_that_was_named_in_a_session_is_forgotten_with_it() {
     asked(&mut dap, "disconnect").await;
 }
 
-/// `ray-relay connect` and `dap` say so, which see the client's disk.
+/// `ray-relay connect` and `dap` report that, because they see the client's disk.
 #[tokio::test]
 async fn files_that_the_client_misses_are_served_by_reference_and_no_stop_is_shown_again() {
     let context = context(|_| {});

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A session for the process `pid` that a session with the worker was told of.
+/// A session for the process `pid` that a session with the worker announced.
 async fn of(context: &Arc<Context>, worker: &Worker, pid: u64) -> Debugger {
     let process = json!({"subProcessId": pid, "rayRelay": {"breakpoint": worker.breakpoint.id}});
     Debugger::attaching(context, process).await.0
@@ -13,7 +13,7 @@ async fn refused(mut debugger: Debugger) -> String {
     sentence(&answer).to_owned()
 }
 
-/// The client leaves, and the process ends.
+/// The client disconnects, and the process ends.
 async fn gone(client: Debugger, worker: Conversation<TcpStream>) {
     drop((client.dap, worker));
     let ended = timeout(TEST_TIMEOUT, client.ended).await;
@@ -44,7 +44,7 @@ async fn the_subprocess_of_a_subprocess_is_reached_when_the_task_has_gone_on() {
     assert!(said.contains("has ended"), "{said}");
 }
 
-/// It would be a session with the task which is free, and the next person would be let in as well.
+/// It would be a session with a free task, and the next user would be accepted as well.
 #[tokio::test]
 async fn the_task_itself_is_no_subprocess() {
     let context = context(|_| {});

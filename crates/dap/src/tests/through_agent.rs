@@ -25,7 +25,7 @@ async fn scene() -> (Scene, StandIn, Worker) {
     keeping(Duration::ZERO).await
 }
 
-/// The same, where sessions are kept for so long.
+/// The same, with sessions that are parked for so long.
 async fn keeping(keeps: Duration) -> (Scene, StandIn, Worker) {
     let adapt = |config: &mut Config| {
         config.upstream.path = UpstreamPath::Agent;
@@ -44,7 +44,7 @@ fn attach(token: &str) -> Value {
     json!({"rayRelay": {"token": token}})
 }
 
-/// The stream that was asked for by `open`, to the `worker`, until one of them ends or the task is aborted.
+/// Connects the stream requested by `open` to the `worker`, until one of them ends or the task is aborted.
 async fn passing(scene: &Scene, open: &Open, worker: &Worker) -> JoinHandle<()> {
     let mut stream = scene.stream("agent", open).await.unwrap();
     let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
@@ -205,7 +205,7 @@ fn held(worker: &Worker, replica: u8) -> HoldRow {
     }
 }
 
-/// Has `agent` say that another relay holds what `hold` says, and waits until the relay knows.
+/// Has `agent` report that another relay has `hold`, and waits until the relay knows.
 async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
     let workers = vec![hold];
     agent.say(&FromAgent::Held { workers }).await;
@@ -217,7 +217,7 @@ async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
         .unwrap();
 }
 
-/// A look ends by itself, in seconds: no client is refused because another person looks at a task.
+/// An inspection ends on its own, in seconds: no client is refused because another user inspects a task.
 #[tokio::test]
 async fn an_attach_waits_for_the_look_of_another_relay() {
     let (scene, mut agent, worker) = scene().await;
@@ -235,7 +235,7 @@ async fn an_attach_waits_for_the_look_of_another_relay() {
     assert_eq!(open.port, worker.breakpoint.port);
 }
 
-/// Two relays ask the agent before either has heard of the other: it says to the second who was first.
+/// Two relays ask the agent before either knows of the other: the agent tells the second who was first.
 #[tokio::test]
 async fn who_comes_second_is_told_by_the_agent_who_was_first() {
     let (scene, mut agent, worker) = scene().await;
@@ -307,7 +307,7 @@ async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
     );
 }
 
-/// A session with `worker`, and debugpy, whose agent has just been killed: its link and its stream have ended without a word.
+/// A session with `worker`, and debugpy, whose agent has just been killed: its link and its stream have ended silently.
 async fn bereft(
     scene: &Scene,
     mut agent: StandIn,
@@ -323,7 +323,7 @@ async fn bereft(
     (debugger, debugpy)
 }
 
-/// The agent keeps the task, where it is that alone which the network has cut off.
+/// The agent keeps the task parked, if only the network to it is cut.
 #[tokio::test]
 async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_keep_it() {
     for (keeps, expected) in [
@@ -346,7 +346,7 @@ async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_kee
     }
 }
 
-/// So it is with a relay that has just begun: Ray lists no worker to which a debugger is attached, by another relay too.
+/// The same for a relay that has just started: Ray lists no worker with an attached debugger, of another relay either.
 #[tokio::test]
 async fn what_became_of_a_task_is_not_known_before_its_agent_is_linked() {
     for (path, expected) in [

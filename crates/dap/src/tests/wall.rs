@@ -4,12 +4,12 @@ use super::identity::{relay, with_token, worker};
 use super::*;
 use ray_relay_access::identity::testing::token_of;
 
-/// Sends `body` as it is, to the client.
+/// Sends `body` unchanged to the client.
 async fn say(dap: &mut Conversation<TcpStream>, body: &str) {
     dap.send_body(body.as_bytes()).await.unwrap();
 }
 
-/// Sessions of a person who may debug, and of one who may look.
+/// Sessions of a user with `debug`, and of one with `view`.
 async fn both() -> Vec<(Debugger, Conversation<TcpStream>)> {
     let context = context(|_| {});
     let (_, debugger, dap) = session(&context, json!({"justMyCode": false})).await;
@@ -20,7 +20,7 @@ async fn both() -> Vec<(Debugger, Conversation<TcpStream>)> {
     vec![(debugger, dap), (viewer, looked_at)]
 }
 
-/// What the client has heard until this was said.
+/// The messages to the client until a marker.
 async fn heard(debugger: &mut Debugger, dap: &mut Conversation<TcpStream>) -> Vec<Value> {
     say(
         dap,
@@ -137,7 +137,7 @@ async fn a_child_has_nothing_of_the_workers_but_its_number() {
     }
 }
 
-/// A process that asks for one session after another, with a number of its own each time.
+/// A process that requests one session after another, each with its own number.
 #[tokio::test]
 async fn an_editor_is_flooded_with_no_sessions_and_a_pool_has_all_of_its_own() {
     let context = context(|_| {});

@@ -1,13 +1,13 @@
-//! Attach arguments of a session that may only look.
+//! Attach arguments of a view-only session.
 //!
-//! Some of debugpy's run code: `guiEventLoop` imports what it names, `autoReload` runs changed files again,
-//! `processId` with `debugpyArgs` puts a debugger into another process, `listen` opens a port. Those that are kept
-//! here do not, and are enough for VS Code and Neovim.
+//! Some of debugpy's arguments run code: `guiEventLoop` imports what it names, `autoReload` runs changed files again,
+//! `processId` with `debugpyArgs` puts a debugger into another process, `listen` opens a port. The allowed ones do not,
+//! and suffice for VS Code and Neovim.
 
 use serde_json::{Map, Value};
 
-/// Keys that are kept: what describes the session to its client, and what says how things are shown.
-const KEPT: [&str; 29] = [
+/// Allowed keys: those that describe the session to its client, and those about presentation.
+const ALLOWED_KEYS: [&str; 29] = [
     "name",
     "type",
     "request",
@@ -39,8 +39,8 @@ const KEPT: [&str; 29] = [
     "subProcess",
 ];
 
-/// Flags of `debugOptions` that are kept. Those for templates of Django and Jinja load parts of them.
-const OPTIONS: [&str; 7] = [
+/// Allowed flags of `debugOptions`. Those for templates of Django and Jinja load parts of them.
+const ALLOWED_OPTIONS: [&str; 7] = [
     "RedirectOutput",
     "ShowReturnValue",
     "DebugStdLib",
@@ -50,15 +50,19 @@ const OPTIONS: [&str; 7] = [
     "UnixClient",
 ];
 
-/// Those of `arguments`, on their way to the worker, that run nothing.
+/// Reduces `arguments` for the worker to those that run nothing.
 pub fn harmless(arguments: Value) -> Value {
     let Value::Object(mut arguments) = arguments else {
         return Value::Object(Map::new());
     };
     let options = arguments.shift_remove("debugOptions");
-    arguments.retain(|key, _| KEPT.contains(&key.as_str()));
+    arguments.retain(|key, _| ALLOWED_KEYS.contains(&key.as_str()));
     if let Some(Value::Array(mut options)) = options {
-        options.retain(|option| option.as_str().is_some_and(|o| OPTIONS.contains(&o)));
+        options.retain(|option| {
+            option
+                .as_str()
+                .is_some_and(|o| ALLOWED_OPTIONS.contains(&o))
+        });
         arguments.insert("debugOptions".into(), options.into());
     }
     Value::Object(arguments)

@@ -1,11 +1,11 @@
-//! The view filter: what a client that may only look ([`Scope::View`]) can do with a worker's debugger.
+//! The view filter: what a view-only client ([`Scope::View`]) can do with a worker's debugger.
 //!
-//! Pure: [`super::message_filter`] gives it every message of the client and some of the worker's, and carries out the
-//! [`Action`]s. An allowlist: a request is rebuilt from the arguments that are known to be harmless ([`requests`]),
-//! answered here, or refused with the permission that is missing. What is not known is refused, so nothing that a
-//! later debugpy learns is open before it is reviewed. No text of the client's is ever evaluated. Values are rendered by the
-//! relay's own probe, which runs none of the program's code ([`values`]), and text of the program is hidden ([`text`]). Source: debugpy 1.8.22, every request of its adapter and
-//! of pydevd.
+//! Pure: [`super::message_filter`] passes every message of the client and some of the worker's, and carries out the
+//! [`Action`]s. An allowlist: a request is rebuilt from the arguments known to be harmless ([`requests`]), answered
+//! here, or refused with the missing permission. Unknown requests are refused, so nothing that a later debugpy adds is
+//! open before it is reviewed. No text of the client is ever evaluated. Values are rendered by the relay's own probe,
+//! which runs none of the program's code ([`values`]), and text of the program is hidden ([`text`]). Source: debugpy
+//! 1.8.22, every request of its adapter and of pydevd.
 
 pub mod attach;
 mod narrowed;
@@ -39,21 +39,21 @@ use ray_relay_base::wire::dap::texts::Front;
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::ComparisonKey;
 
-/// Requests whose answers are waited for, of each kind; more are refused.
+/// Pending requests of each kind; more are refused.
 const MAX_PENDING: usize = 256;
 
-/// The filter of one session that may only look, and what it remembers of requests under way.
+/// The filter of one view-only session, and its pending requests.
 #[derive(Debug)]
 pub struct ViewFilter {
     scopes: Scopes,
     principal: Principal,
     visibility: Visibility,
     values: Values,
-    /// Of the next request, if it shows a variable that is compared with those of other tasks.
+    /// Key for the next request, if it shows a variable that is compared with those of other tasks.
     key: Option<ComparisonKey>,
-    /// Requests that set breakpoints, by `seq`, and why each of the breakpoints asked for stays here, if it does.
+    /// Requests that set breakpoints, by `seq`; for each breakpoint the reason why it is not forwarded, if it is not.
     breakpoints: HashMap<u64, Vec<Option<&'static str>>>,
-    /// Requests of the worker's that the client may answer.
+    /// Reverse requests that the client may answer.
     reverse: HashSet<u64>,
 }
 
@@ -71,7 +71,7 @@ impl ViewFilter {
         }
     }
 
-    /// What the client is to be told first, so that it does not offer what would be refused.
+    /// The first messages to the client, so that it does not offer what would be refused.
     pub fn opening() -> [Value; 2] {
         let off = json!({
             "supportsConditionalBreakpoints": false,
@@ -94,13 +94,13 @@ impl ViewFilter {
         ]
     }
 
-    /// What becomes of a message of the client's.
+    /// Decides about a message of the client.
     pub fn on_client(&mut self, mut message: Value) -> Vec<Action> {
         let key = self.key.take();
         match message.get("type").and_then(Value::as_str) {
             Some("request") => {}
             Some("response") => return self.answer_of_client(&message),
-            // The protocol knows no events of a client's, and debugpy would hand them to the worker.
+            // The protocol has no client events, and debugpy would pass them to the worker.
             _ => return Vec::new(),
         }
         let seq = message.get("seq").and_then(Value::as_u64);
@@ -165,7 +165,7 @@ impl ViewFilter {
         }
     }
 
-    /// Whether [`ViewFilter::on_worker`] would give a message that begins so back as it is, and remember nothing of it.
+    /// Whether [`ViewFilter::on_worker`] would return a message with this front unchanged, and record nothing about it.
     pub fn leaves(&self, front: &Front) -> bool {
         let row = messages::OfWorker::of(front.kind, front.name.as_bytes());
         if self.visibility.hides() && row.text != Text::Nothing {
@@ -180,12 +180,12 @@ impl ViewFilter {
         }
     }
 
-    /// The next request shows a variable that is compared with those of other tasks.
+    /// Marks the next request as one for a variable that is compared with those of other tasks.
     pub(crate) fn compare_next(&mut self, key: ComparisonKey) {
         self.key = Some(key);
     }
 
-    /// What becomes of a message of the worker's.
+    /// Decides about a message of the worker.
     pub fn on_worker(&mut self, mut message: Value) -> Vec<Action> {
         let kind = message.get("type").and_then(Value::as_str);
         let (is_answer, asks) = (kind == Some("response"), kind == Some("request"));
@@ -195,7 +195,7 @@ impl ViewFilter {
             return actions;
         }
         let row = messages::OfWorker::of_message(&message);
-        // The client does not see an answer to the relay.
+        // Answers to the relay's own requests never reach the client.
         let is_own = responds_to(&message, &OWN_SEQ)
             && matches!(row.handling, FromWorker::Own | FromWorker::OwnOnceAsked);
         if self.visibility.hides() && !is_own && !row.text.hide(&mut message) {
@@ -213,20 +213,20 @@ impl ViewFilter {
         vec![Action::ToClient(message)]
     }
 
-    /// Passes the client's answer on where the worker has asked, and only once.
+    /// Forwards the client's answer to a reverse request of the worker, once.
     fn answer_of_client(&mut self, message: &Value) -> Vec<Action> {
-        let asked = message.get("request_seq").and_then(Value::as_u64);
+        let seq = message.get("request_seq").and_then(Value::as_u64);
         let command = message.get("command").and_then(Value::as_str);
         let known = command.and_then(|command| Reverse::parse(command.as_bytes()));
-        let (Some(asked), Some(command)) = (asked, known) else {
+        let (Some(seq), Some(command)) = (seq, known) else {
             return Vec::new();
         };
-        if !self.reverse.remove(&asked) {
+        if !self.reverse.remove(&seq) {
             return Vec::new();
         }
-        // What a client could put into the body means nothing to debugpy when it attached.
+        // debugpy ignores the body of this answer, so it is left empty.
         vec![Action::ToWorker(json!({
-            "seq": 0, "type": "response", "request_seq": asked, "command": command,
+            "seq": 0, "type": "response", "request_seq": seq, "command": command,
             "success": succeeded(message), "body": {},
         }))]
     }
@@ -243,7 +243,7 @@ fn refuse(request: &Request, missing: Option<Scope>, why: &str) -> Vec<Action> {
     }]
 }
 
-/// The client counts on one answer for each breakpoint that it asked for, in its order.
+/// Restores the omitted breakpoints: the client expects one answer for each, in its order.
 fn put_back(message: &mut Value, left_out: &[Option<&str>]) {
     let Some(Value::Array(answers)) = message.pointer_mut("/body/breakpoints") else {
         return;

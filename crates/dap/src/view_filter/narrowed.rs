@@ -1,7 +1,7 @@
-//! Requests that only show something, narrowed while they are read.
+//! Narrows requests that only show something while they are parsed.
 //!
-//! Pure. What [`super::requests`] makes of such a request, without building it: they are nearly all that a client sends that
-//! may only look. In doubt there is no result, and the request is judged there.
+//! Pure. The same result as [`super::requests`], without building the message: these are nearly all requests of a
+//! view-only client. If in doubt there is no result, and the request is judged there.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -13,7 +13,7 @@ use super::requests::{ForView, MAX_ID, MAX_TEXT, Shape, Shapes};
 use crate::verdict::FIRST_OWN_SEQ;
 use ray_relay_base::wire::dap::names::Command;
 
-/// The request `command` in `body`, which names no other, as the worker may have it.
+/// Narrows the request `command` in `body`, which names no other.
 pub(crate) fn narrowed(body: &[u8], command: Command, view: ForView) -> Option<String> {
     let ForView::Arguments(shapes) = view else {
         return None;
@@ -36,7 +36,7 @@ enum NarrowedKey {
     Other,
 }
 
-/// The object that is the message: gives its `seq`, and its arguments as they are written anew.
+/// Visitor of the message: returns its `seq`, and its rewritten arguments.
 struct TopLevel(Shapes);
 
 impl<'de> Visitor<'de> for TopLevel {
@@ -69,10 +69,10 @@ impl<'de> Visitor<'de> for TopLevel {
     }
 }
 
-/// An object of which these keys are kept, or null.
+/// Visitor of an object, or null, that keeps these keys.
 struct Narrow(Shapes);
 
-/// A text of the client's.
+/// A string of the client.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -96,7 +96,7 @@ impl<'de> Visitor<'de> for Narrow {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut kept, mut seen) = (String::from("{"), 0_u64);
+        let (mut narrowed, mut seen) = (String::from("{"), 0_u64);
         while let Some(Text(name)) = map.next_key()? {
             let known = self.0.iter().zip(0..).find(|((key, _), _)| *key == name);
             let Some(((key, shape), at)) = known else {
@@ -108,16 +108,16 @@ impl<'de> Visitor<'de> for Narrow {
             }
             seen |= 1 << at;
             if let Some(value) = value(&mut map, shape)? {
-                let comma = if kept.len() > 1 { "," } else { "" };
-                write!(kept, r#"{comma}"{key}":{value}"#).map_err(A::Error::custom)?;
+                let comma = if narrowed.len() > 1 { "," } else { "" };
+                write!(narrowed, r#"{comma}"{key}":{value}"#).map_err(A::Error::custom)?;
             }
         }
-        kept.push('}');
-        Ok(Some(kept))
+        narrowed.push('}');
+        Ok(Some(narrowed))
     }
 }
 
-/// A value of this shape as it is written; `None` where it is null.
+/// A value of this shape as JSON; `None` if it is null.
 fn value<'de, A: MapAccess<'de>>(map: &mut A, shape: &Shape) -> Result<Option<String>, A::Error> {
     let beyond = || A::Error::custom("a value beyond its bounds");
     match shape {

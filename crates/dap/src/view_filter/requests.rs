@@ -1,8 +1,7 @@
-//! Every request of debugpy, and what becomes of it where code must not be run.
+//! Every request of debugpy, and its handling in a view-only session.
 //!
-//! Pure. Which request is treated how stands in [`crate::messages`]; what that means, here ([`judge`]). What passes is
-//! built anew from the keys and shapes named here, so a key that was not thought of, or one given twice, does not reach
-//! the worker.
+//! Pure. [`crate::messages`] has the table; here is its meaning ([`judge`]). A passing request is rebuilt from the keys
+//! and shapes named here, so an unforeseen or duplicate key does not reach the worker.
 
 use serde_json::{Map, Value, json};
 
@@ -11,9 +10,9 @@ use crate::rewrite::is_set;
 use ray_relay_access::policy::{Scope, Scopes};
 use ray_relay_base::wire::json::put;
 
-/// Longest text that is taken: a path, a function's name.
+/// Longest accepted text: a path, a function's name.
 pub(super) const MAX_TEXT: usize = 4096;
-/// Largest id: what JavaScript holds exactly.
+/// Largest id: the largest integer that JavaScript represents exactly.
 pub(super) const MAX_ID: u64 = (1 << 53) - 1;
 /// Most breakpoints in one request.
 const MAX_BREAKPOINTS: usize = 10_000;
@@ -27,49 +26,49 @@ const FUNCTION: &str = "a breakpoint on a function outlives the session in debug
 /// The decision about one request.
 #[derive(Debug, PartialEq)]
 pub(super) enum RequestVerdict {
-    /// The worker gets it with these arguments.
+    /// Forward with these arguments.
     Pass(Value),
-    /// The worker gets it without some of the breakpoints asked for; `left_out` says of each why, if it is.
+    /// Forward without some of its breakpoints; `left_out` has the reason for each of those.
     Breakpoints {
         arguments: Value,
         left_out: Vec<Option<&'static str>>,
     },
-    /// The worker gets it; `narrowed`: without ending the task, although that was asked for.
+    /// Forward; `narrowed`: without ending the task, although that was requested.
     Disconnect { arguments: Value, narrowed: bool },
-    /// It is answered with the variable of this name in this frame.
+    /// Answer with the variable of this name in this frame.
     Show { frame: u64, name: String },
-    /// It is answered with the scopes of this frame.
+    /// Answer with the scopes of this frame.
     Scopes { frame: u64 },
-    /// It is answered with what is inside of a variable, by these arguments.
+    /// Answer with the children of a variable, by these arguments.
     Inside(Value),
-    /// It is answered at once, with this body.
+    /// Answer at once, with this body.
     Answer(Value),
-    /// It is refused, for want of `missing` where it is that.
+    /// Refuse, for the `missing` permission if that is the reason.
     Refuse { missing: Option<Scope>, why: String },
 }
 
-/// How a request is treated where code must not be run.
+/// Handling of a request in a view-only session.
 #[derive(Debug, Clone, Copy)]
 pub enum ForView {
-    /// It passes with these arguments, which run no code of the client's.
+    /// Passes with these arguments, which run no code of the client.
     Arguments(Shapes),
-    /// It is answered with references of the relay's own.
+    /// Answered with references of the relay's own.
     Scopes,
-    /// It is answered by the relay's own probe.
+    /// Answered by the relay's own probe.
     Variables,
-    /// Breakpoints on lines: those that run something when they are reached stay here.
+    /// Line breakpoints: those that run code when hit are not forwarded.
     Breakpoints,
-    /// Breakpoints on functions: all stay here.
+    /// Function breakpoints: none is forwarded.
     FunctionBreakpoints,
-    /// Exception breakpoints: by the names of filters alone.
+    /// Exception breakpoints: by filter names only.
     Filters,
-    /// A name is shown, anything else refused.
+    /// Shows a name, refuses anything else.
     Evaluates,
-    /// A name is completed, and nothing else.
+    /// Completes a name, and nothing else.
     Completions,
-    /// The client leaves; whether the task ends with that is its own permission.
+    /// The client disconnects; ending the task has its own permission.
     Disconnects,
-    /// The task ends: its own permission.
+    /// Ends the task: has its own permission.
     Terminates,
     /// The relay answers the request itself, at once.
     Answered,
@@ -79,14 +78,14 @@ pub enum ForView {
     Jumps,
     /// Refused: it changes the debugger.
     ChangesDebugger,
-    /// Refused: it was not reviewed.
+    /// Refused: not reviewed.
     Unknown,
 }
 
-/// The arguments that a request may have, by their keys.
+/// Allowed arguments of a request, by key.
 pub(crate) type Shapes = &'static [(&'static str, Shape)];
 
-/// A value that is taken over.
+/// Shape of an allowed value.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// A whole number.
@@ -132,7 +131,7 @@ pub(crate) const STEP_IN: Shapes = &[
 ];
 
 impl ForView {
-    /// The filter changes the answer, or has it for itself.
+    /// Whether the filter changes or consumes the answer.
     pub(crate) fn sees_answer(self) -> bool {
         match self {
             Self::Breakpoints | Self::FunctionBreakpoints | Self::Evaluates => true,
@@ -151,7 +150,7 @@ impl ForView {
         }
     }
 
-    /// It comes from every movement of a mouse or key, and the client shows a refusal where it asked.
+    /// Whether it comes from every movement of a mouse or key, so that the client shows a refusal in place.
     pub(super) fn is_asked_in_passing(self) -> bool {
         matches!(
             self,
@@ -160,7 +159,7 @@ impl ForView {
     }
 }
 
-/// What becomes of `command` for a principal with `scopes`, without [`Scope::Debug`].
+/// Decides about `command` for a principal with `scopes`, without [`Scope::Debug`].
 pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> RequestVerdict {
     match messages::Request::of(command.as_bytes()).view {
         ForView::Arguments(shapes) => match narrow(arguments, shapes) {
@@ -168,7 +167,9 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
             Err(key) => malformed(key),
         },
         ForView::Scopes => {
-            match narrow(arguments, FRAME).map(|kept| kept.get("frameId").and_then(Value::as_u64)) {
+            match narrow(arguments, FRAME)
+                .map(|narrowed| narrowed.get("frameId").and_then(Value::as_u64))
+            {
                 Ok(Some(frame)) => RequestVerdict::Scopes { frame },
                 Ok(None) => malformed("frameId"),
                 Err(key) => malformed(key),
@@ -179,7 +180,7 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
             Err(key) => malformed(key),
         },
         ForView::Breakpoints => breakpoints(arguments),
-        // debugpy 1.8.22 leaves them set when its client goes, and then the task stops with no client there.
+        // debugpy 1.8.22 keeps them when its client disconnects, and then the task stops without a client.
         ForView::FunctionBreakpoints => RequestVerdict::Breakpoints {
             left_out: vec![Some(FUNCTION); listed(arguments).map_or(0, <[_]>::len)],
             arguments: json!({"breakpoints": []}),
@@ -188,15 +189,15 @@ pub(super) fn judge(command: &str, arguments: &Value, scopes: Scopes) -> Request
         ForView::Evaluates => evaluate(arguments),
         ForView::Completions => completions(arguments),
         ForView::Disconnects => {
-            let wanted = is_set(arguments, "terminateDebuggee");
+            let requested = is_set(arguments, "terminateDebuggee");
             let may = scopes.contains(Scope::Terminate);
-            let mut goodbye = json!({"terminateDebuggee": wanted && may});
-            if !wanted && is_set(arguments, "suspendDebuggee") {
-                goodbye["suspendDebuggee"] = true.into();
+            let mut disconnect = json!({"terminateDebuggee": requested && may});
+            if !requested && is_set(arguments, "suspendDebuggee") {
+                disconnect["suspendDebuggee"] = true.into();
             }
             RequestVerdict::Disconnect {
-                arguments: goodbye,
-                narrowed: wanted && !may,
+                arguments: disconnect,
+                narrowed: requested && !may,
             }
         }
         ForView::Terminates if scopes.contains(Scope::Terminate) => RequestVerdict::Pass(json!({})),
@@ -231,9 +232,10 @@ fn malformed(key: &str) -> RequestVerdict {
     }
 }
 
-/// `arguments` with the keys of `shapes` alone, or the key whose value has another shape. Null is as absent.
+/// Reduces `arguments` to the keys of `shapes`; the error is the key whose value has another shape. Null counts as
+/// absent.
 fn narrow(arguments: &Value, shapes: &[(&'static str, Shape)]) -> Result<Value, &'static str> {
-    let mut kept = Map::new();
+    let mut narrowed = Map::new();
     for (key, shape) in shapes {
         let value = match arguments.get(key) {
             None | Some(Value::Null) => continue,
@@ -249,29 +251,29 @@ fn narrow(arguments: &Value, shapes: &[(&'static str, Shape)]) -> Result<Value, 
             (Object(shapes), Value::Object(_)) => narrow(value, shapes)?,
             _ => return Err(key),
         };
-        kept.insert((*key).to_owned(), value);
+        narrowed.insert((*key).to_owned(), value);
     }
-    Ok(Value::Object(kept))
+    Ok(Value::Object(narrowed))
 }
 
-/// The breakpoints asked for; `None` where that is no list, or too long a one.
+/// The requested breakpoints; `None` if that is no list, or too long.
 fn listed(arguments: &Value) -> Option<&[Value]> {
     match arguments.get("breakpoints") {
         None | Some(Value::Null) => Some(&[]),
-        Some(Value::Array(asked)) if asked.len() <= MAX_BREAKPOINTS => Some(asked),
+        Some(Value::Array(requested)) if requested.len() <= MAX_BREAKPOINTS => Some(requested),
         Some(_) => None,
     }
 }
 
-/// Whether there is something at `key` of a breakpoint.
+/// Whether `key` of a breakpoint has a value.
 fn is_given(breakpoint: &Value, key: &str) -> bool {
     let value = breakpoint.get(key);
     value.is_some_and(|value| !value.is_null() && value != "")
 }
 
-/// Breakpoints on lines, without those that run something when they are reached.
+/// Forwards line breakpoints without those that run code when hit.
 fn breakpoints(arguments: &Value) -> RequestVerdict {
-    let Some(asked) = listed(arguments) else {
+    let Some(requested) = listed(arguments) else {
         return malformed("breakpoints");
     };
     let mut upstream = match narrow(arguments, &[("source", SOURCE), ("sourceModified", Flag)]) {
@@ -279,7 +281,7 @@ fn breakpoints(arguments: &Value) -> RequestVerdict {
         Err(key) => return malformed(key),
     };
     let (mut passing, mut left_out) = (Vec::new(), Vec::new());
-    for one in asked {
+    for one in requested {
         let runs = ["condition", "hitCondition", "logMessage", "mode"]
             .iter()
             .any(|key| is_given(one, key));
@@ -299,7 +301,7 @@ fn breakpoints(arguments: &Value) -> RequestVerdict {
     }
 }
 
-/// pydevd *evaluates* the names of exceptions in `exceptionOptions`, and imports what that does not find.
+/// Forwards filter names only: pydevd *evaluates* the names in `exceptionOptions`, and imports what that does not find.
 fn exception_breakpoints(arguments: &Value) -> RequestVerdict {
     let list = |key| match arguments.get(key) {
         None | Some(Value::Null) => Ok(&[][..]),
@@ -332,7 +334,7 @@ fn exception_breakpoints(arguments: &Value) -> RequestVerdict {
     RequestVerdict::Pass(json!({ "filters": filters }))
 }
 
-/// A name alone is shown; anything else would have to be run.
+/// Shows a name; anything else would run code.
 fn evaluate(arguments: &Value) -> RequestVerdict {
     let expression = arguments.get("expression").and_then(Value::as_str);
     let Some(expression) = expression.map(str::trim) else {
@@ -357,17 +359,18 @@ fn evaluate(arguments: &Value) -> RequestVerdict {
     }
 }
 
-/// Behind a dot, debugpy evaluates what is before it. So it gets the unfinished name alone, at its place in the line.
+/// Completes names: after a dot, debugpy evaluates what precedes. So it gets only the unfinished name, at its position
+/// in the line.
 fn completions(arguments: &Value) -> RequestVerdict {
     let Some(text) = arguments.get("text").and_then(Value::as_str) else {
         return malformed("text");
     };
-    let kept = match narrow(arguments, &[("frameId", Id), ("column", Id), ("line", Id)]) {
-        Ok(kept) => kept,
+    let narrowed = match narrow(arguments, &[("frameId", Id), ("column", Id), ("line", Id)]) {
+        Ok(narrowed) => narrowed,
         Err(key) => return malformed(key),
     };
     let nothing = RequestVerdict::Answer(json!({"targets": []}));
-    let number = |key: &str| kept.get(key).and_then(Value::as_u64);
+    let number = |key: &str| narrowed.get(key).and_then(Value::as_u64);
     let (Some(frame), Some(column)) = (number("frameId"), number("column")) else {
         return nothing;
     };
@@ -398,7 +401,7 @@ fn in_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// A name of Python's, or the beginning of one.
+/// Whether `text` is a Python name, or the beginning of one.
 pub(crate) fn is_name(text: &str) -> bool {
     text.chars().all(in_name) && text.chars().next().is_some_and(|c| !c.is_numeric())
 }

@@ -1,4 +1,4 @@
-//! The filter alone; that its list is right is seen on a real debugpy (`tests/it/view.rs`).
+//! The filter alone; `tests/it/view.rs` checks its list with a real debugpy.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ fn one(actions: Vec<Action>) -> Action {
     action
 }
 
-/// What becomes of one request of a principal with `view` alone.
+/// The decision about one request of a principal with `view` alone.
 fn on_client(command: &str, arguments: Value) -> Vec<Action> {
     filter().on_client(ask(1, command, arguments))
 }

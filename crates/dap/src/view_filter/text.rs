@@ -1,25 +1,25 @@
-//! Text of the program in messages of a worker's debugger, and what is left of it where text is hidden.
+//! Hides text of the program in messages of a worker's debugger.
 //!
-//! Pure. A body is written anew from the fields that are named here, so a field of a later debugpy is not shown before it is
-//! reviewed. Values are not among them: the relay renders those itself ([`super::values`]).
+//! Pure. Rebuilds a body from the fields named here, so a field of a later debugpy is not shown before it is reviewed.
+//! Values are not among them: the relay renders those itself ([`super::values`]).
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use ray_relay_access::visibility::{hidden, is_identifier, thread_name, type_name};
 
-/// Which text of the program a message carries.
+/// Kind of program text in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Text {
-    /// None: places in the source, names of functions, numbers.
+    /// None: locations, names of functions, numbers.
     Nothing,
-    /// Names that could be typed.
+    /// Completions.
     Completions,
     /// An exception with its message.
     Exception,
-    /// What the program prints.
+    /// Output of the program.
     Output,
-    /// Why it has stopped, with the message of an exception.
+    /// Reason of a stop, with the message of an exception.
     Stopped,
     /// Names of threads.
     Threads,
@@ -27,7 +27,7 @@ pub enum Text {
     Unknown,
 }
 
-/// Stands for a sentence of the debugger, which may quote a value.
+/// Replaces an error of the debugger, which may quote a value.
 const REFUSED: &str =
     "the worker's debugger refuses this; its reason is hidden without the permission `debug`";
 
@@ -91,7 +91,7 @@ struct Stopped {
 }
 
 impl Text {
-    /// Hides it in `message`; false: nothing is left that would be worth showing.
+    /// Hides it in `message`; false: nothing worth showing remains.
     pub(super) fn hide(self, message: &mut Value) -> bool {
         let Value::Object(message) = message else {
             return false;
@@ -111,14 +111,14 @@ impl Text {
         let Some(body) = message.get_mut("body") else {
             return true;
         };
-        let left = self.left(body.take());
-        let is_left = left.is_some();
-        *body = left.unwrap_or_else(|| json!({}));
-        is_left || self != Self::Output
+        let visible = self.visible(body.take());
+        let is_visible = visible.is_some();
+        *body = visible.unwrap_or_else(|| json!({}));
+        is_visible || self != Self::Output
     }
 
-    /// What is left of `body`.
-    fn left(self, body: Value) -> Option<Value> {
+    /// The visible part of `body`.
+    fn visible(self, body: Value) -> Option<Value> {
         match self {
             Self::Nothing => Some(body),
             Self::Unknown => None,
@@ -148,8 +148,8 @@ impl Text {
             Self::Output => {
                 let Output { category, output } = serde_json::from_value(body).ok()?;
                 let category = category.filter(|category| is_identifier(category));
-                let shown = !output.trim().is_empty();
-                shown.then(|| {
+                let has_text = !output.trim().is_empty();
+                has_text.then(|| {
                     json!({"category": category.as_deref().unwrap_or("console"), "output": hidden(&output) + "\n"})
                 })
             }
@@ -158,7 +158,7 @@ impl Text {
                 let is_word = |c: char| c.is_ascii_lowercase() || c == ' ';
                 let reason = stopped.reason.as_str();
                 let reason = (reason.len() < 40 && reason.chars().all(is_word)).then_some(reason);
-                let mut left = json!({"reason": reason.unwrap_or("pause")});
+                let mut visible = json!({"reason": reason.unwrap_or("pause")});
                 let further = [
                     ("threadId", json!(stopped.thread_id)),
                     ("allThreadsStopped", json!(stopped.all_threads_stopped)),
@@ -167,10 +167,10 @@ impl Text {
                     ("text", json!(stopped.text.as_deref().and_then(type_name))),
                 ];
                 let further = further.into_iter().filter(|(_, value)| !value.is_null());
-                if let Value::Object(left) = &mut left {
-                    left.extend(further.map(|(key, value)| (key.to_owned(), value)));
+                if let Value::Object(visible) = &mut visible {
+                    visible.extend(further.map(|(key, value)| (key.to_owned(), value)));
                 }
-                Some(left)
+                Some(visible)
             }
         }
     }

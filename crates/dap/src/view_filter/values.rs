@@ -1,7 +1,7 @@
-//! Scopes, variables, hover and watch where no code of the program may run: rendered by the relay's own probe.
+//! Scopes, variables, hover and watch in a view-only session: rendered by the relay's own probe.
 //!
-//! Pure. debugpy shows a value by the program's `__repr__` and opens it by its properties. So a client that may only look gets
-//! references of the relay's own, each with the way to its value from a frame, and what is behind one is asked of the probe
+//! Pure. debugpy shows a value by the program's `__repr__` and expands it by its properties. So a view-only client gets
+//! references of the relay's own, each with the path to its value from a frame. Their children are fetched by the probe
 //! ([`Open`]) in one `evaluate` request that the client never sees.
 
 use std::collections::HashMap;
@@ -14,34 +14,34 @@ use crate::verdict::{Action, ask};
 use ray_relay_access::visibility::Visibility;
 use ray_relay_debugger::pdb::{ComparisonKey, Open, Opened, OpenedValue};
 
-/// Questions that are asked at the same time.
+/// Pending requests to the probe.
 const MAX_PENDING: usize = 256;
-/// Numbers for the relay's own requests, after the first.
+/// Range of `seq` for the relay's own requests, after the first.
 const OWN_SEQS: u64 = (1 << 28) - 1;
-/// References that are remembered. Beyond, all are forgotten, and their client has to open the frame again.
+/// Remembered references. Beyond that, all are dropped, and the client must expand the frame again.
 const MAX_REFERENCES: usize = 1 << 16;
-/// Values of a list that are asked for one part after the other.
-const PAGED: u64 = 100;
+/// Length from which a list is fetched in pages.
+const PAGE_SIZE: u64 = 100;
 
-/// Where a value is.
+/// Location of a value.
 #[derive(Debug, Clone)]
 struct Location {
     frame: u64,
     scope: u8,
-    /// From the frame; empty: the frame itself.
+    /// Path from the frame; empty: the frame itself.
     path: Vec<Value>,
 }
 
-/// A question under way.
+/// A pending request.
 #[derive(Debug)]
 struct Pending {
     request: Request,
     location: Location,
-    /// One variable is asked for, as by a hover.
+    /// The name, if one variable is requested, as by a hover.
     name: Option<String>,
 }
 
-/// See the module.
+/// References and pending requests of one session.
 #[derive(Debug)]
 pub(super) struct Values {
     under_way: HashMap<u64, Pending>,
@@ -51,7 +51,7 @@ pub(super) struct Values {
     last_reference: u64,
 }
 
-/// The part of a list that a client wants.
+/// The requested page of a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Part {
@@ -62,7 +62,7 @@ struct Part {
 }
 
 impl Values {
-    /// Nothing is asked yet; requests are numbered from `first_seq` on.
+    /// Creates the state; requests are numbered from `first_seq` on.
     pub(super) fn new(first_seq: u64) -> Self {
         Self {
             under_way: HashMap::new(),
@@ -83,7 +83,7 @@ impl Values {
         json!({"scopes": [scope(0, "Locals"), scope(1, "Globals")]})
     }
 
-    /// Asks for the variable `name` of `frame`, with a checksum where it is compared with those of other tasks.
+    /// Requests the variable `name` of `frame`, with a checksum if it is compared with those of other tasks.
     pub(super) fn name(
         &mut self,
         request: Request,
@@ -108,7 +108,7 @@ impl Values {
         )
     }
 
-    /// Asks for what is behind a reference, which the arguments of `request` name.
+    /// Requests the children of a reference, which the arguments of `request` name.
     pub(super) fn inside(&mut self, request: Request, visibility: &Visibility) -> Action {
         let part = Part::deserialize(&request.arguments).unwrap_or_default();
         let Some(location) = self.references.get(&part.variables_reference).cloned() else {
@@ -135,12 +135,12 @@ impl Values {
         )
     }
 
-    /// `None` where `seq` is no request of the relay's own.
+    /// Handles the answer to `seq`; `None`: that is no request of the relay's own.
     pub(super) fn answered(&mut self, seq: u64, answer: &Value) -> Option<Vec<Action>> {
         if !(self.first_seq..=self.first_seq + OWN_SEQS).contains(&seq) {
             return None;
         }
-        // Never for the client, also where nothing waits for it.
+        // Never for the client, even if nothing waits for it.
         let Some(pending) = self.under_way.remove(&seq) else {
             return Some(Vec::new());
         };
@@ -187,7 +187,7 @@ impl Values {
             let mut location = within.clone();
             location.path.push(value.step);
             variable.insert("variablesReference".to_owned(), self.keep(location).into());
-            if value.indexed && value.inside > PAGED {
+            if value.indexed && value.inside > PAGE_SIZE {
                 variable.insert("indexedVariables".to_owned(), value.inside.into());
             }
         }
@@ -212,7 +212,7 @@ impl Values {
             );
         }
         let seq = self.next_seq;
-        // Those of the beginning are answered by the time their numbers come again.
+        // The first ones are answered by the time the numbers wrap around.
         self.next_seq = if seq >= self.first_seq + OWN_SEQS {
             self.first_seq
         } else {

@@ -1,7 +1,7 @@
-//! Child sessions that debugpy asks for, for the subprocesses of a task.
+//! Child sessions that debugpy requests for the subprocesses of a task.
 //!
-//! Pure. Of what the worker says only the number of the process is used. debugpy makes the configuration of the arguments of
-//! the `attach` that it was sent; here it is made, in the same way, of those that the client sent to the relay.
+//! Pure. Uses only the pid of the worker's request. debugpy derives the configuration from the `attach` that it
+//! received; here it is derived in the same way from the client's own.
 
 use std::ops::RangeInclusive;
 
@@ -13,11 +13,11 @@ use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// Numbers that a kernel gives a process: Linux none above `PID_MAX_LIMIT`.
-const PROCESSES: RangeInclusive<u64> = 1..=1 << 22;
+/// Valid pids: Linux has none above `PID_MAX_LIMIT`.
+const PID_RANGE: RangeInclusive<u64> = 1..=1 << 22;
 
-/// What of an `attach` is not for the sessions that come of it: what debugpy leaves out (1.8.0 to 1.8.22), and what is the
-/// relay's.
+/// Keys of an `attach` that child sessions do not inherit: those that debugpy omits (1.8.0 to 1.8.22), and the relay's
+/// own.
 const NOT_INHERITED: [&str; 12] = [
     "processId",
     "listen",
@@ -33,61 +33,61 @@ const NOT_INHERITED: [&str; 12] = [
     "rayRelayToken",
 ];
 
-/// A session that a worker's debugger asks for.
+/// A child session that a worker's debugger requests.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// The number of the process.
+    /// The pid.
     process: u64,
-    /// The number of the request; `None`: it was an event.
+    /// The `seq` of the request; `None`: it was an event.
     seq: Option<Value>,
-    /// Whether the configuration has the address at its top.
+    /// Whether the configuration has the address at the top level.
     at_top: bool,
-    /// An agent says that it keeps it.
-    kept: bool,
+    /// Whether an agent reports that it keeps its session.
+    kept_by_agent: bool,
 }
 
-/// The numbers of the relay's own requests to a client begin here: far above those of debugpy, and each with that of a process.
+/// First `seq` of the relay's own requests to a client: far above those of debugpy, plus the pid.
 const OWN_SEQ: u64 = 0x7000_0000;
 
 impl Child {
-    /// A session with a subprocess that is parked, or that was named to a client that is gone. `asked`: the arguments of the
-    /// client's own `attach`; `by_request`: it is to be opened by `startDebugging`.
-    pub(crate) fn again(process: u32, asked: &Value, by_request: bool) -> Self {
+    /// Requests a session again: with a parked subprocess, or one that was announced to a lost client. `arguments` are
+    /// those of the client's own `attach`; `by_request`: by `startDebugging`.
+    pub(crate) fn again(process: u32, arguments: &Value, by_request: bool) -> Self {
         let process = u64::from(process);
         Self {
             process,
             seq: by_request.then(|| (OWN_SEQ + process).into()),
-            at_top: asked.get("connect").is_none() && asked.get("port").is_some(),
-            kept: false,
+            at_top: arguments.get("connect").is_none() && arguments.get("port").is_some(),
+            kept_by_agent: false,
         }
     }
 
-    /// Whether `message` is the client's answer to a request of the [relay's own](Self::again), of which the worker's debugger
-    /// knows nothing.
+    /// Whether `message` is the client's answer to a request of the [relay's own](Self::again), which the worker's
+    /// debugger must not see.
     pub(crate) fn is_answer_to_own(message: &Value) -> bool {
-        let asked: u64 = typed_at(message, "request_seq");
+        let seq: u64 = typed_at(message, "request_seq");
         typed_at::<&str>(message, "type") == "response"
             && typed_at::<&str>(message, "command") == Reverse::StartDebugging.as_str()
-            && PROCESSES.contains(&asked.wrapping_sub(OWN_SEQ))
+            && PID_RANGE.contains(&seq.wrapping_sub(OWN_SEQ))
     }
 
-    /// An agent says that it keeps its session.
+    /// Whether an agent keeps its session.
     pub(crate) fn is_kept(&self) -> bool {
-        self.kept
+        self.kept_by_agent
     }
 
-    /// The number of the process.
+    /// The pid.
     pub(crate) fn process(&self) -> u32 {
         u32::try_from(self.process).unwrap_or_default()
     }
 
-    /// The client has an answer to give that is for the relay alone.
+    /// Whether the client's answer is for the relay alone.
     pub(crate) fn is_own_request(&self) -> bool {
         let seq = self.seq.as_ref().and_then(Value::as_u64);
         seq == Some(OWN_SEQ + self.process)
     }
 
-    /// What `message` (`startDebugging`, or the event `debugpyAttach`) asks for; `None` where that is no session with a
+    /// Parses `message` (`startDebugging`, or the event `debugpyAttach`); `None` if it requests no session with a
     /// subprocess.
     pub(crate) fn read(message: &Value) -> Option<Self> {
         let reverse = typed_at::<&str>(message, "type") == "request";
@@ -104,26 +104,26 @@ impl Child {
         };
         let process = typed_at::<Option<u64>>(theirs, "subProcessId").filter(|_| attaches)?;
         let seq = message.get("seq").filter(|seq| seq.is_number()).cloned();
-        // Older versions leave the address where the client had it.
+        // Older versions keep the address where the client had it.
         let at_top = theirs.get("connect").is_none() && theirs.get("port").is_some();
-        (PROCESSES.contains(&process) && (seq.is_some() || !reverse)).then_some(Self {
+        (PID_RANGE.contains(&process) && (seq.is_some() || !reverse)).then_some(Self {
             process,
             seq: seq.filter(|_| reverse),
             at_top,
-            kept: typed_at(theirs, KEPT_SUBPROCESS),
+            kept_by_agent: typed_at(theirs, KEPT_SUBPROCESS),
         })
     }
 
-    /// The message by which the client is to open it, for a client whose own `attach` had the arguments `asked`. The session
+    /// Builds the message that makes the client open it, from the arguments `attach` of the client's own. The session
     /// comes back to the relay that was `dialled`, and presents `pass` for `id`.
     pub(crate) fn message(
         self,
-        asked: &Value,
+        attach: &Value,
         dialled: &RelayEndpoint,
         id: BreakpointId,
         pass: Pass<'_>,
     ) -> Value {
-        let mut ours = match asked {
+        let mut ours = match attach {
             Value::Object(keys) => keys.clone(),
             _ => Map::new(),
         };
@@ -134,7 +134,7 @@ impl Child {
         ours.insert("subProcessId".into(), self.process.into());
         dialled.put_into(&mut ours, self.at_top);
         let mut relay = way_back(id, pass);
-        if let Some(root) = asked.pointer("/rayRelay/localRoot") {
+        if let Some(root) = attach.pointer("/rayRelay/localRoot") {
             relay["localRoot"] = root.clone();
         }
         ours.insert("rayRelay".into(), relay);

@@ -1,9 +1,9 @@
-//! How fast a worker may have an editor open sessions with its subprocesses.
+//! Rate limit for child sessions that a worker makes an editor open.
 //!
-//! Pure: told the time. Each is an entry in a person's window, and a hostile process can name as many as it likes. A real one
-//! waits for its debugger: debugpy holds a process that it has announced until a client has configured, and its listener until
-//! the client has answered `startDebugging` (1.8.22). So what comes too fast is held back, not refused: a large pool is
-//! debugged all the same. The same number may come again, as where a process replaces itself (`exec`).
+//! Pure: the caller passes the time. Each is an entry in a user's window, and a hostile process can request any number.
+//! A real one waits for its debugger. debugpy holds an announced process until a client has configured, and its
+//! listener until the client has answered `startDebugging` (1.8.22). So excess requests are delayed, not refused: a
+//! large pool is debugged all the same. A pid may recur, as when a process replaces itself (`exec`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,65 +12,65 @@ use tokio::time::Instant;
 
 use super::child::Child;
 
-/// Sessions that may be opened with none before: more than a pool has on most machines.
-const AT_ONCE: u32 = 128;
+/// Burst of sessions: more than a pool has on most machines.
+const MAX_BURST: u32 = 128;
 
-/// How soon there may be one more.
-const EVERY: Duration = Duration::from_secs(1);
+/// Interval of further sessions.
+const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
 const MAX_WAITING_SESSIONS: usize = 1024;
 
-/// What becomes of a session that is asked for.
+/// Decision about a requested session.
 #[derive(Debug)]
 pub(crate) enum Turn {
-    /// It is opened.
+    /// Open it.
     Now(Child),
-    /// It is held back; `true` for the first.
+    /// Delay it; `true` for the first.
     Later(bool),
-    /// There are too many; `true` for the first.
+    /// Drop it, there are too many; `true` for the first.
     Never(bool),
 }
 
-/// The sessions with subprocesses that a worker has asked for in one session.
+/// Child sessions that a worker has requested in one session.
 #[derive(Debug)]
 pub(crate) struct Children {
-    /// How many may be opened at once, as of `since`.
-    left: u32,
+    /// Tokens as of `since`.
+    tokens: u32,
     since: Instant,
     waiting: VecDeque<Child>,
-    /// What was said already: that some are held back, and that some are never opened.
-    told: (bool, bool),
+    /// Whether the client was notified of delayed and of dropped sessions.
+    notified: (bool, bool),
 }
 
 impl Children {
-    /// None so far.
+    /// Starts with a full burst.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            left: AT_ONCE,
+            tokens: MAX_BURST,
             since: now,
             waiting: VecDeque::new(),
-            told: (false, false),
+            notified: (false, false),
         }
     }
 
-    /// What becomes of `child`.
+    /// Decides about `child`.
     pub(crate) fn ask(&mut self, child: Child, now: Instant) -> Turn {
         if self.waiting.is_empty() && self.take(now) {
             return Turn::Now(child);
         }
         if self.waiting.len() >= MAX_WAITING_SESSIONS {
-            return Turn::Never(!std::mem::replace(&mut self.told.1, true));
+            return Turn::Never(!std::mem::replace(&mut self.notified.1, true));
         }
         self.waiting.push_back(child);
-        Turn::Later(!std::mem::replace(&mut self.told.0, true))
+        Turn::Later(!std::mem::replace(&mut self.notified.0, true))
     }
 
-    /// When the first that is held back may be opened.
+    /// When the first delayed one may be opened.
     pub(crate) fn next(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then(|| self.since + EVERY)
+        (!self.waiting.is_empty()).then(|| self.since + REFILL_INTERVAL)
     }
 
-    /// One that was held back and is opened now.
+    /// Takes a delayed one that may be opened now.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Child> {
         match !self.waiting.is_empty() && self.take(now) {
             true => self.waiting.pop_front(),
@@ -78,17 +78,17 @@ impl Children {
         }
     }
 
-    /// Whether one more may be opened.
+    /// Takes a token, if there is one.
     fn take(&mut self, now: Instant) -> bool {
-        while self.left < AT_ONCE && self.since + EVERY <= now {
-            self.left += 1;
-            self.since += EVERY;
+        while self.tokens < MAX_BURST && self.since + REFILL_INTERVAL <= now {
+            self.tokens += 1;
+            self.since += REFILL_INTERVAL;
         }
-        if self.left == AT_ONCE {
+        if self.tokens == MAX_BURST {
             self.since = now;
         }
-        let may = self.left > 0;
-        self.left = self.left.saturating_sub(1);
+        let may = self.tokens > 0;
+        self.tokens = self.tokens.saturating_sub(1);
         may
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     fn a_pool_is_opened_at_once_and_what_comes_too_fast_one_by_one() {
         let begin = Instant::now();
         let mut children = Children::new(begin);
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_BURST {
             assert!(matches!(ask(&mut children, begin), Turn::Now(_)));
         }
         assert_eq!(children.next(), None);
@@ -122,12 +122,12 @@ mod tests {
         assert!(matches!(ask(&mut children, begin), Turn::Never(false)));
         assert!(children.due(begin).is_none());
         let next = children.next().unwrap();
-        assert_eq!(next, begin + EVERY);
+        assert_eq!(next, begin + REFILL_INTERVAL);
         assert!(children.due(next).is_some());
         assert!(children.due(next).is_none());
-        // None comes before those that wait.
+        // None overtakes the delayed ones.
         assert!(matches!(
-            ask(&mut children, next + EVERY),
+            ask(&mut children, next + REFILL_INTERVAL),
             Turn::Later(false)
         ));
     }
@@ -140,7 +140,7 @@ mod tests {
             for _ in 0..64 {
                 assert!(matches!(ask(&mut children, now), Turn::Now(_)));
             }
-            now += 64 * EVERY;
+            now += 64 * REFILL_INTERVAL;
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The fields of messages that an editor acts upon.
+//! Sanitizes the fields of messages that an editor acts on.
 //!
-//! Pure. A stop has an editor open the file of the topmost frame, unasked: Neovim runs what follows `term://`, Emacs dials
-//! the host in `/ssh:…` or `/./ssh:…`, Windows that in `\\…`. VS Code opens what `url` of a failure names, its own commands included,
-//! and makes links of `[…](command:…)` in what it shows as a notification.
+//! Pure. At a stop an editor opens the file of the topmost frame, unasked: Neovim runs what follows `term://`, Emacs
+//! dials the host in `/ssh:…` or `/./ssh:…`, Windows that in `\\…`. VS Code opens the `url` of a failure, its own
+//! commands included, and makes links of `[…](command:…)` in notifications.
 
 use memchr::memchr_iter;
 use serde_json::{Map, Value};
@@ -63,7 +63,7 @@ const BREAKPOINT: &[&str] = &[
 pub(super) const SOURCE: &[&str] = &["name", "path", "sourceReference", "presentationHint"];
 const ERROR: &[&str] = &["id", "format", "showUser"];
 
-/// A response. Which request it answers is told by its number, so each field is looked at in every one.
+/// Sanitizes a response. Its `request_seq` decides which request it answers, so every known field is checked in each.
 pub(super) fn response(message: &mut Value) {
     keep(message, RESPONSE);
     if message.get("success") != Some(&Value::Bool(true)) {
@@ -86,7 +86,7 @@ pub(super) fn response(message: &mut Value) {
     one(body.get_mut("source"), source);
 }
 
-/// An event, of this name.
+/// Sanitizes an event of this name.
 pub(super) fn event(message: &mut Value, name: Option<Event>) {
     keep(message, EVENT);
     let Some(body) = message.get_mut("body") else {
@@ -94,13 +94,13 @@ pub(super) fn event(message: &mut Value, name: Option<Event>) {
     };
     match name {
         Some(Event::Stopped) => keep(body, STOPPED),
-        // It could have the editor start the session again.
+        // Its body could make the editor restart the session.
         Some(Event::Terminated) => *body = Value::Object(Map::new()),
         Some(Event::Output) => output(body),
         Some(Event::Breakpoint) => {
             keep(body, &["reason", "breakpoint"]);
-            // debugpy says of its breakpoints that they changed, and nothing else (1.8.0 to 1.8.22). VS Code keeps one that is
-            // new among its own, beyond the session, and takes it to the tasks of others; one that is removed is gone there.
+            // debugpy reports only changes of its breakpoints (1.8.0 to 1.8.22). VS Code keeps a new one among its own,
+            // beyond the session, and sets it in the tasks of others; a removed one is gone there.
             put(body, "reason", "changed");
             one(body.get_mut("breakpoint"), breakpoint);
         }
@@ -110,8 +110,8 @@ pub(super) fn event(message: &mut Value, name: Option<Event>) {
 
 fn failure(message: &mut Value) {
     put(message, "success", false);
-    if let Some(said) = message.get_mut("message") {
-        without_links(said);
+    if let Some(text) = message.get_mut("message") {
+        without_links(text);
     }
     let Some(body) = message.get_mut("body") else {
         return;
@@ -131,7 +131,7 @@ fn output(body: &mut Value) {
     match body.get("category").and_then(Value::as_str) {
         None if body.get("category").is_none() => {}
         Some("console" | "stdout" | "stderr" | "important") => {}
-        // debugpy's telemetry is its greeting, which was read before: an extension acts upon what is in it.
+        // debugpy's telemetry is its greeting, which was read before; an extension acts on its content.
         Some("telemetry") => put(body, "output", ""),
         _ => put(body, "category", "console"),
     }
@@ -140,29 +140,31 @@ fn output(body: &mut Value) {
             *text = unlinked(text).into_owned();
         }
         if drives_terminal(text) {
-            *text = text.replace(OPENS, "\u{241b}").replace(STRINGS, "\u{fffd}");
+            *text = text
+                .replace(ESCAPE, "\u{241b}")
+                .replace(STRING_CONTROLS, "\u{fffd}");
         }
     }
     one(body.get_mut("source"), source);
 }
 
-/// What begins a sequence of a terminal.
-const OPENS: char = '\u{1b}';
+/// Escape character of a terminal.
+const ESCAPE: char = '\u{1b}';
 
-/// The same, of the sequences that hold texts, in one character: DCS, SOS, OSC, PM and APC.
-const STRINGS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
+/// The one-character forms of sequences with text: DCS, SOS, OSC, PM and APC.
+const STRING_CONTROLS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
 
-/// Whether `text` does more than colour a terminal: links with another target than they show, titles, the clipboard.
+/// Whether `text` does more than colour a terminal: links with a hidden target, titles, the clipboard.
 pub(super) fn drives_terminal(text: &str) -> bool {
     let mut from = text;
-    while let Some((_, rest)) = from.split_once(OPENS) {
+    while let Some((_, rest)) = from.split_once(ESCAPE) {
         if !rest.starts_with('[') {
             return true;
         }
         from = rest;
     }
-    // Each of them begins with this byte, which is rare, and so found faster.
-    memchr_iter(0xc2, text.as_bytes()).any(|at| text[at..].starts_with(STRINGS))
+    // All of them begin with this rare byte, which is found faster.
+    memchr_iter(0xc2, text.as_bytes()).any(|at| text[at..].starts_with(STRING_CONTROLS))
 }
 
 fn frame(frame: &mut Value) {
@@ -170,11 +172,11 @@ fn frame(frame: &mut Value) {
     one(frame.get_mut("source"), source);
 }
 
-/// VS Code renders the message of a conditional breakpoint as Markdown that it trusts.
+/// Sanitizes a breakpoint: VS Code renders the message of a conditional one as trusted Markdown.
 fn breakpoint(breakpoint: &mut Value) {
     keep(breakpoint, BREAKPOINT);
-    if let Some(Value::String(said)) = breakpoint.get_mut("message") {
-        *said = one_line(&unlinked(said)).replace('`', "'");
+    if let Some(Value::String(text)) = breakpoint.get_mut("message") {
+        *text = one_line(&unlinked(text)).replace('`', "'");
     }
     one(breakpoint.get_mut("source"), source);
 }
@@ -190,8 +192,9 @@ fn source(source: &mut Value) {
     }
 }
 
-/// Whether an editor that opens `path` opens a file of its own machine: not an address, not a device, and not a file on a machine
-/// that the path names. Editors take `.`, `..` and doubled separators out first, and on Windows `\\` is a separator too.
+/// Whether an editor that opens `path` opens a file of its own machine: not an address, not a device, and not a file on
+/// a host in the path. Editors normalise `.`, `..` and doubled separators first, and on Windows `\\` is a separator
+/// too.
 pub(super) fn names_file(path: &str) -> bool {
     let separators = ['/', '\\'];
     let rooted = path.strip_prefix(separators);
@@ -199,7 +202,7 @@ pub(super) fn names_file(path: &str) -> bool {
     let shared = rest.strip_prefix(separators).filter(|_| rooted.is_some());
     if let Some(shared) = shared {
         let (host, share) = shared.split_once(separators).unwrap_or((shared, ""));
-        // Windows' own names for the files of its Linux.
+        // Windows' names for the files of its Linux.
         if !["wsl$", "wsl.localhost"].contains(&&*host.to_ascii_lowercase()) {
             return false;
         }
@@ -214,7 +217,7 @@ pub(super) fn names_file(path: &str) -> bool {
         match part {
             ".." if shared.is_some() && depth == 0 => return false,
             ".." => depth = depth.saturating_sub(1),
-            // What is left of `/.//host/share` may begin with two separators.
+            // A normalised `/.//host/share` may begin with two separators.
             "" if depth == 0 && at > 0 => return false,
             "" | "." => {}
             // A host (`/ssh:host:`), a scheme, a stream of a file; Windows' devices; a host in another syntax of Emacs.

@@ -1,7 +1,7 @@
-//! Output that has nothing to be taken out, told without building it.
+//! Detects output that needs no sanitizing, without building it.
 //!
-//! Pure. It is read by a parser, which refuses a key that is not named here, or is there twice. What would be read as such a
-//! thing as well is none: an object as an array of its values, a text as an object with one key.
+//! Pure. A strict parser refuses a key that is not named here, or occurs twice. It also refuses alternative encodings
+//! that serde would accept: an object as an array of its values, a text as an object with one key.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,11 +12,10 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::fields::drives_terminal;
 
-/// What the relay has debuggers begin what a breakpoint logs with, where a cluster session shows it too: characters without a
-/// width.
-pub(crate) const LOGGED: &str = "\u{2063}\u{2060}\u{2063}";
+/// Marks logpoint output that a cluster session shows too: zero-width characters that the relay has debuggers prepend.
+pub(crate) const LOG_MARK: &str = "\u{2063}\u{2060}\u{2063}";
 
-/// Whether `body`, an `output` event, is no more than a text in a console.
+/// Whether `body`, an `output` event, is only text for a console.
 pub(super) fn output(body: &[u8]) -> bool {
     serde_json::from_slice::<Object<Output>>(body).is_ok()
 }
@@ -39,7 +38,7 @@ struct Output {
 struct OutputBody {
     #[serde(rename = "category", default, deserialize_with = "category")]
     _category: (),
-    #[serde(rename = "output", deserialize_with = "shown")]
+    #[serde(rename = "output", deserialize_with = "console_text")]
     _output: (),
 }
 
@@ -49,15 +48,15 @@ fn category<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     }))
 }
 
-/// A text that colours a terminal at most, and is not for another client as well. Asked for as bytes, in which the parser finds
-/// the end several times as fast: it does not look for control characters, which no reader takes for something else.
-fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+/// A text that at most colours a terminal, and is not for another client as well. Read as bytes, in which the parser
+/// finds the end several times as fast: it skips the check for control characters, which no reader misinterprets.
+fn console_text<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
     from.deserialize_bytes(PlainText(|text| {
-        !drives_terminal(text) && !text.starts_with(LOGGED)
+        !drives_terminal(text) && !text.starts_with(LOG_MARK)
     }))
 }
 
-/// A text that has nothing to be taken out.
+/// A text that needs no sanitizing.
 struct PlainText(fn(&str) -> bool);
 
 impl Visitor<'_> for PlainText {
@@ -79,7 +78,7 @@ impl Visitor<'_> for PlainText {
     }
 }
 
-/// An object with the fields of `T`, of which nothing is kept.
+/// An object with the fields of `T`, which are only checked.
 struct Object<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {

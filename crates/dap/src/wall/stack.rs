@@ -1,31 +1,31 @@
-//! Stacks that have nothing to be taken out, told without building them.
+//! Detects stacks that need no sanitizing, without building them.
 //!
-//! Pure. A stack is hundreds of short texts and numbers, for which a parser takes several times as long. Here no more is read than
-//! debuggers write: objects with keys that [`fields`](super::fields) leaves, each once at most, texts in printable ASCII, and whole
-//! numbers. Any other stack is for the parser.
+//! Pure. A stack is hundreds of short texts and numbers, for which a parser takes several times as long. This reads
+//! only what debuggers write: objects with keys that [`fields`](super::fields) allows, each at most once, texts in
+//! printable ASCII, and integers. Any other stack goes to the parser.
 
 use super::fields::{FRAME, SOURCE, names_file};
 
-/// The keys of an answer, all of which are there.
+/// The keys of an answer, all of them required.
 const ANSWER: &[&str] = &["seq", "type", "request_seq", "success", "command", "body"];
 
-/// The keys of its body, of which the first is there.
+/// The keys of its body, the first one required.
 const BODY: &[&str] = &["stackFrames", "totalFrames"];
 
-/// Digits of a number that every reader has room for.
-const DIGITS: usize = 15;
+/// Digits of a number that every reader can represent.
+const MAX_DIGITS: usize = 15;
 
-/// Whether `answer`, a successful one to `stackTrace`, is frames in files of the editor's machine, and no more.
+/// Whether `answer`, a success response to `stackTrace`, has only frames in files of the editor's machine.
 pub(super) fn is_plain(answer: &[u8]) -> bool {
     let plain = |byte: &u8| matches!(byte, b' '..=b'~');
     let mut reader = StackReader { rest: answer };
-    // Without a way out, so that it goes by many bytes at a time.
+    // Without an early exit, so that it is vectorised.
     answer.iter().fold(true, |all, byte| all & plain(byte))
         && reader.answer().is_some()
         && reader.rest.is_empty()
 }
 
-/// What is still to be read, printable ASCII.
+/// The unread rest, printable ASCII.
 struct StackReader<'a> {
     rest: &'a [u8],
 }
@@ -61,12 +61,12 @@ impl<'a> StackReader<'a> {
         }
     }
 
-    /// What an editor opens as a file of its own machine, or nothing.
+    /// Reads a path that an editor opens as a file of its own machine, or null.
     fn path(&mut self) -> Option<()> {
         let Some(path) = self.text() else {
             return self.word("null");
         };
-        // Nearly all are an absolute one with nothing to normalise, which is told at once.
+        // Fast path: nearly all are absolute and normalised.
         let usual = path.starts_with(b"\"/")
             && !path
                 .windows(2)
@@ -74,8 +74,8 @@ impl<'a> StackReader<'a> {
         (usual || names_file(&unescaped(path)?)).then_some(())
     }
 
-    /// An object with no other keys than `keys`, none of them twice, of which the first `needed` are there. What is behind each
-    /// is for `value`.
+    /// Reads an object with only `keys`, each at most once, the first `needed` of them required. `value` reads each
+    /// value.
     fn object(
         &mut self,
         keys: &[&'static str],
@@ -105,7 +105,7 @@ impl<'a> StackReader<'a> {
         (seen.trailing_ones() as usize >= needed).then_some(())
     }
 
-    /// What is neither an object nor an array.
+    /// Reads a value that is neither an object nor an array.
     fn scalar(&mut self) -> Option<()> {
         if let Some(text) = self.text() {
             let plain = !text.contains(&b'\\');
@@ -120,16 +120,16 @@ impl<'a> StackReader<'a> {
         };
         let length = digits.iter().take_while(|d| d.is_ascii_digit()).count();
         let first = *digits.first()?;
-        let is_number = (1..=DIGITS).contains(&length) && first >= least;
+        let is_number = (1..=MAX_DIGITS).contains(&length) && first >= least;
         self.rest = &digits[length..];
         (is_number && (first != b'0' || length == 1)).then_some(())
     }
 
-    /// A text as it is written, with its quotes.
+    /// Reads a string in its JSON form, with quotes.
     fn text(&mut self) -> Option<&'a [u8]> {
         self.spaces();
         let mut end = self.rest.starts_with(b"\"").then_some(1)?;
-        // Most are shorter than what a search takes to begin.
+        // A loop, because most are too short for a search to pay off.
         loop {
             match self.rest.get(end)? {
                 b'"' => break,
@@ -166,7 +166,7 @@ impl<'a> StackReader<'a> {
     }
 }
 
-/// What `text` says, as the parser reads it.
+/// Decodes the JSON string `text`.
 fn unescaped(text: &[u8]) -> Option<String> {
     serde_json::from_slice(text).ok()
 }

@@ -1,7 +1,7 @@
-//! A captured session: what is relayed goes to [`ray_relay_access::recording`] as well.
+//! Recorded sessions: relayed messages go to [`ray_relay_access::recording`] as well.
 //!
-//! Every message of such a session is captured, so what is recorded is what the client sent, and what it saw, in that
-//! order. The opening is not in it: `attach` holds the client's token.
+//! Every message of such a session is captured, so the recording has what the client sent and saw, in that order. It
+//! lacks the opening: `attach` holds the client's token.
 
 use std::borrow::Cow;
 
@@ -13,25 +13,25 @@ use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::peer_stream::PeerStream;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// The client sent this. Where it cannot be recorded, it must not be relayed.
-    pub(super) fn capture_sent(&self, body: &[u8]) -> Result<(), CaptureError> {
+    /// Records a message of the client. On failure it must not be relayed.
+    pub(super) fn capture_from_client(&self, body: &[u8]) -> Result<(), CaptureError> {
         self.live.capture.take(Direction::Up, body)
     }
 
-    /// The client is about to see this. Where it cannot be recorded, the session ends by that.
-    pub(super) fn capture_seen(&self, body: &[u8]) {
+    /// Records a message that the client is about to see. A failure ends the session.
+    pub(super) fn capture_to_client(&self, body: &[u8]) {
         _ = self.live.capture.take(Direction::Down, body);
     }
 
-    /// The same of a message of the relay's own, or one that it changed.
-    pub(super) fn capture_told(&self, message: &Value) {
+    /// The same for a message that the relay made or changed.
+    pub(super) fn capture_message(&self, message: &Value) {
         if self.live.capture.is_on() {
-            self.capture_seen(without_ticket(message).to_string().as_bytes());
+            self.capture_to_client(without_ticket(message).to_string().as_bytes());
         }
     }
 }
 
-/// `message` without the ticket that a child session authenticates with, which is a secret of the client's.
+/// Removes the ticket from `message`, by which a child session authenticates: it is the client's secret.
 fn without_ticket(message: &Value) -> Cow<'_, Value> {
     let mut message = Cow::Borrowed(message);
     for at in ["/arguments/configuration/rayRelay", "/body/rayRelay"] {

@@ -1,4 +1,4 @@
-//! Sessions with subprocesses of the worker, which its debugger has the client open.
+//! Child sessions with subprocesses of the worker, which its debugger requests from the client.
 
 use std::collections::BTreeSet;
 
@@ -18,22 +18,22 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::GroupMember;
 use ray_relay_session::session::live::Live;
-use ray_relay_session::upstream::let_subprocesses_run;
+use ray_relay_session::upstream::release_subprocesses;
 
-/// The sessions with subprocesses that a client is asked to open.
+/// Child sessions that a client is asked to open.
 pub(super) struct ChildRequests {
-    /// How fast.
+    /// Rate limit.
     pub(super) pace: Children,
-    /// By what it is asked.
+    /// How the client is asked.
     by: ChildSessions,
-    /// Those that it was asked for, and those of them that were parked.
+    /// Requested subprocesses, and those of them that were parked.
     named: BTreeSet<u32>,
     again: BTreeSet<u32>,
     parked: watch::Receiver<u64>,
 }
 
 impl ChildRequests {
-    /// None so far of the session `live`, for a client that is asked `by` this.
+    /// Creates the state of the session `live`, whose client is asked `by` this.
     pub(super) fn of(context: &Context, live: &Live<'_>, by: ChildSessions) -> Box<Self> {
         if let Some(process) = live.worker.process() {
             let id = live.worker.breakpoint().id;
@@ -48,12 +48,12 @@ impl ChildRequests {
         })
     }
 
-    /// The client goes on with a session, and may not know of what was named to the one before.
+    /// Checks for waiting subprocesses again: a client that resumes a session may not know of them.
     pub(super) fn look_again(&mut self) {
         self.parked.mark_changed();
     }
 
-    /// Resolves when there may be another that is parked. Cancel safe.
+    /// Resolves when another one may be parked. Cancel safe.
     pub(super) async fn parked(&mut self) {
         // The sender lives as long as the relay.
         let _ = self.parked.changed().await;
@@ -61,16 +61,17 @@ impl ChildRequests {
 }
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Has those run that the client has not opened, where the session with their task is over by this `outcome`.
-    pub(super) fn let_subprocesses_run(&self, outcome: Outcome) {
+    /// Releases the subprocesses that the client has not opened, if the session with their task ended by this
+    /// `outcome`.
+    pub(super) fn release_subprocesses(&self, outcome: Outcome) {
         let worker = &self.live.worker;
         if worker.holds() {
-            let_subprocesses_run(self.context, worker.breakpoint(), outcome);
+            release_subprocesses(self.context, worker.breakpoint(), outcome);
         }
     }
 
-    /// The client has left the task where it is, and its sessions with subprocesses of that leave those as well.
-    pub(super) fn leave_subprocesses(&self) {
+    /// The client left the task paused: its sessions with subprocesses leave those too.
+    pub(super) fn park_subprocesses(&self) {
         let worker = &self.live.worker;
         if worker.holds() {
             let table = &self.context.sessions.table;
@@ -78,8 +79,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Has the client open the sessions with subprocesses that wait for it: those that are parked, and those that were named to
-    /// a client that is gone. Each once: a client that loses one again and again is not asked again and again.
+    /// Has the client open sessions for waiting subprocesses: parked ones, and those announced to a lost client. Each
+    /// once: a client that repeatedly loses one is not asked repeatedly.
     pub(super) fn open_waiting(&mut self) {
         let parks = &self.context.sessions.parks;
         let worker = &self.live.worker;
@@ -96,15 +97,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Has the client open the session with the subprocess `process` by a request of the relay's own.
+    /// Has the client open the session with the subprocess `process`, by a request of the relay's own.
     fn ask_again(&mut self, process: u32) {
-        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
+        let arguments = serde_json::from_str(&self.attached).unwrap_or_default();
         let by_request = self.children.by == ChildSessions::StartDebugging;
-        self.ask_for_child(Child::again(process, &asked, by_request));
+        self.ask_for_child(Child::again(process, &arguments, by_request));
     }
 
-    /// The worker's debugger asks for a session by `message`.
-    pub(super) fn asked_for_child(&mut self, message: Value) {
+    /// Handles a request of the worker's debugger for a child session.
+    pub(super) fn on_child_request(&mut self, message: Value) {
         match Child::read(&message) {
             Some(child) if child.is_kept() => {
                 let id = self.live.worker.breakpoint().id;
@@ -118,26 +119,26 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     fn ask_for_child(&mut self, child: Child) {
-        let told = match self.children.pace.ask(child, Instant::now()) {
+        let sentence = match self.children.pace.ask(child, Instant::now()) {
             Turn::Now(child) => return self.open_child(child),
             Turn::Later(first) => first.then_some(
                 "further ones are opened one each second, and a process waits until then; \"subProcess\": false in the configuration debugs none",
             ),
-            // Not answered: a debugger that asks by a request waits for each answer, and never comes here.
+            // Not answered: a debugger that uses requests waits for each answer, and never gets here.
             Turn::Never(first) => {
                 first.then_some("no more than 1024 are held back: further ones are not debugged")
             }
         };
-        if let Some(told) = told {
+        if let Some(sentence) = sentence {
             let title = self.live.worker.breakpoint().title();
             let text = format!(
-                "the process of {title} asked for very many sessions with subprocesses: {told}"
+                "the process of {title} asked for very many sessions with subprocesses: {sentence}"
             );
-            self.tell(&notice(&text, true));
+            self.send_to_client(&notice(&text, true));
         }
     }
 
-    /// Those that were held back and are due now.
+    /// Opens the delayed ones that are due now.
     pub(super) fn open_children(&mut self) {
         while let Some(child) = self.children.pace.due(Instant::now()) {
             self.open_child(child);
@@ -160,9 +161,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             family: self.member.as_deref().map(GroupMember::family),
             pauses: false,
         };
-        let asked = serde_json::from_str(&self.attached).unwrap_or_default();
-        let dialled = RelayEndpoint::read(&asked, self.context.port);
-        let message = child.message(&asked, &dialled, breakpoint.id, pass);
-        self.tell(&message);
+        let arguments = serde_json::from_str(&self.attached).unwrap_or_default();
+        let dialled = RelayEndpoint::read(&arguments, self.context.port);
+        let message = child.message(&arguments, &dialled, breakpoint.id, pass);
+        self.send_to_client(&message);
     }
 }

@@ -1,4 +1,5 @@
-//! A goodbye that may be that of a whole window: what it means is known a moment later, and the worker hears nothing before.
+//! A disconnect that may belong to a closed window: its meaning is known a moment later, and the worker is notified
+//! only then.
 
 use std::future::{pending, ready};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::phase::{ClientState, Decision};
-use super::{ActiveSession, HALF_CLOSED};
+use super::{ActiveSession, HALF_CLOSED_TIMEOUT};
 use crate::attach_selector::OnClose;
 use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::Outcome;
@@ -17,13 +18,14 @@ use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
-/// How long behind the goodbye of a subprocess its task may be parked, which takes [`HALF_CLOSED`] from its own.
+/// How long after the disconnect of a subprocess its task may be parked, which takes [`HALF_CLOSED_TIMEOUT`] from the
+/// task's own disconnect.
 const TASK_PARK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same where a whole window may be closed, which is known after a second.
+/// The same if a whole window may be closed, which is known after a second.
 const WINDOW_PARK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Resolves when that is known; never where no end has said goodbye. Cancel safe.
+/// Resolves when that is known; never without a pending disconnect. Cancel safe.
 pub(super) async fn decided(client: &mut ClientState) -> bool {
     match client {
         ClientState::Deciding { decision, .. } => decision.await,
@@ -31,8 +33,8 @@ pub(super) async fn decided(client: &mut ClientState) -> bool {
     }
 }
 
-/// Whether the task with the breakpoint `id` is parked at this moment, in which the client of a subprocess of it says goodbye: an
-/// editor that leaves a task ends what it has opened for that. Cancel safe.
+/// Resolves to whether the task with the breakpoint `id` gets parked while the client of its subprocess disconnects: an
+/// editor that leaves a task ends its child sessions. Cancel safe.
 async fn with_its_task(
     mut lists: watch::Receiver<Arc<Snapshot>>,
     id: BreakpointId,
@@ -51,14 +53,14 @@ async fn with_its_task(
 }
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Nothing that the client says counts any more.
+    /// Whether input of the client is ignored.
     pub(super) fn is_over_for_client(&self) -> bool {
         self.live.is_cut_off() || self.client.is_leaving()
     }
 
-    /// Whether a goodbye with these `arguments` may leave the task parked: where the client has said so, and where all sessions
-    /// of its cluster session may be leaving.
-    pub(super) fn may_be_closed(&mut self, arguments: &Value) -> bool {
+    /// Whether a disconnect with these `arguments` may leave the task parked: by the client's choice, or because all
+    /// sessions of its cluster session may be closing.
+    pub(super) fn may_park_on_disconnect(&mut self, arguments: &Value) -> bool {
         if is_set(arguments, "terminateDebuggee") || is_set(arguments, "restart") {
             return false;
         }
@@ -67,37 +69,37 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             (Some(OnClose::Park), _) => self.may_park(),
             (None, None) => !self.live.worker.holds() && self.may_park(),
             (None, Some(member)) => {
-                // One that is not kept leaves with the others, and at once.
+                // A session that cannot be parked disconnects with the others, and at once.
                 let counts = self.may_park();
                 if !counts {
-                    drop(member.says_goodbye());
+                    drop(member.disconnects());
                 }
                 counts
             }
         }
     }
 
-    /// Answers the client's `goodbye`, and holds it back until it is known what it means.
-    pub(super) async fn hold_back(&mut self, mut goodbye: Value) {
+    /// Answers the client's `disconnect`, and holds it back until its meaning is known.
+    pub(super) async fn hold_back(&mut self, mut disconnect: Value) {
         let worker = &self.live.worker;
         let decision = match (self.on_close, &self.member) {
             (None, member) if !worker.holds() => {
                 let patience = member.as_ref().map(|member| {
-                    drop(member.says_goodbye());
+                    drop(member.disconnects());
                     WINDOW_PARK_TIMEOUT
                 });
                 let id = worker.breakpoint().id;
                 let parked = with_its_task(self.context.registry.watch(), id, patience);
                 Decision::new(parked)
             }
-            (None, Some(member)) => Decision::new(member.says_goodbye()),
+            (None, Some(member)) => Decision::new(member.disconnects()),
             _ => Decision::new(ready(true)),
         };
-        // Letting go is always possible, and keeping all the more.
-        let _ = self.put_on_record(&mut goodbye).await;
-        let said = self.parting.take().map(|said| said.request);
-        if let Some(said) = said.or_else(|| Request::read(&mut goodbye)) {
-            self.tell(&said.success(Value::Null));
+        // Resuming the task is always allowed, and parking it all the more.
+        let _ = self.put_on_record(&mut disconnect).await;
+        let request = self.disconnect_request.take().map(|known| known.request);
+        if let Some(request) = request.or_else(|| Request::read(&mut disconnect)) {
+            self.send_to_client(&request.success(Value::Null));
         }
         self.client = ClientState::Deciding {
             decision,
@@ -105,17 +107,18 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         };
     }
 
-    /// The client has left: its window was `closed`, and the task stays, or it has stopped this session.
-    pub(super) fn left(&mut self, closed: bool) {
+    /// The client has disconnected: either its window was `closed`, and the task is parked, or it has stopped this
+    /// session.
+    pub(super) fn disconnected(&mut self, closed: bool) {
         self.client = ClientState::Closed;
-        if closed && self.reserved().is_ok() {
+        if closed && self.reserve_slot().is_ok() {
             self.client = ClientState::Lost;
-            self.leave_subprocesses();
+            self.park_subprocesses();
         } else {
             self.live.leave();
             self.interrupt();
-            self.say_goodbye();
+            self.send_disconnect();
         }
-        self.live.end_within(HALF_CLOSED, Outcome::Client);
+        self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
     }
 }

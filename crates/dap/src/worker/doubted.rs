@@ -1,4 +1,4 @@
-//! Finding out whether the client is there: another client of the same person wants its worker.
+//! Probes whether the client is still there: another client of the same user wants its worker.
 
 use serde_json::json;
 
@@ -9,8 +9,8 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::session::liveness::Reply;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Has a client that is gone without a word noticed soon, while there is a `question` whether it is there: by something to
-    /// send it that no person sees, as debugpy's own telemetry. A client that asks again is told how far that is.
+    /// Detects a lost client soon while a `question` is pending, by sending something that no user sees, like debugpy's
+    /// own telemetry. A repeated question returns the current state.
     pub(super) fn doubt(&mut self, question: Option<u64>) {
         match question {
             None => self.splice.client().doubt(false),
@@ -19,7 +19,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.splice.client().doubt(true);
                 if !self.client.is_closed() {
                     let body = json!({"category": "telemetry", "output": "ray-relay", "data": {}});
-                    self.tell(&event(Event::Output, body));
+                    self.send_to_client(&event(Event::Output, body));
                 }
             }
             Some(_) if self.client.is_closed() => {}

@@ -1,11 +1,12 @@
-//! The relay ends a session: a principal's time is over, a limit is reached, or the cluster session that opened it ends.
+//! Ends of a session by the relay: a credential expires, a limit is reached, or the cluster session that opened it
+//! ends.
 
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
 
-use super::phase::{Parting, WorkerState};
-use super::{ActiveSession, LET_GO};
+use super::phase::{DisconnectRequest, WorkerState};
+use super::{ActiveSession, FINAL_NOTICE_TIMEOUT};
 use crate::linger::{Linger, Unexplained};
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::frame;
@@ -20,14 +21,14 @@ use ray_relay_session::session::live::{Closing, SessionEnd, SessionEvent};
 use ray_relay_session::session::{ChildEnding, FromFamily, GroupMember};
 use ray_relay_session::upstream::MAX_HANDSHAKE_FRAME;
 
-/// Why a session ends whose client asked for it by ending another.
+/// Reason for a session whose parent was ended by the client.
 const PARENT_ENDED: &str = "the cluster session that opened it has ended";
 
-/// Why the session with a subprocess ends whose client has left the task.
+/// Reason for the session with a subprocess whose client has left the parent task.
 const TASK_LEFT: &str = "you left its task where it is";
 
-/// Resolves with what the cluster session that opened this one asks, or when it has ended; never for one that was opened by
-/// itself. Cancel safe.
+/// Resolves with a request of the cluster session that opened this one, or when it has ended; never without one. Cancel
+/// safe.
 pub(super) async fn from_family(member: &mut Option<Box<GroupMember>>) -> FromFamily {
     match member {
         Some(member) => Box::pin(member.next()).await,
@@ -36,7 +37,7 @@ pub(super) async fn from_family(member: &mut Option<Box<GroupMember>>) -> FromFa
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// The client has closed its half, and has had the answer to everything that it asked.
+    /// Whether the client has closed its half and has all its answers.
     pub(super) fn is_done(&self) -> bool {
         if self.client.is_deciding() {
             return false;
@@ -49,16 +50,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         self.client.is_closed() && answered && self.splice.idle(Side::Client)
     }
 
-    /// What befalls the session from neither side of it.
+    /// Handles an event that comes from neither side of the session.
     pub(super) fn on_session(&mut self, event: SessionEvent) -> ControlFlow<()> {
         match event {
-            SessionEvent::Warning(text) => self.tell(&notice(&text, true)),
+            SessionEvent::Warning(text) => self.send_to_client(&notice(&text, true)),
             SessionEvent::TaskEnded if self.pausing.is_some() => self.end_before_stop(),
-            SessionEvent::TaskEnded => self.tell_task_ended(),
-            SessionEvent::TaskLeft => self.leave_with_task(),
+            SessionEvent::TaskEnded => self.notify_task_ended(),
+            SessionEvent::TaskLeft => self.park_with_task(),
             SessionEvent::Explained(why) => {
                 self.unexplained = None;
-                self.tell_reason(why.as_ref());
+                self.notify_reason(why.as_ref());
             }
             SessionEvent::End(end) => return self.on_session_end(&end),
             SessionEvent::TimeIsUp => {
@@ -73,19 +74,21 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     fn on_session_end(&mut self, end: &SessionEnd) -> ControlFlow<()> {
         let patience = match end {
-            SessionEnd::Aborted | SessionEnd::Quiet if self.stays_at_agent(end) => Some(LET_GO),
-            // What cannot be recorded is not let run either.
+            SessionEnd::Aborted | SessionEnd::Quiet if self.park_at_agent(end) => {
+                Some(FINAL_NOTICE_TIMEOUT)
+            }
+            // A failed recording must not resume the task either.
             SessionEnd::CaptureFailed(why) if self.leave_parked(&why.to_string(), true) => {
-                Some(LET_GO)
+                Some(FINAL_NOTICE_TIMEOUT)
             }
             SessionEnd::Died(why) => {
-                self.tell_death(why);
+                self.notify_death(why);
                 self.worker = WorkerState::Gone;
                 None
             }
             SessionEnd::Aborted => {
-                self.tell(&notice(&format!("{end}; the task runs on"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&notice(&format!("{end}; the task runs on"), true));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 None
             }
             SessionEnd::Revoked(_)
@@ -93,8 +96,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             | SessionEnd::Limit(_)
             | SessionEnd::Asked
             | SessionEnd::Quiet => {
-                self.let_go(&end.to_string(), true);
-                Some(LET_GO)
+                self.detach(&end.to_string(), true);
+                Some(FINAL_NOTICE_TIMEOUT)
             }
         };
         self.live
@@ -105,56 +108,57 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Leaves the subprocess where it is, as the client has left its task: VS Code (1.139) shows no session any more whose parent is
-    /// over, and no one could go on with it.
-    fn leave_with_task(&mut self) {
+    /// Leaves the subprocess paused, as the client left its task: VS Code (1.139) hides sessions whose parent is over,
+    /// so no user could continue with it.
+    fn park_with_task(&mut self) {
         if !self.is_over_for_client() && self.leave_parked(TASK_LEFT, false) {
-            self.live.end_within(LET_GO, Outcome::Client);
+            self.live.end_within(FINAL_NOTICE_TIMEOUT, Outcome::Client);
         }
     }
 
-    /// Ends it with the cluster session that opened it.
+    /// Ends the session with its cluster session.
     pub(super) fn end_with_parent(&mut self, how: ChildEnding) {
         if how == ChildEnding::Over || !self.leave_parked(PARENT_ENDED, false) {
-            self.let_go(PARENT_ENDED, false);
+            self.detach(PARENT_ENDED, false);
         }
-        self.live.end_within(LET_GO, Outcome::Client);
+        self.live.end_within(FINAL_NOTICE_TIMEOUT, Outcome::Client);
     }
 
-    /// Leaves the worker, and keeps a client that has yet to say goodbye.
+    /// Detaches the worker, and keeps a client that has yet to disconnect.
     pub(super) fn part(self) -> (Option<Linger<S>>, Closing<'a>) {
-        let last =
-            |said: &Parting| said.answered && said.request.known() == Some(Command::Disconnect);
-        let left = self.live.is_cut_off()
+        let last = |known: &DisconnectRequest| {
+            known.answered && known.request.known() == Some(Command::Disconnect)
+        };
+        let disconnected = self.live.is_cut_off()
             || self.client.is_closed()
-            || self.parting.as_deref().is_some_and(last);
+            || self.disconnect_request.as_deref().is_some_and(last);
         let Self {
             live,
             splice,
-            parting,
+            disconnect_request,
             unexplained,
             ..
         } = self;
-        // The goodbye to the worker goes on in a task of its own, and keeps the breakpoint until it is said.
+        // The detach sequence continues in a task of its own, and keeps the breakpoint until it is sent.
         let client = splice.into_client();
         let (worker, closing) = live.part();
         let unexplained = unexplained.map(|closed| Unexplained { worker, closed });
         let farewell = client
-            .filter(|_| self.worker == WorkerState::Gone && !left)
+            .filter(|_| self.worker == WorkerState::Gone && !disconnected)
             .map(|(stream, rest)| Linger {
                 client: Conversation::resume(stream, &rest, MAX_HANDSHAKE_FRAME),
-                asked: parting
-                    .filter(|said| !said.answered)
-                    .map(|said| said.request),
+                pending: disconnect_request
+                    .filter(|known| !known.answered)
+                    .map(|known| known.request),
                 unexplained,
             });
         (farewell, closing)
     }
 
-    /// Takes along, before a goodbye, what debugpy 1.8 keeps when its client leaves: the function breakpoints, at which the
-    /// task would stop with no client there, and the path mappings, which the next person would meet. The goodbye waits until
-    /// those are forgotten, as for every evaluation ([`ray_relay_debugger::debugger::Worker`]).
-    pub(super) fn leave_nothing_behind(&mut self) {
+    /// Resets, before a disconnect, what debugpy 1.8 keeps afterwards: function breakpoints, at which the task would
+    /// stop without a client, and path mappings, which would affect the next user. The disconnect waits for the answer,
+    /// as for every evaluation ([`ray_relay_debugger::debugger::Worker`]).
+    pub(super) fn reset_debugger(&mut self) {
         if !self.splice.worker().is_attached() {
             return;
         }
@@ -164,57 +168,58 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         }
     }
 
-    /// Interrupts what is evaluated in the task: its client has cancelled it, or says goodbye, which waits for its end.
+    /// Interrupts an evaluation in the task: its client has cancelled it, or disconnects, which waits for its end.
     pub(super) fn interrupt(&mut self) {
         if self.splice.worker().evaluates() {
             self.evaluate(ray_relay_debugger::pdb::interrupt());
         }
     }
 
-    /// Has the worker evaluate this for the relay.
+    /// Evaluates an expression in the worker for the relay.
     fn evaluate(&mut self, arguments: Value) {
-        // Answers to the client's own evaluations pass unseen until now.
+        // Until now, answers to the client's evaluations pass uncaptured.
         let evaluate = Command::Evaluate.as_str().as_bytes();
         self.splice.capture_answers(Side::Worker, evaluate);
         self.request(Command::Evaluate, arguments);
     }
 
-    /// Puts a request of the relay's own to the worker. Its answer is not for the client.
+    /// Sends a request of the relay's own to the worker. Its answer is not forwarded to the client.
     pub(super) fn request(&mut self, command: Command, arguments: Value) {
         let request = request(OWN_SEQ, command, arguments);
         self.splice.insert(Side::Worker, &frame(&request));
     }
 
-    /// The client has closed its half without a goodbye: one is said behind all that it asked, so that it has its answers.
-    /// A worker that is not attached yet is left as it is, to [`ray_relay_debugger::debugger::Worker`].
-    pub(super) fn say_goodbye(&mut self) {
+    /// The client closed its half without a disconnect: sends one after its pending requests, so that it gets their
+    /// answers. A worker that is not attached yet is left to [`ray_relay_debugger::debugger::Worker`].
+    pub(super) fn send_disconnect(&mut self) {
         if self.splice.worker().is_attached() {
-            self.leave_nothing_behind();
+            self.reset_debugger();
             self.request(Command::Disconnect, json!({"terminateDebuggee": false}));
         }
     }
 
-    /// Leaves the worker and tells the client why. From here on nothing of the client's is forwarded. `important`: as
-    /// [`notice`] has it.
-    pub(super) fn let_go(&mut self, why: &str, important: bool) {
+    /// Detaches the worker and notifies the client of the reason. From here on nothing of the client is forwarded.
+    /// `important`: see [`notice`].
+    pub(super) fn detach(&mut self, why: &str, important: bool) {
         let title = self.live.worker.breakpoint().title();
         let text = format!("this session with {title} ends, because {why}; the task runs on");
-        self.part_with(&notice(&text, important));
+        self.detach_with(&notice(&text, important));
     }
 
-    /// The task has ended before it stopped: the next one of its worker, which was not asked to stop, does not stop either.
+    /// The task ended before it stopped: the worker's next task was not asked to stop, and does not.
     fn end_before_stop(&mut self) {
         let title = self.live.worker.breakpoint().title();
-        self.part_with(&task_end_before_stop(&title));
-        self.live.end_within(LET_GO, Outcome::Finished);
+        self.detach_with(&task_end_before_stop(&title));
+        self.live
+            .end_within(FINAL_NOTICE_TIMEOUT, Outcome::Finished);
     }
 
-    /// Leaves the worker, with these last words to the client.
-    fn part_with(&mut self, told: &Value) {
-        // What the worker's debugger does from now on is no death.
+    /// Detaches the worker, with this final message to the client.
+    fn detach_with(&mut self, message: &Value) {
+        // From now on the end of the worker's debugger is no death.
         self.live.cut_off();
         self.splice.worker_mut().leave();
-        self.tell(told);
-        self.tell_terminated();
+        self.send_to_client(message);
+        self.notify_terminated();
     }
 }

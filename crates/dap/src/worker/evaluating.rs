@@ -1,4 +1,4 @@
-//! What the relay has the worker's debugger evaluate, by what its answer is waited for.
+//! Evaluations by the relay, and the reason for each.
 
 use ray_relay_base::wire::dap::mappings::ClientFiles;
 use ray_relay_base::wire::dap::message::Request;
@@ -7,23 +7,23 @@ use tokio::sync::oneshot;
 
 use ray_relay_session::session::family::Answer;
 
-/// An expression that is under way.
+/// A pending evaluation.
 #[derive(Debug)]
 pub(super) enum Evaluating {
-    /// Which of its files the client has.
+    /// Sets the mapping of files.
     Files(FilesRequest),
-    /// The client's `configurationDone`, which is passed on then.
+    /// Delays the client's `configurationDone`, which is forwarded afterwards.
     BeforeConfigured(Value),
 }
 
-/// What was asked for, while the worker's debugger is told of it.
+/// A pending change of the file mapping.
 #[derive(Debug)]
 pub(super) struct FilesRequest {
     pub(super) asker: FilesAsker,
     pub(super) files: ClientFiles,
 }
 
-/// The client of the session, or the lead of its family for all tasks.
+/// The requester: the client of the session, or the lead of its family for all tasks.
 #[derive(Debug)]
 pub(super) enum FilesAsker {
     Client(Request),

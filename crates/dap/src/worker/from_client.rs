@@ -1,4 +1,4 @@
-//! What the client asks of the worker, and what becomes of it on the way.
+//! Requests of the client to the worker, and their handling.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use super::ActiveSession;
 use super::evaluating::FilesAsker;
 use super::pausing::Pausing;
-use super::phase::Parting;
+use super::phase::DisconnectRequest;
 use super::questions::Halt;
 use crate::attach_selector::OnClose;
-use crate::client::Goodbye;
+use crate::client::DisconnectMethod;
 use crate::message_filter::Action;
 use crate::messages::{self, FromClient};
 use crate::wall::Child;
@@ -33,25 +33,25 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
-                self.tell(&notice(
+                self.send_to_client(&notice(
                     &format!("this session ends, because {error}"),
                     true,
                 ));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
         if Child::is_answer_to_own(&message) {
             return ControlFlow::Continue(None);
         }
-        let mut message = self.as_goodbye(message);
+        let mut message = self.as_disconnect(message);
         if messages::Request::of_message(&message).handling == FromClient::Restart
             && let Some(request) = Request::read(&mut message)
         {
-            self.stay(&request);
+            self.refuse_restart(&request);
             return ControlFlow::Continue(None);
         }
-        if let Some(files) = source_folder::wanted(&message)
+        if let Some(files) = source_folder::command_in(&message)
             && let Some(request) = Request::read(&mut message)
         {
             self.map_to(FilesAsker::Client(request), files);
@@ -61,83 +61,83 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         ControlFlow::Continue(None)
     }
 
-    /// A message of the client's, or one that is put in its place, as far as the rights of the session are concerned.
+    /// Handles a message of the client, or a replacement, within the rights of the session.
     pub(super) async fn take_from_client(&mut self, message: Value) {
         for action in self.filter.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
                 Action::Ask(message) => self.splice.insert(Side::Worker, &frame(&message)),
-                Action::ToClient(message) => self.tell(&message),
+                Action::ToClient(message) => self.send_to_client(&message),
                 Action::Refuse {
                     command,
                     missing,
                     answer,
                 } => {
                     self.put_refusal_on_record(&command, missing).await;
-                    self.tell(&answer);
+                    self.send_to_client(&answer);
                 }
             }
         }
     }
 
-    /// `terminate` of a client that has no other way to leave: the worker is told of a goodbye, and its task runs on,
-    /// whatever the client may do otherwise.
-    fn as_goodbye(&mut self, mut message: Value) -> Value {
-        if self.goodbye != Goodbye::Terminate
+    /// Replaces `terminate` by a disconnect for a client that has no other way to disconnect: the task resumes,
+    /// whatever the client's rights.
+    fn as_disconnect(&mut self, mut message: Value) -> Value {
+        if self.disconnect_method != DisconnectMethod::Terminate
             || messages::Request::of_message(&message).handling != FromClient::Terminate
         {
             return message;
         }
         let seq = message.get("seq").unwrap_or(&Value::Null);
         let arguments = json!({"terminateDebuggee": false});
-        let goodbye = request(seq.clone(), Command::Disconnect, arguments);
-        self.parting = Request::read(&mut message).map(Parting::new);
-        goodbye
+        let disconnect = request(seq.clone(), Command::Disconnect, arguments);
+        self.disconnect_request = Request::read(&mut message).map(DisconnectRequest::new);
+        disconnect
     }
 
-    fn note_parting(&mut self, message: &Value) {
-        match &mut self.parting {
+    fn note_disconnect(&mut self, message: &Value) {
+        match &mut self.disconnect_request {
             Some(noted) if message.get("seq") == Some(&noted.request.seq) => noted.answered = false,
-            parting => *parting = Request::read(&mut message.clone()).map(Parting::new),
+            known => *known = Request::read(&mut message.clone()).map(DisconnectRequest::new),
         }
     }
 
-    /// There is no task to start again. The session stays where it is, so that its task is not detached, and the editor is
-    /// shown that place once more.
-    fn stay(&mut self, restart: &Request) {
-        self.tell(&restart.success(Value::Null));
+    /// A task cannot be restarted. The session stays, so that its task is not detached, and the editor is shown the
+    /// current location again.
+    fn refuse_restart(&mut self, restart: &Request) {
+        self.send_to_client(&restart.success(Value::Null));
         let text =
             "a task that Ray runs cannot be started again from here; the session stays as it is";
-        self.tell(&notice(text, false));
+        self.send_to_client(&notice(text, false));
         if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
             self.pass_to_client(&stop);
         }
     }
 
-    /// A message that may go to the worker, as far as the rights of the session are concerned.
+    /// Forwards a permitted message to the worker.
     async fn for_worker(&mut self, message: Value) {
         let handling = messages::Request::of_message(&message).handling;
-        let Some(mut message) = self.unanswered(handling, message).await else {
+        let Some(mut message) = self.answer_locally(handling, message).await else {
             return;
         };
-        // On record is what the worker is sent.
+        // The audit has what is sent to the worker.
         self.rewrite_for_worker(handling, &mut message).await;
         if let Some(refusal) = self.put_on_record(&mut message).await {
-            self.tell(&refusal);
+            self.send_to_client(&refusal);
             return;
         }
-        let Some(message) = self.prepared(handling, message) else {
+        let Some(message) = self.apply(handling, message) else {
             return;
         };
-        // Written anew, so that what was judged here is what the worker's parser sees.
+        // Serialized again, so that the worker's parser sees exactly what was judged here.
         self.splice.insert(Side::Worker, &frame(&message));
         if handling == FromClient::ConfigurationDone {
             self.pause();
         }
     }
 
-    /// `message`, unless the relay answers it itself.
-    async fn unanswered(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
+    /// Returns `message`, unless the relay answers it itself.
+    async fn answer_locally(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::AlreadyAttached => {
                 if let Some(request) = Request::read(&mut message) {
@@ -145,7 +145,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         "`{}` is not possible in a session that is attached already",
                         request.command
                     );
-                    self.tell(&request.failure(&sentence));
+                    self.send_to_client(&request.failure(&sentence));
                 }
             }
             FromClient::Cancel => {
@@ -153,7 +153,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     self.cancel(&request);
                 }
             }
-            // debugpy has had its own, and refuses another (1.8.22).
+            // debugpy has received one already, and refuses another (1.8.22).
             FromClient::ConfigurationDone if self.resumption.is_some() => {
                 if let Some(request) = Request::read(&mut message)
                     && let Some(resumption) = self.resumption.take()
@@ -168,19 +168,19 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             {
                 self.stay_parked(message);
             }
-            FromClient::Disconnect if self.may_be_closed(arguments_of(&message)) => {
+            FromClient::Disconnect if self.may_park_on_disconnect(arguments_of(&message)) => {
                 self.hold_back(message).await;
             }
             FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.tell(&request.failure(NO_TERMINATE));
+                    self.send_to_client(&request.failure(NO_TERMINATE));
                 }
             }
-            // debugpy answers it when something has run on, and looks at no further request before, not even a goodbye:
-            // the task would stand at its stop for good (1.8.0 to 1.8.22).
+            // debugpy answers it only after a thread has resumed, and handles no further request before, not even a
+            // disconnect: the task would stay paused for good (1.8.0 to 1.8.22).
             FromClient::Continue if !self.stands.any() && self.live.worker.waits() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.tell(&request.success(json!({"allThreadsContinued": true})));
+                    self.send_to_client(&request.success(json!({"allThreadsContinued": true})));
                 }
             }
             _ => return Some(message),
@@ -195,7 +195,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 rewrite::write_flags(arguments);
                 if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     put(arguments, "terminateDebuggee", false);
-                    self.tell(&notice(&format!("the task runs on: {NO_TERMINATE}"), false));
+                    self.send_to_client(&notice(
+                        &format!("the task runs on: {NO_TERMINATE}"),
+                        false,
+                    ));
                 }
             }
             FromClient::Breakpoints => {
@@ -207,7 +210,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     Box::pin(self.ask_rank()).await;
                 }
             }
-            // A restart that comes here is none: it has no number.
+            // A restart that gets here is invalid: it has no `seq`.
             FromClient::Pass
             | FromClient::Evaluate
             | FromClient::Restart
@@ -220,14 +223,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Notes what `message`, which is on record, does to the task. `None`: it goes to the worker later, or in another form.
-    fn prepared(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
+    /// Records the effect of the audited `message` on the task. `None`: it goes to the worker later, or in another
+    /// form.
+    fn apply(&mut self, handling: FromClient, mut message: Value) -> Option<Value> {
         match handling {
             FromClient::Terminate | FromClient::Disconnect => {
                 self.live.leave();
-                self.note_parting(&message);
+                self.note_disconnect(&message);
                 self.interrupt();
-                self.leave_nothing_behind();
+                self.reset_debugger();
             }
             FromClient::ExceptionFilters => {
                 self.filters_set = true;
@@ -244,14 +248,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromClient::Continue => {
                 self.questions.runs_for_client = true;
                 self.live.task.resumed();
-                // Who steps stands elsewhere in a moment.
+                // Not for a step, which stops elsewhere in a moment.
                 if !rewrite::is_set(arguments_of(&message), "singleThread") {
-                    self.forget_place();
+                    self.clear_location();
                 }
                 let but_one = self.stands.but_one();
                 self.stands.let_run(arguments_of(&message));
                 if but_one {
-                    self.let_the_others_run(message);
+                    self.continue_all_threads(message);
                     return None;
                 }
             }
@@ -274,42 +278,42 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         Some(message)
     }
 
-    /// Interrupts an expression of the client's. Other requests end by themselves.
+    /// Interrupts an evaluation of the client. Other requests end on their own.
     fn cancel(&mut self, request: &Request) {
         let cancelled = request.arguments.get("requestId").and_then(Value::as_u64);
         if cancelled.is_some_and(|seq| self.splice.worker().evaluates_request(seq)) {
             self.interrupt();
         }
-        self.tell(&request.success(Value::Null));
+        self.send_to_client(&request.success(Value::Null));
     }
 
-    /// The client has configured, and the worker's debugger is about to know: a task that runs is to stop.
+    /// Pauses a running task once the client has configured, right before the worker's debugger is notified of that.
     fn pause(&mut self) {
-        if !matches!(self.pausing, Some(Pausing::Wanted)) {
+        if !matches!(self.pausing, Some(Pausing::Due)) {
             return;
         }
         self.request(Command::Pause, json!({"threadId": "*"}));
-        // That it has ended is told meanwhile.
+        // So that its end is reported meanwhile.
         self.live.task.resumed();
         let agents = Arc::clone(&self.context.peers.agents);
         let breakpoint = Arc::clone(self.live.worker.breakpoint());
-        self.pausing = Some(Pausing::asked(agents, breakpoint));
+        self.pausing = Some(Pausing::requested(agents, breakpoint));
     }
 
-    /// The task has not stopped, and this is where it is.
-    pub(super) fn tell_place(&mut self, text: &str) {
-        self.pausing = Some(Pausing::Told);
-        self.tell(&notice(text, false));
+    /// Notifies the client that the task has not stopped, and where it is.
+    pub(super) fn report_location(&mut self, text: &str) {
+        self.pausing = Some(Pausing::Notified);
+        self.send_to_client(&notice(text, false));
     }
 
-    /// Has the worker do the `continue` in `message` where one thread was let run alone. debugpy, which tells of stops once for
-    /// all threads, lets the others run then, does not answer, and looks at no further request (1.8.22). Meanwhile it tells of
-    /// each thread, and then it answers at once.
-    fn let_the_others_run(&mut self, mut message: Value) {
+    /// Sends the `continue` in `message` when one thread had been resumed alone. debugpy reports stops once for all
+    /// threads, and then resumes the others, does not answer, and handles no further request (1.8.22). With a report
+    /// for each thread it answers at once.
+    fn continue_all_threads(&mut self, mut message: Value) {
         let each = |once: bool| json!({"multiThreadsSingleNotification": once});
         let arguments = at(&mut message, "arguments");
         if !rewrite::is_set(arguments, "singleThread") {
-            // As pydevd calls all of them; before 1.8.22 it takes the thread that is named for the only one.
+            // pydevd's name for all threads; before 1.8.22 it resumes only the named one.
             *arguments = json!({"threadId": "*"});
         }
         self.request(Command::SetDebuggerProperty, each(false));
@@ -317,7 +321,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.request(Command::SetDebuggerProperty, each(true));
     }
 
-    /// Records the request in `message`, where that is wanted; the answer to it where it cannot be and must not be done.
+    /// Audits the request in `message`, if required; returns the answer if that fails and the request must not be
+    /// carried out.
     pub(super) async fn put_on_record(&self, message: &mut Value) -> Option<Value> {
         if !self.live.audit.wants_commands() {
             return None;
@@ -330,7 +335,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let command = message.get(name)?.as_str()?;
         let arguments = message.get(body).unwrap_or(&Value::Null);
         let details = commands::recorded(command, arguments)?;
-        // Letting go is always possible.
+        // Resuming the task is always allowed.
         let leaves = messages::Request::of_message(message).handling == FromClient::Disconnect;
         let harmless = leaves && !rewrite::is_set(arguments, "terminateDebuggee");
         match self.live.audit.command(details).await {
@@ -344,7 +349,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Nothing comes of the request, so it is not held up by a record that cannot be written.
+    /// Audits a refused request, best effort: it has no effect either way.
     async fn put_refusal_on_record(&self, command: &str, missing: Option<Scope>) {
         if !self.live.audit.wants_commands() {
             return;
@@ -363,14 +368,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.context.may_end_worker(rights.scopes)
     }
 
-    /// The answer to `initialize` was given before it was known who asked, and what for: `of_worker` is what its debugger
-    /// answered, which can be older or newer than what the relay took for granted. One that said nothing is taken for that.
-    /// `note`: of the source files, where there is one ([`crate::attach::source_note`]).
-    pub(super) fn tell_beginning(&mut self, of_worker: Value, note: Option<String>) {
-        let goodbye = self.goodbye;
-        let announced = capabilities::announced(self.context, goodbye);
+    /// Corrects the answer to `initialize`, which was given before the client and its worker were known. `of_worker` is
+    /// what the worker's debugger answered, which can be older or newer than assumed; an empty one counts as assumed.
+    /// `note` is the hint about source files, if any ([`crate::attach::source_note`]).
+    pub(super) fn send_opening(&mut self, of_worker: Value, note: Option<String>) {
+        let disconnect_method = self.disconnect_method;
+        let announced = capabilities::announced(self.context, disconnect_method);
         let mut now = match of_worker {
-            Value::Object(said) if !said.is_empty() => capabilities::known(said),
+            Value::Object(reported) if !reported.is_empty() => capabilities::known(reported),
             _ => capabilities::debugpy(true),
         };
         for key in capabilities::ENDS_WORKER {
@@ -381,30 +386,30 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         put(&mut now, "supportsCancelRequest", true);
         put(&mut now, "supportsRestartRequest", true);
         put(&mut now, "supportSuspendDebuggee", self.memory.is_some());
-        let now = capabilities::for_goodbye(now, goodbye);
+        let now = capabilities::for_method(now, disconnect_method);
         let changed = capabilities::difference(announced, &now);
         if !changed.is_empty() {
-            self.tell(&event(
+            self.send_to_client(&event(
                 Event::Capabilities,
                 json!({"capabilities": changed}),
             ));
         }
         for message in self.filter.opening() {
-            self.tell(&message);
+            self.send_to_client(&message);
         }
         if self.on_close == Some(OnClose::Park) && self.memory.is_none() && self.live.worker.holds()
         {
             let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` turns parking on: the task runs on when you leave";
-            self.tell(&notice(text, true));
+            self.send_to_client(&notice(text, true));
         }
-        self.provide();
+        self.ensure_share();
         if let Some(note) = note
             && self.live.worker.holds()
         {
-            self.tell(&notice(&note, false));
+            self.send_to_client(&notice(&note, false));
         }
         if self.live.worker.breakpoint().names.is_replica() {
-            self.tell(&notice(SERVE_NOTE, true));
+            self.send_to_client(&notice(SERVE_NOTE, true));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the worker's debugger says, and what the client sees of it; and what the client is told when that ends.
+//! Messages of the worker's debugger, as the client sees them, and notices about its end.
 
 use std::sync::Arc;
 
@@ -26,23 +26,23 @@ use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::worker_end::{agent_lost, unexplained, was_intended};
 
-/// Requests to the client that a worker's debugger is told of that they are refused. debugpy puts none that is.
+/// Reverse requests that are answered with a refusal. debugpy sends none of that kind.
 const MAX_REFUSED: u8 = 16;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
         let seen = self.wants_stacks() && wall::is_stack(&body);
-        if !seen && self.filter.sees_nothing() && wall::as_it_came(&body) {
+        if !seen && self.filter.has_no_rules() && wall::passes_unchanged(&body) {
             return self.pass_to_client(&body);
         }
         let mut message = match parse(&body) {
             Ok(message) => message,
-            // Python and serde_json differ about lone surrogates; the client may well understand it.
+            // Python and serde_json differ about lone surrogates; the client may understand them.
             Err(_) => match parse(&without_lone_surrogates(&body)) {
                 Ok(message) => message,
                 Err(_) => {
                     let text = "a message of the worker's debugger was left out, because it could not be looked through";
-                    return self.tell(&notice(text, false));
+                    return self.send_to_client(&notice(text, false));
                 }
             },
         };
@@ -60,21 +60,21 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// A message that may go to the client, as far as the rights of the session are concerned. It is written anew, so that
-    /// what was judged here is what the client's parser sees.
+    /// Handles a permitted message to the client. It is serialized again, so that the client's parser sees exactly what
+    /// was judged here.
     async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
-                if Box::pin(self.passes_stop(&message)).await {
+                if Box::pin(self.resumes_withdrawn_stop(&message)).await {
                     return;
                 }
                 let was_pausing = self.pausing.take().is_some();
                 self.live.task.stopped();
-                self.look_for_place();
+                self.search_location();
                 let stop = message.to_string().into_bytes();
                 self.stands.stopped(&stop);
                 if let Some(resumption) = &mut self.resumption {
-                    // The client is told when it has configured.
+                    // The client is notified once it has configured.
                     return resumption.kept_stop(&stop);
                 }
                 self.note_break(&message);
@@ -88,8 +88,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.worker = WorkerState::Terminated;
                 if !self.live.is_leaving() && self.live.worker.holds() {
                     match self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await {
-                        Some(why) => self.tell_reason(Some(&why)),
-                        None => self.tell_unexplained(false),
+                        Some(why) => self.notify_reason(Some(&why)),
+                        None => self.notify_unexplained(false),
                     }
                 }
             }
@@ -102,35 +102,16 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             {
                 return;
             }
-            FromWorker::Child => return self.asked_for_child(message),
-            FromWorker::Attached => match succeeded(&message) {
-                true => self
-                    .session
-                    .set_state(SessionProtocol::Dap, SessionState::Attached),
-                false
-                    if typed_at::<&str>(&message, "message").contains("already being debugged") =>
-                {
-                    let attach = Request {
-                        seq: take(&mut message, "request_seq"),
-                        command: Command::Attach.as_str().to_owned(),
-                        arguments: Value::Null,
-                    };
-                    let sentence = format!(
-                        "{} is being debugged by a client that bypasses this relay; it is free again when that session ends",
-                        self.live.worker.breakpoint().title()
-                    );
-                    message = attach.failure(&self.session.summary().refusal(&sentence));
-                }
-                false => {}
-            },
-            FromWorker::Goodbye
-                if let Some(parting) = &mut self.parting
-                    && responds_to(&message, &parting.request.seq) =>
+            FromWorker::Child => return self.on_child_request(message),
+            FromWorker::Attached => self.note_attached(&mut message),
+            FromWorker::Disconnected
+                if let Some(known) = &mut self.disconnect_request
+                    && responds_to(&message, &known.request.seq) =>
             {
-                parting.answered = true;
-                put(&mut message, "command", parting.request.command.as_str());
+                known.answered = true;
+                put(&mut message, "command", known.request.command.as_str());
             }
-            FromWorker::Goodbye | FromWorker::Own | FromWorker::OwnOnceAsked
+            FromWorker::Disconnected | FromWorker::Own | FromWorker::OwnOnceAsked
                 if responds_to(&message, &OWN_SEQ) =>
             {
                 if typed_at::<&str>(&message, "command") == Command::Evaluate.as_str() {
@@ -138,7 +119,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 return;
             }
-            FromWorker::Stack => self.note_place(&message),
+            FromWorker::Stack => self.note_location(&message),
             FromWorker::Threads => _ = rewrite::put_ray_threads_last(&mut message),
             FromWorker::Look if typed_at::<&str>(&message, "event") == Event::Output.as_str() => {
                 self.note_log(&mut message);
@@ -146,123 +127,144 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             FromWorker::Pass
             | FromWorker::Look
             | FromWorker::Thread
-            | FromWorker::Goodbye
+            | FromWorker::Disconnected
             | FromWorker::Own
             | FromWorker::OwnOnceAsked => {}
         }
-        self.tell(&message);
+        self.send_to_client(&message);
     }
 
-    /// The worker's debugger asks the client's editor for something that no task may have done on the machine of the person who
-    /// attaches to it. It is told so, that it does not wait; and so is the client.
+    /// Handles the answer to the client's `attach`: the session is attached, or the refusal of a worker that another
+    /// client debugs directly is put into the relay's words.
+    fn note_attached(&mut self, answer: &mut Value) {
+        if succeeded(answer) {
+            self.session
+                .set_state(SessionProtocol::Dap, SessionState::Attached);
+        } else if typed_at::<&str>(answer, "message").contains("already being debugged") {
+            let attach = Request {
+                seq: take(answer, "request_seq"),
+                command: Command::Attach.as_str().to_owned(),
+                arguments: Value::Null,
+            };
+            let sentence = format!(
+                "{} is being debugged by a client that bypasses this relay; it is free again when that session ends",
+                self.live.worker.breakpoint().title()
+            );
+            *answer = attach.failure(&self.session.summary().refusal(&sentence));
+        }
+    }
+
+    /// Refuses a reverse request that no task may have carried out on its user's machine. Answers the debugger, so that
+    /// it does not wait, and notifies the client.
     pub(super) fn refuse(&mut self, mut message: Value) {
         if self.refused >= MAX_REFUSED {
             return;
         }
         self.refused += 1;
-        let asked = ["command", "event"]
+        let name = ["command", "event"]
             .iter()
             .find_map(|key| message.get(key)?.as_str());
-        let asked = one_line(&shortened(asked.unwrap_or_default(), 40));
+        let name = one_line(&shortened(name.unwrap_or_default(), 40));
         let breakpoint = self.live.worker.breakpoint();
-        warn!(breakpoint = %breakpoint.id, request = asked, "refused a reverse request from a worker's debugger");
+        warn!(breakpoint = %breakpoint.id, request = name, "refused a reverse request from a worker's debugger");
         if let Some(request) = Request::read(&mut message) {
-            let sentence = format!("ray-relay forwards no `{asked}` from a task to an editor");
+            let sentence = format!("ray-relay forwards no `{name}` from a task to an editor");
             let answer = request.failure(&sentence);
             self.splice.insert(Side::Worker, &frame(&answer));
         }
         if self.refused == 1 {
             let text = format!(
-                "the process of {} asked your editor for `{asked}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
+                "the process of {} asked your editor for `{name}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
                 breakpoint.title()
             );
-            self.tell(&notice(&text, true));
+            self.send_to_client(&notice(&text, true));
         }
     }
 
     pub(super) fn pass_to_client(&mut self, body: &[u8]) {
-        self.capture_seen(body);
+        self.capture_to_client(body);
         self.splice.insert_body(Side::Client, body);
     }
 
-    /// The worker's debugger closed, or, with `broken`, the connection to it failed.
+    /// The worker's debugger closed or, with `broken`, the connection to it failed.
     pub(super) async fn on_worker_gone(&mut self, broken: bool) -> Outcome {
         let outcome = match self.live.is_leaving() {
             true => Outcome::Client,
-            false if self.worker == WorkerState::Attached => self.tell_worker_gone(broken).await,
+            false if self.worker == WorkerState::Attached => self.notify_worker_gone(broken).await,
             false => Outcome::Died,
         };
         self.worker = WorkerState::Gone;
         outcome
     }
 
-    /// Tells the client why the worker's debugger is gone, as far as that is known.
-    async fn tell_worker_gone(&mut self, broken: bool) -> Outcome {
+    /// Notifies the client why the worker's debugger is gone, as far as known.
+    async fn notify_worker_gone(&mut self, broken: bool) -> Outcome {
         let why = self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await;
         let id = self.live.worker.breakpoint().id;
-        // An agent that is cut off lets its tasks run sooner than that is noticed here: a job that is over by then is
-        // not why the session is.
+        // An isolated agent resumes its tasks sooner than that is noticed here: a job that has ended by then is not the
+        // reason.
         let meant = broken && was_intended(&self.context.registry.snapshot(), id);
         if let Some(why) = why.as_ref().filter(|_| !meant) {
-            self.tell_death(why);
+            self.notify_death(why);
         } else if broken
             && !meant
-            && let Some(told) = self.way_lost()
+            && let Some(sentence) = self.route_lost()
         {
-            self.tell(&notice(&told, true));
-            self.tell_terminated();
+            self.send_to_client(&notice(&sentence, true));
+            self.notify_terminated();
             return Outcome::Upstream;
         } else if broken
-            && let Some(told) = agent_lost(&self.context.peers.agents, &self.live.worker).await
+            && let Some(sentence) = agent_lost(&self.context.peers.agents, &self.live.worker).await
         {
-            self.tell(&notice(&told, true));
-            self.tell_terminated();
+            self.send_to_client(&notice(&sentence, true));
+            self.notify_terminated();
             return Outcome::Upstream;
         } else if let Some(why) = why {
-            self.tell_death(&why);
+            self.notify_death(&why);
         } else {
-            self.tell_unexplained(true);
-            self.tell_terminated();
+            self.notify_unexplained(true);
+            self.notify_terminated();
         }
         Outcome::Died
     }
 
-    /// The session stays: its client may have set breakpoints for what the worker runs next.
-    pub(super) fn tell_task_ended(&mut self) {
+    /// Notifies the client that a task has ended. The session stays: its client may have set breakpoints for the
+    /// worker's next task.
+    pub(super) fn notify_task_ended(&mut self) {
         let title = self.live.worker.breakpoint().title();
-        let again = std::mem::replace(&mut self.task_end_told, true);
-        self.tell(&task_end(&title, again));
+        let again = std::mem::replace(&mut self.task_end_notified, true);
+        self.send_to_client(&task_end(&title, again));
     }
 
-    pub(super) fn tell_reason(&mut self, why: Option<&Arc<str>>) {
+    pub(super) fn notify_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
             let breakpoint = self.live.worker.breakpoint();
-            let told = gone(self.context, breakpoint, why);
-            self.tell(&told);
+            let line = gone(self.context, breakpoint, why);
+            self.send_to_client(&line);
         }
     }
 
-    /// The reason is asked for a while longer, but many a client leaves as soon as it hears `terminated`. `closed`: the
-    /// worker's debugger is gone as well.
-    fn tell_unexplained(&mut self, closed: bool) {
+    /// Notifies the client of an unexplained end. The query for the reason continues, but many clients disconnect at
+    /// `terminated`. `closed`: the worker's debugger is gone as well.
+    fn notify_unexplained(&mut self, closed: bool) {
         self.unexplained = Some(closed);
         self.live.ask_why(DEATH_CAUSE_TIMEOUT);
         if self.live.worker.holds() {
-            self.live.worker.unexplained();
-            let told = notice(&unexplained(self.live.worker.breakpoint()), false);
-            self.tell(&told);
+            self.live.worker.note_unexplained();
+            let line = notice(&unexplained(self.live.worker.breakpoint()), false);
+            self.send_to_client(&line);
         }
     }
 
-    pub(super) fn tell_death(&mut self, why: &Arc<str>) {
-        self.tell_reason(Some(why));
-        self.tell_terminated();
+    pub(super) fn notify_death(&mut self, why: &Arc<str>) {
+        self.notify_reason(Some(why));
+        self.notify_terminated();
     }
 
-    pub(super) fn tell_terminated(&mut self) {
+    pub(super) fn notify_terminated(&mut self) {
         if self.worker == WorkerState::Attached {
             self.worker = WorkerState::Terminated;
-            self.tell(&event(Event::Terminated, Value::Null));
+            self.send_to_client(&event(Event::Terminated, Value::Null));
         }
     }
 }

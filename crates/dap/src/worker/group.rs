@@ -1,7 +1,8 @@
-//! What the cluster session asks of the task: over the worker's connection, as the client of this session could, and unseen by it.
+//! Requests of the cluster session to the task: sent on the worker's connection as if by this session's client, but
+//! invisible to it.
 //!
-//! A question goes through the same filter, record and recording as a request of the client's, and the answer is
-//! what its client would see. Its number is one that no client has come to.
+//! A request goes through the same filter, audit and recording as one of the client, and the answer is what its client
+//! would see. Its `seq` is one that no client reaches.
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -25,27 +26,27 @@ use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::{console_answer, console_expression};
 use ray_relay_session::session::family::{Asked, Expression, TaskPlace, Wish};
 
-/// Characters of what a breakpoint logs that the lead's client is shown.
+/// Characters of a logpoint's output that the lead's client sees.
 const MAX_LOG_CHARS: usize = 2000;
 
-/// Bytes of the name of a file that the lead's client is sent to.
+/// Bytes of a path that is sent to the lead's client.
 const MAX_PATH_BYTES: usize = 4096;
 
 /// Characters of the value that comes with a rank.
-const RANK_LIMIT: usize = 8;
+const MAX_RANK_VALUE_CHARS: usize = 8;
 
-/// Completions that the lead's client is shown.
+/// Completions that the lead's client sees.
 const MAX_COMPLETIONS: usize = 500;
 
 const NO_FRAME: &str = "its debugger shows no Python frame";
 
-/// Frames of a stack in which the innermost of the program's own is looked for.
-const FRAMES: u64 = 40;
+/// Frames of a stack that are searched for the innermost one of the program.
+const MAX_SEARCHED_FRAMES: u64 = 40;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// The lead of the family asks something of the task.
-    pub(super) async fn on_asked(&mut self, asked: Asked) {
-        let Asked { wish, answer } = asked;
+    /// Handles a request of the family's lead to the task.
+    pub(super) async fn on_lead_request(&mut self, request: Asked) {
+        let Asked { wish, answer } = request;
         let over =
             self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
         let can = self.splice.worker().is_attached() && self.resumption.is_none();
@@ -55,7 +56,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             _ if over || self.client.is_leaving() => Some("its session is ending"),
             _ if !can => Some("its session is not ready for that"),
             (Wish::Interrupt, _) => None,
-            _ if self.questions.are_many() => Some("it has not come to what it was asked before"),
+            _ if self.questions.is_full() => Some("it has not come to what it was asked before"),
             (Wish::Pause, _) => None,
             (Wish::Continue, None) if self.is_to_stop() => None,
             (Wish::Continue, None) => Some("it is not stopped yet"),
@@ -64,7 +65,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             (_, Some(_)) => None,
         };
         if let Some(why) = refusal {
-            // The lead may no longer wait for it, here and below.
+            // The lead may be gone, here and below.
             let _ = answer.send(Err(why.to_owned()));
             return;
         }
@@ -76,17 +77,20 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Wish::Evaluate(expression) => {
                 let then = Then::Evaluate(expression);
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack(thread), question).await;
+                self.send_as_client(Command::StackTrace, stack(thread), question)
+                    .await;
             }
             Wish::Place => {
                 let then = Then::Place;
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack(thread), question).await;
+                self.send_as_client(Command::StackTrace, stack(thread), question)
+                    .await;
             }
             Wish::Complete(arguments) => {
                 let then = Then::Complete(*arguments);
                 let question = Question { answer, then };
-                self.put(Command::StackTrace, stack(thread), question).await;
+                self.send_as_client(Command::StackTrace, stack(thread), question)
+                    .await;
             }
             Wish::Interrupt => {
                 let worker = self.splice.worker();
@@ -98,20 +102,20 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
             Wish::Continue if runs => {
-                (self.questions.halt, self.pausing) = (Halt::TakenBack, None);
+                (self.questions.halt, self.pausing) = (Halt::Withdrawn, None);
                 let _ = answer.send(Ok(String::new()));
             }
             Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
                 let then = Then::Done;
                 let question = Question { answer, then };
-                self.put(command, thread, question).await;
+                self.send_as_client(command, thread, question).await;
             }
             Wish::Pause => {
-                let asked = match self.stands.any() {
+                let paused = match self.stands.any() {
                     true => Ok(()),
                     false => self.stop_all(),
                 };
-                let _ = answer.send(asked.map(|()| String::new()));
+                let _ = answer.send(paused.map(|()| String::new()));
             }
         }
         if moves {
@@ -119,23 +123,23 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Tells the lead of a stop that was not asked for: others may have to stop as well.
+    /// Reports a stop to the lead that was not requested: others may have to stop as well.
     pub(super) fn note_break(&self, stop: &Value) {
-        let asked = ["pause", "step", "goto", "entry"];
+        let requested = ["pause", "step", "goto", "entry"];
         if let Some(member) = &self.member
             && self.live.worker.holds()
-            && !asked.contains(&&*ThreadEvent::read(stop).reason)
+            && !requested.contains(&&*ThreadEvent::read(stop).reason)
         {
-            member.breaks();
+            member.note_own_stop();
         }
     }
 
-    /// Asks the process for its rank, which a breakpoint of the client's goes by; the client is told where it has none.
+    /// Asks the process for its rank, which a breakpoint of the client needs; the client is notified if it has none.
     pub(super) async fn ask_rank(&mut self) {
         let may = self.live.worker.rights().scopes.contains(Scope::Debug);
         if !may
-            || self.questions.are_many()
-            || std::mem::replace(&mut self.questions.rank_asked, true)
+            || self.questions.is_full()
+            || std::mem::replace(&mut self.questions.rank_requested, true)
         {
             return;
         }
@@ -144,15 +148,16 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             answer,
             then: Then::Ranked,
         };
-        let expression = console_expression("None", false, RANK_LIMIT);
+        let expression = console_expression("None", false, MAX_RANK_VALUE_CHARS);
         let arguments = json!({"expression": expression, "context": "clipboard"});
-        self.put(Command::Evaluate, arguments, question).await;
+        self.send_as_client(Command::Evaluate, arguments, question)
+            .await;
     }
 
-    /// The process has said its rank, or that it has none.
+    /// Records the rank of the process, or notifies the client that it has none.
     fn note_rank(&mut self, rank: Option<u32>) {
         if let Some(rank) = rank {
-            self.live.worker.has_rank(rank);
+            self.live.worker.set_rank(rank);
             return;
         }
         let title = self.live.worker.breakpoint().title();
@@ -160,16 +165,16 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             "the rank of {title} is not known, so a condition such as `ray.rank == 3` does not hold there: give RANK in the job's runtime environment, or set the breakpoint again once torch.distributed is initialized"
         );
         if let Some(member) = &self.member {
-            // The session's own client is told in any case.
-            let _ = member.is_unranked(text.clone());
+            // The session's own client is notified in any case.
+            let _ = member.report_unranked(text.clone());
         }
-        self.tell(&notice(&text, false));
+        self.send_to_client(&notice(&text, false));
     }
 
-    /// Drops debugpy's hint that an editor is not to show a stop that its own client has asked for.
+    /// Removes debugpy's hint that an editor should not show a stop, if its own client requested it.
     pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
-        let asked = was_pausing && self.member.is_none() || self.questions.runs_for_client;
-        if asked
+        let own = was_pausing && self.member.is_none() || self.questions.runs_for_client;
+        if own
             && ThreadEvent::read(stop).reason == "pause"
             && let Some(Value::Object(body)) = stop.get_mut("body")
         {
@@ -177,7 +182,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Leaves the focus to the cluster session that shows all tasks, where this one has not stopped for its own client.
+    /// Leaves the focus to the cluster session that shows all tasks, unless this one stopped for its own client.
     pub(super) fn leave_focus(&self, stop: &mut Value) {
         if let Some(member) = &self.member
             && let Some(Value::Object(body)) = stop.get_mut("body")
@@ -186,50 +191,54 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             && member.is_led()
         {
             body.insert("preserveFocusHint".to_owned(), true.into());
-            member.follows();
+            member.note_followed();
         }
     }
 
-    /// Has all threads of the task stop. Their debugger's answer says nothing more.
+    /// Pauses all threads of the task. Their debugger's answer adds nothing.
     fn stop_all(&mut self) -> Result<(), String> {
         let arguments = json!({"threadId": "*"});
         let message = request(OWN_SEQ, Command::Pause, arguments.clone());
-        let captured = self.capture_sent(message.to_string().as_bytes());
+        let captured = self.capture_from_client(message.to_string().as_bytes());
         captured.map_err(|why| why.to_string())?;
         self.request(Command::Pause, arguments);
-        self.questions.halt = Halt::Asked;
+        self.questions.halt = Halt::Requested;
         Ok(())
     }
 
-    /// The task was told to stop because another has, and does not stand yet.
+    /// Whether the task was asked to stop because another has, and is not paused yet.
     fn is_to_stop(&self) -> bool {
-        let since_attach = matches!(self.pausing, Some(Pausing::Asked(_) | Pausing::Told));
+        let since_attach = matches!(
+            self.pausing,
+            Some(Pausing::Requested(_) | Pausing::Notified)
+        );
         since_attach || self.questions.halt != Halt::No
     }
 
-    /// Whether `stop` is one that the lead no longer wants: the task runs on, and no client hears of it.
-    pub(super) async fn passes_stop(&mut self, stop: &Value) -> bool {
+    /// Whether the lead has withdrawn the pause that caused `stop`: the task resumes, and no client is notified.
+    pub(super) async fn resumes_withdrawn_stop(&mut self, stop: &Value) -> bool {
         let halt = std::mem::take(&mut self.questions.halt);
         let paused = ThreadEvent::read(stop);
-        if halt != Halt::TakenBack || paused.reason != "pause" {
+        if halt != Halt::Withdrawn || paused.reason != "pause" {
             return false;
         }
         let (answer, _) = oneshot::channel();
         let then = Then::Done;
         let thread = json!({"threadId": paused.thread_id});
         let question = Question { answer, then };
-        // A `continue` goes to what stands alone.
+        // A `continue` is forwarded only if a thread is paused.
         self.stands.stopped(stop.to_string().as_bytes());
-        self.put(Command::Continue, thread, question).await;
+        self.send_as_client(Command::Continue, thread, question)
+            .await;
         self.questions.runs_for_client = false;
         true
     }
 
-    /// Puts a request to the worker as if the client had, but that its answer is that to `question`.
+    /// Sends a request to the worker as if the client had, with the answer going to `question`.
     async fn put(&mut self, command: Command, arguments: Value, question: Question) {
         let number = self.questions.ask(question);
         let message = request(number, command, arguments);
-        if let Err(why) = self.capture_sent(message.to_string().as_bytes()) {
+        if let Err(why) = self.capture_from_client(message.to_string().as_bytes()) {
             return self.questions.refuse(number, &why.to_string());
         }
         if command == Command::Evaluate {
@@ -239,14 +248,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         self.take_from_client(message).await;
     }
 
-    /// Does what is to be done with the answers that have come, and tells the lead whether the task stands.
-    pub(super) async fn go_on_with_group(&mut self) {
+    /// Processes the answers that have arrived, and reports to the lead whether the task is paused.
+    pub(super) async fn process_answers(&mut self) {
         while let Some((question, message)) = self.questions.answered() {
             let Question { answer, then } = question;
             let message = Incoming::read(message);
             let sentence = || {
-                let said = message.message.as_deref();
-                escaped(said.unwrap_or("its debugger refuses"))
+                let sentence = message.message.as_deref();
+                escaped(sentence.unwrap_or("its debugger refuses"))
             };
             let told = match then {
                 _ if !message.success => Err(sentence()),
@@ -254,13 +263,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 Then::Evaluate(..) if answer.is_closed() => continue,
                 Then::Evaluate(expression) => match frame(message.body) {
                     Some(frame) => {
-                        let (text, then) = self.evaluates(&expression);
+                        let (text, then) = self.evaluation(&expression);
                         let arguments = json!({"expression": text, "frameId": frame.id, "context": "clipboard"});
                         let question = Question { answer, then };
                         if let Some(key) = expression.key {
                             self.filter.compare_next(key);
                         }
-                        self.put(Command::Evaluate, arguments, question).await;
+                        self.send_as_client(Command::Evaluate, arguments, question)
+                            .await;
                         continue;
                     }
                     None => Err(NO_FRAME.to_owned()),
@@ -270,7 +280,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         put(&mut arguments, "frameId", frame.id);
                         let then = Then::Completed;
                         let question = Question { answer, then };
-                        self.put(Command::Completions, arguments, question).await;
+                        self.send_as_client(Command::Completions, arguments, question)
+                            .await;
                         continue;
                     }
                     _ => Err(NO_FRAME.to_owned()),
@@ -280,22 +291,23 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                     targets.truncate(MAX_COMPLETIONS);
                     Ok(Value::from(targets).to_string())
                 }
-                Then::Told(limit) => {
+                Then::Value(limit) => {
                     let result = message.result();
                     let told = console_answer(&result, limit).map(|(text, rank)| {
                         if let (Some(member), Some(rank)) = (&self.member, rank) {
-                            member.has_rank(rank);
-                            self.live.worker.has_rank(rank);
+                            member.set_rank(rank);
+                            self.live.worker.set_rank(rank);
                         }
                         text
                     });
-                    // It answers with the exception where an evaluation fails.
+                    // On a failed evaluation it answers with the exception.
                     told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
                 }
-                Then::Shown(limit) => Ok(escaped(&shortened(&message.result(), limit))),
+                Then::ViewedValue(limit) => Ok(escaped(&shortened(&message.result(), limit))),
                 Then::Ranked => {
                     let result = message.result();
-                    let rank = console_answer(&result, RANK_LIMIT).and_then(|(_, rank)| rank);
+                    let rank =
+                        console_answer(&result, MAX_RANK_VALUE_CHARS).and_then(|(_, rank)| rank);
                     self.note_rank(rank);
                     continue;
                 }
@@ -304,28 +316,29 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let _ = answer.send(told);
         }
         if let Some(member) = &mut self.member {
-            member.stands(self.stands.any());
+            member.set_paused(self.stands.any());
         }
     }
 
-    /// By which expression `text` is evaluated, and how the answer is read. Who may only look is shown a variable.
-    fn evaluates(&self, expression: &Expression) -> (String, Then) {
+    /// The text that evaluates `expression`, and how its answer is read. A view-only user sees a variable.
+    fn evaluation(&self, expression: &Expression) -> (String, Then) {
         let (text, limit) = (&*expression.text, expression.limit);
         match self.live.worker.rights().scopes.contains(Scope::Debug) {
             true => (
                 console_expression(text, expression.statement, limit),
-                Then::Told(limit),
+                Then::Value(limit),
             ),
-            false => (text.to_owned(), Then::Shown(limit)),
+            false => (text.to_owned(), Then::ViewedValue(limit)),
         }
     }
 }
 
-/// What a log message of a client's begins with in the worker's debugger, for its output to be known. It is never shown.
-const MARK: &str = wall::LOGGED;
+/// Prefix of a client's log message in the worker's debugger, by which its output is recognised. It is never shown.
+const LOG_MARK: &str = wall::LOG_MARK;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Has what the breakpoints in `arguments` log told from what the program writes, for the lead's client to see it as well.
+    /// Marks the log messages of breakpoints in `arguments`, so that their output can be told from the program's and
+    /// shown to the lead's client too.
     pub(super) fn mark_logs(&self, arguments: &mut Value) {
         if self.member.is_none() || !self.live.worker.holds() {
             return;
@@ -335,29 +348,32 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             if let Some(Value::String(log)) = breakpoint.get_mut("logMessage")
                 && !log.is_empty()
             {
-                log.insert_str(0, MARK);
+                log.insert_str(0, LOG_MARK);
             }
         }
     }
 
-    /// Takes the mark from what a breakpoint has logged, and shows it to the lead's client.
+    /// Removes the mark from a logpoint's output, and shows the output to the lead's client.
     pub(super) fn note_log(&mut self, output: &mut Value) {
         let Some(text) = output.pointer_mut("/body/output") else {
             return;
         };
-        let Some(plain) = text.as_str().and_then(|said| said.strip_prefix(MARK)) else {
+        let Some(plain) = text
+            .as_str()
+            .and_then(|logged| logged.strip_prefix(LOG_MARK))
+        else {
             return;
         };
         let plain = plain.to_owned();
         if let Some(member) = &self.member {
             // The session's own client sees it in any case.
-            let _ = member.logs(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
+            let _ = member.report_log(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
         }
         *text = plain.into();
     }
 }
 
-/// The innermost frame of the user's own code in the body of an answer: the debugger marks those of libraries.
+/// The innermost frame of the user's own code in an answer: the debugger marks those of libraries.
 fn frame(body: Value) -> Option<StackFrame> {
     let mut frames = into_typed::<StackAnswer>(body).stack_frames;
     let own = |frame: &StackFrame| frame.is_own() && !frame.path().contains("/ray/util/");
@@ -365,7 +381,7 @@ fn frame(body: Value) -> Option<StackFrame> {
     (at < frames.len()).then(|| frames.swap_remove(at))
 }
 
-/// Line and file of that frame, and whether the client of the session has the file.
+/// The location of that frame as JSON, and whether the client of the session has the file.
 fn place(body: Value) -> Option<String> {
     let frame = frame(body)?;
     let place = TaskPlace {
@@ -377,9 +393,9 @@ fn place(body: Value) -> Option<String> {
     fits.then(|| serde_json::to_string(&place).ok())?
 }
 
-/// The arguments that ask for the stack of this `thread`.
+/// Arguments that request the stack of this `thread`.
 fn stack(mut thread: Value) -> Value {
     put(&mut thread, "startFrame", 0);
-    put(&mut thread, "levels", FRAMES);
+    put(&mut thread, "levels", MAX_SEARCHED_FRAMES);
     thread
 }

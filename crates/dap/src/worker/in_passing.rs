@@ -1,6 +1,6 @@
-//! Messages that are looked at and passed on before anything else in the session hears of them.
+//! Fast path: messages that are inspected and forwarded before anything else in the session runs.
 //!
-//! They are nearly all. What else can befall a session has not to be looked at again for each, as after a message that the
+//! They are nearly all. The session's other events need no check after each, as they do after a message that the
 //! session acts on.
 
 use tokio::task::yield_now;
@@ -11,12 +11,12 @@ use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::Worker;
 
-/// Bytes that are looked through before everybody else has a turn.
-const TURN: usize = 64 * 1024;
+/// Bytes that are inspected before other tasks get a turn.
+const MAX_TURN_BYTES: usize = 64 * 1024;
 
-/// The next event of `splice` that the session has to see; messages that `filter` alone decides on are passed on, and what is
-/// evaluated where it is `free`: neither on record nor refused. Where the session `wants_stacks`, it sees those. Cancel safe:
-/// whatever it waits for, nothing is held here.
+/// Resolves with the next event of `splice` that the session must see. Forwards messages that `filter` alone decides
+/// about, and evaluations if they are `free`: neither audited nor refused. If the session `wants_stacks`, it sees
+/// those. Cancel safe: nothing is held across awaits.
 pub(super) async fn next<S: PeerStream>(
     splice: &mut Splice<S, Worker>,
     filter: &MessageFilter,
@@ -25,7 +25,7 @@ pub(super) async fn next<S: PeerStream>(
 ) -> SpliceEvent {
     let mut looked_through = 0;
     loop {
-        if looked_through >= TURN {
+        if looked_through >= MAX_TURN_BYTES {
             looked_through = 0;
             yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! The relay's own opening towards the worker's debugger: what the client said is said again.
+//! Opens the worker's debugger: replays the client's messages.
 
 use std::time::Duration;
 
@@ -6,12 +6,11 @@ use serde_json::Value;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::Initialize;
 use crate::attach::{fingerprint, for_worker, source_note};
-use crate::attach_selector::OnClose;
-use crate::client::{Goodbye, Quirks};
+use crate::attach_selector::{AttachSelector, OnClose};
+use crate::client::{DisconnectMethod, Quirks};
 use crate::message_filter::MessageFilter;
-use crate::opened::in_console;
+use crate::opened::{ClientOpening, Initialize, in_console};
 use crate::refusal::close_with;
 use crate::selection::ChildSessions;
 use ray_relay_access::telemetry::metrics::{Outcome, RefusalKind};
@@ -29,56 +28,78 @@ use ray_relay_session::session::parks::ParkShare;
 use ray_relay_session::session::{GroupMember, Permit, WorkerEnd};
 use ray_relay_session::upstream::{self, ConnectError, MAX_HANDSHAKE_FRAME};
 
-/// How long the head is asked why a worker died where the client knows of the end, or waits for an answer to its
-/// `attach`.
+/// Deadline of the query why a worker died, when the client knows of the end, or waits for an answer to its `attach`.
 pub(super) const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a debugger that answers too late is tried again.
+/// Retries of a debugger that answers too late.
 const MAX_RETRIES: u32 = 3;
 
-/// What the client sent so far.
+/// The client's messages and options up to `attach`.
 pub(crate) struct Opening {
-    /// The `initialize` message, whole.
+    /// The whole `initialize` message.
     pub(crate) initialize: Initialize,
     /// The `attach` request.
     pub(crate) attach: Request,
-    /// The client's own folder of the source files, `rayRelay.localRoot`.
+    /// The client's own source folder, `rayRelay.localRoot`.
     pub(crate) local_root: Option<String>,
-    /// How the client will say that it leaves.
-    pub(crate) goodbye: Goodbye,
-    /// What becomes of the task when the client says goodbye, where it has said so.
+    /// How the client disconnects.
+    pub(crate) disconnect_method: DisconnectMethod,
+    /// Fate of the task when the client disconnects, if the client has chosen one.
     pub(crate) on_close: Option<OnClose>,
-    /// For how long it is kept then, and where the client is lost, where it has said so.
+    /// How long it is parked then, and when the client is lost, if the client has chosen that.
     pub(crate) park_for: Option<Duration>,
-    /// What it needs for that, where it was promised.
+    /// The share for that, if it was promised.
     pub(crate) share: Option<Box<ParkShare>>,
-    /// The command for many that it is one of.
+    /// The command for many tasks that it belongs to.
     pub(crate) group: Option<String>,
-    /// A park is left as it is.
+    /// Whether a park must stay unchanged.
     pub(crate) visits: bool,
-    /// The task runs, and is to stop when the client has configured.
+    /// Whether the task runs, and must be paused once the client has configured.
     pub(crate) pauses: bool,
     pub(crate) quirks: Quirks,
-    /// How it can be asked to open further sessions.
+    /// How the client opens child sessions.
     pub(crate) children: ChildSessions,
-    /// The cluster session that had the client open this one, where one did.
+    /// Membership in the cluster session that had the client open this one, if any.
     pub(crate) member: Option<GroupMember>,
 }
 
-/// The worker's debugger, with the client's `attach` on its way to it.
+/// The opened debugger, with the client's `attach` in flight.
 pub(super) struct OpenedDebugger {
     pub(super) worker: Conversation<Worker>,
-    /// What it answered to `initialize`.
+    /// Its answer to `initialize`.
     pub(super) capabilities: Value,
     /// The fingerprint of the arguments of that `attach`.
     pub(super) attach: u64,
-    /// What the client has to know of its source files ([`source_note`]).
+    /// Hint for the client about its source files ([`source_note`]).
     pub(super) note: Option<String>,
 }
 
 impl Opening {
-    /// Opens the debugger as [`Self::say`] does. One that answers too late, as on a loaded node, is tried again, each time for twice
-    /// as long, while its process lives and the client stays.
+    /// From the client's messages and its `selector`, with its place in a family and its share of parks.
+    pub(crate) fn new(
+        opened: ClientOpening,
+        selector: AttachSelector,
+        (member, share): (Option<GroupMember>, Option<Box<ParkShare>>),
+    ) -> Self {
+        Self {
+            initialize: opened.initialize,
+            attach: opened.attach,
+            local_root: selector.local_root,
+            disconnect_method: opened.client.disconnect_method,
+            on_close: selector.on_close,
+            park_for: selector.park_for,
+            visits: selector.visit,
+            group: selector.group,
+            share,
+            pauses: selector.running,
+            quirks: opened.client.quirks,
+            children: opened.client.children,
+            member,
+        }
+    }
+
+    /// Opens the debugger by [`Self::replay`]. One that answers too late, as on a loaded node, is retried with doubled
+    /// deadlines while its process lives and the client stays.
     pub(super) async fn reach<S: PeerStream>(
         &self,
         context: &Context,
@@ -87,7 +108,7 @@ impl Opening {
         client: &mut Conversation<S>,
     ) -> Result<OpenedDebugger, ConnectError> {
         let mut patience = context.config.dap.connect_timeout;
-        let mut tried = self.say(context, &begun.permit, filter, patience).await;
+        let mut tried = self.replay(context, &begun.permit, filter, patience).await;
         for retry in 0..MAX_RETRIES {
             let Err(why) = &tried else { break };
             if !why.is_late() || begun.permit.ask_why_died(Duration::ZERO).await.is_some() {
@@ -102,14 +123,14 @@ impl Opening {
                 self.report(context, begun, client, text).await;
             }
             tried = tokio::select! {
-                tried = self.say(context, &begun.permit, filter, patience) => tried,
-                left = leaves(client) => return Err(left),
+                tried = self.replay(context, &begun.permit, filter, patience) => tried,
+                detached = leaves(client) => return Err(detached),
             };
         }
         tried
     }
 
-    /// Tells the console of the cluster session that had the client open this one, or else of this one.
+    /// Shows `text` in the console of the cluster session that had the client open this one, or else of this one.
     async fn report<S: PeerStream>(
         &self,
         context: &Context,
@@ -121,13 +142,13 @@ impl Opening {
         let principal = begun.permit.principal();
         match &self.member {
             Some(member) => _ = families.not_opened(member.family(), principal, text, None),
-            // One that is gone is noticed by what follows.
+            // A lost client is noticed by the next steps.
             None => _ = client.send(&notice(&text, false)).await,
         }
     }
 
-    /// Connects, and says to the worker's debugger what the client has said to the relay, within `patience`.
-    async fn say(
+    /// Connects, and replays the client's messages to the worker's debugger, within `patience`.
+    async fn replay(
         &self,
         context: &Context,
         permit: &Permit,
@@ -137,10 +158,10 @@ impl Opening {
         let connected = upstream::connect_within(context, permit, MAX_HANDSHAKE_FRAME, patience);
         let mut worker = connected.await?;
         let replay = async {
-            // Behind the greeting: debugpy's adapter (1.8.22, `adapter/clients.py`) loses what it reads before that.
+            // After the greeting: debugpy's adapter (1.8.22, `adapter/clients.py`) loses what it reads before that.
             worker.send_body(self.initialize.body.as_bytes()).await?;
             let capabilities = loop {
-                // The client has its answer from the relay; this one, and the greeting before it, stay here.
+                // The relay has answered the client; this answer, and the greeting before it, are not forwarded.
                 let mut message = worker.read().await?;
                 if !responds_to(&message, &self.initialize.seq) {
                     continue;
@@ -172,7 +193,7 @@ impl Opening {
     }
 }
 
-/// Resolves when the client leaves, which is answered, with the reason not to try any more. Cancel safe between messages.
+/// Resolves when the client disconnects, which is answered, with the reason not to retry. Cancel safe between messages.
 async fn leaves<S: PeerStream>(client: &mut Conversation<S>) -> ConnectError {
     loop {
         let Ok(mut message) = client.read().await else {
@@ -190,10 +211,10 @@ async fn leaves<S: PeerStream>(client: &mut Conversation<S>) -> ConnectError {
             break;
         }
     }
-    ConnectError::NoWay("the client has left".to_owned())
+    ConnectError::NoRoute("the client has left".to_owned())
 }
 
-/// Ends a session whose worker was not reached, and tells `client`, which has asked by `attach`, `why`.
+/// Ends a session whose worker was not reached, and answers the `attach` of `client` with `why`.
 pub(super) async fn not_reached<S: PeerStream>(
     context: &Context,
     client: Conversation<S>,

@@ -1,5 +1,5 @@
-//! A task that runs and asked for no debugger is stopped when its client has configured. Where it does not stop, because no
-//! line of Python is run, the client is told where it is.
+//! Pauses a running task that asked for no debugger, once its client has configured. If it does not stop, because no
+//! line of Python runs, the client is shown where it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use ray_relay_ray::ray::look::{Look, Thread};
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::agents::{Agents, WorkerAt};
 
-/// How long a thread may take to come to a line of Python before it is looked at: debugpy takes half a second.
-const STOPS: Duration = Duration::from_secs(2);
+/// Deadline for a thread to reach a line of Python before it is inspected: debugpy takes half a second.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long that look may take.
-const LOOKED: Duration = Duration::from_secs(5);
+/// Deadline of that inspection.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Frames that are told of.
-const FRAMES: usize = 8;
+/// Frames that are shown.
+const MAX_SHOWN_FRAMES: usize = 8;
 
-/// What becomes of a task that is to stop.
+/// State of a task that must be paused.
 pub(super) enum Pausing {
-    /// It is told to when the client has configured.
-    Wanted,
-    /// It was told to. When it has not stopped by then: where it is.
-    Asked(ReusableBoxFuture<'static, String>),
-    /// Its client knows that it does not stop yet.
-    Told,
+    /// To be requested once the client has configured.
+    Due,
+    /// Requested. Resolves to its location if it has not stopped in time.
+    Requested(ReusableBoxFuture<'static, String>),
+    /// The client knows that it has not stopped yet.
+    Notified,
 }
 
-/// Resolves when the client is to be told where its task is. Cancel safe.
+/// Resolves when the client must be shown where its task is. Cancel safe.
 pub(super) async fn still_runs(pausing: &mut Option<Pausing>) -> String {
     match pausing {
-        Some(Pausing::Asked(told)) => told.await,
+        Some(Pausing::Requested(location)) => location.await,
         _ => std::future::pending().await,
     }
 }
 
 impl Pausing {
-    /// The worker of `breakpoint` was told to stop.
-    pub(super) fn asked(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
-        let told = async move {
-            sleep(STOPS).await;
+    /// The worker of `breakpoint` was asked to pause.
+    pub(super) fn requested(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
+        let location = async move {
+            sleep(STOP_TIMEOUT).await;
             let at = WorkerAt {
                 cluster: &breakpoint.cluster,
                 node_id: &breakpoint.node_id,
@@ -50,22 +50,22 @@ impl Pausing {
                 pid: breakpoint.pid,
             };
             let title = breakpoint.title();
-            match agents.look(&at, false, LOOKED).await {
+            match agents.look(&at, false, INSPECT_TIMEOUT).await {
                 Ok(look) => place(&title, &look),
                 Err(why) => format!(
                     "{title} has not stopped: it runs no line of Python now. It stops at the next one, or detach and it runs on; where it is cannot be seen, because {why}"
                 ),
             }
         };
-        Self::Asked(ReusableBoxFuture::new(told))
+        Self::Requested(ReusableBoxFuture::new(location))
     }
 }
 
-/// Where the threads with code of the program's own are, in words: no value, as people who may debug will see them when it stops.
+/// Describes the main thread's location without values, as users with `debug` will see it at the stop.
 fn place(title: &str, look: &Look) -> String {
     let own = |thread: &&Thread| thread.is_main && !thread.frames.is_empty();
     let main = look.threads.iter().find(own).or(look.threads.first());
-    let frames = main.map(|thread| thread.frames.iter().take(FRAMES));
+    let frames = main.map(|thread| thread.frames.iter().take(MAX_SHOWN_FRAMES));
     let frames = frames.into_iter().flatten().map(|frame| {
         let (function, file, line) = (&frame.function, &frame.file, frame.line);
         format!("\n    {function} ({file}:{line})")

@@ -1,27 +1,27 @@
-//! How far the two ends of a session are: the client, which may leave or be lost, and the worker's debugger.
+//! States of the two ends of a session: the client, which may disconnect or be lost, and the worker's debugger.
 
 use tokio_util::sync::ReusableBoxFuture;
 
 use ray_relay_base::wire::dap::message::Request;
 
-/// Says whether a window was closed, within a second.
+/// Resolves to whether a window was closed, within a second.
 pub(super) type Decision = ReusableBoxFuture<'static, bool>;
 
-/// Whether the client is there.
+/// State of the client.
 #[derive(Default)]
 pub(super) enum ClientState {
-    /// It is there.
+    /// Connected.
     #[default]
     Present,
-    /// It has said goodbye, and what that means is about to be known.
+    /// It has disconnected, and the meaning of that is about to be known.
     Deciding {
         decision: Decision,
-        /// It has closed its half of the connection as well.
+        /// Whether it has closed its half of the connection as well.
         closed: bool,
     },
-    /// It has closed its half, and has the answers to all that it asked.
+    /// It has closed its half, and gets the answers to all its requests.
     Closed,
-    /// It is lost, or has left its task where it is: the session may be kept.
+    /// It is lost, or has left its task paused: the session may be parked.
     Lost,
 }
 
@@ -43,31 +43,31 @@ impl ClientState {
         matches!(self, Self::Deciding { .. })
     }
 
-    /// Whether nothing that the client says counts any more.
+    /// Whether input of the client is ignored.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_deciding() || self.is_lost()
     }
 }
 
-/// How far the worker's debugger is. It only moves on.
+/// State of the worker's debugger. It only advances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum WorkerState {
-    /// It is there.
+    /// Connected.
     #[default]
     Attached,
-    /// The client was told `terminated`, by the debugger or by the relay.
+    /// The client has received `terminated`, from the debugger or from the relay.
     Terminated,
-    /// There is no worker any more, or not for this client.
+    /// The worker is gone, at least for this client.
     Gone,
 }
 
-/// The client's last request to leave, as it was sent.
-pub(super) struct Parting {
+/// The client's last disconnect request, as it was sent.
+pub(super) struct DisconnectRequest {
     pub(super) request: Request,
     pub(super) answered: bool,
 }
 
-impl Parting {
+impl DisconnectRequest {
     /// One that is not answered yet.
     pub(super) fn new(request: Request) -> Box<Self> {
         Box::new(Self {

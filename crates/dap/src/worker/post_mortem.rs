@@ -1,4 +1,4 @@
-//! A task that stops because it has raised: its debugger has to stop for that, and where the exception was raised.
+//! Post-mortem stops: the debugger must stop for the exception, and where it was raised.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Reason;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Whether the stop is a post-mortem, as the registry knows by now: the reason may have become known after the claim.
+    /// Whether the stop is a post-mortem, as currently known: the reason may have become known after the claim.
     pub(super) fn post_mortem(&self) -> bool {
         let snapshot = self.context.registry.snapshot();
         snapshot
@@ -21,7 +21,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 
-    /// Holds the client's `configurationDone` until the debugger is ready for the stop: what is evaluated is answered out of turn.
+    /// Holds the client's `configurationDone` until the debugger is ready for the stop: evaluations are answered out of
+    /// order.
     pub(super) fn prepare_post_mortem(&mut self, configured: Value) {
         if !self.filters_set {
             let mut filters = Value::Null;
@@ -36,10 +37,10 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             .push_back(Evaluating::BeforeConfigured(configured));
     }
 
-    /// The debugger has answered what the relay had it evaluate.
+    /// Handles the answer to an evaluation by the relay.
     pub(super) fn evaluated(&mut self, answer: &Value) {
         match self.questions.evaluating.pop_front() {
-            Some(Evaluating::Files(asked)) => self.mapped(asked, answer),
+            Some(Evaluating::Files(request)) => self.mapped(request, answer),
             Some(Evaluating::BeforeConfigured(configured)) if !self.live.is_leaving() => {
                 self.splice.insert(Side::Worker, &frame(&configured));
             }

@@ -1,4 +1,4 @@
-//! Which messages of a session its owner has to see.
+//! Selects the messages that the session must see.
 
 use crate::message_filter::MessageFilter;
 use crate::messages;
@@ -12,7 +12,7 @@ fn captures_everything(_: MessageType, _: &[u8]) -> bool {
     true
 }
 
-/// Which messages of the client's and of the worker's the session has to see.
+/// The capture rules for messages of the client and of the worker.
 pub(super) fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) -> (Rules, Rules) {
     let dap = &context.config.dap;
     let up = Rules {
@@ -34,7 +34,7 @@ pub(super) fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) 
             false => filter.captures_from_worker(),
         },
         max_captured: dap.max_frame,
-        // Passed on as it comes, without being held, so its size is the client's affair.
+        // Forwarded as it arrives, without buffering, so its size is the client's concern.
         max_passed: usize::MAX / 2,
     };
     (up, down)

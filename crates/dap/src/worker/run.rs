@@ -1,4 +1,4 @@
-//! The course of a session: what it waits for, and what follows when that comes.
+//! The loop of a session: its events, and their handling.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::debug;
 
 use super::phase::{ClientState, WorkerState};
-use super::{ActiveSession, HALF_CLOSED, LET_GO, SessionOutcome};
+use super::{ActiveSession, FINAL_NOTICE_TIMEOUT, HALF_CLOSED_TIMEOUT, SessionOutcome};
 use super::{closing, ending, in_passing, pausing};
 use ray_relay_access::connection::on_wake::WakeForwarder;
 use ray_relay_access::telemetry::metrics::Outcome;
@@ -22,45 +22,49 @@ use ray_relay_session::session::FromFamily;
 use ray_relay_session::session::live::{Signal, until};
 use ray_relay_session::session::worker_end::was_intended;
 
-/// How long a client that was told of the end keeps the worker's debugger, which answers it meanwhile. Then the worker is
-/// left, and the client alone is kept ([`Linger`](crate::linger::Linger)).
-const LINGER: Duration = Duration::from_secs(5);
+/// How long a client that was notified of the end keeps the worker's debugger, which answers it meanwhile. Then the
+/// worker is detached, and the client alone is kept ([`Linger`](crate::linger::Linger)).
+const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the last words to a client may take.
-const FLUSH: Duration = Duration::from_secs(1);
+/// Deadline for the final writes to a client.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often the byte counters of a session are brought up to date.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which the byte counters of a session are updated.
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a session goes on with.
+/// Next event of a session.
 enum NextSession {
     Rare(Rare),
     Passes(SpliceEvent),
 }
 
-/// What befalls a session beside its messages.
+/// Events of a session other than messages.
 enum Rare {
     Signal(Signal),
     Family(FromFamily),
     /// Whether the client's window was closed.
     Decided(bool),
-    /// Whether the client is there is doubted, by this question, or no longer.
+    /// Another client probes whether the client is there, with this question, or no longer does.
     Doubted(Option<u64>),
-    /// The task does not stop, and is where this text says.
+    /// The task has not stopped; the text has its location.
     StillRuns(String),
-    /// A session with a subprocess that was held back is due.
+    /// A delayed child session is due.
     Child,
-    /// Subprocesses may wait whose sessions are parked.
+    /// Subprocesses may wait, their sessions parked.
     Waiting,
-    /// The counters are to be brought up to date.
+    /// The counters must be updated.
     Tick,
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
-    /// Runs the session until its client is lost, or to its end, which is on record then.
+    /// Runs the session until its client is lost, or to its audited end.
     pub(crate) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
-        // Messages that only pass do not come by here, so the counters are brought up to date now and then.
-        let every = self.live.sampling().unwrap_or(COUNT_EVERY).min(COUNT_EVERY);
+        // Messages that only pass do not reach this loop, so the counters are updated periodically.
+        let every = self
+            .live
+            .sampling()
+            .unwrap_or(COUNT_INTERVAL)
+            .min(COUNT_INTERVAL);
         let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = WakeForwarder::default();
@@ -78,24 +82,24 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 NextSession::Rare(Rare::Family(FromFamily::Ended(how))) => {
                     self.end_with_parent(how)
                 }
-                NextSession::Rare(Rare::Family(FromFamily::Asked(asked))) => {
-                    Box::pin(self.on_asked(asked)).await;
-                    Box::pin(self.go_on_with_group()).await;
+                NextSession::Rare(Rare::Family(FromFamily::Asked(request))) => {
+                    Box::pin(self.on_lead_request(request)).await;
+                    Box::pin(self.process_answers()).await;
                 }
-                NextSession::Rare(Rare::Decided(closed)) => self.left(closed),
+                NextSession::Rare(Rare::Decided(closed)) => self.disconnected(closed),
                 NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
-                NextSession::Rare(Rare::StillRuns(place)) => self.tell_place(&place),
+                NextSession::Rare(Rare::StillRuns(place)) => self.report_location(&place),
                 NextSession::Rare(Rare::Child) => self.open_children(),
                 NextSession::Rare(Rare::Waiting) => self.open_waiting(),
                 NextSession::Rare(Rare::Tick) => {}
                 NextSession::Passes(event) => {
-                    // In a box: it is not there while the session waits.
+                    // Boxed, so that it takes no space while the session waits.
                     match Box::pin(self.on_event(event)).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
                             let patience = match self.client.is_closed() {
-                                true => HALF_CLOSED,
-                                false => LINGER,
+                                true => HALF_CLOSED_TIMEOUT,
+                                false => LINGER_TIMEOUT,
                             };
                             self.live.end_within(patience, because);
                         }
@@ -104,8 +108,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                             break;
                         }
                     }
-                    if self.member.is_some() || self.questions.are_answered() {
-                        Box::pin(self.go_on_with_group()).await;
+                    if self.member.is_some() || self.questions.has_answers() {
+                        Box::pin(self.process_answers()).await;
                     }
                     if self.splice.finished() || self.is_done() {
                         break;
@@ -120,8 +124,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             };
         }
         let patience = match self.live.is_cut_off() {
-            true => LET_GO,
-            false => FLUSH,
+            true => FINAL_NOTICE_TIMEOUT,
+            false => FLUSH_TIMEOUT,
         };
         let _ = timeout(patience, self.splice.flush(Side::Client)).await;
         let mut outcome = self.live.outcome();
@@ -129,19 +133,19 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
             outcome = Outcome::Finished;
         }
-        self.let_subprocesses_run(outcome);
+        self.release_subprocesses(outcome);
         self.session.set_bytes(self.splice.bytes());
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
         SessionOutcome::Over(outcome, farewell.map(Box::new))
     }
 
-    /// What comes next; `count`: when the counters are to be brought up to date.
+    /// Resolves with the next event; `count` ticks when the counters must be updated.
     ///
-    /// Both branches that can be cut short by each other are cancel safe: the splice keeps what is under way, and
-    /// [`Live::next`](ray_relay_session::session::live::Live::next) looks at everything anew.
+    /// Both branches are cancel safe: the splice keeps partial messages, and
+    /// [`Live::next`](ray_relay_session::session::live::Live::next) checks everything again.
     async fn next(&mut self, count: &mut Interval, beside: &WakeForwarder) -> NextSession {
-        // Of a client that is leaving, or recorded, every message is seen.
+        // If the client disconnects, or the session is recorded, every message is seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
             || self.client.is_closed()
@@ -149,16 +153,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let gone = self.is_over_for_client();
         let child = self.children.pace.next().filter(|_| !gone);
         let opens = !gone && self.resumption.is_none() && self.live.worker.holds();
-        let free = self.filter.sees_nothing()
+        let free = self.filter.has_no_rules()
             && !self.live.audit.wants_commands()
             && !self.is_over_for_client();
         let wants_stacks = self.wants_stacks();
         let rare = pin!(async {
             tokio::select! {
-                // A subprocess that parks with its task's session is not one that the client is to open again.
+                // A subprocess that parks with its task's session must not be opened again by the client.
                 biased;
                 signal = self.live.next() => Rare::Signal(signal),
-                said = ending::from_family(&mut self.member), if !gone => Rare::Family(said),
+                event = ending::from_family(&mut self.member), if !gone => Rare::Family(event),
                 closed = closing::decided(&mut self.client) => Rare::Decided(closed),
                 doubted = self.session.liveness().doubted() => Rare::Doubted(doubted),
                 place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
@@ -175,35 +179,36 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
         };
         tokio::select! {
-            // The rare one first: it costs nothing where nothing has happened, and a flood of messages must not hide it.
+            // Rare events first: they cost nothing if there are none, and a flood of messages must not starve them.
             biased;
             rare = beside.run(rare) => NextSession::Rare(rare),
             event = passes => NextSession::Passes(event),
         }
     }
 
-    /// Brings the byte counters up to date, and whether the client has said something.
+    /// Updates the byte counters, and the time of the client's activity.
     fn count(&mut self) {
         let bytes = self.splice.bytes();
         if bytes.0 != self.session.bytes().0 {
-            self.live.heard(Instant::now());
+            self.live.active(Instant::now());
         }
         self.session.set_bytes(bytes);
     }
 
-    /// `Continue(Some)`: the session is ending, and has [`LINGER`] to do so.
+    /// Handles a message or the end of a connection. `Continue(Some)`: the session is ending, and has
+    /// [`LINGER_TIMEOUT`] to do so.
     async fn on_event(&mut self, seen: SpliceEvent) -> ControlFlow<Outcome, Option<Outcome>> {
         match seen {
             SpliceEvent::Captured(Side::Client, _) if self.is_over_for_client() => {}
             SpliceEvent::Captured(Side::Client, body) => {
-                if self.capture_sent(&body).is_ok() {
+                if self.capture_from_client(&body).is_ok() {
                     return self.on_client(&body).await;
                 }
             }
             SpliceEvent::Captured(Side::Worker, body) => {
                 self.on_worker(body).await;
                 if self.worker > WorkerState::Attached {
-                    // The adapter stays as long as its client does, and clients answer with a goodbye of their own.
+                    // The adapter stays as long as its client, and clients answer with a disconnect of their own.
                     return ControlFlow::Continue(Some(match self.live.is_leaving() {
                         true => Outcome::Client,
                         false => Outcome::Died,
@@ -223,7 +228,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 let said_goodbye = self.live.leave();
                 self.client = ClientState::Closed;
                 if !said_goodbye {
-                    self.say_goodbye();
+                    self.send_disconnect();
                 }
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
@@ -239,26 +244,26 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 match std::mem::replace(&mut self.client, ClientState::Lost) {
                     ClientState::Deciding { decision, .. } => {
                         let closed = decision.await;
-                        self.left(closed);
+                        self.disconnected(closed);
                     }
                     ClientState::Present | ClientState::Closed | ClientState::Lost => {}
                 }
                 return ControlFlow::Break(Outcome::Client);
             }
-            // Who asks for more than there is, or is sent more, has not asked for the task to run on.
+            // A client that exceeds the memory, by requests or answers, has not asked for the task to resume.
             SpliceEvent::Malformed(_, FrameError::Short(short))
                 if self.leave_parked(&short.to_string(), true) =>
             {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Malformed(Side::Client, error) => {
-                self.tell(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
             SpliceEvent::Malformed(Side::Worker, error) => {
-                self.tell(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
-                self.tell(&event(Event::Terminated, Value::Null));
+                self.send_to_client(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
+                self.send_to_client(&event(Event::Terminated, Value::Null));
                 return ControlFlow::Break(Outcome::Failed);
             }
         }

@@ -1,4 +1,4 @@
-//! Which of the worker's files the client has, as is said in the session.
+//! Mapping of the worker's files to the client's, changed during the session.
 
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::peer_stream::PeerStream;
 
-/// Expressions that the worker's debugger has not answered; more are refused.
+/// Pending evaluations in the worker's debugger; more are refused.
 const MAX_EVALUATING: usize = 64;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Has the worker's debugger tell the files anew, as `asker` asks for.
+    /// Sets the file mapping in the worker's debugger, as `asker` requests.
     pub(super) fn map_to(&mut self, asker: FilesAsker, files: Result<ClientFiles, &'static str>) {
         let attached = self.splice.worker().is_attached() && !self.live.is_leaving();
         let is_ready =
@@ -30,32 +30,32 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.splice.capture_answers(Side::Worker, evaluate);
                 self.splice.worker_mut().maps();
                 self.request(Command::Evaluate, files.setting());
-                let asked = FilesRequest { asker, files };
+                let request = FilesRequest { asker, files };
                 self.questions
                     .evaluating
-                    .push_back(Evaluating::Files(asked));
+                    .push_back(Evaluating::Files(request));
                 return;
             }
         };
         self.answer_files(asker, Err(refusal));
     }
 
-    /// Answers that `files` are known, or why they are not.
+    /// Answers that `files` are mapped, or why not.
     fn answer_files(&mut self, asker: FilesAsker, files: Result<&ClientFiles, &str>) {
         match (asker, files) {
-            (FilesAsker::Client(request), Ok(files)) => self.tell(&done(&request, files)),
-            (FilesAsker::Client(request), Err(why)) => self.tell(&request.failure(why)),
+            (FilesAsker::Client(request), Ok(files)) => self.send_to_client(&done(&request, files)),
+            (FilesAsker::Client(request), Err(why)) => self.send_to_client(&request.failure(why)),
             (FilesAsker::Lead(answer), files) => {
-                // The lead may no longer wait for it.
+                // The lead may be gone.
                 let _ = answer.send(files.map(holds).map_err(str::to_owned));
             }
         }
     }
 
-    /// The debugger has answered what the relay had it evaluate. Where another folder holds, the client is shown the place where
-    /// the program is stopped once more, and asks for its files anew; who misses files asks by itself.
-    pub(super) fn mapped(&mut self, asked: FilesRequest, answer: &Value) {
-        let FilesRequest { asker, files } = asked;
+    /// Handles the debugger's answer. If the folder has changed, the client is shown the current stop again, and
+    /// fetches its files anew; a client that reported missing files does so on its own.
+    pub(super) fn mapped(&mut self, request: FilesRequest, answer: &Value) {
+        let FilesRequest { asker, files } = request;
         if !succeeded(answer) {
             let sentence = "the worker's debugger knows no such thing; attach again with another rayRelay.localRoot";
             return self.answer_files(asker, Err(sentence));

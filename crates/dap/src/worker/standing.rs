@@ -1,6 +1,7 @@
-//! Where the program stands, told by the stacks that the client is shown: Ray itself says it of few (2.56 and later).
+//! Location of the program, taken from the stacks that the client fetches: Ray itself reports it for few (2.56 and
+//! later).
 //!
-//! Only the first stacks behind a stop are looked at for that.
+//! Only the first stacks after a stop are inspected for that.
 
 use serde_json::Value;
 
@@ -12,71 +13,72 @@ use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Location;
 
-/// Stacks that are looked at behind a stop: the first may be one of another thread.
+/// Stacks that are inspected after a stop: the first may be of another thread.
 const MAX_STACKS: u8 = 4;
 
-/// What is to be looked at.
+/// State of the search for the location.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
-    left: u8,
-    /// The list says what was found.
-    told: bool,
+pub(super) struct LocationSearch {
+    remaining: u8,
+    /// Whether the list has the location.
+    listed: bool,
 }
 
 impl<S: PeerStream> ActiveSession<'_, S> {
-    /// The program has stopped: where, the next stacks tell. Not on the way out, where the relay waits for an answer of its own.
-    pub(super) fn look_for_place(&mut self) {
+    /// Starts the search after a stop: the next stacks have the location. Not during a detach, in which the relay waits
+    /// for an answer of its own.
+    pub(super) fn search_location(&mut self) {
         if self.live.worker.holds() && !self.live.is_leaving() {
-            self.standing.left = MAX_STACKS;
+            self.standing.remaining = MAX_STACKS;
         }
     }
 
-    /// A stack that comes is to be looked at, or may be for another than the client.
+    /// Whether the next stacks must be inspected, or may answer a request of the lead.
     pub(super) fn wants_stacks(&self) -> bool {
-        self.standing.left > 0 || self.questions.are_open()
+        self.standing.remaining > 0 || self.questions.has_pending()
     }
 
-    /// `answer` is a stack that the client is shown.
-    pub(super) fn note_place(&mut self, answer: &Value) {
-        if self.standing.left == 0 {
+    /// Inspects `answer`, a stack on its way to the client.
+    pub(super) fn note_location(&mut self, answer: &Value) {
+        if self.standing.remaining == 0 {
             return;
         }
-        self.standing.left -= 1;
+        self.standing.remaining -= 1;
         let StackAnswer { stack_frames } = typed_at(answer, "body");
         if asks_others(&stack_frames)
             && let Some(member) = &self.member
         {
-            member.asks_others();
+            member.request_group_stop();
         }
-        // A question of the relay's own may be answered when the program runs again.
+        // A request of the relay's own may be answered after the program has resumed.
         let stands = self.stands.any();
-        if let Some(place) = place_in(&stack_frames).filter(|_| stands) {
+        if let Some(place) = own_location(&stack_frames).filter(|_| stands) {
             if is_cell(&place.file) {
                 let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
-                self.tell(&notice(&text, false));
+                self.send_to_client(&notice(&text, false));
             }
             if let Some(member) = &self.member {
-                member.stands_at(place.clone());
+                member.set_location(place.clone());
             }
-            self.standing = Looks {
-                left: 0,
-                told: true,
+            self.standing = LocationSearch {
+                remaining: 0,
+                listed: true,
             };
-            self.live.worker.stands_at(Some(place));
+            self.live.worker.set_location(Some(place));
         }
     }
 
-    /// The program runs on.
-    pub(super) fn forget_place(&mut self) {
-        self.standing.left = 0;
-        if std::mem::take(&mut self.standing.told) {
-            self.live.worker.stands_at(None);
+    /// The program resumes.
+    pub(super) fn clear_location(&mut self) {
+        self.standing.remaining = 0;
+        if std::mem::take(&mut self.standing.listed) {
+            self.live.worker.set_location(None);
         }
     }
 }
 
-/// The innermost of the program's own `frames`.
-fn place_in(frames: &[StackFrame]) -> Option<Location> {
+/// The location of the innermost of the program's own `frames`.
+fn own_location(frames: &[StackFrame]) -> Option<Location> {
     let own = frames.iter().filter(|frame| frame.is_own());
     own.take(MAX_FRAMES).find_map(|frame| {
         let function = frame.name.as_deref().unwrap_or_default();
@@ -94,7 +96,7 @@ fn asks_others(frames: &[StackFrame]) -> bool {
     })
 }
 
-/// Frames of a stack that are looked at: it may be thousands deep.
+/// Frames of a stack that are inspected: it may be thousands deep.
 const MAX_FRAMES: usize = 64;
 
 #[cfg(test)]
@@ -159,7 +161,7 @@ mod tests {
             ),
             (Vec::new(), None),
         ] {
-            let place = place_in(&self::frames(json!({"stackFrames": frames})));
+            let place = own_location(&self::frames(json!({"stackFrames": frames})));
             assert_eq!(place.map(|at| at.to_string()).as_deref(), wanted);
         }
     }

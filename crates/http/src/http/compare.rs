@@ -26,7 +26,7 @@ use super::snapshot::{self, MAX_VALUE_CHARS, NoSnapshot};
 use super::{audit, body};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_base::memory::{Account, Taken};
+use ray_relay_base::memory::{Account, Reservation};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::json::put;
 use ray_relay_debugger::pdb::{ComparisonKey, SnapshotLimits};
@@ -166,7 +166,7 @@ impl ComparedTasks {
 struct TaskSnapshots {
     by_member: BTreeMap<usize, Result<Value, (StatusCode, String)>>,
     /// Their memory reservations.
-    memory: Vec<Taken>,
+    memory: Vec<Reservation>,
 }
 
 impl TaskSnapshots {

@@ -285,7 +285,7 @@ async fn snapshot_session(
         .await
         .map(|(threads, reservation)| {
             if let Some(location) = innermost_location(&threads) {
-                look.live.worker.stands_at(Some(location));
+                look.live.worker.set_location(Some(location));
             }
             (shown(threads, &limits.rendering), reservation)
         });

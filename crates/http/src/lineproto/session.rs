@@ -294,11 +294,11 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             let access = self.principal.access();
             let may_enter =
                 |b: &Breakpoint| b.id == id && access.rights(b).scopes.contains(Scope::Terminal);
-            leaving::given_back(registry, sessions, may_enter).await;
+            leaving::wait_for_release(registry, sessions, may_enter).await;
             let mut acquired = self.take(id, take_over).await;
             if let Err(SessionRefusal::InUse { .. }) = acquired {
                 // Held by the same principal: make sure that its earlier client is still there.
-                leaving::made_sure(registry, sessions, &self.principal, may_enter).await;
+                leaving::probe_clients(registry, sessions, &self.principal, may_enter).await;
                 acquired = self.take(id, take_over).await;
             }
             let (permit, resumed) = match acquired {

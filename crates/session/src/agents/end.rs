@@ -4,61 +4,61 @@ use ray_relay_access::identity::PrincipalEnded;
 use ray_relay_access::telemetry::metrics::LinkEnd;
 use ray_relay_base::wire::link::{CloseReason, LinkError};
 
-/// See the module. `Display` is a sentence for the agent's log, for the relay's, and for a person who asks why a worker cannot
-/// be reached.
+/// Why a link ended. `Display` is a sentence for the agent's log, for the relay's log, and for a client that asks why a
+/// worker cannot be reached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentLinkEnd {
     /// The agent has closed it.
     #[error("the agent has left")]
     Left,
-    /// The connection is gone, or takes nothing any more.
+    /// The connection is gone, or accepts no more data.
     #[error("its link to this relay broke")]
     Broken,
-    /// Nothing came for too long.
+    /// No message arrived within the deadline.
     #[error("nothing was heard from it for 15 s")]
     Silent,
     /// The same agent has another link.
     #[error("another link of the same agent has taken its place")]
     Replaced,
-    /// Another agent says the same.
+    /// Another agent claims the same node.
     #[error(
         "two agents claim node {0}: both are refused for a minute. Stop one of them, and check its token"
     )]
     Contested(String),
-    /// The time of its principal is over.
+    /// Its principal's credential expired or was revoked.
     #[error("{0}")]
     Over(PrincipalEnded),
-    /// It says more than an agent has to say.
+    /// It exceeded the message rate.
     #[error("it sent too many messages")]
     Flood,
-    /// There is no memory for what it says.
+    /// The memory account has no room for its messages.
     #[error("its messages need too much memory: {0}")]
     Short(String),
     /// It sends an invalid message.
     #[error("it sent an invalid link message: {0}")]
     Garbage(String),
-    /// It did not say who it is in time.
+    /// It did not announce itself before the deadline.
     #[error("it did not announce itself in time")]
     Unannounced,
-    /// Its announcement is none that was made for this link.
+    /// Its announcement does not carry this link's nonce.
     #[error("its announcement does not answer this link's hello")]
     Replayed,
-    /// It is of another version.
+    /// It speaks another protocol version.
     #[error("it speaks version {0} of the protocol, and this relay version 1")]
     Version(u32),
     /// It may speak for no node.
     #[error("{0}")]
     Untrusted(String),
-    /// There are as many agents as there may be.
+    /// The limit of agents is reached.
     #[error("this relay is at its limit of agents: raise `upstream.max_agents`")]
     Full,
-    /// What is not on record does not happen.
+    /// The audit log cannot be written, so the link is not accepted.
     #[error("{0}")]
     Unrecorded(String),
-    /// The system has no randomness.
+    /// The system's random source failed.
     #[error("this relay's system provides no random numbers")]
     NoSecrets,
-    /// The relay ends.
+    /// The relay shuts down.
     #[error("this relay is being shut down")]
     Ending,
 }
@@ -80,7 +80,7 @@ impl AgentLinkEnd {
         }
     }
 
-    /// It ends because the agent may not go on, and is told so.
+    /// Whether the agent is refused and receives the reason.
     pub(super) fn is_refusal(&self) -> bool {
         !matches!(
             self,
@@ -88,13 +88,13 @@ impl AgentLinkEnd {
         )
     }
 
-    /// The streams of the agent break with it: it is no longer to be trusted with them, or as silent on them, where no client
-    /// that has said something would hear of that for many minutes.
+    /// Whether the agent's streams break with the link. They are no longer trusted, or are as silent as the link: a
+    /// client with a pending request would otherwise not notice for minutes.
     pub(super) fn cuts(&self) -> bool {
         matches!(self, Self::Contested(_) | Self::Over(_) | Self::Silent)
     }
 
-    /// What the agent is told, to decide by.
+    /// The close code, by which the agent decides what to do next.
     pub(super) fn close_reason(&self) -> CloseReason {
         match self.label() {
             LinkEnd::Left => CloseReason::Left,

@@ -1,4 +1,4 @@
-//! What agents say that they keep of tasks that failed, and what Ray is asked about those ([`failures`](super::failures) has them).
+//! The failed tasks that agents keep, and what Ray knows of them ([`failures`](super::failures) stores them).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use super::link::Link;
 use ray_relay_base::wire::tunnel::messages::{self, FailureId};
 use ray_relay_ray::ray::registry::TaskOf;
 
-/// How long one head may take to say what tasks are called.
+/// Deadline of one head for the names of tasks.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Agents {
-    /// What `link` says is all that its agent keeps.
-    pub(super) fn hear_failures(&self, link: &Arc<Link>, told: messages::Failures) {
+    /// Replaces the failed tasks kept by the agent of `link` with its latest report.
+    pub(super) fn update_failures(&self, link: &Arc<Link>, report: messages::Failures) {
         let nodes = link.nodes().clone();
-        self.failures.hear(link.id, &nodes, &told.tasks);
-        link.state.lock().keeps_failures = Some(told.trouble);
+        self.failures.update(link.id, &nodes, &report.tasks);
+        link.state.lock().keeps_failures = Some(report.trouble);
     }
 
-    /// The link is over: what its agent keeps cannot be had.
+    /// Forgets the failed tasks of a link that has ended.
     pub(super) fn lose_failures(&self, link: u64) {
         self.failures.lose(link);
     }
 
-    /// All tasks of which an agent keeps something, the latest first.
+    /// All failed tasks that agents keep, the latest first.
     pub fn failures(&self) -> Vec<Arc<Failed>> {
         self.failures.all()
     }
 
-    /// Those that fail from now on, each once it is known what it is called, or that Ray does not say so.
+    /// Subscribes to new failures. Each is sent once Ray has named the task, or will not.
     pub fn failing(&self) -> broadcast::Receiver<Arc<Failed>> {
         self.failures.failing()
     }
 
-    /// Asks Ray for what is not known of failed tasks, until `shutdown`.
+    /// Asks Ray to name failed tasks, until `shutdown`.
     pub(super) async fn name_failures(&self, shutdown: CancellationToken) {
         loop {
             let due = self.failures.next_due();
@@ -54,7 +54,7 @@ impl Agents {
             };
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = self.failures.heard() => {}
+                () = self.failures.changed() => {}
                 () = wait => {
                     let naming = self.name_due();
                     tokio::select! {
@@ -72,7 +72,7 @@ impl Agents {
         for (id, cluster, task) in due {
             by_cluster.entry(cluster).or_default().push((id, task));
         }
-        let asked = by_cluster.into_iter().map(|(cluster, due)| async move {
+        let queries = by_cluster.into_iter().map(|(cluster, due)| async move {
             let (ids, tasks): (Vec<_>, Vec<_>) = due.into_iter().unzip();
             let found = timeout(NAMES_TIMEOUT, self.registry.tasks_of(&cluster, &tasks)).await;
             let found = found.unwrap_or_else(|_| {
@@ -84,6 +84,6 @@ impl Agents {
                 self.failures.named(id, found.next().flatten());
             }
         });
-        join_all(asked).await;
+        join_all(queries).await;
     }
 }

@@ -1,8 +1,7 @@
-//! Tasks that have failed and whose stacks agents keep: which there are, and what they are called by Ray's word.
+//! Failed tasks whose stacks agents keep, with their names according to Ray.
 //!
-//! What a worker says of itself is not believed: a task belongs to a job, and is shown by rules about jobs and names, as Ray
-//! lists that task for that worker. Until Ray has said so, and where it does not, nothing is known of it, and only who may
-//! see everything on its node sees it.
+//! A worker's own report is not trusted: the policy judges a failed task by the job and name that Ray lists for that
+//! worker. Until Ray has listed it, or if it never does, only those who may see everything on its node see the task.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,37 +16,37 @@ use ray_relay_base::wire::text::base32;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, FailureId, MAX_AGENT_FAILURES};
 use ray_relay_ray::ray::registry::{Location, Names, RayNode, Running, TaskOf, WorkKind};
 
-/// Of all agents together.
+/// Largest number of failed tasks, of all agents together.
 const MAX_FAILURES: usize = 16_384;
 
-/// After how long Ray is asked what a task is called, and asked again: it lists tasks a second late.
-const ASKED: [Duration; 4] = [
+/// Delays before Ray is asked for a task's name, first and again: it lists tasks a second late.
+const NAME_QUERY_DELAYS: [Duration; 4] = [
     Duration::from_millis(1500),
     Duration::from_secs(2),
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
 
-/// Tasks that Ray is asked about at a time.
-const AT_A_TIME: usize = 32;
+/// Tasks in one query to Ray.
+const MAX_TASKS_PER_QUERY: usize = 32;
 
-/// What failed longer ago is no news: its agent was linked before.
-const NEWS: Duration = Duration::from_secs(60);
+/// Older failures are not announced: their agent was linked before.
+const MAX_NEWS_AGE: Duration = Duration::from_secs(60);
 
-/// News that wait for who tells them.
+/// Queue of announced failures for each subscriber.
 const MAX_QUEUED_FAILURES: usize = 256;
 
 /// A task that has failed.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// What people call it.
+    /// The id shown to users.
     pub id: String,
     pub(super) failure: FailureId,
-    /// Ray's id of it, as its worker says.
+    /// Ray's task id, as reported by the worker.
     task_id: String,
-    /// What it was, as far as Ray has said.
+    /// The task, as far as Ray has named it.
     pub task: Running,
-    /// When, by the clock of this machine.
+    /// Time of the failure, by this machine's clock.
     pub at: SystemTime,
     /// The type of the exception.
     pub exception: String,
@@ -59,16 +58,16 @@ pub struct Failed {
 struct FailureEntry {
     link: u64,
     failed: Arc<Failed>,
-    /// How often Ray was asked for it, and when it is asked again; `None`: nothing more is to be learnt.
+    /// Attempts so far and when the next is due; `None`: no more.
     ask: Option<(usize, Instant)>,
     is_news: bool,
 }
 
-/// All of them.
+/// All failed tasks of linked agents.
 #[derive(Debug)]
 pub(super) struct Failures {
     entries: Mutex<HashMap<FailureId, FailureEntry>>,
-    /// There is one that Ray is to be asked about.
+    /// Signals that a task may need a name.
     unnamed: Notify,
     news: broadcast::Sender<Arc<Failed>>,
 }
@@ -83,7 +82,7 @@ impl Default for Failures {
     }
 }
 
-/// As people read and type it, like the id of a breakpoint.
+/// Formats an id as users read and type it, like a breakpoint's id.
 fn id(failure: FailureId) -> String {
     let bits = failure
         .0
@@ -94,39 +93,39 @@ fn id(failure: FailureId) -> String {
 }
 
 impl Failed {
-    fn of(told: &FailedTask, node: &RayNode, now: SystemTime) -> Self {
-        let ago = Duration::from_millis(told.ago_ms);
+    fn of(report: &FailedTask, node: &RayNode, now: SystemTime) -> Self {
+        let ago = Duration::from_millis(report.ago_ms);
         Self {
-            id: id(told.id),
-            failure: told.id,
-            task_id: told.task_id.to_string(),
+            id: id(report.id),
+            failure: report.id,
+            task_id: report.task_id.to_string(),
             task: Running {
                 cluster: Arc::clone(&node.cluster),
                 what: WorkKind::Task,
-                // Its worker's word, for people: no rule is about it.
-                group: told.function.to_string(),
+                // Reported by the worker, for display only: no rule matches on it.
+                group: report.function.to_string(),
                 names: Names::default(),
                 node_id: node.node_id.to_string(),
                 node_ip: Some(node.address),
-                worker_id: told.worker_id.to_string(),
-                pid: Some(told.pid),
+                worker_id: report.worker_id.to_string(),
+                pid: Some(report.pid),
                 started: None,
             },
             at: now.checked_sub(ago).unwrap_or(now),
-            exception: told.exception.to_string(),
-            location: Location::reported(&told.file, told.line.into(), &told.function),
+            exception: report.exception.to_string(),
+            location: Location::reported(&report.file, report.line.into(), &report.function),
         }
     }
 }
 
 impl Failures {
-    /// What the agent of `link`, which speaks for `nodes`, says is all that it keeps.
-    pub(super) fn hear(&self, link: u64, nodes: &[RayNode], told: &[FailedTask]) {
+    /// Replaces the tasks of the agent behind `link`, which speaks for `nodes`, with its report.
+    pub(super) fn update(&self, link: u64, nodes: &[RayNode], reported: &[FailedTask]) {
         let (now, at) = (Instant::now(), SystemTime::now());
-        let kept: HashSet<FailureId> = told.iter().map(|task| task.id).collect();
+        let current: HashSet<FailureId> = reported.iter().map(|task| task.id).collect();
         let mut entries = self.entries.lock();
-        entries.retain(|id, entry| entry.link != link || kept.contains(id));
-        for task in told.iter().take(MAX_AGENT_FAILURES) {
+        entries.retain(|id, entry| entry.link != link || current.contains(id));
+        for task in reported.iter().take(MAX_AGENT_FAILURES) {
             let Some(node) = nodes.iter().find(|node| *node.node_id == *task.node_id) else {
                 continue;
             };
@@ -140,17 +139,17 @@ impl Failures {
             let entry = entries.entry(task.id).or_insert_with(|| FailureEntry {
                 link,
                 failed: Arc::new(Failed::of(task, node, at)),
-                ask: Some((0, now + ASKED[0])),
-                is_news: task.ago_ms < NEWS.as_millis() as u64,
+                ask: Some((0, now + NAME_QUERY_DELAYS[0])),
+                is_news: task.ago_ms < MAX_NEWS_AGE.as_millis() as u64,
             });
-            // A newer link of the same agent's.
+            // The agent may have a newer link.
             entry.link = link;
         }
         drop(entries);
         self.unnamed.notify_one();
     }
 
-    /// What the agent of `link` keeps cannot be had any more.
+    /// Forgets the tasks of the agent behind `link`.
     pub(super) fn lose(&self, link: u64) {
         self.entries.lock().retain(|_, entry| entry.link != link);
     }
@@ -169,12 +168,12 @@ impl Failures {
         self.news.subscribe()
     }
 
-    /// Resolves when there may be one that Ray is to be asked about. Cancel safe.
-    pub(super) async fn heard(&self) {
+    /// Resolves when a task may need a name. Cancel safe.
+    pub(super) async fn changed(&self) {
         self.unnamed.notified().await;
     }
 
-    /// How many are kept by the agent of that link.
+    /// Number of failed tasks kept by the agent of `link`.
     pub(super) fn of(&self, link: u64) -> usize {
         let entries = self.entries.lock();
         entries.values().filter(|entry| entry.link == link).count()
@@ -188,33 +187,35 @@ impl Failures {
             .min()
     }
 
-    /// Those that are due, with what Ray is asked about each.
+    /// The tasks that are due, with the query to Ray for each.
     pub(super) fn take_due(&self, now: Instant) -> Vec<(FailureId, Arc<str>, TaskOf)> {
         let entries = self.entries.lock();
         let due = entries
             .iter()
             .filter(|(_, entry)| entry.ask.is_some_and(|(_, at)| at <= now));
-        due.take(AT_A_TIME)
+        due.take(MAX_TASKS_PER_QUERY)
             .map(|(id, entry)| {
                 let task = &entry.failed.task;
-                let wanted = TaskOf {
+                let query = TaskOf {
                     task_id: entry.failed.task_id.clone(),
                     worker_id: task.worker_id.clone(),
                     node_id: task.node_id.clone(),
                 };
-                (*id, Arc::clone(&task.cluster), wanted)
+                (*id, Arc::clone(&task.cluster), query)
             })
             .collect()
     }
 
-    /// Takes in what Ray has said of one; `None`: nothing yet.
+    /// Stores Ray's answer for one task; `None`: Ray does not list it yet.
     pub(super) fn named(&self, id: FailureId, found: Option<Running>) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&id) else {
             return;
         };
-        let (times, _) = entry.ask.unwrap_or((ASKED.len(), Instant::now()));
-        let next = ASKED
+        let (times, _) = entry
+            .ask
+            .unwrap_or((NAME_QUERY_DELAYS.len(), Instant::now()));
+        let next = NAME_QUERY_DELAYS
             .get(times + 1)
             .map(|pause| (times + 1, Instant::now() + *pause));
         let is_named = found.is_some();

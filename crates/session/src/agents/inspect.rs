@@ -1,4 +1,4 @@
-//! What workers do that wait at no breakpoint, told by the agent of their node. Who may see it is judged by the caller.
+//! Inspects workers that are not paused, through the agent of their node. The caller checks the permission.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,47 +15,47 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
-/// How much longer than the agent the relay waits: so that a sentence comes where nothing else does.
-const LONGER: Duration = Duration::from_millis(500);
+/// The relay waits this much longer than the agent, so that the agent's error arrives before the relay gives up.
+const ANSWER_MARGIN: Duration = Duration::from_millis(500);
 
 /// A worker, as Ray's registry lists it.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerAt<'a> {
-    /// The relay's name of its cluster.
+    /// Its cluster, as the relay names it.
     pub cluster: &'a str,
-    /// Ray's id of its node.
+    /// Ray's node id.
     pub node_id: &'a str,
-    /// Ray's id of it.
+    /// Ray's worker id.
     pub worker_id: &'a str,
-    /// Its process id, as it calls itself.
+    /// Its process id, in its own namespace.
     pub pid: u32,
 }
 
-/// Why a worker is not looked at, or no debugger opened in it. `Display` is a clause for people.
+/// Why a worker was not inspected, or no debugger was opened in it. `Display` is a clause for users.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NotInspected {
-    /// There is no agent that could.
+    /// No agent is linked for its node.
     #[error("{0}")]
     NoAgent(NoAgentReason),
-    /// The agent is of a version that does not.
+    /// The agent's version does not support it.
     #[error("the agent of its node is older than this relay: update it")]
     Older,
-    /// The agent says why not.
+    /// The agent refuses, with its reason.
     #[error("{0}")]
     Refused(Sentence),
-    /// The owner of its job has forbidden it, by the agent's word.
+    /// According to the agent, the owner of its job forbids it.
     #[error("{0}")]
     Forbidden(Sentence),
-    /// It has ended, by the agent's word.
+    /// According to the agent, it has ended.
     #[error("{0}")]
     Gone(Sentence),
-    /// The agent does not do it.
+    /// The stream to the agent was not opened.
     #[error(transparent)]
     NotOpened(NoStream),
-    /// It did not come in time, or broke.
+    /// No answer arrived in time, or the stream broke.
     #[error("the agent of its node did not answer in time")]
     Late,
-    /// The agent sends something else.
+    /// The agent sent an invalid answer.
     #[error("the agent of its node sent an invalid answer")]
     Garbage,
 }
@@ -63,7 +63,7 @@ pub enum NotInspected {
 impl From<NoStream> for NotInspected {
     fn from(why: NoStream) -> Self {
         match why {
-            // What is known of a debugger's port says nothing here.
+            // Refusals about a debugger's port have no meaning here.
             NoStream::Refused {
                 kind: Refusal::WrongProcess | Refusal::Other,
                 detail,
@@ -83,11 +83,11 @@ impl From<NoStream> for NotInspected {
 }
 
 impl Agents {
-    /// What the worker at `at` does. No code of its program runs for that, unless to `evaluate` is wanted: its values are shown
-    /// by the program's own `__repr__` then.
+    /// Takes a snapshot of the worker at `at`. Runs no code of its program, unless `evaluate` is set: values are then
+    /// shown by the program's own `__repr__`.
     ///
     /// # Errors
-    /// [`NotInspected`]; the whole takes at most `patience`. Cancel safe: the agent is told.
+    /// [`NotInspected`]; takes at most `patience`. Cancel safe: the agent is notified.
     pub async fn look(
         &self,
         at: &WorkerAt<'_>,
@@ -98,28 +98,28 @@ impl Agents {
             true => Inspection::Evaluate,
             false => Inspection::Look,
         };
-        let json = self.inspected(at, (what, None), patience).await?;
+        let json = self.inspect_worker(at, (what, None), patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
-    /// Has a debugger listen in the worker at `at`, which may have asked for none. That it may be is judged, and on record, by
-    /// then. Dropped, it may be opened all the same.
+    /// Opens a listening debugger in the worker at `at`, which may not have asked for one. The caller has checked the
+    /// permission and put it on record. If this is dropped, the debugger may be opened all the same.
     ///
     /// # Errors
-    /// [`NotInspected`]; the whole takes at most `patience`.
+    /// [`NotInspected`]; takes at most `patience`.
     pub async fn open_debugger(
         &self,
         at: &WorkerAt<'_>,
         patience: Duration,
     ) -> Result<Listening, NotInspected> {
         let json = self
-            .inspected(at, (Inspection::Open, None), patience)
+            .inspect_worker(at, (Inspection::Open, None), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         read(text).map_err(|_| NotInspected::Garbage)
     }
 
-    /// The process ids of those workers of a node that have the hook, as they see them.
+    /// Process ids, in their own namespaces, of the workers of a node that have the hook.
     ///
     /// # Errors
     /// As of [`Self::look`].
@@ -136,14 +136,14 @@ impl Agents {
             pid: 0,
         };
         let json = self
-            .inspected(&at, (Inspection::Hooked, None), patience)
+            .inspect_worker(&at, (Inspection::Hooked, None), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         let hooked: Hooked = read(text).map_err(|_| NotInspected::Garbage)?;
         Ok(hooked.pids.into_iter().collect())
     }
 
-    /// What is kept of `failed`.
+    /// Fetches the snapshot that its agent keeps of `failed`.
     ///
     /// # Errors
     /// As of [`Self::look`].
@@ -160,11 +160,11 @@ impl Agents {
             pid: task.pid.unwrap_or_default(),
         };
         let what = (Inspection::Failed, Some(failed.failure));
-        let json = self.inspected(&at, what, patience).await?;
+        let json = self.inspect_worker(&at, what, patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
-    /// Whether there is an agent that can open a debugger there.
+    /// Whether an agent can open a debugger there.
     pub fn may_open(&self, at: &WorkerAt<'_>) -> bool {
         self.inspector(at).is_ok()
     }
@@ -179,7 +179,7 @@ impl Agents {
         }
     }
 
-    async fn inspected(
+    async fn inspect_worker(
         &self,
         at: &WorkerAt<'_>,
         what: (Inspection, Option<FailureId>),
@@ -187,10 +187,10 @@ impl Agents {
     ) -> Result<Vec<u8>, NotInspected> {
         let until = Instant::now() + patience;
         let link = self.inspector(at)?;
-        // Not more at a time, so that streams remain for sessions: who comes later waits.
-        let turn = timeout_at(until, link.standing.inspections.acquire()).await;
+        // Bounded, so that sessions still find free streams: further callers wait.
+        let turn = timeout_at(until, link.process.inspections.acquire()).await;
         let _turn = turn.map_err(|_| NotInspected::Late)?;
-        let mut tunnel = self.asked(&link, at, what, until).await?;
+        let mut tunnel = self.open_inspection(&link, at, what, until).await?;
         let mut answer = Vec::new();
         let mut reader = (&mut tunnel).take(MAX_INSPECTION_BYTES as u64 + 1);
         match timeout_at(until, reader.read_to_end(&mut answer)).await {
@@ -200,15 +200,15 @@ impl Agents {
         }
     }
 
-    async fn asked(
+    async fn open_inspection(
         &self,
         link: &Arc<Link>,
         at: &WorkerAt<'_>,
         (what, failure): (Inspection, Option<FailureId>),
         until: Instant,
     ) -> Result<Tunnel, NoStream> {
-        let left = until.saturating_duration_since(Instant::now());
-        let of_agent = left.saturating_sub(LONGER.min(left / 4));
+        let remaining = until.saturating_duration_since(Instant::now());
+        let of_agent = remaining.saturating_sub(ANSWER_MARGIN.min(remaining / 4));
         let ask = |stream, secret| {
             FromRelay::Inspect(Inspect {
                 stream,
@@ -221,6 +221,6 @@ impl Agents {
                 failure,
             })
         };
-        self.streamed(link, None, ask, left).await
+        self.streamed(link, None, ask, remaining).await
     }
 }

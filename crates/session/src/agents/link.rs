@@ -1,4 +1,4 @@
-//! One agent's link, for everybody who asks it for something. [`super::serve`] is what answers.
+//! One agent's link, shared by all callers. [`super::serve`] runs it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,22 +17,22 @@ use ray_relay_base::wire::tunnel::messages::{Announce, FromRelay, HoldRow, Name,
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::RayNode;
 
-/// How long an agent that another claims to be may take to show that it is there.
-const PROBED: Duration = Duration::from_secs(3);
+/// Deadline for an agent to answer a probe when another claims its node.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One agent's link, for everybody who asks it for something.
+/// One agent's link, shared by all callers. [`super::serve`] runs it.
 pub struct Link {
     /// Counts links of this process, from 1.
     pub(super) id: u64,
     pub(super) principal: Principal,
     pub(super) peer: SocketAddr,
-    /// What it says of itself.
+    /// Its announcement.
     pub(super) about: Announce,
     pub(super) since: Timestamp,
-    pub(super) standing: Arc<AgentProcess>,
+    pub(super) process: Arc<AgentProcess>,
     pub(super) outbox: mpsc::Sender<LinkCommand>,
-    pub(super) told: watch::Sender<Option<AgentLinkEnd>>,
-    pub(super) heard: watch::Sender<Instant>,
+    pub(super) end_reason: watch::Sender<Option<AgentLinkEnd>>,
+    pub(super) last_received: watch::Sender<Instant>,
     pub(super) state: Mutex<LinkState>,
 }
 
@@ -41,15 +41,15 @@ pub(super) struct LinkState {
     nodes: Vec<RayNode>,
     pub(super) round_trip: Option<Duration>,
     pub(super) held: Arc<[HoldRow]>,
-    /// Whether the agent keeps what is left of tasks that fail: it has not said so, or it does, or why not.
+    /// Whether the agent keeps failed tasks: `None` if it has not reported, otherwise why it does not.
     pub(super) keeps_failures: Option<Option<Sentence>>,
     pub(super) queries: HashMap<Hex<8>, oneshot::Sender<Option<Name>>>,
 }
 
-/// What is to be sent.
+/// A command to the task that runs the link.
 pub(super) enum LinkCommand {
     Message(FromRelay),
-    /// Asks whether the agent is there.
+    /// Probes whether the agent answers.
     Probe,
 }
 
@@ -62,13 +62,13 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Both are links of one process: of that only it knows, as the principal of that name.
+    /// Whether both links belong to one agent process: same instance secret, same principal.
     pub(super) fn is_of_same_agent(&self, other: &Self) -> bool {
         self.about.instance.is_same_secret(&other.about.instance)
             && self.principal.subject() == other.principal.subject()
     }
 
-    /// The nodes that it speaks for.
+    /// Nodes that the agent speaks for.
     pub(super) fn nodes(&self) -> MappedMutexGuard<'_, Vec<RayNode>> {
         MutexGuard::map(self.state.lock(), |state| &mut state.nodes)
     }
@@ -77,45 +77,45 @@ impl Link {
         self.state.lock().nodes = nodes.to_vec();
     }
 
-    /// How long an answer to the last ping took.
+    /// Round trip of the last ping.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.state.lock().round_trip
     }
 
-    /// What sessions hold through the agent, by its last word.
+    /// Workers that sessions hold through the agent, by its last report.
     pub(super) fn held(&self) -> Arc<[HoldRow]> {
         Arc::clone(&self.state.lock().held)
     }
 
-    /// Has `message` sent; `false`: too much waits already, or the link is over.
-    pub(super) fn tell(&self, message: FromRelay) -> bool {
+    /// Queues `message`; `false`: the queue is full, or the link is over.
+    pub(super) fn try_send(&self, message: FromRelay) -> bool {
         self.outbox.try_send(LinkCommand::Message(message)).is_ok()
     }
 
-    /// Has it end.
+    /// Ends the link; the first reason counts.
     pub fn end(&self, end: AgentLinkEnd) {
-        self.told.send_if_modified(|told| {
-            let first = told.is_none();
-            told.get_or_insert(end);
+        self.end_reason.send_if_modified(|reason| {
+            let first = reason.is_none();
+            reason.get_or_insert(end);
             first
         });
     }
 
-    /// The link is over.
+    /// Resolves when the link is over.
     pub async fn closed(&self) {
         self.outbox.closed().await;
     }
 
-    /// Whether the agent says something now that it is asked. Cancel safe.
+    /// Whether the agent answers a probe. Cancel safe.
     pub(super) async fn is_there(&self) -> bool {
-        let asked = Instant::now();
-        let mut heard = self.heard.subscribe();
+        let probed_at = Instant::now();
+        let mut last_received = self.last_received.subscribe();
         if self.outbox.try_send(LinkCommand::Probe).is_err() {
             return false;
         }
-        let answered = heard.wait_for(|at| *at > asked);
+        let answered = last_received.wait_for(|at| *at > probed_at);
         tokio::select! {
-            answered = timeout(PROBED, answered) => matches!(answered, Ok(Ok(_))),
+            answered = timeout(PROBE_TIMEOUT, answered) => matches!(answered, Ok(Ok(_))),
             () = self.closed() => false,
         }
     }
@@ -133,20 +133,20 @@ impl Link {
             state.queries.insert(query, found);
         }
         let title = title.into();
-        if !self.tell(FromRelay::Locate { query, port, title }) {
+        if !self.try_send(FromRelay::Locate { query, port, title }) {
             return None;
         }
         answer.await.ok().flatten()
     }
 
-    pub(super) fn as_words(&self) -> String {
-        let nodes: Vec<_> = self.nodes().iter().map(words).collect();
+    pub(super) fn node_list(&self) -> String {
+        let nodes: Vec<_> = self.nodes().iter().map(describe).collect();
         nodes.join(", ")
     }
 }
 
-/// A node for people: `10.0.0.7 (1f2e3d4c…) of default`.
-pub(super) fn words(node: &RayNode) -> String {
+/// Formats a node for users: `10.0.0.7 (1f2e3d4c…) of default`.
+pub(super) fn describe(node: &RayNode) -> String {
     let id = node.node_id.get(..8).unwrap_or(&node.node_id);
     format!("{} ({id}) of {}", node.address, node.cluster)
 }

@@ -1,18 +1,19 @@
-//! The agents of Ray nodes that are linked to this relay, and the streams that they open to debuggers.
+//! Linked agents of Ray nodes, and the streams that they open to debuggers.
 //!
-//! An agent (`ray-relay node`) stands beside the workers of a node and dials the relay. On its link ([`serve`], [`link`]) it says which
-//! node it stands on; which nodes it may speak for is decided by its credential, the address that it comes from and what
-//! the head lists ([`trust`]), and by no other agent speaking for them ([`table`]). For each connection to a debugger it is
-//! asked for a stream ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`] rendezvous. [`way`] says by which way a breakpoint is reached, [`inspect`] what a worker does that
-//! waits at no breakpoint, [`failures`] what agents keep of tasks that failed.
+//! An agent (`ray-relay node`) runs next to the workers of a node and dials the relay. On its link ([`serve`],
+//! [`link`]) it announces its node. Its credential, its source address and the head's list decide which nodes it may
+//! speak for ([`trust`]), and no other agent may speak for the same node ([`table`]). The relay requests a stream for
+//! each debugger connection ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`]
+//! rendezvous. [`route`] picks the route to a breakpoint, [`inspect`] takes snapshots of running workers, [`failures`]
+//! lists the failed tasks that agents keep.
 //!
-//! Relays that are linked with the same agents know through them what each other's sessions hold ([`peers`]), and what
-//! is revoked ([`revoked`]).
+//! Relays linked with the same agents learn through them what each other's sessions hold ([`peers`]), and which
+//! credentials are revoked ([`revoked`]).
 //!
-//! Bounds: links in all (`upstream.max_agents`), those that are not believed yet ([`newcomers`]), [`STREAMS`] and
-//! [`MAX_WAITING_STREAMS`] for each agent, what it may say in a second ([`link`](ray_relay_base::wire::link)), one message
-//! ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). Where anything is in
-//! doubt, no agent speaks for the node.
+//! Bounds: all links (`upstream.max_agents`), links not yet trusted ([`newcomers`]), [`MAX_STREAMS`] and
+//! [`MAX_WAITING_STREAMS`] for each agent, its message rate ([`link`](ray_relay_base::wire::link)), the size of one
+//! message ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). In doubt, no agent
+//! speaks for the node.
 
 pub mod end;
 mod failed;
@@ -24,6 +25,7 @@ mod open;
 mod peers;
 pub mod reverse;
 mod revoked;
+mod route;
 mod rows;
 mod serve;
 mod table;
@@ -31,7 +33,6 @@ mod table;
 pub mod testing;
 mod trust;
 mod tunnel;
-mod way;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -49,12 +50,12 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 pub use self::failures::Failed;
 pub use self::inspect::{NotInspected, WorkerAt};
 pub use self::open::{NoStream, OpenRequest};
+pub use self::route::{NoAgentReason, NoRoute, WorkerRoute};
 pub use self::rows::SessionElsewhere;
 pub use self::tunnel::Tunnel;
-pub use self::way::{NoAgentReason, NoRoute, WorkerRoute};
 
 use self::newcomers::{Newcomer, Newcomers};
-use self::open::{AskedAgent, OpenResult};
+use self::open::{OpenResult, PendingStream};
 use self::peers::RelayPeers;
 use self::revoked::SeenRevocations;
 use self::table::Table;
@@ -68,27 +69,27 @@ use ray_relay_base::wire::tunnel::messages::Replica;
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::Registry;
 
-/// Streams that one agent may have at a time.
-const STREAMS: usize = 256;
+/// Open streams of one agent.
+const MAX_STREAMS: usize = 256;
 
-/// Streams that one agent may be waited for at a time.
+/// Streams of one agent that are requested and not open yet.
 pub const MAX_WAITING_STREAMS: usize = 64;
 
-/// Workers that one agent is asked about at a time.
-pub const INSPECTIONS: usize = 16;
+/// Concurrent inspections of one agent.
+pub const MAX_INSPECTIONS: usize = 16;
 
-/// A WebSocket of an agent's.
+/// An agent's WebSocket.
 pub type Socket = WebSocketStream<Carrier>;
 
-/// What is below it.
+/// The transport below it.
 pub type Carrier = Counted<TokioIo<Upgraded>>;
 
-/// All agents. One for the process.
+/// All linked agents; one for the process.
 pub struct Agents {
-    /// What tells this process from other relays.
+    /// Identifies this process among relays.
     replica: Replica,
     clusters: HashMap<String, Cluster>,
-    /// Of clusters that are not in the configuration.
+    /// Default for clusters that are not in the configuration.
     usual_path: UpstreamPath,
     registry: Registry,
     auth: Arc<Authenticator>,
@@ -96,24 +97,25 @@ pub struct Agents {
     metrics: Arc<Metrics>,
     /// Other relays.
     elsewhere: RelayPeers,
-    /// What other relays have said that is revoked.
-    heard: Mutex<SeenRevocations>,
+    /// Revocations received from other relays.
+    revocations: Mutex<SeenRevocations>,
     newcomers: Arc<Newcomers>,
     table: Mutex<Table>,
-    /// Streams that were asked for and have not come.
-    streams: Awaited<AskedAgent, OpenResult>,
-    /// Where workers meet debuggers that listen.
+    /// Requested streams that have not arrived.
+    streams: Awaited<PendingStream, OpenResult>,
+    /// Rendezvous of workers with listening debuggers.
     reverse: reverse::ReverseLinks,
-    /// Whether agents are to keep something of tasks that fail, and what they keep.
+    /// Whether agents keep failed tasks.
     keeps_failures: bool,
     failures: failures::Failures,
-    /// A token for everybody who has a worker to leave, or to look after.
+    /// Holds a token for each caller that still has a worker to detach from or to watch.
     leaving: TaskTracker,
-    /// The relay ends, and nothing is in progress.
+    /// The relay shuts down, and nothing is in progress.
     closed: CancellationToken,
 }
 
-/// The agents, for who has a worker to leave and perhaps to reach once more: links stay for it when the relay ends.
+/// Keeps the agents linked during a shutdown, for a caller that has a worker to detach from and may need to reach it
+/// again.
 #[derive(Debug, Clone)]
 pub struct Needed {
     agents: Arc<Agents>,
@@ -128,15 +130,16 @@ impl Deref for Needed {
     }
 }
 
-/// How the workers of a cluster are reached.
+/// Route to the workers of a cluster.
 struct Cluster {
     path: UpstreamPath,
-    /// The head is on the relay's machine.
+    /// Whether the head is on the relay's machine.
     is_local: bool,
 }
 
 impl Agents {
-    /// None yet. Links end after `closed`, as soon as none is needed to leave a worker.
+    /// Creates the registry of agents, empty. Links end after `closed`, as soon as no caller needs one to detach from a
+    /// worker.
     pub fn new(
         config: &Config,
         registry: Registry,
@@ -147,11 +150,11 @@ impl Agents {
     ) -> Self {
         let clusters = config.clusters.iter().map(|cluster| {
             let path = cluster.path.unwrap_or(config.upstream.path);
-            let is_local = way::is_local(&cluster.ray_address);
+            let is_local = route::is_local(&cluster.ray_address);
             (cluster.name.clone(), Cluster { path, is_local })
         });
         Self {
-            // A name and no secret.
+            // An identifier, not a secret.
             replica: Hex(rand::random()),
             clusters: clusters.collect(),
             usual_path: config.upstream.path,
@@ -160,7 +163,7 @@ impl Agents {
             audit,
             metrics,
             elsewhere: RelayPeers::default(),
-            heard: Mutex::default(),
+            revocations: Mutex::default(),
             newcomers: Arc::default(),
             table: Mutex::new(Table::new(config.upstream.max_agents)),
             streams: Awaited::default(),
@@ -172,12 +175,12 @@ impl Agents {
         }
     }
 
-    /// The relay ends, and nothing is in progress. Cancel safe.
+    /// The relay shuts down, and nothing is in progress. Cancel safe.
     pub async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// For who is about to have a worker.
+    /// For a caller that is about to hold a worker.
     pub fn needed(self: &Arc<Self>) -> Needed {
         Needed {
             agents: Arc::clone(self),
@@ -185,28 +188,27 @@ impl Agents {
         }
     }
 
-    /// One more link of `principal` from `peer`, of which nothing else is known; `None`: there are as many of those as there may
-    /// be.
+    /// Counts a link of `principal` from `peer` that has not announced itself; `None`: the limit is reached.
     pub fn newcomer(&self, principal: &Principal, peer: SocketAddr) -> Option<Newcomer> {
         self.newcomers.add(principal, peer.ip())
     }
 
-    /// What tells this process from other relays.
+    /// Identifies this process among relays.
     pub fn replica(&self) -> Replica {
         self.replica
     }
 
-    /// Shares with other relays what there is to share, until `shutdown`.
+    /// Exchanges holds, revocations and failures with other relays, until `shutdown`.
     pub async fn share(&self, shutdown: CancellationToken) {
         tokio::join!(
             self.follow_holds(shutdown.clone()),
-            self.tell_revocations(shutdown.clone()),
+            self.broadcast_revocations(shutdown.clone()),
             self.name_failures(shutdown)
         );
     }
 
     fn path(&self, cluster: &str) -> UpstreamPath {
-        // One that was found has no way of its own.
+        // A discovered cluster has no setting of its own.
         self.clusters
             .get(cluster)
             .map_or(self.usual_path, |cluster| cluster.path)

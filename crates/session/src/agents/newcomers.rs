@@ -1,7 +1,7 @@
-//! Links that have not said who they are, or are not believed yet: the holder of a credential for one node can open any number
-//! of them, and they take no other's place.
+//! Links that are not announced or not trusted yet. The holder of a credential for one node can open any number of
+//! them, so they do not count against the limit of agents.
 //!
-//! A place among the agents is taken with the claim ([`super::table`]).
+//! An agent takes its slot with the claim ([`super::table`]).
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,20 +12,21 @@ use parking_lot::Mutex;
 
 use ray_relay_access::identity::{Principal, Source};
 
-/// In all: what each may send before it is known adds up to some 50 MB.
-const ALL: usize = 256;
+/// All newcomers together: their unauthenticated input adds up to some 50 MB.
+const MAX_NEWCOMERS: usize = 256;
 
-/// Of one credential, from wherever, and from one address, by whatever credential: the agents of a cluster may have the same
-/// token, or come through the same proxy, and when a relay has started all of them come at once.
-const EACH: usize = 32;
+/// Of one credential, or from one address. The agents of a cluster may share a token or a proxy, and all connect at
+/// once when a relay starts.
+const MAX_PER_KEY: usize = 32;
 
-/// Of one credential from one address. One link is one round trip, so that sixteen nodes behind one address are linked in two.
-const PAIR: usize = 8;
+/// Of one credential from one address. A link takes one round trip, so sixteen nodes behind one address are linked in
+/// two.
+const MAX_PER_PAIR: usize = 8;
 
-/// See the module.
+/// Counts links that are not trusted yet.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    taken: Mutex<NewcomerCounts>,
+    counts: Mutex<NewcomerCounts>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ struct NewcomerCounts {
     by_both: HashMap<(Arc<str>, Source), usize>,
 }
 
-/// One link that is not known yet.
+/// One counted link; dropping it frees its slot.
 #[derive(Debug)]
 pub struct Newcomer {
     of: Arc<Newcomers>,
@@ -45,7 +46,7 @@ pub struct Newcomer {
 }
 
 impl Newcomers {
-    /// One more of `principal` from `address`; `None`: there are as many as there may be.
+    /// Counts one more of `principal` from `address`; `None`: the limit is reached.
     pub(super) fn add(
         self: &Arc<Self>,
         principal: &Principal,
@@ -54,18 +55,18 @@ impl Newcomers {
         let subject: Arc<str> = principal.subject().into();
         let source = Source::from(address);
         let both = (Arc::clone(&subject), source);
-        let mut taken = self.taken.lock();
-        let is_full = taken.all >= ALL
-            || count(&taken.by_subject, &subject) >= EACH
-            || count(&taken.by_source, &source) >= EACH
-            || count(&taken.by_both, &both) >= PAIR;
+        let mut counts = self.counts.lock();
+        let is_full = counts.all >= MAX_NEWCOMERS
+            || count(&counts.by_subject, &subject) >= MAX_PER_KEY
+            || count(&counts.by_source, &source) >= MAX_PER_KEY
+            || count(&counts.by_both, &both) >= MAX_PER_PAIR;
         if is_full {
             return None;
         }
-        taken.all += 1;
-        *taken.by_subject.entry(Arc::clone(&subject)).or_default() += 1;
-        *taken.by_source.entry(source).or_default() += 1;
-        *taken.by_both.entry(both).or_default() += 1;
+        counts.all += 1;
+        *counts.by_subject.entry(Arc::clone(&subject)).or_default() += 1;
+        *counts.by_source.entry(source).or_default() += 1;
+        *counts.by_both.entry(both).or_default() += 1;
         Some(Newcomer {
             of: Arc::clone(self),
             subject,
@@ -76,12 +77,12 @@ impl Newcomers {
 
 impl Drop for Newcomer {
     fn drop(&mut self) {
-        let mut taken = self.of.taken.lock();
-        taken.all -= 1;
-        one_less(&mut taken.by_subject, &self.subject);
-        one_less(&mut taken.by_source, &self.source);
+        let mut counts = self.of.counts.lock();
+        counts.all -= 1;
+        one_less(&mut counts.by_subject, &self.subject);
+        one_less(&mut counts.by_source, &self.source);
         let both = (Arc::clone(&self.subject), self.source);
-        one_less(&mut taken.by_both, &both);
+        one_less(&mut counts.by_both, &both);
     }
 }
 
@@ -116,17 +117,17 @@ mod tests {
             tries.filter_map(|host| add(name, host)).collect::<Vec<_>>()
         };
         let pair = many("a", 1..2);
-        assert_eq!(pair.len(), PAIR);
+        assert_eq!(pair.len(), MAX_PER_PAIR);
         let others = many("a", 2..100);
-        assert_eq!(pair.len() + others.len(), EACH);
+        assert_eq!(pair.len() + others.len(), MAX_PER_KEY);
         // Another one comes in from there at once.
-        assert_eq!(many("b", 1..2).len(), PAIR);
+        assert_eq!(many("b", 1..2).len(), MAX_PER_PAIR);
         let of_address: Vec<_> = (0..20).flat_map(|n| many(&n.to_string(), 1..2)).collect();
-        assert_eq!(pair.len() + of_address.len(), EACH);
+        assert_eq!(pair.len() + of_address.len(), MAX_PER_KEY);
         assert!(add("b", 1).is_none() && add("b", 2).is_some());
         drop((pair, others, of_address));
-        assert_eq!(many("a", 1..100).len(), EACH);
-        let taken = newcomers.taken.lock();
-        assert_eq!((taken.all, taken.by_both.len()), (0, 0));
+        assert_eq!(many("a", 1..100).len(), MAX_PER_KEY);
+        let counts = newcomers.counts.lock();
+        assert_eq!((counts.all, counts.by_both.len()), (0, 0));
     }
 }

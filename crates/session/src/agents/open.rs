@@ -1,4 +1,4 @@
-//! Streams: asked for over a link, opened by the agent, handed to the task that waits.
+//! Streams: requested over a link, opened by the agent, handed to the waiting task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,45 +25,45 @@ use ray_relay_base::wire::tunnel::messages::{
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
-/// What an agent is asked to dial.
+/// A request to an agent to dial a debugger.
 #[derive(Debug)]
 pub struct OpenRequest<'a> {
-    /// Whose debugger.
+    /// The breakpoint whose debugger is dialled.
     pub breakpoint: &'a Breakpoint,
-    /// The node that it is on.
+    /// Ray's id of its node.
     pub node_id: &'a str,
-    /// For whom; `None` for a further connection beside the session that holds the worker.
+    /// The session that takes the worker; `None` for a further connection next to the session that holds it.
     pub holder: Option<messages::WorkerTaker>,
-    /// The owner, where the agent keeps the worker for a person who goes on with it now.
+    /// The owner, if the agent keeps the worker parked and the owner resumes it now.
     pub resume: Option<Subject>,
-    /// The subprocess of the worker that it is for; `None`: the worker itself.
+    /// The subprocess to connect to; `None`: the worker itself.
     pub process: Option<u32>,
-    /// By what it is kept from the first moment on, where that is known.
+    /// Terms by which the agent parks it from the first moment on, if known.
     pub keep: Option<Box<ParkTerms>>,
 }
 
-/// Why there is no stream. `Display` is the middle of a sentence for the client: it names no address and no port.
+/// Why no stream was opened. `Display` is the middle of a sentence for the client: it names no address and no port.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoStream {
-    /// The agent has as many as it may have.
+    /// The agent's limit of streams is reached.
     #[error("the agent of its node is at its limit of debugger connections; try again in a moment")]
     Busy,
-    /// The agent does not open it.
+    /// The agent refused.
     #[error("{}", refused(*.kind, .detail))]
     Refused { kind: Refusal, detail: Sentence },
-    /// A session of another relay was first.
+    /// A session of another relay came first.
     #[error("it is being debugged by {0}")]
     Held(Box<Holder>),
-    /// The agent has dialled, and reached nothing.
+    /// The agent could not reach the debugger.
     #[error("the agent of its node cannot reach its debugger")]
     Failed(DialFailure),
-    /// The link ended before the stream was there.
+    /// The link ended before the stream was open.
     #[error("the link of the agent of its node has just ended; try again")]
     LinkLost,
-    /// The agent did not do as it was asked in time.
+    /// The agent did not answer in time.
     #[error("the agent of its node did not open a connection within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// The agent does not speak the protocol.
+    /// The agent violated the protocol.
     #[error("the node's agent sent an invalid answer")]
     Garbage,
 }
@@ -93,17 +93,17 @@ fn refused(kind: Refusal, detail: &Sentence) -> String {
     }
 }
 
-/// Who was asked for a stream.
-pub(super) struct AskedAgent {
+/// The agent that a stream was requested from.
+pub(super) struct PendingStream {
     link: Arc<Link>,
-    /// Of this relay, where the stream is the first one of a session with a debugger.
+    /// The session of this relay, if the stream is its first with a debugger.
     session: Option<Name>,
 }
 
-/// What came of asking.
+/// Result of a stream request.
 pub(super) type OpenResult = Result<OpenedStream, NoStream>;
 
-/// A stream that has come.
+/// A stream that an agent has opened.
 pub(super) struct OpenedStream {
     socket: Socket,
     cut: CancellationToken,
@@ -112,39 +112,36 @@ pub(super) struct OpenedStream {
 
 /// The task that waits for a stream that an agent is about to open.
 pub struct Delivery {
-    asked: AskedAgent,
+    pending: PendingStream,
     deliver: oneshot::Sender<OpenResult>,
 }
 
-/// A session whose stream can be broken by itself, until this is dropped.
+/// Registers the session's stream so that it can be broken individually, until dropped.
 struct Breakable<'a> {
-    standing: &'a AgentProcess,
+    process: &'a AgentProcess,
     session: Option<Name>,
 }
 
 impl<'a> Breakable<'a> {
-    fn new(standing: &'a AgentProcess, session: Option<Name>, cut: &CancellationToken) -> Self {
+    fn new(process: &'a AgentProcess, session: Option<Name>, cut: &CancellationToken) -> Self {
         if let Some(session) = &session {
-            standing
-                .sessions
-                .lock()
-                .insert(session.clone(), cut.clone());
+            process.sessions.lock().insert(session.clone(), cut.clone());
         }
-        Self { standing, session }
+        Self { process, session }
     }
 }
 
 impl Drop for Breakable<'_> {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
-            self.standing.sessions.lock().remove(session);
+            self.process.sessions.lock().remove(session);
         }
     }
 }
 
-/// A stream that is waited for. Dropped before it has come, the agent is told.
+/// A pending stream. If it is dropped before the stream arrives, the agent is notified.
 struct Awaiting<'a> {
-    expected: Expected<'a, AskedAgent, OpenResult>,
+    expected: Expected<'a, PendingStream, OpenResult>,
     link: &'a Link,
 }
 
@@ -152,21 +149,21 @@ impl Drop for Awaiting<'_> {
     fn drop(&mut self) {
         if self.expected.give_up() {
             let stream = self.expected.stream;
-            self.link.tell(FromRelay::Cancel { stream });
+            self.link.try_send(FromRelay::Cancel { stream });
         }
     }
 }
 
 impl Agents {
-    /// Has the agent of `link` open a stream to what is `wanted`. Only for who has a permit for that worker: called by
-    /// [`crate::upstream`] alone. Dropped, it is given up, and the agent is told.
+    /// Has the agent of `link` open the `requested` stream. The caller holds a permit for that worker:
+    /// [`crate::upstream`] alone calls this. Dropping it cancels the request at the agent.
     ///
     /// # Errors
-    /// [`NoStream`]; the whole takes at most `patience`.
+    /// [`NoStream`]; takes at most `patience`.
     pub async fn open(
         &self,
         link: &Arc<Link>,
-        wanted: OpenRequest<'_>,
+        requested: OpenRequest<'_>,
         patience: Duration,
     ) -> Result<Tunnel, NoStream> {
         let OpenRequest {
@@ -176,7 +173,7 @@ impl Agents {
             resume,
             process,
             keep,
-        } = wanted;
+        } = requested;
         let session = holder.as_ref().map(|holder| holder.session.clone());
         let open = |stream, secret| {
             FromRelay::Open(Open {
@@ -202,7 +199,7 @@ impl Agents {
         Ok(tunnel)
     }
 
-    /// Has the agent of `link` open the stream that `ask` names, the first one of `session` with a debugger.
+    /// Has the agent of `link` open the stream that `ask` describes, the first one of `session` with a debugger.
     pub(super) async fn streamed(
         &self,
         link: &Arc<Link>,
@@ -225,20 +222,20 @@ impl Agents {
         session: Option<Name>,
         ask: impl FnOnce(StreamId, Hex<16>) -> FromRelay,
     ) -> Result<Tunnel, NoStream> {
-        let standing = &link.standing;
+        let process = &link.process;
         let busy = |_| NoStream::Busy;
-        let _waits = standing.waiting.try_acquire().map_err(busy)?;
-        let slot = Arc::clone(&standing.streams)
+        let _waits = process.waiting.try_acquire().map_err(busy)?;
+        let slot = Arc::clone(&process.streams)
             .try_acquire_owned()
             .map_err(busy)?;
-        let asked = AskedAgent {
+        let pending = PendingStream {
             link: Arc::clone(link),
             session,
         };
-        let expected = self.streams.expect(asked).ok_or(NoStream::Busy)?;
+        let expected = self.streams.expect(pending).ok_or(NoStream::Busy)?;
         let message = ask(expected.stream, expected.secret);
         let mut awaiting = Awaiting { expected, link };
-        if !link.tell(message) {
+        if !link.try_send(message) {
             return Err(NoStream::LinkLost);
         }
         let delivered = tokio::select! {
@@ -251,11 +248,11 @@ impl Agents {
             cut,
             open,
         } = delivered;
-        let said = tokio::select! {
-            said = first_word(&mut socket) => said?,
+        let greeting = tokio::select! {
+            greeting = read_greeting(&mut socket) => greeting?,
             () = cut.cancelled() => return Err(NoStream::LinkLost),
         };
-        let resumed: Option<Box<ParkTerms>> = match said {
+        let resumed: Option<Box<ParkTerms>> = match greeting {
             StreamGreeting::Dialled => None,
             StreamGreeting::Resumed(keep) => Some(keep),
             StreamGreeting::Failed { kind, detail } => {
@@ -268,43 +265,45 @@ impl Agents {
             cut,
             open,
             slot,
-            Arc::clone(standing),
+            Arc::clone(process),
             resumed,
             self.leaving.token(),
         ))
     }
 
-    /// The agent of `link` does not open that stream.
+    /// Answers a pending stream that the agent of `link` refuses.
     pub(super) fn refuse_stream(&self, link: &Arc<Link>, stream: &StreamId, why: NoStream) {
         debug!(?why, agent = %link.about.hostname, "an agent refuses a stream");
-        let is_its = |asked: &AskedAgent| asked.link.id == link.id;
+        let is_its = |pending: &PendingStream| pending.link.id == link.id;
         self.streams.answer(stream, is_its, Err(why));
     }
 
-    /// Nothing comes from the agent of `link` any more.
+    /// Fails all pending streams of the agent of `link`.
     pub(super) fn forget_waiting(&self, link: &Link) {
-        self.streams.forget(|asked| asked.link.id == link.id);
+        self.streams.forget(|pending| pending.link.id == link.id);
     }
 
-    /// Who waits for the stream `id`, where `principal` is who was asked for it and `shown` is its secret. Once.
-    pub fn take(&self, id: &str, shown: &str, principal: &Principal) -> Option<Delivery> {
+    /// Takes the task that waits for the stream `id`, if it was requested from `principal` and `secret` is its secret.
+    /// Works once.
+    pub fn take(&self, id: &str, secret: &str, principal: &Principal) -> Option<Delivery> {
         // The token of an agent may have been renewed since it linked.
-        let is_it = |asked: &AskedAgent| asked.link.principal.subject() == principal.subject();
-        let (asked, deliver) = self.streams.take(id, shown, is_it)?;
-        Some(Delivery { asked, deliver })
+        let is_it =
+            |pending: &PendingStream| pending.link.principal.subject() == principal.subject();
+        let (pending, deliver) = self.streams.take(id, secret, is_it)?;
+        Some(Delivery { pending, deliver })
     }
 }
 
 impl Delivery {
-    /// Hands `socket` over, which belongs to `principal`, and returns when the stream is over. It breaks as soon as the time of
-    /// its principal is; where that has expired, once the agent has no link by a newer credential either.
+    /// Hands over `socket`, which belongs to `principal`, and returns when the stream is over. Revoking the principal
+    /// breaks it at once; expiry breaks it once the agent has no link by a newer credential either.
     pub async fn hand_over(self, agents: &Agents, socket: Socket, principal: &Principal) {
-        let AskedAgent { link, session } = self.asked;
+        let PendingStream { link, session } = self.pending;
         // The stream may outlive the link.
-        let (instance, standing) = (link.about.instance, Arc::clone(&link.standing));
+        let (instance, process) = (link.about.instance, Arc::clone(&link.process));
         drop(link);
-        let cut = standing.cut.child_token();
-        let _breakable = Breakable::new(&standing, session, &cut);
+        let cut = process.cut.child_token();
+        let _breakable = Breakable::new(&process, session, &cut);
         let (open, mut closed) = oneshot::channel();
         let delivered = OpenedStream {
             socket,
@@ -345,8 +344,8 @@ impl Agents {
     }
 }
 
-/// What the agent says first on a stream.
-async fn first_word(socket: &mut Socket) -> Result<StreamGreeting, NoStream> {
+/// Reads the agent's first message on a stream.
+async fn read_greeting(socket: &mut Socket) -> Result<StreamGreeting, NoStream> {
     loop {
         match socket.next().await {
             Some(Ok(Message::Text(text))) => {

@@ -1,9 +1,8 @@
-//! What sessions of other relays hold, by the word of the agents that both are linked with, or of the relays themselves
-//! where they are on this machine.
+//! Workers held by sessions of other relays, as reported by shared agents, or by the relays themselves on this machine.
 //!
-//! What they say goes into the registry as it comes ([`RemoteHolds`](ray_relay_ray::hold::RemoteHolds)): the breakpoint is shown and
-//! refused like one that is held here. A worker that this relay did not list when it was taken, because Ray no longer has it
-//! as paused, is asked for here.
+//! Reports go into the registry as they arrive ([`RemoteHolds`](ray_relay_ray::hold::RemoteHolds)): the breakpoint is
+//! shown and refused like one that is held here. If this relay did not list the worker when it was claimed, because Ray
+//! no longer lists it as paused, it is looked up here.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,63 +17,63 @@ use tracing::{debug, info};
 
 use super::Agents;
 use super::end::AgentLinkEnd;
-use super::way::{NoRoute, WorkerRoute};
+use super::route::{NoRoute, WorkerRoute};
 use ray_relay_access::identity::PrincipalEnded;
 use ray_relay_base::wire::tunnel::messages::{FromRelay, HoldRow, LetRun, Replica};
 use ray_relay_ray::hold::{Holder, RayNode, RemoteHold};
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 
-/// How long after a failed search a worker is asked for again.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Pause before a worker that was not found is looked up again.
+const LOOKUP_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Workers that are asked for at a time, and the pause between two: an agent that makes them up costs the head no more.
-const ASKED_AT_ONCE: usize = 4;
-const ASK_PAUSE: Duration = Duration::from_millis(50);
+/// Concurrent lookups, and the pause between two: an agent that invents workers costs the head no more than that.
+const MAX_LOOKUPS: usize = 4;
+const LOOKUP_DELAY: Duration = Duration::from_millis(50);
 
-/// How long an agent may take to leave a worker that it keeps.
-const LEFT: Duration = Duration::from_secs(10);
+/// Deadline of an agent to resume a parked task.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Characters of a whole worker id: of less than that several could be meant.
-const WORKER_ID: usize = 56;
+/// Length of a full worker id: a prefix could match several workers.
+const WORKER_ID_LEN: usize = 56;
 
-/// The longest pause between looks.
-const LOOK: Duration = Duration::from_secs(3600);
+/// Longest pause between two passes.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Who else is there. One for the relay.
+/// The other relays linked with this one's agents; one for the process.
 #[derive(Default)]
 pub(super) struct RelayPeers {
-    /// Which relays each link's agent is linked with.
+    /// Relays linked with each link's agent.
     relays: Mutex<HashMap<u64, Vec<Replica>>>,
     news: watch::Sender<()>,
 }
 
-/// The workers that were asked for, and when.
+/// Lookups of unlisted workers, and when each was made.
 #[derive(Default)]
 struct UnlistedLookups {
     at: HashMap<(Arc<str>, String), Instant>,
     asking: JoinSet<()>,
-    /// When the next may be.
+    /// Earliest time of the next lookup.
     next: Option<Instant>,
 }
 
 impl Agents {
-    /// The agent of the link `link`, which speaks for `nodes`, has said what is `held` through it.
-    pub(super) fn hear_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
-        // A session of this relay is one that it has, unless the agent keeps it.
+    /// Stores what is `held` through the agent of `link`, which speaks for `nodes`.
+    pub(super) fn update_holds(&self, link: u64, nodes: Vec<RayNode>, held: &[HoldRow]) {
+        // Sessions of this relay are known, unless the agent keeps them parked.
         let others = |held: &&HoldRow| held.replica != self.replica || held.parked.is_some();
         let held: Vec<_> = held.iter().filter(others).cloned().collect();
         self.registry
-            .update_remote(|remote| remote.set_report(link, nodes, &held));
+            .update_remote(|holds| holds.set_report(link, nodes, &held));
         self.elsewhere.news.send_replace(());
     }
 
-    /// The agent of the link `link` has said which relays it is linked with.
-    pub(super) fn hear_relays(&self, link: u64, replicas: Vec<Replica>) {
+    /// Stores the relays that the agent of `link` is linked with.
+    pub(super) fn update_relays(&self, link: u64, replicas: Vec<Replica>) {
         self.elsewhere.relays.lock().insert(link, replicas);
         self.elsewhere.news.send_replace(());
     }
 
-    /// The link `link` has ended at `now`.
+    /// Forgets, or ages, the reports of a link that ended at `now`.
     pub(super) fn lose_holds(&self, link: u64, end: &AgentLinkEnd, now: Instant) {
         self.elsewhere.relays.lock().remove(&link);
         let stands = matches!(
@@ -84,19 +83,19 @@ impl Agents {
                 | AgentLinkEnd::Over(PrincipalEnded::Expired)
         );
         self.registry
-            .update_remote(|remote| remote.end_link(link, stands, now));
+            .update_remote(|holds| holds.end_link(link, stands, now));
         self.elsewhere.news.send_replace(());
     }
 
-    /// Who holds `breakpoint` through another relay.
+    /// The holder of `breakpoint` at another relay.
     pub(super) fn holder_elsewhere(&self, breakpoint: &Breakpoint) -> Option<Holder> {
-        self.registry.remote(|said| {
-            let hold = said.of(&breakpoint.worker());
+        self.registry.remote(|holds| {
+            let hold = holds.of(&breakpoint.worker());
             hold.map(RemoteHold::holder)
         })
     }
 
-    /// The relays beside this one, by what they are told apart by: those that agents are linked with.
+    /// Identifiers of the other relays that agents are linked with.
     pub fn other_relays(&self) -> BTreeSet<String> {
         self.others().iter().map(Replica::digits).collect()
     }
@@ -108,12 +107,11 @@ impl Agents {
         all
     }
 
-    /// Takes back what agents said whose links broke, and has workers asked for that others hold and no list has, until
-    /// `shutdown`.
+    /// Expires the reports of broken links, and looks up held workers that no list has, until `shutdown`.
     pub(super) async fn follow_holds(&self, shutdown: CancellationToken) {
         let mut lists = self.registry.watch();
         let mut news = self.elsewhere.news.subscribe();
-        let mut asked = UnlistedLookups::default();
+        let mut lookups = UnlistedLookups::default();
         let mut others = HashSet::new();
         let mut revocations = self.auth.revocations();
         debug!("no agent is linked yet: this relay knows only its own sessions");
@@ -128,10 +126,10 @@ impl Agents {
                 }
                 others = known_now;
             }
-            let next = self.ask_for_unlisted(&mut asked);
+            let next = self.look_up_unlisted(&mut lookups);
             self.end_revoked();
-            // As long as others hold nothing, a list says nothing here: no session wakes this by its claim.
-            let are_holding = self.registry.remote(|said| said.iter().next().is_some());
+            // While other relays hold nothing, list changes are irrelevant: local claims do not wake this loop.
+            let are_holding = self.registry.remote(|holds| holds.iter().next().is_some());
             let revoked = async {
                 match &mut revocations {
                     Some(list) => list.changed().await,
@@ -143,42 +141,44 @@ impl Agents {
                 Ok(()) = lists.changed(), if are_holding => {}
                 Ok(()) = news.changed() => {}
                 Ok(()) = revoked => {}
-                Some(_) = asked.asking.join_next() => {}
+                Some(_) = lookups.asking.join_next() => {}
                 () = sleep_until(next) => {}
             }
             self.registry
-                .update_remote(|remote| remote.expire(Instant::now()));
+                .update_remote(|holds| holds.expire(Instant::now()));
         }
     }
 
-    /// Asks for workers that others hold and no list has, and says when to look again at the latest.
-    fn ask_for_unlisted(&self, asked: &mut UnlistedLookups) -> Instant {
+    /// Looks up held workers that no list has. Returns when to run again at the latest.
+    fn look_up_unlisted(&self, lookups: &mut UnlistedLookups) -> Instant {
         let now = Instant::now();
-        let expiry = self.registry.remote(|said| said.next_expiry());
-        let mut next = expiry.unwrap_or(now + LOOK);
+        let expiry = self.registry.remote(|holds| holds.next_expiry());
+        let mut next = expiry.unwrap_or(now + MAX_POLL_INTERVAL);
         let unlisted = self.registry.unlisted();
         let name = |hold: &RemoteHold| {
             let worker = hold.held.worker_id.to_string();
             (Arc::clone(&hold.node.cluster), worker)
         };
         let names: HashSet<_> = unlisted.iter().map(name).collect();
-        asked.at.retain(|name, _| names.contains(name));
+        lookups.at.retain(|name, _| names.contains(name));
         for (cluster, worker) in names {
-            if worker.len() != WORKER_ID {
+            if worker.len() != WORKER_ID_LEN {
                 continue;
             }
-            let last = asked.at.get(&(Arc::clone(&cluster), worker.clone()));
-            let due = last.map_or(now, |at| *at + ASK_AGAIN).max(now);
-            let due = asked.next.map_or(due, |at| at.max(due));
+            let last = lookups.at.get(&(Arc::clone(&cluster), worker.clone()));
+            let due = last.map_or(now, |at| *at + LOOKUP_RETRY_DELAY).max(now);
+            let due = lookups.next.map_or(due, |at| at.max(due));
             if due > now {
                 next = next.min(due);
-            } else if asked.asking.len() < ASKED_AT_ONCE {
-                asked.next = Some(now + ASK_PAUSE);
-                asked.at.insert((Arc::clone(&cluster), worker.clone()), now);
-                next = next.min(now + ASK_AGAIN);
+            } else if lookups.asking.len() < MAX_LOOKUPS {
+                lookups.next = Some(now + LOOKUP_DELAY);
+                lookups
+                    .at
+                    .insert((Arc::clone(&cluster), worker.clone()), now);
+                next = next.min(now + LOOKUP_RETRY_DELAY);
                 let registry = self.registry.clone();
-                // It is in the list afterwards, where Ray knows it.
-                asked.asking.spawn(async move {
+                // The registry lists it afterwards, if Ray knows it.
+                lookups.asking.spawn(async move {
                     let _ = registry.look_again(Some(&cluster), &worker).await;
                 });
             }
@@ -186,25 +186,25 @@ impl Agents {
         next
     }
 
-    /// Has the agent of its node let the task of `breakpoint` run on, which it keeps for a person. Resolves when the worker was
-    /// left; with its holder where it is not within [`LEFT`].
+    /// Has the agent of its node resume the task of `breakpoint`, which it keeps parked. Resolves when the agent has
+    /// detached; returns the holder if it has not within [`RESUME_TIMEOUT`].
     ///
     /// # Errors
     /// [`NoRoute`].
-    pub async fn let_run_kept(&self, breakpoint: &Breakpoint) -> Result<Option<Holder>, NoRoute> {
+    pub async fn resume_kept(&self, breakpoint: &Breakpoint) -> Result<Option<Holder>, NoRoute> {
         let mut lists = self.registry.watch();
-        let WorkerRoute::Agent { link, .. } = self.way_to_agent(breakpoint).await? else {
+        let WorkerRoute::Agent { link, .. } = self.route_to_agent(breakpoint).await? else {
             return Ok(None);
         };
-        let kept = self.registry.remote(|said| {
-            let hold = said.of(&breakpoint.worker());
+        let hold_key = self.registry.remote(|holds| {
+            let hold = holds.of(&breakpoint.worker());
             hold.map(|hold| LetRun::of(&hold.held))
         });
-        let Some(kept) = kept else {
-            // It is over already.
+        let Some(hold_key) = hold_key else {
+            // The park has ended already.
             return Ok(None);
         };
-        link.tell(FromRelay::LetRun(kept));
+        link.try_send(FromRelay::LetRun(hold_key));
         let keeper = |list: &Arc<Snapshot>| {
             let holder = list.find(breakpoint.id).and_then(|row| row.holder());
             holder
@@ -212,8 +212,14 @@ impl Agents {
                 .cloned()
         };
         // The registry outlives this.
-        let left = timeout(LEFT, lists.wait_for(|list| keeper(list).is_none())).await;
-        Ok(left.err().and_then(|_| keeper(&self.registry.snapshot())))
+        let resumed = timeout(
+            RESUME_TIMEOUT,
+            lists.wait_for(|list| keeper(list).is_none()),
+        )
+        .await;
+        Ok(resumed
+            .err()
+            .and_then(|_| keeper(&self.registry.snapshot())))
     }
 }
 

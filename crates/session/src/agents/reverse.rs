@@ -1,9 +1,8 @@
-//! Where workers meet debuggers that listen: agents listen on a port of their nodes' loopback address for a person who waits
-//! at this relay, and tell of each worker that dials it.
+//! Rendezvous of workers and listening debuggers: agents listen on a port of their nodes' loopback address for a user
+//! at this relay, and report each worker that dials it.
 //!
-//! A rendezvous has a name, which is its owner's as long as it is there, and a port, which no other of this relay has. Agents
-//! listen where its owner may debug something in a cluster of theirs; who may have which worker is judged by
-//! [`crate::reverse`], one by one.
+//! A rendezvous has a name, which belongs to its owner while it exists, and a port that is unique at this relay. Agents
+//! listen in clusters where the owner may debug something; [`crate::reverse`] authorises each worker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,19 +24,19 @@ use ray_relay_base::wire::tunnel::reverse::RendezvousName;
 use ray_relay_ray::ray::registry::RayNode;
 
 /// Rendezvous of one principal.
-const OF_ONE: usize = 16;
+const MAX_PER_OWNER: usize = 16;
 
-/// Rendezvous in all: an agent is told of them in one message.
-const OF_ALL: usize = messages::MAX_ROWS;
+/// All rendezvous: one message lists them to an agent.
+const MAX_RENDEZVOUS: usize = messages::MAX_ROWS;
 
-/// Workers of one rendezvous that wait to be looked at.
-const ARRIVALS: usize = 16;
+/// Dialled workers of one rendezvous that wait to be served.
+const MAX_ARRIVALS: usize = 16;
 
-/// All of them.
+/// All rendezvous of this relay.
 #[derive(Default)]
 pub(super) struct ReverseLinks {
     entries: Mutex<HashMap<RendezvousId, ReverseEntry>>,
-    /// The streams that persons' commands are to open, one for each worker.
+    /// Pending streams of `ray-relay reverse` commands, one for each worker.
     pub(super) streams: Awaited<Principal, CommandStream>,
 }
 
@@ -45,37 +44,37 @@ struct ReverseEntry {
     name: RendezvousName,
     owner: Principal,
     port: u16,
-    /// Its owner has come anew.
+    /// Fires when its owner starts it again.
     replaced: CancellationToken,
-    /// Agents are told of it.
+    /// Whether agents are notified of it.
     open: bool,
     arrivals: mpsc::Sender<DialledWorker>,
-    /// What each agent that was asked has said, by its link.
-    said: watch::Sender<HashMap<u64, RendezvousEvent>>,
+    /// State at each notified agent, by its link.
+    answers: watch::Sender<HashMap<u64, RendezvousEvent>>,
 }
 
-/// What an agent says of a rendezvous.
+/// State of a rendezvous at one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RendezvousEvent {
-    /// Nothing yet.
+    /// It has not answered.
     Asked,
     /// It listens.
     Listens,
-    /// It does not, and why.
+    /// It refused, with the reason.
     Refuses(Sentence),
 }
 
-/// A rendezvous, for its owner. Dropped, it is over, and agents close its port.
+/// The owner's handle of a rendezvous. Dropping it ends the rendezvous, and agents close its port.
 pub(crate) struct Rendezvous {
     agents: Arc<Agents>,
     id: RendezvousId,
-    /// Where workers dial it.
+    /// Port that workers dial.
     pub port: u16,
-    /// The next worker that has dialled.
+    /// Workers that have dialled.
     pub(crate) arrivals: mpsc::Receiver<DialledWorker>,
-    /// What agents say of it.
-    pub said: watch::Receiver<HashMap<u64, RendezvousEvent>>,
-    /// Its owner has come anew.
+    /// State at each agent.
+    pub answers: watch::Receiver<HashMap<u64, RendezvousEvent>>,
+    /// Fires when its owner starts it again.
     pub replaced: CancellationToken,
 }
 
@@ -85,25 +84,25 @@ pub(crate) struct DialledWorker {
     id: ArrivalId,
     /// The worker's node, which the agent speaks for.
     pub node: RayNode,
-    /// The worker, by the word of the agent.
+    /// Ray's id of the worker, as reported by the agent.
     pub worker_id: Name,
 }
 
 impl Drop for DialledWorker {
     fn drop(&mut self) {
-        // Where it was received already, the agent passes this over.
-        self.link.tell(FromRelay::Dismiss { arrival: self.id });
+        // The agent ignores this if the connection was received already.
+        self.link.try_send(FromRelay::Dismiss { arrival: self.id });
     }
 }
 
-/// A stream of a person's command that has come.
+/// An opened stream of a user's command.
 pub struct CommandStream {
     pub socket: Socket,
-    /// Dropped, it tells that the stream is over.
+    /// Dropping it signals that the stream is over.
     pub open: oneshot::Sender<()>,
 }
 
-/// The task that waits for a stream that a person's command is about to open.
+/// The task that waits for a stream of a user's command.
 pub struct Handover(oneshot::Sender<CommandStream>);
 
 impl Handover {
@@ -117,13 +116,13 @@ impl Handover {
     }
 }
 
-/// Why there is no rendezvous. `Display` is a sentence for its owner.
+/// Why a rendezvous was refused. `Display` is a sentence for its owner.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotMet {
     #[error("that name is in use; choose another one")]
     Name,
     #[error(
-        "you have {OF_ONE} rendezvous at this relay, the most that one person may have: end one"
+        "you have {MAX_PER_OWNER} rendezvous at this relay, the most that one person may have: end one"
     )]
     Yours,
     #[error("this relay is at its limit of rendezvous: try again later")]
@@ -143,13 +142,13 @@ pub enum NotMet {
 }
 
 impl NotMet {
-    /// It may be there when asked for again: agents come, and what a lost connection had is free after a while.
+    /// Whether a retry may succeed: agents link later, and a lost connection frees its name and port after a while.
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::NoAgent | Self::Name | Self::Port(..))
     }
 }
 
-/// Whether agents of `link` are to listen for `owner`.
+/// Whether the agent of `link` should listen for `owner`.
 fn concerns(link: &Link, owner: &Principal) -> bool {
     let access = owner.access();
     let nodes = link.nodes();
@@ -159,9 +158,9 @@ fn concerns(link: &Link, owner: &Principal) -> bool {
 }
 
 impl Agents {
-    /// A rendezvous called `name` for `owner`, on `port` or else, if it can be, on the port that is `wished` for; the same
-    /// name has the same port as long as that is free. Another one that the same person has by that name is over. No agent
-    /// knows of it before [`Rendezvous::open`].
+    /// Creates the rendezvous `name` of `owner` on `port`, or by preference on the `wished` port. The same name gets
+    /// the same port as long as that is free. An earlier one of the same user and name ends. No agent is notified
+    /// before [`Rendezvous::open`].
     ///
     /// # Errors
     /// [`NotMet`].
@@ -187,27 +186,27 @@ impl Agents {
             None => None,
         };
         let others = || all.iter().filter(|(id, _)| Some(**id) != old);
-        if others().count() >= OF_ALL {
+        if others().count() >= MAX_RENDEZVOUS {
             return Err(NotMet::All);
         }
         let of_owner =
             others().filter(|(_, entry)| entry.owner.is_same_authenticated_person(owner));
-        if of_owner.count() >= OF_ONE {
+        if of_owner.count() >= MAX_PER_OWNER {
             return Err(NotMet::Yours);
         }
-        let taken = |port: u16| others().any(|(_, entry)| entry.port == port);
-        let port = chosen(&name, &ranges, port, wished, taken)?;
+        let in_use = |port: u16| others().any(|(_, entry)| entry.port == port);
+        let port = chosen(&name, &ranges, port, wished, in_use)?;
         let id = Hex::random().ok_or(NotMet::NoSecrets)?;
         let old = old.and_then(|old| Some((old, all.remove(&old)?)));
-        let (arrivals, arriving) = mpsc::channel(ARRIVALS);
-        let said = watch::Sender::default();
+        let (arrivals, arriving) = mpsc::channel(MAX_ARRIVALS);
+        let answers = watch::Sender::default();
         let replaced = CancellationToken::new();
         let rendezvous = Rendezvous {
             agents: Arc::clone(self),
             id,
             port,
             arrivals: arriving,
-            said: said.subscribe(),
+            answers: answers.subscribe(),
             replaced: replaced.clone(),
         };
         let entry = ReverseEntry {
@@ -217,7 +216,7 @@ impl Agents {
             replaced,
             open: false,
             arrivals,
-            said,
+            answers,
         };
         all.insert(id, entry);
         drop(all);
@@ -228,7 +227,7 @@ impl Agents {
         Ok(rendezvous)
     }
 
-    /// Has the agent of `link` listen wherever it does not yet and is to.
+    /// Has the agent of `link` listen for each rendezvous that concerns it.
     pub(super) fn meets(&self, link: &Arc<Link>) {
         let mut rendezvous = Vec::new();
         for (id, entry) in self.reverse.entries.lock().iter() {
@@ -237,47 +236,47 @@ impl Agents {
         listen(link, rendezvous);
     }
 
-    /// Waits for a stream of `person`'s command; `None`: the system has no randomness.
+    /// Expects a stream of `person`'s command; `None`: the system's random source failed.
     pub fn expect(&self, person: &Principal) -> Option<Expected<'_, Principal, CommandStream>> {
         self.reverse.streams.expect(person.clone())
     }
 
-    /// Who waits for the stream `id`, where `person` is who was told of it and `shown` is its secret. Once.
-    pub fn expected(&self, id: &str, shown: &str, person: &Principal) -> Option<Handover> {
+    /// Takes the task that waits for the stream `id`, if it is `person`'s and `secret` is its secret. Works once.
+    pub fn expected(&self, id: &str, secret: &str, person: &Principal) -> Option<Handover> {
         // A token may have been renewed since the link began.
-        let is_it = |told: &Principal| told.subject() == person.subject();
-        let (_, deliver) = self.reverse.streams.take(id, shown, is_it)?;
+        let is_it = |owner: &Principal| owner.subject() == person.subject();
+        let (_, deliver) = self.reverse.streams.take(id, secret, is_it)?;
         Some(Handover(deliver))
     }
 
     fn unlisten(&self, rendezvous: RendezvousId, entry: &ReverseEntry) {
         let table = self.table.lock();
         for link in table.all() {
-            if entry.said.borrow().contains_key(&link.id) {
-                link.tell(FromRelay::Unlisten { rendezvous });
+            if entry.answers.borrow().contains_key(&link.id) {
+                link.try_send(FromRelay::Unlisten { rendezvous });
             }
         }
     }
 }
 
 fn listen(link: &Link, rendezvous: Vec<Meeting>) {
-    if !rendezvous.is_empty() && !link.tell(FromRelay::Listen { rendezvous }) {
-        // Too much waits on it to be sent: it is about to be given up.
+    if !rendezvous.is_empty() && !link.try_send(FromRelay::Listen { rendezvous }) {
+        // Its queue is full, and the link is about to be given up.
         tracing::debug!(agent = %link.about.hostname, "an agent was not told of a rendezvous");
     }
 }
 
 impl ReverseEntry {
-    /// What the agent of `link` is to be asked, where it is and was not.
+    /// The request to the agent of `link`, if it should listen and was not asked before.
     fn ask(&self, id: RendezvousId, link: &Link) -> Option<Meeting> {
         let (first, last) = link.about.reverse_ports?;
         if !self.open || !concerns(link, &self.owner) {
             return None;
         }
         let covers = (first..=last).contains(&self.port);
-        let asked = self.said.send_if_modified(|said| {
-            let new = !said.contains_key(&link.id);
-            said.entry(link.id).or_insert_with(|| match covers {
+        let is_new = self.answers.send_if_modified(|answers| {
+            let new = !answers.contains_key(&link.id);
+            answers.entry(link.id).or_insert_with(|| match covers {
                 true => RendezvousEvent::Asked,
                 false => {
                     RendezvousEvent::Refuses("its --reverse-ports do not include that port".into())
@@ -285,7 +284,7 @@ impl ReverseEntry {
             });
             new
         });
-        (asked && covers).then_some(Meeting {
+        (is_new && covers).then_some(Meeting {
             rendezvous: id,
             port: self.port,
         })
@@ -293,7 +292,7 @@ impl ReverseEntry {
 }
 
 impl ReverseLinks {
-    /// What the agent of `link` says of a rendezvous.
+    /// Stores the agent's answer about a rendezvous.
     pub(super) fn listening(
         &self,
         link: &Link,
@@ -301,17 +300,17 @@ impl ReverseLinks {
         refused: Option<Sentence>,
     ) {
         if let Some(entry) = self.entries.lock().get(rendezvous) {
-            entry.said.send_if_modified(|said| {
-                let asked = said.get_mut(&link.id);
-                asked.is_some_and(|said| {
-                    *said = refused.map_or(RendezvousEvent::Listens, RendezvousEvent::Refuses);
+            entry.answers.send_if_modified(|answers| {
+                let answer = answers.get_mut(&link.id);
+                answer.is_some_and(|answer| {
+                    *answer = refused.map_or(RendezvousEvent::Listens, RendezvousEvent::Refuses);
                     true
                 })
             });
         }
     }
 
-    /// A worker has dialled a rendezvous at the agent of `link`.
+    /// Queues a worker that has dialled at the agent of `link`.
     pub(super) fn arrived(&self, link: &Arc<Link>, arrived: messages::RendezvousArrival) {
         let is_it = |node: &&RayNode| *node.node_id == *arrived.node_id;
         let node = link.nodes().iter().find(is_it).cloned();
@@ -323,31 +322,32 @@ impl ReverseLinks {
         });
         let all = self.entries.lock();
         let entry = all.get(&arrived.rendezvous);
-        let entry = entry.filter(|entry| entry.said.borrow().contains_key(&link.id));
+        let entry = entry.filter(|entry| entry.answers.borrow().contains_key(&link.id));
         let arrivals = entry.map(|entry| entry.arrivals.clone());
         drop(all);
         match (arrival, arrivals) {
-            // Beyond those that may wait it is dismissed.
+            // Dismissed if the queue is full.
             (Some(arrival), Some(arrivals)) => drop(arrivals.try_send(arrival)),
             (Some(arrival), None) => drop(arrival),
             (None, _) => {
                 let arrival = arrived.arrival;
-                link.tell(FromRelay::Dismiss { arrival });
+                link.try_send(FromRelay::Dismiss { arrival });
             }
         }
     }
 
-    /// The link is over.
+    /// Forgets the answers of a link that has ended.
     pub(super) fn lose(&self, link: &Link) {
         for entry in self.entries.lock().values() {
-            let lose = |said: &mut HashMap<u64, RendezvousEvent>| said.remove(&link.id).is_some();
-            entry.said.send_if_modified(lose);
+            let lose =
+                |answers: &mut HashMap<u64, RendezvousEvent>| answers.remove(&link.id).is_some();
+            entry.answers.send_if_modified(lose);
         }
     }
 }
 
 impl Rendezvous {
-    /// Has agents listen from now on, those that are linked and those that come.
+    /// Has current and future agents listen.
     pub(crate) fn open(&self) {
         let links: Vec<_> = self.agents.table.lock().all().cloned().collect();
         let mut all = self.agents.reverse.entries.lock();
@@ -355,12 +355,12 @@ impl Rendezvous {
             return;
         };
         entry.open = true;
-        let asked: Vec<_> = links
+        let meetings: Vec<_> = links
             .iter()
             .filter_map(|link| Some((link, entry.ask(self.id, link)?)))
             .collect();
         drop(all);
-        for (link, meeting) in asked {
+        for (link, meeting) in meetings {
             listen(link, vec![meeting]);
         }
     }
@@ -376,10 +376,10 @@ impl Drop for Rendezvous {
 }
 
 impl DialledWorker {
-    /// A stream with the worker's bytes. Only for who may debug it: called by [`crate::reverse`] alone.
+    /// Opens a stream with the worker's bytes. The caller has authorised it: [`crate::reverse`] alone calls this.
     ///
     /// # Errors
-    /// [`NoStream`]; the whole takes at most `patience`.
+    /// [`NoStream`]; takes at most `patience`.
     pub(crate) async fn receive(
         &self,
         agents: &Agents,
@@ -395,38 +395,38 @@ impl DialledWorker {
     }
 }
 
-/// The port of the rendezvous `name`, in the `ranges` of agents.
+/// Chooses the port of the rendezvous `name` in the `ranges` of agents.
 pub fn chosen(
     name: &RendezvousName,
     ranges: &[(u16, u16)],
     port: Option<u16>,
     wished: Option<u16>,
-    taken: impl Fn(u16) -> bool,
+    in_use: impl Fn(u16) -> bool,
 ) -> Result<u16, NotMet> {
-    // What most agents have; of several the lowest, whatever the order in which they linked.
+    // The most frequent range; among equals the lowest, independent of the order of links.
     let count = |range: &(u16, u16)| ranges.iter().filter(|other| *other == range).count();
     let by_count = |range: &&(u16, u16)| (count(range), std::cmp::Reverse(**range));
     let (first, last) = *ranges.iter().max_by_key(by_count).ok_or(NotMet::NoAgent)?;
     let covered = |port: &u16| ranges.iter().any(|(a, b)| (*a..=*b).contains(port));
     if let Some(port) = port {
-        return match (covered(&port), taken(port)) {
+        return match (covered(&port), in_use(port)) {
             (false, _) => Err(NotMet::Range(port, first, last)),
             (true, true) => Err(NotMet::Port(port, first, last)),
             (true, false) => Ok(port),
         };
     }
-    if let Some(wished) = wished.filter(|port| covered(port) && !taken(*port)) {
+    if let Some(wished) = wished.filter(|port| covered(port) && !in_use(*port)) {
         return Ok(wished);
     }
     let ports = u64::from(last.saturating_sub(first)) + 1;
     let start = hash(name) % ports;
     let mut tried = (0..ports).map(|step| first + ((start + step) % ports) as u16);
     tried
-        .find(|port| !taken(*port))
+        .find(|port| !in_use(*port))
         .ok_or(NotMet::Full(first, last))
 }
 
-/// The same for a name at every relay, so that programs need not change.
+/// Stable for a name at every relay, so that programs need not change.
 fn hash(name: &RendezvousName) -> u64 {
     // FNV-1a, stable across releases.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;

@@ -1,10 +1,10 @@
-//! What is revoked at one relay is revoked at those that are linked with the same agents.
+//! Propagates revocations to the relays linked with the same agents.
 //!
-//! A relay tells each agent what is in force when that links, and whatever comes to it later; the agent passes it on. The
-//! lines are sealed with a key that comes of `auth.ticket_key_file`: who has that may revoke, agents have not. What was
-//! said before changes nothing, and nothing is ever taken back. Without that file nothing is said, and nothing believed.
+//! A relay sends each agent its revocations when the agent links, and later ones as they come; the agent forwards them.
+//! Messages are sealed with a key derived from `auth.ticket_key_file`: its holders may revoke, agents cannot.
+//! Duplicates are ignored, and nothing is ever un-revoked. Without that file nothing is sent or accepted.
 //!
-//! Bounds: [`PAGES`] of [`LINES`] lines or [`BYTES`] to one agent, those that are the last to expire.
+//! Bounds: [`MAX_PAGES`] of [`MAX_LINES`] lines or [`MAX_BYTES`] to one agent, those that are the last to expire.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,45 +24,45 @@ use ray_relay_base::wire::tunnel::text::{Hex, Text};
 use ray_relay_ray::hold::{RemoteHold, RemoteHolds};
 
 /// Lines of one message.
-const LINES: usize = MAX_ROWS;
+const MAX_LINES: usize = MAX_ROWS;
 
 /// Bytes of the lines of one message.
-const BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 
-/// Messages that an agent that links is told, which is what agents keep of one relay.
-const PAGES: usize = 16;
+/// Messages to an agent that links; agents keep as many of one relay.
+const MAX_PAGES: usize = 16;
 
-/// How long it is waited for what another relay has revoked to be written.
-const TAKEN_IN: Duration = Duration::from_secs(5);
+/// Deadline for writing another relay's revocations.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Messages of others that are known again: each comes through every agent.
-const KNOWN: usize = 1024;
+/// Remembered messages of other relays: each arrives through every agent.
+const MAX_SEEN_MESSAGES: usize = 1024;
 
-/// What other relays have said.
+/// Revocation messages received from other relays.
 #[derive(Default)]
 pub(super) struct SeenRevocations {
     /// The newest last.
     macs: VecDeque<Hex<32>>,
-    /// It was said in the log that something was not believed.
+    /// Whether the log already has the warning about an invalid seal.
     doubted: bool,
 }
 
 impl SeenRevocations {
-    fn knows(&self, said: &Revocations) -> bool {
-        self.macs.contains(&said.mac)
+    fn knows(&self, message: &Revocations) -> bool {
+        self.macs.contains(&message.mac)
     }
 
-    fn remember(&mut self, said: &Revocations) {
-        if self.macs.len() >= KNOWN {
+    fn remember(&mut self, message: &Revocations) {
+        if self.macs.len() >= MAX_SEEN_MESSAGES {
             self.macs.pop_front();
         }
-        self.macs.push_back(said.mac);
+        self.macs.push_back(message.mac);
     }
 }
 
-/// `revocations` as messages, those that are the last to expire first.
+/// Packs `revocations` into messages, the last to expire first.
 fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocations> {
-    // The same list gives the same messages, whichever relay says them.
+    // Deterministic: the same list gives the same messages at every relay.
     let first = |revocation: &Revocation| {
         let until = revocation.until;
         std::cmp::Reverse((until.is_none(), until, revocation.to_line()))
@@ -72,13 +72,13 @@ fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocat
     let mut bytes = 0;
     for line in revocations.iter().map(Revocation::to_line) {
         let entry = Text::new(&line);
-        // Nothing that is not said as it is.
+        // Skips lines that do not fit unchanged.
         if *entry != *line {
             continue;
         }
         bytes += line.len();
         match pages.last_mut() {
-            Some(page) if page.len() < LINES && bytes <= BYTES => page.push(entry),
+            Some(page) if page.len() < MAX_LINES && bytes <= MAX_BYTES => page.push(entry),
             _ => {
                 bytes = line.len();
                 pages.push(vec![entry]);
@@ -93,21 +93,23 @@ fn pages(seal: &RevocationSeal, mut revocations: Vec<Revocation>) -> Vec<Revocat
 }
 
 impl Agents {
-    /// Tells the agent of `link`, which is there now, what is revoked.
-    pub(super) fn tell_what_is_revoked(&self, link: &Link) {
+    /// Sends the agent of `link` the current revocations.
+    pub(super) fn send_revocations(&self, link: &Link) {
         let (Some(seal), Some(list)) = (self.auth.revocation_seal(), self.auth.revocations())
         else {
             return;
         };
         let list = Arc::clone(&list.borrow());
-        tell(
+        send(
             link,
-            pages(seal, list.iter().collect()).into_iter().take(PAGES),
+            pages(seal, list.iter().collect())
+                .into_iter()
+                .take(MAX_PAGES),
         );
     }
 
-    /// Tells every agent what comes to be revoked, until `shutdown`.
-    pub(super) async fn tell_revocations(&self, shutdown: CancellationToken) {
+    /// Sends every agent new revocations, until `shutdown`.
+    pub(super) async fn broadcast_revocations(&self, shutdown: CancellationToken) {
         let (Some(seal), Some(mut lists)) = (self.auth.revocation_seal(), self.auth.revocations())
         else {
             return shutdown.cancelled().await;
@@ -123,24 +125,24 @@ impl Agents {
             let pages = pages(seal, news.collect());
             let links: Vec<_> = self.table.lock().all().cloned().collect();
             for link in links {
-                tell(&link, pages.iter().take(PAGES).cloned());
+                send(&link, pages.iter().take(MAX_PAGES).cloned());
             }
             known = list;
         }
     }
 
-    /// Takes in what the agent of `link` passes on.
-    pub(super) async fn hear_revocations(&self, link: &Link, said: Revocations) {
-        if self.heard.lock().knows(&said) {
+    /// Applies a message that the agent of `link` forwards.
+    pub(super) async fn apply_revocations(&self, link: &Link, message: Revocations) {
+        if self.revocations.lock().knows(&message) {
             return;
         }
         let believed = match self.auth.revocation_seal() {
-            Some(seal) => seal.is_of(&said.mac.0, said.entries.iter().map(|entry| &**entry)),
+            Some(seal) => seal.is_of(&message.mac.0, message.entries.iter().map(|entry| &**entry)),
             None => false,
         };
         if !believed {
-            // Once: it may come through every agent.
-            if !std::mem::replace(&mut self.heard.lock().doubted, true) {
+            // Logged once: it may arrive through every agent.
+            if !std::mem::replace(&mut self.revocations.lock().doubted, true) {
                 warn!(
                     agent = %link.about.hostname, peer = %link.peer,
                     "ignored revocations from an agent: they are not sealed with this relay's auth.ticket_key_file; give all relays the same file"
@@ -148,23 +150,23 @@ impl Agents {
             }
             return;
         }
-        let read = said.entries.iter();
-        let revocations = read.filter_map(|entry| Revocation::from_line(entry));
-        // A disk that hangs holds up no link: what is revoked holds before it is written.
-        let heard = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
-        match heard.unwrap_or(Err(RevokeError::Late)) {
+        let entries = message.entries.iter();
+        let revocations = entries.filter_map(|entry| Revocation::from_line(entry));
+        // A slow disk must not block the link: revocations take effect before they are written.
+        let applied = timeout(APPLY_TIMEOUT, self.auth.hear(revocations.collect())).await;
+        match applied.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
                 if !news.is_empty() {
                     self.revoked(link, &news).await;
                 }
-                self.heard.lock().remember(&said);
+                self.revocations.lock().remember(&message);
             }
             Err(why) => warn!(%why, "another relay's revocation may not take effect here"),
         }
     }
 
-    /// Has agents let the tasks run that they keep for a person whose credential is revoked. Agents know of no revocations:
-    /// whichever relay is linked with them looks.
+    /// Has agents resume the tasks that they keep for a revoked credential. Agents know of no revocations: each linked
+    /// relay checks.
     pub(super) fn end_revoked(&self) {
         let Some(revocations) = self.auth.revocations() else {
             return;
@@ -188,15 +190,16 @@ impl Agents {
             let table = self.table.lock();
             let link = table.of_node(&node.cluster, &node.node_id).cloned();
             drop(table);
-            let told = link.is_some_and(|link| link.tell(FromRelay::LetRun(LetRun::of(&held))));
+            let notified =
+                link.is_some_and(|link| link.try_send(FromRelay::LetRun(LetRun::of(&held))));
             info!(
-                told,
+                told = notified,
                 "an agent keeps a worker for a revoked credential: its task is released"
             );
         }
     }
 
-    /// Puts on record what holds already: nothing waits for the record to be safe.
+    /// Audits revocations that are in effect already, without waiting for durability.
     async fn revoked(&self, link: &Link, news: &[Revocation]) {
         info!(revocations = news.len(), agent = %link.about.hostname, "another relay has revoked credentials");
         let lines: Vec<_> = news.iter().map(Revocation::to_line).collect();
@@ -211,10 +214,10 @@ impl Agents {
     }
 }
 
-/// Says `pages` on `link`. Where it takes them not, it ends, and is told everything when it comes again.
-fn tell(link: &Link, pages: impl Iterator<Item = Revocations>) {
+/// Sends `pages` on `link`. If its queue is full, the link ends, and the agent gets everything when it links again.
+fn send(link: &Link, pages: impl Iterator<Item = Revocations>) {
     for page in pages {
-        if !link.tell(FromRelay::Revocations(page)) {
+        if !link.try_send(FromRelay::Revocations(page)) {
             return link.end(AgentLinkEnd::Broken);
         }
     }

@@ -1,4 +1,4 @@
-//! What of agents is shown as JSON: `GET /relay/v1/nodes`, and of `GET /relay/v1/sessions` those of other relays.
+//! JSON of agents: `GET /relay/v1/nodes`, and the other relays' sessions of `GET /relay/v1/sessions`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ pub struct NodeRow {
     cluster: Arc<str>,
     node_id: Arc<str>,
     address: IpAddr,
-    /// By which way its workers are reached, as configured.
+    /// Configured route to its workers.
     path: &'static str,
     /// `linked`, `down`, `contested` or `none`.
     link: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<AgentRow>,
-    /// When its agent went, and why.
+    /// When and why its agent was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     down: Option<DownRow>,
 }
@@ -39,17 +39,17 @@ struct AgentRow {
     architecture: String,
     pid: u32,
     sees_processes: bool,
-    /// The ports on which it would listen for workers.
+    /// Ports on which it can listen for workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     reverse_ports: Option<String>,
     since: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_ms: Option<f64>,
-    /// Debugger connections through it.
+    /// Open debugger connections through it.
     streams: usize,
-    /// Workers that sessions of any relay hold through it.
+    /// Workers held through it by sessions of any relay.
     held: usize,
-    /// Failed tasks of which it keeps something, or why it does not; neither from one that does not say so.
+    /// Number of failed tasks that it keeps, or why it keeps none; neither if it has not reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     failures: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,10 +62,10 @@ struct DownRow {
     why: String,
 }
 
-/// One live session of another relay, by the word of an agent.
+/// One live session of another relay, as reported by an agent.
 #[derive(Debug, Serialize)]
 pub struct SessionElsewhere {
-    /// The relay: it counts its sessions itself.
+    /// The relay, whose session numbers are its own.
     replica: Replica,
     id: u64,
     kind: messages::Kind,
@@ -99,7 +99,7 @@ impl AgentRow {
                 .map(|(first, last)| format!("{first}-{last}")),
             since: link.since,
             round_trip_ms: link.round_trip().map(micros),
-            streams: super::STREAMS - link.standing.streams.available_permits(),
+            streams: super::MAX_STREAMS - link.process.streams.available_permits(),
             held: link.held().len(),
             failures: keeps.then_some(failures),
             keeps_no_failures: trouble.map(|why| why.to_string()),
@@ -108,7 +108,7 @@ impl AgentRow {
 }
 
 impl Agents {
-    /// Of the live nodes those that `principal` may list breakpoints of.
+    /// The live nodes whose breakpoints `principal` may list.
     pub fn rows(&self, live: &[RayNode], principal: &Principal) -> Vec<NodeRow> {
         let access = principal.access();
         let seen = live.iter().filter(|node| {
@@ -147,7 +147,7 @@ impl Agents {
         seen.map(row).collect()
     }
 
-    /// The sessions of other relays: `principal`'s own, and those that it administers.
+    /// Sessions of other relays: `principal`'s own, and those that it administers.
     pub fn sessions_elsewhere(&self, principal: &Principal) -> Vec<SessionElsewhere> {
         let access = principal.access();
         let holds = self.registry.remote_sessions();
@@ -177,7 +177,7 @@ impl Agents {
         rows.collect()
     }
 
-    /// No agent is linked.
+    /// Whether no agent is linked.
     pub fn is_empty(&self) -> bool {
         self.table.lock().is_empty()
     }

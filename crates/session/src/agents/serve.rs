@@ -1,4 +1,4 @@
-//! A link from the agent's announcement to its end.
+//! Serves a link from the agent's announcement to its end.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::end::AgentLinkEnd;
-use super::link::{Link, LinkCommand, words};
+use super::link::{Link, LinkCommand, describe};
 use super::table::ClaimOutcome;
 use super::{Agents, Carrier, Newcomer, NoStream, Socket, trust};
 use ray_relay_access::audit::{Entry, EntryKind};
@@ -26,45 +26,45 @@ use ray_relay_ray::hold::Holder;
 use ray_relay_ray::ray::registry::RayNode;
 
 /// The deadline from the connection to the announcement.
-const ANNOUNCED: Duration = Duration::from_secs(10);
+const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the heads are asked for a node that they have not listed yet.
-const LOOKED_FOR: Duration = Duration::from_secs(3);
+/// Deadline for the heads to list a node that is not known yet.
+const NODE_LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Messages that an agent may send at once, and in a second all the time.
-const BURST: u32 = 1024;
-const PER_SECOND: u32 = 128;
+/// Rate limit of an agent's messages: burst, and sustained per second.
+const MAX_BURST: u32 = 1024;
+const MAX_MESSAGES_PER_SECOND: u32 = 128;
 
-/// Messages that wait to be sent.
-const OUTBOX: usize = 256;
+/// Queue of outgoing messages.
+const OUTBOX_CAPACITY: usize = 256;
 
-/// When the relay ends, how long a link stays at most for workers that are being left.
-const LEFT: Duration = Duration::from_secs(45);
+/// How long a link outlives the shutdown at most, for workers that sessions still detach from.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Failed tasks of which one agent keeps something; beyond, the oldest of the job that has most give way.
+/// Failed tasks that one agent keeps; beyond that, it drops the oldest of the job with most.
 const MAX_FAILED_TASKS: u32 = 64;
 
-/// Bytes of all that one agent keeps of them.
+/// Bytes that one agent keeps of failed tasks.
 const MAX_FAILED_BYTES: u64 = 16 << 20;
 
 /// How long an agent keeps a failed task, in milliseconds.
-const FAILED_KEPT_FOR_MS: u64 = 24 * 3_600_000;
+const FAILED_RETENTION_MS: u64 = 24 * 3_600_000;
 
-/// How often it is tried to enter a table in which others come and go.
-const TRIES: usize = 4;
+/// Attempts to claim nodes while other links come and go.
+const MAX_CLAIM_ATTEMPTS: usize = 4;
 
 type AgentControlLink = ControlLink<Carrier, FromAgent, FromRelay>;
 
-/// What the loop of a link holds besides.
+/// State of a link's loop.
 struct Serving {
     link: Arc<Link>,
     outbox: mpsc::Receiver<LinkCommand>,
-    told: watch::Receiver<Option<AgentLinkEnd>>,
+    end_reason: watch::Receiver<Option<AgentLinkEnd>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
 }
 
 impl Agents {
-    /// Serves the link of the agent that was recognised as `principal`, to its end.
+    /// Serves the link of an agent that was authenticated as `principal`, to its end.
     pub async fn serve(
         self: Arc<Self>,
         socket: Socket,
@@ -72,14 +72,14 @@ impl Agents {
         peer: SocketAddr,
         newcomer: Newcomer,
     ) {
-        let mut wire = AgentControlLink::asking(socket, BURST, PER_SECOND);
-        let introduced = tokio::select! {
-            introduced = self.introduced(&mut wire, &principal, peer) => introduced,
+        let mut wire = AgentControlLink::asking(socket, MAX_BURST, MAX_MESSAGES_PER_SECOND);
+        let handshake = tokio::select! {
+            handshake = self.handshake(&mut wire, &principal, peer) => handshake,
             over = principal.ended() => Err(AgentLinkEnd::Over(over)),
         };
-        // Who is known has a place in the table; who is refused counts until the link is closed.
+        // A trusted agent has a slot in the table; a refused one counts as a newcomer until its link is closed.
         let mut newcomer = Some(newcomer);
-        let end = match introduced {
+        let end = match handshake {
             Err(end) => {
                 self.refused(&end, &principal, peer).await;
                 end
@@ -89,13 +89,13 @@ impl Agents {
                 let _linked = self.metrics.agent_linked();
                 let end = match self.recorded(&serving.link).await {
                     Ok(()) => {
-                        self.tell_what_is_revoked(&serving.link);
+                        self.send_revocations(&serving.link);
                         self.meets(&serving.link);
                         self.run(&mut wire, &mut serving).await
                     }
                     Err(end) => end,
                 };
-                self.gone(&serving.link, &end).await;
+                self.audit_gone(&serving.link, &end).await;
                 end
             }
         };
@@ -108,19 +108,20 @@ impl Agents {
         drop(newcomer);
     }
 
-    /// Puts on record that `link` is there. Nothing that it is asked for is sent before: what is not on record does not happen.
+    /// Audits the new `link`. No request is sent before: it would go unrecorded.
     async fn recorded(&self, link: &Link) -> Result<(), AgentLinkEnd> {
         let entry = self.entry(link).with("outcome", "linked");
         let recorded = self.audit.write(entry).await;
         recorded.map_err(|why| AgentLinkEnd::Unrecorded(why.to_string()))?;
         info!(
-            agent = %link.about.hostname, version = %link.about.version, peer = %link.peer, nodes = link.as_words(), "agent linked"
+            agent = %link.about.hostname, version = %link.about.version, peer = %link.peer, nodes = link.node_list(), "agent linked"
         );
         Ok(())
     }
 
-    /// Has the agent say who it is, and enters its link. Cancel safe: it is entered when this returns, and not before.
-    async fn introduced(
+    /// Handshake: reads the agent's announcement and enters its link into the table. Cancel safe: the link is entered
+    /// exactly when this returns.
+    async fn handshake(
         &self,
         wire: &mut AgentControlLink,
         principal: &Principal,
@@ -134,7 +135,7 @@ impl Agents {
             nonce,
         })
         .await?;
-        let announced = timeout(ANNOUNCED, announcement(wire));
+        let announced = timeout(ANNOUNCE_TIMEOUT, announcement(wire));
         let announced = announced.await.unwrap_or(Err(AgentLinkEnd::Unannounced))?;
         if announced.protocol != PROTOCOL {
             return Err(AgentLinkEnd::Version(announced.protocol));
@@ -142,24 +143,24 @@ impl Agents {
         if !announced.nonce.is_same_secret(&nonce) {
             return Err(AgentLinkEnd::Replayed);
         }
-        // From here on the heads are asked for their nodes.
+        // From here on the registry polls the heads for nodes.
         let mut live = self.registry.watch_nodes();
         let trusted =
             |live: &[RayNode]| trust::nodes(&announced, live, peer.ip(), principal.access());
         let mut nodes = trusted(&live.borrow_and_update());
         if nodes.is_empty() {
-            // It may have joined a moment ago.
-            let _ = timeout(LOOKED_FOR, self.registry.nodes_refreshed()).await;
+            // The node may have joined a moment ago.
+            let _ = timeout(NODE_LOOKUP_TIMEOUT, self.registry.nodes_refreshed()).await;
             nodes = trusted(&live.borrow_and_update());
         }
         if nodes.is_empty() {
             return Err(AgentLinkEnd::Untrusted(trust::none(&announced, peer.ip())));
         }
-        let (outbox, outgoing) = mpsc::channel(OUTBOX);
-        let (told, telling) = watch::channel(None);
-        let (id, standing) = {
+        let (outbox, outgoing) = mpsc::channel(OUTBOX_CAPACITY);
+        let (end_reason, end_reasons) = watch::channel(None);
+        let (id, process) = {
             let mut table = self.table.lock();
-            (table.number(), table.standing(announced.instance))
+            (table.number(), table.process(announced.instance))
         };
         let link = Arc::new(Link {
             id,
@@ -167,27 +168,27 @@ impl Agents {
             peer,
             about: announced,
             since: Timestamp::now(),
-            standing,
+            process,
             outbox,
-            told,
-            heard: watch::Sender::new(Instant::now()),
+            end_reason,
+            last_received: watch::Sender::new(Instant::now()),
             state: Mutex::default(),
         });
-        // The first that is sent, whatever it is asked for meanwhile.
-        link.tell(welcome(&nodes, &link.principal));
-        link.tell(self.to_be_kept());
+        // The first message sent, whatever is requested meanwhile.
+        link.try_send(welcome(&nodes, &link.principal));
+        link.try_send(self.retention());
         self.claim(&link, &nodes).await?;
         Ok(Serving {
             link,
             outbox: outgoing,
-            told: telling,
+            end_reason: end_reasons,
             nodes: live,
         })
     }
 
-    /// Has `link` speak for `nodes`, unless another linked agent does.
+    /// Claims `nodes` for `link`, unless another live agent speaks for them.
     async fn claim(&self, link: &Arc<Link>, nodes: &[RayNode]) -> Result<(), AgentLinkEnd> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CLAIM_ATTEMPTS {
             let claim = self.table.lock().claim(link, nodes, Instant::now());
             let rivals = match claim {
                 ClaimOutcome::Taken { replaced } => {
@@ -197,14 +198,16 @@ impl Agents {
                     return Ok(());
                 }
                 ClaimOutcome::Full => return Err(AgentLinkEnd::Full),
-                ClaimOutcome::Contested(node) => return Err(AgentLinkEnd::Contested(words(&node))),
+                ClaimOutcome::Contested(node) => {
+                    return Err(AgentLinkEnd::Contested(describe(&node)));
+                }
                 ClaimOutcome::Rivals(rivals) => rivals,
             };
             for rival in rivals {
                 if rival.is_there().await {
                     return Err(self.contest(link, nodes, &rival));
                 }
-                // Its streams may well go on: it was given three seconds.
+                // Its streams may well be alive: it had only three seconds to answer.
                 rival.end(AgentLinkEnd::Silent);
                 self.leave(&rival, &AgentLinkEnd::Broken);
             }
@@ -214,14 +217,14 @@ impl Agents {
         ))
     }
 
-    /// Two that are there claim the same: neither is believed.
+    /// Two live agents claim the same node: neither is trusted.
     fn contest(&self, link: &Link, nodes: &[RayNode], rival: &Arc<Link>) -> AgentLinkEnd {
         let theirs = rival.nodes().clone();
         let both: Vec<_> = nodes.iter().filter(|node| theirs.contains(node)).collect();
         self.table
             .lock()
             .contest(both.iter().copied(), Instant::now());
-        let which: Vec<_> = both.iter().map(|node| words(node)).collect();
+        let which: Vec<_> = both.iter().map(|node| describe(node)).collect();
         let which = which.join(", ");
         for (one, other) in [(link, &**rival), (&**rival, link)] {
             warn!(
@@ -232,7 +235,7 @@ impl Agents {
         }
         rival.end(AgentLinkEnd::Contested(which.clone()));
         for one in [link, &**rival] {
-            one.standing.cut.cancel();
+            one.process.cut.cancel();
         }
         AgentLinkEnd::Contested(which)
     }
@@ -241,19 +244,19 @@ impl Agents {
         let Serving {
             link,
             outbox,
-            told,
+            end_reason,
             nodes,
         } = serving;
         let mut over = pin!(link.principal.ended());
         let mut ending = pin!(self.ending());
         loop {
-            let ended = async { told.wait_for(Option::is_some).await.ok()?.clone() };
+            let ended = async { end_reason.wait_for(Option::is_some).await.ok()?.clone() };
             let done = tokio::select! {
                 over = &mut over => Err(AgentLinkEnd::Over(over)),
                 end = ended => Err(end.unwrap_or(AgentLinkEnd::Broken)),
-                heard = wire.next() => match heard {
+                received = wire.next() => match received {
                     Ok(message) => {
-                        link.heard.send_replace(Instant::now());
+                        link.last_received.send_replace(Instant::now());
                         link.state.lock().round_trip = wire.round_trip();
                         match message {
                             Some(message) => self.on_message(link, message).await,
@@ -278,7 +281,7 @@ impl Agents {
         }
     }
 
-    /// The heads list other nodes than before.
+    /// Applies a change in the heads' lists of nodes.
     async fn renew(
         &self,
         wire: &mut AgentControlLink,
@@ -296,9 +299,9 @@ impl Agents {
         self.claim(link, &nodes).await?;
         self.meets(link);
         let welcome = welcome(&nodes, &link.principal);
-        self.hear_holds(link.id, nodes, &link.held());
+        self.update_holds(link.id, nodes, &link.held());
         wire.say(&welcome).await?;
-        Ok(wire.say(&self.to_be_kept()).await?)
+        Ok(wire.say(&self.retention()).await?)
     }
 
     async fn on_message(&self, link: &Arc<Link>, message: FromAgent) -> Result<(), AgentLinkEnd> {
@@ -325,7 +328,7 @@ impl Agents {
             } => {
                 let asker = link.state.lock().queries.remove(&query);
                 if let Some(asker) = asker {
-                    // No task may be waiting any more.
+                    // The requesting task may be gone.
                     let _ = asker.send(node_id.filter(|_| found));
                 }
             }
@@ -333,26 +336,26 @@ impl Agents {
                 self.break_lost(link, &workers);
                 let held: Arc<[_]> = workers.into();
                 link.state.lock().held = Arc::clone(&held);
-                self.hear_holds(link.id, link.nodes().clone(), &held);
+                self.update_holds(link.id, link.nodes().clone(), &held);
             }
-            FromAgent::Relays { replicas } => self.hear_relays(link.id, replicas),
-            FromAgent::Revocations(said) => self.hear_revocations(link, said).await,
+            FromAgent::Relays { replicas } => self.update_relays(link.id, replicas),
+            FromAgent::Revocations(revocations) => self.apply_revocations(link, revocations).await,
             FromAgent::Listening {
                 rendezvous,
                 refused,
             } => self.reverse.listening(link, &rendezvous, refused),
             FromAgent::Arrived(arrived) => self.reverse.arrived(link, arrived),
-            FromAgent::Failed(told) => self.hear_failures(link, told),
+            FromAgent::Failed(report) => self.update_failures(link, report),
             FromAgent::Unknown => {}
         }
         Ok(())
     }
 
-    /// The agent keeps workers that sessions of this relay believe to have: it has lost those streams, which here look whole
-    /// for as long as no agent says otherwise.
+    /// Breaks streams that the agent has lost: it keeps workers parked that sessions of this relay still consider
+    /// theirs. Here those streams would look healthy until an agent says otherwise.
     fn break_lost(&self, link: &Link, workers: &[HoldRow]) {
         let lost = |held: &&HoldRow| held.parked.is_some() && held.replica == self.replica;
-        let sessions = link.standing.sessions.lock();
+        let sessions = link.process.sessions.lock();
         for held in workers.iter().filter(lost) {
             if let Some(cut) = sessions.get(&held.session) {
                 cut.cancel();
@@ -360,19 +363,19 @@ impl Agents {
         }
     }
 
-    /// Resolves when the relay has come to its end, and every worker is left: some through this link.
+    /// Resolves when the relay has shut down and every worker is detached, some through this link.
     async fn ending(&self) {
         self.closed().await;
         self.leaving.close();
-        let _ = timeout(LEFT, self.leaving.wait()).await;
+        let _ = timeout(DETACH_TIMEOUT, self.leaving.wait()).await;
     }
 
-    /// Takes a link that is over out of the table, and what waits for it with it.
+    /// Removes an ended link from the table, and fails all that waits for it.
     fn leave(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
         let was_there = self.table.lock().leave(link, end, Timestamp::now());
-        // Where it is not there any more, the agent has a newer one.
+        // If it is gone already, the agent has a newer one.
         if was_there && end.cuts() {
-            link.standing.cut.cancel();
+            link.process.cut.cancel();
         }
         self.forget_waiting(link);
         self.lose_holds(link.id, end, Instant::now());
@@ -380,27 +383,27 @@ impl Agents {
         self.lose_failures(link.id);
     }
 
-    /// What an agent is to keep of tasks that fail.
-    fn to_be_kept(&self) -> FromRelay {
+    /// The agent's limits for keeping failed tasks.
+    fn retention(&self) -> FromRelay {
         FromRelay::PostMortem(PostMortem {
             most: match self.keeps_failures {
                 true => MAX_FAILED_TASKS,
                 false => 0,
             },
             bytes: MAX_FAILED_BYTES,
-            keep_ms: FAILED_KEPT_FOR_MS,
+            keep_ms: FAILED_RETENTION_MS,
         })
     }
 
-    async fn gone(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
+    async fn audit_gone(&self, link: &Arc<Link>, end: &AgentLinkEnd) {
         self.leave(link, end);
         let agent = &link.about.hostname;
         match end.is_refusal() {
             true => {
-                warn!(%agent, peer = %link.peer, nodes = link.as_words(), why = %end, "agent refused")
+                warn!(%agent, peer = %link.peer, nodes = link.node_list(), why = %end, "agent refused")
             }
             false => {
-                info!(%agent, peer = %link.peer, nodes = link.as_words(), why = %end, "agent gone")
+                info!(%agent, peer = %link.peer, nodes = link.node_list(), why = %end, "agent gone")
             }
         }
         let outcome = match end.is_refusal() {
@@ -429,7 +432,7 @@ impl Agents {
     }
 
     fn entry(&self, link: &Link) -> Entry {
-        let nodes: Vec<_> = link.nodes().iter().map(words).collect();
+        let nodes: Vec<_> = link.nodes().iter().map(describe).collect();
         let mut entry = Entry::new(EntryKind::Agent);
         entry.principal = Some(link.principal.clone());
         entry.peer = Some(link.peer);
@@ -440,7 +443,7 @@ impl Agents {
             .with("version", &*link.about.version)
     }
 
-    /// Writes what has happened already.
+    /// Audits an event that has happened already.
     pub(super) async fn on_record(&self, entry: Entry) {
         if let Err(why) = self.audit.write(entry).await {
             warn!(%why, "what became of an agent is not on record");
@@ -469,10 +472,10 @@ fn welcome(nodes: &[RayNode], principal: &Principal) -> FromRelay {
         address: node.address,
     };
     let good_for = |expires: SystemTime| {
-        let left = expires
+        let remaining = expires
             .duration_since(SystemTime::now())
             .unwrap_or_default();
-        u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX)
     };
     FromRelay::Welcome {
         nodes: nodes.iter().map(node).collect(),

@@ -1,7 +1,7 @@
-//! Who speaks for which node. No I/O and no clock; under the lock of [`super::Agents`].
+//! Which link speaks for which node. No I/O and no clock; under the lock of [`super::Agents`].
 //!
-//! Invariants: at most one link speaks for a node; of one agent there is at most one link; for a contested node no agent
-//! speaks. A link is in here from its claim to its end.
+//! Invariants: at most one link speaks for a node; an agent has at most one link; no agent speaks for a contested node.
+//! A link is in here from its claim to its end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,36 +14,36 @@ use tokio_util::sync::CancellationToken;
 
 use super::end::AgentLinkEnd;
 use super::link::Link;
-use super::{INSPECTIONS, MAX_WAITING_STREAMS, STREAMS};
+use super::{MAX_INSPECTIONS, MAX_STREAMS, MAX_WAITING_STREAMS};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::Name;
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::RayNode;
 
-/// How long no agent speaks for a node that two claimed.
-const CONTESTED: Duration = Duration::from_secs(60);
+/// How long a node stays contested after two agents claimed it.
+const CONTEST_DURATION: Duration = Duration::from_secs(60);
 
-/// Nodes whose agent is gone that are remembered.
+/// Remembered nodes whose agent is gone.
 const MAX_LOST_NODES: usize = 4096;
 
 /// Cluster and id of a node.
 pub(super) type NodeKey = (Arc<str>, Arc<str>);
 
-/// An agent's process, across its links.
+/// Identifies an agent's process across its links.
 pub(super) type Instance = Hex<16>;
 
-/// What the links of one agent's process have in common, and its streams with them, which may outlive a link.
+/// State shared by the links of one agent process and its streams, which may outlive a link.
 #[derive(Debug)]
 pub(super) struct AgentProcess {
     /// A permit for each stream.
     pub(super) streams: Arc<Semaphore>,
-    /// A permit for each stream that is waited for.
+    /// A permit for each stream that is requested and not open yet.
     pub(super) waiting: Arc<Semaphore>,
-    /// A permit for each worker that the agent is asked about.
+    /// A permit for each concurrent inspection.
     pub(super) inspections: Semaphore,
-    /// The agent is not to be trusted any more: every stream breaks.
+    /// Fires when the agent is no longer trusted: every stream breaks.
     pub(super) cut: CancellationToken,
-    /// To break the stream of each session of this relay with a debugger.
+    /// Breaks the stream of one session of this relay.
     pub(super) sessions: Mutex<HashMap<Name, CancellationToken>>,
 }
 
@@ -54,29 +54,29 @@ pub(super) struct Lost {
     pub(super) why: String,
 }
 
-/// See the module.
+/// Links and the nodes that they speak for.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Links that there may be.
+    /// Limit of links.
     most: usize,
     last: u64,
     links: HashMap<u64, Arc<Link>>,
     by_node: HashMap<NodeKey, u64>,
     contested: HashMap<NodeKey, Instant>,
     lost: HashMap<NodeKey, Lost>,
-    standings: HashMap<Instance, Weak<AgentProcess>>,
+    processes: HashMap<Instance, Weak<AgentProcess>>,
 }
 
-/// What comes of a claim.
+/// Result of a claim.
 #[derive(Debug)]
 pub(super) enum ClaimOutcome {
-    /// The link speaks for its nodes; these are older ones of the same agent, which are to end.
+    /// The link speaks for its nodes; the `replaced` links of the same agent must end.
     Taken { replaced: Vec<Arc<Link>> },
-    /// Two have claimed this node a short while ago.
+    /// Two agents claimed this node a short while ago.
     Contested(RayNode),
-    /// These speak for some of the nodes.
+    /// These links of other agents speak for some of the nodes.
     Rivals(Vec<Arc<Link>>),
-    /// There are as many links as there may be.
+    /// The limit of links is reached.
     Full,
 }
 
@@ -85,7 +85,7 @@ pub(super) fn key(node: &RayNode) -> NodeKey {
 }
 
 impl Table {
-    /// With room for `most` links.
+    /// Creates a table for at most `most` links.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -94,35 +94,35 @@ impl Table {
             by_node: HashMap::new(),
             contested: HashMap::new(),
             lost: HashMap::new(),
-            standings: HashMap::new(),
+            processes: HashMap::new(),
         }
     }
 
-    /// The number of a new link.
+    /// Allocates the id of a new link.
     pub(super) fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
 
-    /// What the links and streams of `instance` have in common.
-    pub(super) fn standing(&mut self, instance: Instance) -> Arc<AgentProcess> {
-        let known = self.standings.get(&instance).and_then(Weak::upgrade);
-        if let Some(standing) = known.filter(|standing| !standing.cut.is_cancelled()) {
-            return standing;
+    /// The shared state of the links and streams of `instance`.
+    pub(super) fn process(&mut self, instance: Instance) -> Arc<AgentProcess> {
+        let known = self.processes.get(&instance).and_then(Weak::upgrade);
+        if let Some(process) = known.filter(|process| !process.cut.is_cancelled()) {
+            return process;
         }
-        self.standings.retain(|_, known| known.strong_count() > 0);
-        let standing = Arc::new(AgentProcess {
-            streams: Arc::new(Semaphore::new(STREAMS)),
+        self.processes.retain(|_, known| known.strong_count() > 0);
+        let process = Arc::new(AgentProcess {
+            streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_STREAMS)),
-            inspections: Semaphore::new(INSPECTIONS),
+            inspections: Semaphore::new(MAX_INSPECTIONS),
             cut: CancellationToken::new(),
             sessions: Mutex::default(),
         });
-        self.standings.insert(instance, Arc::downgrade(&standing));
-        standing
+        self.processes.insert(instance, Arc::downgrade(&process));
+        process
     }
 
-    /// `link` wants to speak for `nodes` and no others.
+    /// Claims `nodes`, and no others, for `link`.
     pub(super) fn claim(
         &mut self,
         link: &Arc<Link>,
@@ -170,18 +170,18 @@ impl Table {
         ClaimOutcome::Taken { replaced }
     }
 
-    /// Two claim `nodes`: no agent speaks for them for a while.
+    /// Marks `nodes` as contested: no agent speaks for them for a while.
     pub(super) fn contest<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a RayNode>,
         now: Instant,
     ) {
         for node in nodes {
-            self.contested.insert(key(node), now + CONTESTED);
+            self.contested.insert(key(node), now + CONTEST_DURATION);
         }
     }
 
-    /// Takes `link` out, which ended by `end`; says whether it was still in here.
+    /// Removes `link`, which ended by `end`; returns whether it was still in here.
     pub(super) fn leave(&mut self, link: &Link, end: &AgentLinkEnd, now: Timestamp) -> bool {
         if self.links.remove(&link.id).is_none() {
             return false;
@@ -221,7 +221,7 @@ impl Table {
         self.links.values().filter(speaks).cloned().collect()
     }
 
-    /// Whether the agent's process `instance` has a link whose principal is good, and is called `subject`.
+    /// The link of the agent process `instance` whose principal is valid and has this `subject`.
     pub(super) fn vouches(&self, instance: &Instance, subject: &str) -> Option<Arc<Link>> {
         let of_it = |link: &&Arc<Link>| {
             let principal = &link.principal;
@@ -237,13 +237,13 @@ impl Table {
         self.lost.get(&(cluster.into(), node_id.into()))
     }
 
-    /// Whether two have claimed that node.
+    /// Whether two agents claim that node.
     pub(super) fn is_contested(&self, cluster: &str, node_id: &str, now: Instant) -> bool {
         let until = self.contested.get(&(cluster.into(), node_id.into()));
         until.is_some_and(|until| *until > now)
     }
 
-    /// There is no link.
+    /// Whether there is no link.
     pub(super) fn is_empty(&self) -> bool {
         self.links.is_empty()
     }

@@ -1,11 +1,11 @@
-//! What tests of agents begin with.
+//! Fixtures for tests of agents.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use ray_relay_base::wire::tunnel::messages::{Announce, PROTOCOL};
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::RayNode;
 
-/// What an agent says of itself, with a nonce of zeros.
+/// An announcement with a nonce of zeros.
 pub fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announce {
     Announce {
         protocol: PROTOCOL,

@@ -1,4 +1,4 @@
-//! For which nodes an agent may speak. Pure.
+//! Decides which nodes an agent may speak for. Pure.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use ray_relay_access::policy::{Access, NodeVoice};
 use ray_relay_base::wire::tunnel::messages::{Announce, MAX_ROWS};
 use ray_relay_ray::ray::registry::RayNode;
 
-/// Of the nodes that are `live` those that the agent stands on, by what it announced, and may speak for: its credential names
-/// them, or it connects from their address.
+/// The `live` nodes that match the agent's announcement and that it may speak for: its credential names them, or it
+/// connects from their address.
 pub(super) fn nodes(
     announced: &Announce,
     live: &[RayNode],
@@ -33,7 +33,7 @@ pub(super) fn nodes(
     mine.take(MAX_ROWS).cloned().collect()
 }
 
-/// Why there are none. The same whether there is no such node or the credential is not good for it.
+/// Why there are none. Does not reveal whether the node is missing or the credential insufficient.
 pub(super) fn none(announced: &Announce, peer: IpAddr) -> String {
     let where_it_is = match &announced.node_id {
         Some(id) => format!("with the id {id}"),

@@ -17,24 +17,24 @@ use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
 use ray_relay_debugger::debugger::Tunnelled;
 
-/// Bytes to and from a worker's debugger. Once the agent's credential is no longer good, or its node contested, it is broken
-/// in both directions. That the agent has gone reads as an error, unlike the end of the debugger's connection.
+/// Byte stream to a worker's debugger. It breaks in both directions once the agent's credential is invalid or its node
+/// contested. The loss of the agent reads as an error, unlike the end of the debugger's connection.
 pub struct Tunnel {
-    /// Behind a lock that is never waited for: what holds a worker has to be `Sync`.
+    /// In a lock that is never contended: a worker's holder must be `Sync`.
     bytes: Mutex<ByteStream<Carrier>>,
     cut: CancellationToken,
-    /// The same, to be woken by.
+    /// The same, as a future to be woken by.
     until_cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Dropped with it, it tells that the stream is over.
+    /// Dropping it signals that the stream is over.
     _open: oneshot::Sender<()>,
-    /// Of those that the agent may have.
+    /// One of the agent's stream slots.
     _slot: OwnedSemaphorePermit,
-    _standing: Arc<AgentProcess>,
-    /// The agent can keep the debugger.
+    _process: Arc<AgentProcess>,
+    /// Whether the agent can park the debugger.
     pub(super) keeps: bool,
-    /// By what the debugger was kept, where it is one that was.
+    /// Terms by which the agent parked the debugger, if it did.
     resumed: Option<Box<ParkTerms>>,
-    /// The worker is to be left before the relay ends.
+    /// Delays the shutdown until the worker is detached.
     _leaving: TaskTrackerToken,
 }
 
@@ -44,7 +44,7 @@ impl Tunnel {
         cut: CancellationToken,
         open: oneshot::Sender<()>,
         slot: OwnedSemaphorePermit,
-        standing: Arc<AgentProcess>,
+        process: Arc<AgentProcess>,
         resumed: Option<Box<ParkTerms>>,
         leaving: TaskTrackerToken,
     ) -> Self {
@@ -54,14 +54,14 @@ impl Tunnel {
             cut,
             _open: open,
             _slot: slot,
-            _standing: standing,
+            _process: process,
             keeps: false,
             resumed,
             _leaving: leaving,
         }
     }
 
-    /// What came of it, and is not to be waited for where the agent is not to be trusted any more.
+    /// Polls `attempt`, unless or until the agent is no longer trusted.
     fn unless_cut<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,10 +1,11 @@
-//! Connections that come through `ray-relay connect`: one link for each, which outlives its transport.
+//! Connections through `ray-relay connect`: one link each, which outlives its transport.
 //!
-//! A command opens a link ahead of time; once a client has connected at its end, the link's stream is [served](Links::arrived) as a
-//! connection to the one port is, of a principal that was authenticated already. When its transport is lost, the stream waits: no one
-//! who reads or writes it notices, and no other can take its place. The command resumes it with the secret that it was given,
-//! as the same person. It is over when both sides have ended it, when no command has resumed it for `connect.resume`, or when the time of its
-//! principal is over, which a newer credential of the same rights puts off.
+//! A command opens a link ahead of time. Once a client connects at its end, the link's stream is
+//! [served](Links::arrived) like a connection to the one port, of a principal that is authenticated already. If the
+//! transport is lost, the stream waits: neither end notices, and no other client can take it over. The command resumes
+//! it as the same user, with the secret that it received. A link is over when both sides have ended it, when no command
+//! has resumed it for `connect.resume`, or when its principal's credential expires. A newer credential with the same
+//! rights postpones that.
 //!
 //! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP_WINDOW_BYTES`], [`DOWN_WINDOW_BYTES`]).
 
@@ -37,36 +38,36 @@ use ray_relay_base::wire::resumed::{
 };
 use ray_relay_base::wire::tunnel::messages::{Replica, written};
 
-/// How long a link may be without a transport before a client has connected at its end.
-const OPENING: Duration = Duration::from_secs(30);
+/// How long a new link may lack a transport before a client has connected at its end.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the sessions of a link have, to end in order, when the time of its principal is over.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long the sessions of a link may take to end in order once its credential has expired.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that wait in each direction of a connection of the process's own.
-const ROOM: usize = 16 * 1024;
+/// Buffer of an in-process connection, in bytes for each direction.
+const PIPE_BYTES: usize = 16 * 1024;
 
-/// Streams that wait to be served.
-const ARRIVING: usize = 64;
+/// Queue of streams to be served.
+const MAX_ARRIVING: usize = 64;
 
-/// A connection within another one: what a client has made at the other end of a link, or a terminal of the page.
+/// A connection inside another one: a client at the other end of a link, or a terminal of the page.
 pub struct InnerConnection {
-    /// What is said on it.
+    /// Its bytes.
     pub stream: ArrivedStream,
-    /// Who opened the link, or the page.
+    /// The principal that opened the link, or the page.
     pub principal: Principal,
-    /// Where that was from.
+    /// The address that it was opened from.
     pub peer: SocketAddr,
 }
 
-/// The bytes of a link, or of a terminal of the page, which another task carries.
+/// Byte stream of a link, or of a terminal of the page, which another task carries.
 pub type ArrivedStream = Either<LinkedStream, DuplexStream>;
 
 /// All links. One for the process.
 #[derive(Debug)]
 pub struct Links {
     table: Mutex<HashMap<LinkId, Arc<ResumableLink>>>,
-    places: Arc<Quotas>,
+    quotas: Arc<Quotas>,
     resume: Duration,
     replica: Replica,
     memory: Memory,
@@ -75,7 +76,7 @@ pub struct Links {
     arrived: tokio::sync::Mutex<mpsc::Receiver<InnerConnection>>,
 }
 
-/// A link, for who resumes it.
+/// A link that a command can resume.
 #[derive(Debug)]
 struct ResumableLink {
     id: LinkId,
@@ -85,37 +86,37 @@ struct ResumableLink {
     principal: Principal,
     renewal: Renewal,
     link: Arc<LinkHandle>,
-    _place: QuotaPermit,
+    _permit: QuotaPermit,
 }
 
 /// Why a link is not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkRefusal {
-    /// There are as many as there may be.
+    /// The limit of links is reached.
     Crowded(QuotaExceeded),
-    /// The system has no randomness.
+    /// The system's random source failed.
     NoSecrets,
 }
 
-/// A WebSocket that is to carry a link, once it is open.
+/// A transport for a link, before its WebSocket is open.
 pub struct Transport {
     held: Arc<ResumableLink>,
-    /// What the command says that it has; `None`: the link is new.
+    /// Bytes that the command has received; `None`: the link is new.
     received: Option<u64>,
 }
 
 impl Links {
-    /// None yet.
+    /// Creates an empty table.
     pub fn new(
         config: &config::Connect,
         replica: Replica,
         memory: Memory,
         shutdown: Shutdown,
     ) -> Self {
-        let (arriving, arrived) = mpsc::channel(ARRIVING);
+        let (arriving, arrived) = mpsc::channel(MAX_ARRIVING);
         Self {
             table: Mutex::default(),
-            places: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
+            quotas: Quotas::new(config.max_links, (config.max_links / 4).max(1)),
             resume: config.resume,
             replica,
             memory,
@@ -125,30 +126,30 @@ impl Links {
         }
     }
 
-    /// Which relay this is, for who resumes a link that another one holds.
+    /// Identifies this relay to a command that resumes a link of another one.
     pub fn replica(&self) -> Replica {
         self.replica
     }
 
-    /// The next connection at the end of a link. Cancel safe; for one caller.
+    /// Resolves with the next connection at the end of a link. Cancel safe; for one caller.
     pub async fn arrived(&self) -> InnerConnection {
         match self.arrived.lock().await.recv().await {
             Some(arrived) => arrived,
-            // It holds a sender itself.
+            // Unreachable: `self` holds a sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Has `arrived` served as a connection to the one port is; whether the relay has time for it.
+    /// Has `arrived` served like a connection to the one port; returns whether the relay accepted it in time.
     pub async fn deliver(&self, arrived: InnerConnection) -> bool {
-        let sent = timeout(OPENING, self.arriving.send(arrived)).await;
+        let sent = timeout(OPEN_TIMEOUT, self.arriving.send(arrived)).await;
         matches!(sent, Ok(Ok(())))
     }
 
-    /// A connection to the one port as if `principal` had come from `peer`: for what is done by a session like every other.
-    /// `None`: the relay is ending.
+    /// Opens an in-process connection to the one port, as if `principal` had connected from `peer`: it gets a session
+    /// like any other. `None`: the relay is shutting down.
     pub async fn dial(&self, principal: &Principal, peer: SocketAddr) -> Option<DuplexStream> {
-        let (near, far) = duplex(ROOM);
+        let (near, far) = duplex(PIPE_BYTES);
         let arrived = InnerConnection {
             stream: Either::Right(far),
             principal: principal.clone(),
@@ -157,16 +158,16 @@ impl Links {
         self.deliver(arrived).await.then_some(near)
     }
 
-    /// Ends what will not be resumed: the links without a transport of a command whose place `opener` has taken.
+    /// Ends detached links of an earlier run of the same command, which nothing will resume.
     fn leave_earlier(&self, principal: &Principal, opener: Opener) {
-        let left: Vec<_> = {
+        let abandoned: Vec<_> = {
             let table = self.table.lock();
             let earlier = |held: &&Arc<ResumableLink>| {
                 held.is_of(principal) && held.opener.is_some_and(|of| opener.follows(&of))
             };
             table.values().filter(earlier).cloned().collect()
         };
-        for held in left {
+        for held in abandoned {
             let is_detached = matches!(&*held.link.phase().borrow(), Phase::Detached(_));
             if is_detached {
                 info!("a link is dropped: its command was restarted");
@@ -175,20 +176,20 @@ impl Links {
         }
     }
 
-    /// A new link of `principal`, who asks for it on the connection of `asked`, with the command `opener`.
+    /// Opens a link for `principal`, requested by the command `opener` on the connection `summary`.
     ///
     /// # Errors
     /// [`LinkRefusal`].
     pub fn begin(
         self: &Arc<Self>,
         principal: &Principal,
-        asked: &Summary,
+        summary: &Summary,
         opener: Option<Opener>,
     ) -> Result<Transport, LinkRefusal> {
         if let Some(opener) = opener {
             self.leave_earlier(principal, opener);
         }
-        let place = self.places.take(principal).map_err(LinkRefusal::Crowded)?;
+        let permit = self.quotas.take(principal).map_err(LinkRefusal::Crowded)?;
         let id = LinkId::random().ok_or(LinkRefusal::NoSecrets)?;
         let secret = LinkSecret::random().ok_or(LinkRefusal::NoSecrets)?;
         let (principal, renewal) = principal.renewable();
@@ -208,31 +209,31 @@ impl Links {
             principal,
             renewal,
             link,
-            _place: place,
+            _permit: permit,
         });
         self.table.lock().insert(id, Arc::clone(&held));
-        let kept = Arc::clone(self).keep(Arc::clone(&held), stream, asked.peer());
+        let task = Arc::clone(self).keep(Arc::clone(&held), stream, summary.peer());
         // Owned by the tracker; ends with the link, and by `abort`.
-        let kept = kept.instrument(connection::span(asked));
-        self.shutdown.tasks.spawn(kept);
+        let task = task.instrument(connection::span(summary));
+        self.shutdown.tasks.spawn(task);
         Ok(Transport {
             held,
             received: None,
         })
     }
 
-    /// The link called `id` for another transport, where `shown` is its secret and `principal` its person, who has `received` so
-    /// much; `None`: there is none such, whatever the reason.
+    /// A new transport for the link `id`, if `secret` is its secret and `principal` its owner, who has `received` so
+    /// many bytes. `None` for every kind of mismatch.
     pub fn resume(
         &self,
         id: &str,
-        shown: &str,
+        secret: &str,
         principal: &Principal,
         received: u64,
     ) -> Option<Transport> {
-        let (id, shown) = (LinkId::parse(id)?, LinkSecret::parse(shown)?);
+        let (id, secret) = (LinkId::parse(id)?, LinkSecret::parse(secret)?);
         let held = Arc::clone(self.table.lock().get(&id)?);
-        if !held.secret.is_same_secret(&shown) || !held.is_of(principal) {
+        if !held.secret.is_same_secret(&secret) || !held.is_of(principal) {
             return None;
         }
         held.renewal.renew(principal);
@@ -242,7 +243,7 @@ impl Links {
         })
     }
 
-    /// Looks after a link to its end.
+    /// Runs a link to its end.
     async fn keep(
         self: Arc<Self>,
         held: Arc<ResumableLink>,
@@ -269,7 +270,7 @@ impl Links {
         debug!("a link has ended");
     }
 
-    /// Whether a client connects at the end of a link, before it is over.
+    /// Resolves to whether a client connects at the end of a link before it is over.
     async fn opened(&self, held: &ResumableLink) -> bool {
         let lost = async {
             let mut phase = held.link.phase();
@@ -278,7 +279,7 @@ impl Links {
                 let late = async {
                     match now {
                         Phase::Attached => std::future::pending().await,
-                        Phase::Detached(since) => sleep_until(since + OPENING).await,
+                        Phase::Detached(since) => sleep_until(since + OPEN_TIMEOUT).await,
                         Phase::Done | Phase::Broken(_) => {}
                     }
                 };
@@ -292,7 +293,7 @@ impl Links {
             () = held.link.used() => return true,
             () = lost => "no client has connected",
             _ = held.principal.ended() => "your credential has expired",
-            // Who connects from now on belongs to another process, where one has taken over.
+            // New clients belong to the successor process, if there is one.
             () = self.shutdown.drain.cancelled() => "the relay is being shut down",
             () = self.shutdown.abort.cancelled() => "the relay was shut down",
         };
@@ -300,21 +301,21 @@ impl Links {
         false
     }
 
-    /// Resolves when a link that is in use is over; it has been broken off where it did not end by itself.
+    /// Resolves when a link in use is over, broken off here if it did not end by itself.
     async fn over(&self, held: &ResumableLink) {
         let link = &held.link;
         let mut phase = link.phase();
         let mut ended = pin!(async {
             let why = held.principal.ended().await;
-            sleep(FAREWELL).await;
+            sleep(END_TIMEOUT).await;
             why
         });
         let mut closed = pin!(async {
             self.shutdown.closed.cancelled().await;
-            sleep(FAREWELL).await;
+            sleep(END_TIMEOUT).await;
         });
         let mut doubted = link.doubted();
-        // Nothing here has anything to say on it any more, and the rest is on its way.
+        // Set once the relay's end has finished writing and the rest is on its way.
         let mut left_until = None;
         loop {
             let lost_until = match &*phase.borrow_and_update() {
@@ -337,7 +338,7 @@ impl Links {
                 changed = phase.changed() => if changed.is_err() { return },
                 Ok(()) = doubted.changed() => {}
                 () = link.closed(), if left_until.is_none() => {
-                    left_until = Some(Instant::now() + self.resume.max(FAREWELL));
+                    left_until = Some(Instant::now() + self.resume.max(END_TIMEOUT));
                 }
                 () = late => {
                     let why = match nobody_until.is_some() && nobody_until == until {
@@ -355,7 +356,7 @@ impl Links {
 }
 
 impl ResumableLink {
-    /// Whether `principal` is the person who opened it, by whatever credential.
+    /// Whether `principal` is the user who opened it, by any credential.
     fn is_of(&self, principal: &Principal) -> bool {
         self.principal.subject() == principal.subject()
             && self.principal.is_anonymous() == principal.is_anonymous()
@@ -363,10 +364,10 @@ impl ResumableLink {
 }
 
 impl Transport {
-    /// Carries its link until it is lost or another one does.
+    /// Carries its link until this transport is lost or replaced.
     pub async fn carry(self, mut socket: Socket) {
         let Self { held, received } = self;
-        // From here on the transport before this one says nothing more.
+        // From here on the previous transport is fenced off.
         let Ok(attachment) = held.link.attach(received.unwrap_or_default()) else {
             return;
         };
@@ -378,7 +379,7 @@ impl Transport {
             }
             None => held.begun,
         };
-        match timeout(OPENING, socket.send(Message::text(written(&first)))).await {
+        match timeout(OPEN_TIMEOUT, socket.send(Message::text(written(&first)))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return,
         }

@@ -1,4 +1,4 @@
-//! Who may resume what, and for how long it is held.
+//! Resuming links: who may, and for how long they are kept.
 #![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -100,7 +100,7 @@ async fn what_is_carried_is_held_for_longer_and_what_nobody_took_up_for_less() {
     used.link.take_up();
     let _stream = scene.links.arrived().await.stream;
     let _attached = used.link.attach(0).unwrap();
-    sleep(OPENING + Duration::from_secs(1)).await;
+    sleep(OPEN_TIMEOUT + Duration::from_secs(1)).await;
     assert!(matches!(*unused.link.phase().borrow(), Phase::Broken(_)));
     sleep(Duration::from_secs(86_400)).await;
     assert_eq!(*used.link.phase().borrow(), Phase::Attached);
@@ -118,7 +118,7 @@ async fn places_are_bounded_and_given_back() {
     assert_eq!(refused, Some(LinkRefusal::Crowded(QuotaExceeded::Yours(2))));
     scene.begin(&scene.person("bob"));
     drop(held);
-    sleep(OPENING + Duration::from_secs(1)).await;
+    sleep(OPEN_TIMEOUT + Duration::from_secs(1)).await;
     scene.begin(&ada);
 }
 

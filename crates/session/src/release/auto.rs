@@ -1,7 +1,7 @@
-//! The policy that releases tasks which were forgotten, or for which a job would time out: announced first, then done.
+//! Policy that releases tasks which were forgotten, or for which a job would time out. Announces first, then releases.
 //!
-//! Started once where `[release]` says so. Who attaches after the announcement keeps the breakpoint,
-//! and what stops again is a new stop with a time of its own.
+//! Runs if `[release]` is configured. A user who attaches after the announcement keeps the breakpoint, and a task that
+//! stops again gets a new deadline.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,29 +24,29 @@ use ray_relay_ray::ray::registry::{
     Breakpoint, BreakpointId, CollectiveTimeout, Holder, JobOf, Snapshot,
 };
 
-/// The longest pause between looks; each change of the list is one too.
-const LOOK: Duration = Duration::from_secs(30);
-/// The pause before another try of a release that came to nothing.
-const AGAIN: Duration = Duration::from_secs(60);
+/// Longest pause between two passes; each change of the list triggers one too.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// Pause before a failed release is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Where the holder of a breakpoint that is released comes from: no connection has port 0.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Peer address of this policy as a holder: no connection has port 0.
+const POLICY_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Whether `holder` is this policy of this relay, rather than a person who releases.
+/// Whether `holder` is this policy of this relay, and not a user who releases.
 pub fn is_by(holder: &Holder) -> bool {
-    holder.is_here() && holder.client == CLIENT && holder.peer == Some(NOWHERE)
+    holder.is_here() && holder.client == CLIENT && holder.peer == Some(POLICY_PEER)
 }
 
-/// What waits for its end, by breakpoint.
+/// An announced release.
 #[derive(Debug, Clone, Copy)]
 struct Announced {
     stop: u64,
-    /// When the task is released.
+    /// Time of the release.
     at: Instant,
     because: Because,
 }
 
-/// What ends a wait.
+/// Reason of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Because {
     /// `release.after`.
@@ -56,7 +56,7 @@ enum Because {
 }
 
 impl Because {
-    /// The word in the log and on record.
+    /// The name in the log and the audit log.
     fn word(self) -> &'static str {
         match self {
             Self::Forgotten => "after",
@@ -82,14 +82,14 @@ pub async fn run(context: Arc<Context>, shutdown: CancellationToken) {
     }
 }
 
-/// Does what is due and says when to look again.
+/// Announces and releases what is due; returns the time of the next pass.
 async fn step(
     context: &Arc<Context>,
     list: &Snapshot,
     announced: &mut HashMap<BreakpointId, Announced>,
 ) -> Instant {
     let now = Instant::now();
-    let mut next = now + LOOK;
+    let mut next = now + MAX_POLL_INTERVAL;
     announced.retain(|id, one| {
         let known = list.find(*id);
         known.is_some_and(|b| b.is_paused() && b.stop == one.stop)
@@ -97,19 +97,19 @@ async fn step(
     let policy = &context.config.release;
     let jobs = list.collective_timeouts(Breakpoint::is_paused);
     for breakpoint in list.live.iter().filter(|b| b.is_paused()) {
-        let Some((left, because)) = left(policy, breakpoint, &jobs, now) else {
+        let Some((remaining, because)) = remaining(policy, breakpoint, &jobs, now) else {
             continue;
         };
         let Some(one) = announced.get(&breakpoint.id).copied() else {
-            if left > policy.announce {
-                next = next.min(now + (left - policy.announce));
+            if remaining > policy.announce {
+                next = next.min(now + (remaining - policy.announce));
                 continue;
             }
             let notice = match because {
-                // Also what is found late, such as by a relay that has just started, is announced in good time.
+                // A stop that was found late, as by a relay that has just started, is still announced in good time.
                 Because::Forgotten => policy.announce,
-                // Later would be too late.
-                Because::Collective => left,
+                // The timeout cannot be postponed.
+                Because::Collective => remaining,
             };
             let at = now + notice;
             let entry = entry(breakpoint, "announced", because);
@@ -132,7 +132,7 @@ async fn step(
             next = next.min(one.at);
             continue;
         }
-        let at = now + AGAIN;
+        let at = now + RETRY_DELAY;
         announced.insert(breakpoint.id, Announced { at, ..one });
         next = next.min(at);
         let (context, breakpoint) = (context.clone(), breakpoint.clone());
@@ -140,13 +140,13 @@ async fn step(
             .shutdown
             .tasks
             .clone()
-            .spawn(async move { let_go(&context, &breakpoint, one.because).await });
+            .spawn(async move { release_due(&context, &breakpoint, one.because).await });
     }
     next
 }
 
-/// How long `breakpoint` may wait still, and what ends that; `None`: as long as it likes. `jobs`: those with tasks that wait.
-fn left(
+/// The remaining time of `breakpoint`, and what ends it; `None`: unlimited. `jobs` are those with paused tasks.
+fn remaining(
     policy: &Release,
     breakpoint: &Breakpoint,
     jobs: &BTreeMap<JobOf<'_>, CollectiveTimeout<'_>>,
@@ -156,30 +156,33 @@ fn left(
     let forgotten = after.map(|after| after.saturating_sub(breakpoint.watched(Timestamp::now())));
     let collective = || {
         let before = policy.before_collective_timeout_on(&breakpoint.cluster)?;
-        // A driver, for one, is in no collective.
+        // A driver, for example, takes part in no collective.
         breakpoint.names.collective_timeout?;
         let job = breakpoint.names.job_id.as_deref()?;
-        // All of a job by its first time-out: a task that waits for one of them waits for the others, too.
+        // The first timeout counts for the whole job: a task that waits for one of its tasks waits for the others too.
         let first = jobs.get(&(&*breakpoint.cluster, job))?;
-        let left = first.ends.instant.saturating_duration_since(now);
-        // A limit that is over as soon as a task stops would leave no task to look at.
-        (first.limit > before).then(|| left.saturating_sub(before))
+        let remaining = first.ends.instant.saturating_duration_since(now);
+        // A limit that is shorter would release each task at once.
+        (first.limit > before).then(|| remaining.saturating_sub(before))
     };
     let causes = [
-        forgotten.map(|left| (left, Because::Forgotten)),
-        collective().map(|left| (left, Because::Collective)),
+        forgotten.map(|remaining| (remaining, Because::Forgotten)),
+        collective().map(|remaining| (remaining, Because::Collective)),
     ];
-    causes.into_iter().flatten().min_by_key(|(left, _)| *left)
+    causes
+        .into_iter()
+        .flatten()
+        .min_by_key(|(remaining, _)| *remaining)
 }
 
-async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: Because) {
-    // What is not on record does not happen.
+async fn release_due(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: Because) {
+    // Fail closed: no release without an audit record.
     let entry = entry(breakpoint, "released", because);
     if let Err(why) = context.audit.write(entry).await {
         warn!(breakpoint = %breakpoint.id, %why, "not released");
         return;
     }
-    // As it is known now: the list may be older than a session.
+    // Fetches the current state: the list may be older than a session.
     let snapshot = context.registry.snapshot();
     let known = snapshot.find(breakpoint.id);
     let Some(known) = known.filter(|b| b.is_paused() && b.stop == breakpoint.stop) else {
@@ -188,7 +191,7 @@ async fn let_go(context: &Arc<Context>, breakpoint: &Arc<Breakpoint>, because: B
     let Ok(authorized) = authorise(&Principal::relay(), known, Scope::Debug) else {
         return;
     };
-    let holder = Holder::here(0, None, CLIENT, Some(NOWHERE));
+    let holder = Holder::here(0, None, CLIENT, Some(POLICY_PEER));
     match release(context, authorized, holder).await {
         Ok(()) => {
             info!(breakpoint = %breakpoint.id, name = breakpoint.name(), because = because.word(), "released, because it has waited for too long")

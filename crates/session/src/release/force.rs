@@ -1,9 +1,9 @@
-//! Ends the worker of a task that cannot go on, because its debugger is gone: `release --force`.
+//! Ends the worker of a task that cannot resume because its debugger is gone: `release --force`.
 //!
-//! Its debugger is not touched. Ray has no request that ends one worker over its dashboard's port, in no version from 2.9
-//! to 2.60, so a small job is submitted, whose one task runs on the worker's node and sends the signal there, after it has
-//! made sure that the process still is that worker. A driver is ended by stopping its job. The task fails then, or Ray
-//! runs it again, as its `max_retries` say. Node, worker and process come from the registry alone.
+//! Does not touch its debugger. Ray's dashboard port has no request that ends one worker (2.9 to 2.60). So this submits
+//! a small job whose one task runs on the worker's node. It checks that the process still is that worker, and sends the
+//! signal. A driver is ended by stopping its job. The task then fails, or Ray retries it (`max_retries`). Node, worker
+//! and process come from the registry alone.
 
 use std::time::Duration;
 
@@ -23,26 +23,26 @@ use ray_relay_ray::ray::head::HeadError;
 use ray_relay_ray::ray::jobs::Jobs;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 
-/// What the relay calls itself as the holder meanwhile.
+/// Client name of the relay as the holder meanwhile.
 pub const CLIENT: &str = "ray-relay release --force";
 
-/// The deadline from the submission of the job to its end, which takes 4 to 8 s on Ray 2.9 and 2.60 at rest.
+/// Deadline from the submission of the job to its end, which takes 4 to 8 s on an idle Ray 2.9 or 2.60.
 const JOB_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two questions for the job's state.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long Ray is asked until it says that the worker is gone.
-const CONFIRMED: Duration = Duration::from_secs(10);
+/// Pause between two queries of the job's state.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Deadline for Ray to confirm that the worker is gone.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the job does, for Ray's own Python.
+/// The job's program, for Ray's own Python.
 const PROGRAM: &str = include_str!("end_worker.py");
 
-/// What stands before its last words.
-const MARK: &str = "RAY-RELAY ";
+/// Prefix of the job's result line.
+const RESULT_PREFIX: &str = "RAY-RELAY ";
 
 /// Why a worker was not ended. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum NotEnded {
-    /// A person debugs it, it is over, or nothing is known of it.
+    /// A user debugs it, it has ended, or it is unknown.
     #[error(transparent)]
     Unavailable(#[from] SessionRefusal),
     /// The breakpoint is one of Ray's legacy debugger.
@@ -50,7 +50,7 @@ pub enum NotEnded {
         "Ray's legacy debugger does not say which process waits: enter it (`ray-relay debug`), and leave it with q"
     )]
     Legacy,
-    /// A driver that no job of the Jobs API started.
+    /// A driver that was not submitted through the Jobs API.
     #[error(
         "it is a driver that was not submitted as a job, so only its owner can end it: process {pid} on {node}"
     )]
@@ -60,19 +60,19 @@ pub enum NotEnded {
         /// Address of the driver's node.
         node: std::net::IpAddr,
     },
-    /// The head was not asked, or did not do it.
+    /// The request to the head failed.
     #[error(transparent)]
     Head(#[from] HeadError),
-    /// The job came to something else.
+    /// The job failed.
     #[error("its worker was not ended: {0}")]
     NotDone(String),
 }
 
-/// Ends the worker of `authorized`, whose scope is to be that of [`crate::session::authorise_end`]; says what Ray says of
-/// it. `holder` has it meanwhile.
+/// Ends the worker of `authorized`, which must come from [`crate::session::authorise_end`]; returns Ray's reason.
+/// `holder` holds it meanwhile.
 ///
 /// # Errors
-/// [`NotEnded`]; the whole takes at most 100 s.
+/// [`NotEnded`]; takes at most 100 s.
 pub async fn end_worker(
     context: &Context,
     authorized: Authorized,
@@ -88,15 +88,15 @@ pub async fn end_worker(
     let jobs = Jobs::of(head);
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
-    // Once begun it is done, whatever becomes of who asked.
+    // Runs to completion even if the client is gone.
     let done = context.shutdown.tasks.spawn(async move {
         let ended = match breakpoint.is_driver() {
             true => stop_job(&jobs, &breakpoint).await,
-            false => by_a_job(&jobs, &breakpoint).await,
+            false => end_by_job(&jobs, &breakpoint).await,
         };
         ended?;
         info!(breakpoint = %breakpoint.id, name = breakpoint.name(), "its worker was ended through Ray");
-        match permit.ask_why_died(CONFIRMED).await {
+        match permit.ask_why_died(CONFIRM_TIMEOUT).await {
             Some(why) => Ok(why.to_string()),
             None => Ok("Ray has not reported it yet".to_owned()),
         }
@@ -114,7 +114,7 @@ async fn stop_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
     Ok(jobs.stop(job).await?)
 }
 
-async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
+async fn end_by_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> {
     let until = Instant::now() + JOB_TIMEOUT;
     let entrypoint = entrypoint(breakpoint)
         .ok_or_else(|| NotEnded::NotDone("Ray's list does not name its process".into()))?;
@@ -130,10 +130,12 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
     });
     jobs.submit(&submission).await?;
     loop {
-        sleep(LOOK).await;
-        // A head that is busy is asked again.
+        sleep(POLL_INTERVAL).await;
+        // A busy head is asked again.
         match jobs.job(&id).await {
-            Ok(Some(job)) if job.ended() => return said(&jobs.output(&id).await?, &job.message),
+            Ok(Some(job)) if job.ended() => {
+                return job_result(&jobs.output(&id).await?, &job.message);
+            }
             Ok(_) => {}
             Err(error) => debug!(%error, job = id, "cannot ask after a job"),
         }
@@ -150,9 +152,12 @@ async fn by_a_job(jobs: &Jobs, breakpoint: &Breakpoint) -> Result<(), NotEnded> 
     }
 }
 
-/// What the job's last words mean. `message` is Ray's, where there are none.
-fn said(logs: &str, message: &str) -> Result<(), NotEnded> {
-    let words = logs.lines().rev().find_map(|line| line.strip_prefix(MARK));
+/// Interprets the job's result line. `message` is Ray's, used if there is none.
+fn job_result(logs: &str, message: &str) -> Result<(), NotEnded> {
+    let words = logs
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(RESULT_PREFIX));
     let why = match words.map(str::trim) {
         Some("ended") => return Ok(()),
         Some(words) if words.starts_with("gone") => return Ok(()),
@@ -163,7 +168,7 @@ fn said(logs: &str, message: &str) -> Result<(), NotEnded> {
     Err(NotEnded::NotDone(shortened(why, 300)))
 }
 
-/// The command line of the job. `None` for what cannot be a worker: nothing of it may mean anything to a shell.
+/// The command line of the job. `None` if it is not a valid worker: nothing in it may be special to a shell.
 fn entrypoint(breakpoint: &Breakpoint) -> Option<String> {
     let is_hex = |id: &str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     let Breakpoint {
@@ -176,8 +181,8 @@ fn entrypoint(breakpoint: &Breakpoint) -> Option<String> {
         return None;
     }
     let program = STANDARD.encode(PROGRAM);
-    // Ray's own Python: what `python` is to a shell of Ray's may be another one. The shell is a child of a worker, which
-    // is one of the raylet, whose command line has it.
+    // Ray's own Python: `python` in a Ray shell may be another one. The shell's parent is a worker, whose parent is the
+    // raylet, whose command line names the interpreter.
     Some(format!(
         "p=$(awk '/^PPid/{{print $2}}' /proc/$PPID/status 2>/dev/null); \
          p=$(tr '\\0' '\\n' </proc/$p/cmdline 2>/dev/null | sed -n 's/^--python_worker_command=\\([^ ]*\\) .*/\\1/p'); \

@@ -1,7 +1,8 @@
-//! Lets paused tasks run on without a person attaching to each: for `POST /relay/v1/release`, and as a policy.
+//! Resumes paused tasks without a user attaching to each: for `POST /relay/v1/release`, and as a policy.
 //!
-//! [`release`] goes through a [`Permit`] like every session, so what is being debugged is left alone and a client that comes
-//! meanwhile is told. [`auto`] does it to what was forgotten. [`force`] ends the worker where no debugger can detach it.
+//! [`release`] uses a [`Permit`] like every session, so it leaves debugged tasks alone, and a client that comes
+//! meanwhile sees a holder. [`auto`] applies it to forgotten tasks. [`force`] ends the worker if no debugger can
+//! detach.
 
 pub mod auto;
 pub mod force;
@@ -25,16 +26,16 @@ use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind};
 /// How long a legacy prompt may take to accept `continue`.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What the agent of a task that was to run on has not said in time.
+/// Message for a task whose agent has not confirmed the release in time.
 const UNCONFIRMED: &str = "the agent of its node has not said yet that the task runs on; `ray-relay list` shows when it does";
 
 /// Why a task was not released. `Display` is a sentence for the client.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReleased {
-    /// A person debugs it, it is over, or nothing is known of it.
+    /// A user debugs it, it has ended, or it is unknown.
     #[error(transparent)]
     Unavailable(#[from] SessionRefusal),
-    /// Its debugger was not reached, or did not do as it was told.
+    /// Its debugger was not reached, or failed to detach.
     #[error(transparent)]
     NotLetRun(#[from] LetRunError),
     /// The relay is ending.
@@ -42,42 +43,44 @@ pub enum NotReleased {
     Ending,
 }
 
-/// How long a debugger may take to be left after its last answer, so that the list is right when the caller hears of
-/// it.
+/// Deadline for the connection to end after the debugger's last answer, so that the list is right when the caller gets
+/// its result.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Lets the task at the breakpoint of `authorized` run on. `holder` has it meanwhile.
+/// Resumes the task at the breakpoint of `authorized`. `holder` holds it meanwhile.
 ///
 /// # Errors
-/// [`NotReleased`]; the whole takes at most 21 s and `dap.connect_timeout`.
+/// [`NotReleased`]; takes at most 21 s and `dap.connect_timeout`.
 pub async fn release(
     context: &Arc<Context>,
     authorized: Authorized,
     holder: Holder,
 ) -> Result<(), NotReleased> {
     let breakpoint = authorized.breakpoint().clone();
-    let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-    leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
+    let matches = |b: &Breakpoint| b.id == breakpoint.id;
+    leaving::wait_for_release(&context.registry, &context.sessions.table, matches).await;
     let parked = breakpoint.holder().filter(|held| parks::is_parked(held));
     if let Some(holder) = parked {
         if holder.is_here() {
             return Ok(context.sessions.parks.let_run(&authorized).await?);
         }
-        parks::may_let_run(&authorized)?;
-        let kept = context.peers.agents.let_run_kept(&breakpoint).await;
-        let kept = kept.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+        parks::authorise_resume(&authorized)?;
+        let remaining_holder = context.peers.agents.resume_kept(&breakpoint).await;
+        let remaining_holder =
+            remaining_holder.map_err(|why| SessionRefusal::no_route(&breakpoint, why))?;
         let why = |holder: Holder| match holder.evaluates {
             true => EVALUATES,
             false => UNCONFIRMED,
         };
-        let kept = kept.map(|holder| SessionRefusal::Unable(why(holder).to_owned()));
-        return Ok(kept.map_or(Ok(()), Err)?);
+        let remaining_holder =
+            remaining_holder.map(|holder| SessionRefusal::Unable(why(holder).to_owned()));
+        return Ok(remaining_holder.map_or(Ok(()), Err)?);
     }
-    let way = context.peers.agents.way(&breakpoint).await;
-    let way = way.map_err(|why| SessionRefusal::no_way(&breakpoint, why))?;
+    let route = context.peers.agents.route(&breakpoint).await;
+    let route = route.map_err(|why| SessionRefusal::no_route(&breakpoint, why))?;
     let mut permit = Permit::acquire(&context.registry, authorized, holder)
         .map_err(|why| SessionRefusal::unclaimed(why, &breakpoint, no_such_breakpoint))?;
-    permit.settle(way);
+    permit.settle(route);
     let owned = Arc::clone(context);
     let done = context.shutdown.tasks.spawn(async move {
         match breakpoint.kind {
@@ -91,7 +94,7 @@ pub async fn release(
             Kind::Pdb => {
                 let entered = upstream::connect_pdb(&owned, &permit, None);
                 let entered = entered.await.map_err(LetRunError::Upstream)?;
-                // It may take its time: the task has been told.
+                // It may take long: the task has received the command.
                 let going = owned.shutdown.tasks.spawn(entered.leave());
                 let _ = timeout(CONTINUE_TIMEOUT, going).await;
                 Ok(())

@@ -1,9 +1,9 @@
-//! Debuggers that listen: a worker dials its node's agent, and a person's `ray-relay reverse` takes it to the debugger on
-//! their own machine. The other way round than everything else, with the same identity, policy and record.
+//! Listening debuggers: a worker dials its node's agent, and a user's `ray-relay reverse` forwards it to the debugger
+//! on their machine. The opposite direction of all other sessions, with the same identity, policy and audit.
 //!
-//! [`serve`] is the link of one command, from what it wants to its end; [`session`] one worker that has dialled. The bytes are
-//! a debugger's own, of whatever protocol: nothing in them is read, so nothing can be recorded, and a person who may
-//! debug only where that is done gets no worker this way.
+//! [`serve`] runs the link of one command, [`session`] one worker that has dialled. The bytes are a debugger's own, in
+//! any protocol: the relay reads none of them, so it cannot record them. A user who may debug only with recording gets
+//! no worker this way.
 
 mod session;
 
@@ -28,22 +28,22 @@ use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::link::{CloseReason, ControlLink, LinkError};
 use ray_relay_base::wire::tunnel::reverse::{FromPerson, RendezvousName, ToPerson};
 
-/// The deadline for the command to say what it wants.
-const BEGUN: Duration = Duration::from_secs(10);
+/// Deadline for the command's request.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Workers of one rendezvous at a time.
-const SESSIONS: usize = 64;
+/// Concurrent workers of one rendezvous.
+const MAX_SESSIONS: usize = 64;
 
-/// What waits to be said to the command.
-const OUTBOX: usize = 64;
+/// Queue of messages to the command.
+const OUTBOX_CAPACITY: usize = 64;
 
-/// Messages of one second that a command may send.
+/// Messages per second that a command may send.
 const MAX_MESSAGES_PER_SECOND: u32 = 128;
 
-/// How long sessions may take to be put on record when the link is over.
-const CLOSING: Duration = Duration::from_secs(5);
+/// Deadline for sessions to be audited when the link is over.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a link is over. `Display` is for the person.
+/// Why a link ended. `Display` is for the user.
 #[derive(Debug, thiserror::Error)]
 enum ReverseEnd {
     #[error("the command has left")]
@@ -82,7 +82,7 @@ impl From<LinkError> for ReverseEnd {
     }
 }
 
-/// Serves the link of `person`'s command on the connection of `summary`, which wants the rendezvous `name`, to its end.
+/// Serves the link of `person`'s command on the connection of `summary`, for the rendezvous `name`, to its end.
 pub async fn serve(
     ctx: Arc<Context>,
     socket: Socket,
@@ -90,7 +90,7 @@ pub async fn serve(
     summary: Summary,
     name: RendezvousName,
 ) {
-    let (say, to_say) = mpsc::channel(OUTBOX);
+    let (say, to_say) = mpsc::channel(OUTBOX_CAPACITY);
     let mut link = CommandLink {
         ctx,
         wire: ControlLink::asking(socket, MAX_MESSAGES_PER_SECOND, MAX_MESSAGES_PER_SECOND),
@@ -118,22 +118,22 @@ struct CommandLink {
     say: mpsc::Sender<ToPerson>,
     failing: Failing,
     sessions: JoinSet<()>,
-    /// Ends them.
+    /// Ends the sessions.
     over: CancellationToken,
 }
 
 impl CommandLink {
-    /// Learns what the command wants, and has it, on record before agents know of it.
+    /// Reads the command's request and creates the rendezvous; audited before agents are notified.
     async fn begin(&mut self) -> Result<Rendezvous, ReverseEnd> {
-        let wanted = async {
+        let request = async {
             loop {
                 if let Some(message) = self.wire.next().await? {
                     return Ok::<_, LinkError>(message);
                 }
             }
         };
-        let wanted = timeout(BEGUN, wanted).await;
-        let Ok(Ok(FromPerson::Begin { port, wish })) = wanted else {
+        let request = timeout(BEGIN_TIMEOUT, request).await;
+        let Ok(Ok(FromPerson::Begin { port, wish })) = request else {
             return Err(ReverseEnd::Refused("it sent no valid request".to_owned()));
         };
         if let Some(why) = self.barred_everywhere() {
@@ -166,7 +166,7 @@ impl CommandLink {
         Ok(rendezvous)
     }
 
-    /// Why no worker of any cluster can be passed on, where that is known already.
+    /// Why no worker of any cluster can be forwarded, if that is certain already.
     fn barred_everywhere(&self) -> Option<&'static str> {
         let access = self.person.access();
         let whole: Vec<_> = self
@@ -191,9 +191,9 @@ impl CommandLink {
         let _busy = self.ctx.shutdown.busy.token();
         let shutdown = self.ctx.shutdown.clone();
         let (person, replaced) = (self.person.clone(), rendezvous.replaced.clone());
-        let mut told = None;
+        let mut reported = None;
         loop {
-            // While the relay drains, and where another process has taken over, what goes on may go on, and nothing begins.
+            // While draining, or once a successor has taken over, running sessions continue and none begins.
             let draining = shutdown.drain.is_cancelled();
             if draining && self.sessions.is_empty() {
                 return ReverseEnd::Ending;
@@ -219,13 +219,13 @@ impl CommandLink {
                     }
                     Ok(())
                 }
-                Ok(()) = rendezvous.said.changed() => {
-                    let said = status(&rendezvous.said.borrow_and_update());
-                    match told.as_ref() == Some(&said) {
+                Ok(()) = rendezvous.answers.changed() => {
+                    let listening = status(&rendezvous.answers.borrow_and_update());
+                    match reported.as_ref() == Some(&listening) {
                         true => Ok(()),
                         false => {
-                            told = Some(said.clone());
-                            self.say(&said).await
+                            reported = Some(listening.clone());
+                            self.say(&listening).await
                         }
                     }
                 }
@@ -241,18 +241,18 @@ impl CommandLink {
         if let Some(FromPerson::Failed { stream, detail }) = message {
             let waiting = self.failing.lock().remove(&stream);
             if let Some(waiting) = waiting {
-                // It may have been given up.
+                // The session may be gone.
                 let _ = waiting.send(detail);
             }
         }
     }
 
     fn arrive(&mut self, arrival: DialledWorker, port: u16) {
-        if self.sessions.len() >= SESSIONS {
+        if self.sessions.len() >= MAX_SESSIONS {
             let reason =
-                format!("{SESSIONS} workers are connected, the most that one name may have");
+                format!("{MAX_SESSIONS} workers are connected, the most that one name may have");
             let reason = reason.as_str().into();
-            // Where more waits to be said than there is room for, it is one of many.
+            // If the queue is full, this message is one of many.
             let _ = self.say.try_send(ToPerson::TurnedAway { reason });
             return warn!(rendezvous = %self.name, "too many workers at one rendezvous");
         }
@@ -274,12 +274,12 @@ impl CommandLink {
         Ok(self.wire.say(message).await?)
     }
 
-    /// Ends the sessions, on record, and says why it is over.
+    /// Ends the sessions, audited, and sends the reason.
     async fn close(mut self, end: &ReverseEnd) {
         info!(rendezvous = %self.name, why = %end, "a debugger no longer listens");
         self.over.cancel();
         let sessions = async { while self.sessions.join_next().await.is_some() {} };
-        let _ = timeout(CLOSING, sessions).await;
+        let _ = timeout(CLOSE_TIMEOUT, sessions).await;
         let why = end.to_string();
         let refused = (!matches!(end, ReverseEnd::Left)).then(|| ToPerson::Refused {
             reason: why.as_str().into(),
@@ -289,13 +289,13 @@ impl CommandLink {
     }
 }
 
-/// What a command is told of what agents say.
-fn status(said: &HashMap<u64, RendezvousEvent>) -> ToPerson {
-    let listens = said
+/// Summarises the agents' answers for the command.
+fn status(answers: &HashMap<u64, RendezvousEvent>) -> ToPerson {
+    let listens = answers
         .values()
-        .filter(|said| **said == RendezvousEvent::Listens)
+        .filter(|answer| **answer == RendezvousEvent::Listens)
         .count();
-    let refused = said.values().find_map(|said| match said {
+    let refused = answers.values().find_map(|answer| match answer {
         RendezvousEvent::Refuses(why) => Some(why.clone()),
         RendezvousEvent::Asked | RendezvousEvent::Listens => None,
     });

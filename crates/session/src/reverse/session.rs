@@ -1,4 +1,4 @@
-//! One worker that has dialled a rendezvous, from the look at who it is to the end on record.
+//! One worker that has dialled a rendezvous, from its authorisation to the audited end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,34 +29,34 @@ use ray_relay_base::wire::tunnel::messages::{Sentence, StreamId};
 use ray_relay_base::wire::tunnel::reverse::{self, RendezvousName, ToPerson};
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// The deadline for the command to reach its debugger and to open the stream.
-const OPENED: Duration = Duration::from_secs(15);
+/// Deadline for the command to reach its debugger and to open the stream.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The deadline for the agent to open its own.
-const RECEIVED: Duration = Duration::from_secs(10);
+/// Deadline for the agent to open its stream.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the bytes are counted.
-const COUNTED: Duration = Duration::from_secs(1);
+/// Interval at which bytes are counted.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A worker that is told to no person who may not debug its job, node or task.
+/// Message that names no worker: the user may not debug its job, node or task.
 const NOT_YOURS: &str =
     "a worker has dialled that your credential may not debug: it is not forwarded, and runs on";
 
-/// What sessions of a link that wait for the command are told: the debugger there cannot be reached.
+/// Sessions that wait for the command, each notified if its debugger cannot be reached.
 pub(super) type Failing = Arc<Mutex<HashMap<StreamId, oneshot::Sender<Sentence>>>>;
 
-/// What a worker that has dialled meets.
+/// Context of one worker that has dialled.
 pub(super) struct Arriving {
     pub(super) ctx: Arc<Context>,
     pub(super) person: Principal,
-    /// Of the link.
+    /// The link's connection.
     pub(super) summary: Summary,
     pub(super) name: RendezvousName,
     pub(super) port: u16,
     pub(super) arrival: DialledWorker,
     pub(super) say: mpsc::Sender<ToPerson>,
     pub(super) failing: Failing,
-    /// The link is over.
+    /// Fires when the link is over.
     pub(super) over: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ impl SessionOver {
 }
 
 impl Arriving {
-    /// Serves it to its end. Where it is turned away, the agent lets the worker run on.
+    /// Serves it to its end. If it is turned away, the agent lets the worker continue.
     pub(super) async fn run(self) {
         let authorized = tokio::select! {
             authorized = Box::pin(self.authorized()) => authorized,
@@ -84,7 +84,7 @@ impl Arriving {
             Ok(authorized) => authorized,
             Err(reason) => {
                 let reason = reason.as_str().into();
-                return self.tell(ToPerson::TurnedAway { reason }).await;
+                return self.send(ToPerson::TurnedAway { reason }).await;
             }
         };
         let breakpoint = Arc::clone(authorized.breakpoint());
@@ -97,20 +97,20 @@ impl Arriving {
             .await;
     }
 
-    async fn tell(&self, message: ToPerson) {
+    async fn send(&self, message: ToPerson) {
         // The link may be over.
         let _ = self.say.send(message).await;
     }
 
-    /// Leave to debug the worker, by the same rules as at a breakpoint; otherwise what the person is told. A refusal is on
-    /// record.
+    /// Authorises the worker by the same rules as a breakpoint; the error is a sentence for the user. A refusal is
+    /// audited.
     async fn authorized(&self) -> Result<Authorized, String> {
         let registry = &self.ctx.registry;
         let node = &self.arrival.node;
         let worker = registry
             .live_worker(&node.cluster, &self.arrival.worker_id)
             .await;
-        // The agent speaks for its nodes and no others.
+        // Accepts workers of the agent's own nodes only.
         let worker = worker.filter(|worker| worker.node_id == node.node_id);
         let Some(mut worker) = worker else {
             return Err("a process has dialled that Ray does not list as a live worker".to_owned());
@@ -157,10 +157,11 @@ impl Arriving {
         details
     }
 
-    /// The session of a worker that the person may debug: nothing of it has left its node yet.
+    /// Runs the session of an authorised worker, of which nothing has left its node yet.
     async fn held(&self, session: &Session, authorized: &Authorized) {
         let breakpoint = authorized.breakpoint();
-        // By its subject alone: a further connection to the worker's debugger takes a session that has claimed it.
+        // Sets the subject alone: only a session that has claimed a worker may open further connections to its
+        // debugger.
         if let Some(subject) = self.person.known_subject() {
             session.set_subject(&subject);
         }
@@ -179,7 +180,7 @@ impl Arriving {
             Ok(audit) => audit,
             Err(why) => {
                 let reason = why.to_string().as_str().into();
-                return self.tell(ToPerson::TurnedAway { reason }).await;
+                return self.send(ToPerson::TurnedAway { reason }).await;
             }
         };
         let over = match Box::pin(self.joined(session, authorized)).await {
@@ -200,12 +201,13 @@ impl Arriving {
             session: session.id(),
             why: over.why.as_str().into(),
         };
-        // Not waited for where the link is over.
+        // Best effort: the link may be over.
         let _ = self.say.try_send(ended);
         audit.end(over.outcome).await;
     }
 
-    /// Both streams: first the command's, which has its debugger then, so that a worker is taken from its node for nothing.
+    /// Opens both streams. The command's comes first, once it has reached its debugger, so that no worker is taken from
+    /// its node for nothing.
     async fn joined(
         &self,
         session: &Session,
@@ -232,10 +234,10 @@ impl Arriving {
             pid: breakpoint.pid,
             job_id: breakpoint.names.job_id.as_deref().map(Into::into),
         };
-        self.tell(ToPerson::Arrived(arrived)).await;
+        self.send(ToPerson::Arrived(arrived)).await;
         let stream = expected.stream;
         let come = tokio::select! {
-            come = timeout(OPENED, expected.come()) => match come {
+            come = timeout(OPEN_TIMEOUT, expected.come()) => match come {
                 Ok(Some(come)) => Ok(come),
                 Ok(None) | Err(_) => Err(SessionOver::new(Outcome::Failed, "the command did not reach its debugger in time")),
             },
@@ -245,7 +247,9 @@ impl Arriving {
         };
         self.failing.lock().remove(&stream);
         let person = come?;
-        let receiving = self.arrival.receive(&self.ctx.peers.agents, RECEIVED);
+        let receiving = self
+            .arrival
+            .receive(&self.ctx.peers.agents, RECEIVE_TIMEOUT);
         let worker = tokio::select! {
             worker = receiving => worker,
             () = self.over.cancelled() => {
@@ -257,7 +261,7 @@ impl Arriving {
         Ok((person, worker))
     }
 
-    /// Passes bytes until one side has ended, or the session is over for another reason.
+    /// Forwards bytes until one side ends, or the session is over for another reason.
     async fn passing(
         &self,
         session: &Session,
@@ -266,20 +270,23 @@ impl Arriving {
         worker: Tunnel,
     ) -> SessionOver {
         let CommandStream { socket, open } = person;
-        // Dropped behind the stream.
+        // Dropped after the stream.
         let _open = open;
         let passed = ByteCount::default();
         let mut joined = Box::pin(join(ByteStream::new(socket), worker, &passed));
         let obligations = &authorized.rights().obligations;
         let mut limits = Limits::new(obligations, Instant::now());
-        let period = limits.sampling().unwrap_or(COUNTED).min(COUNTED);
+        let period = limits
+            .sampling()
+            .unwrap_or(COUNT_INTERVAL)
+            .min(COUNT_INTERVAL);
         let mut tick = interval(period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let shutdown = &self.ctx.shutdown;
-        let (mut last, mut said) = ((0, 0), Instant::now());
+        let (mut last, mut last_active) = ((0, 0), Instant::now());
         let over = loop {
             tokio::select! {
-                // What ends the link as well is named.
+                // Causes that end the link too come first, so that they are named.
                 biased;
                 over = self.person.ended() => break SessionOver::new(Outcome::Revoked, over.to_string()),
                 () = self.over.cancelled() => break SessionOver::new(Outcome::Client, "the command has left"),
@@ -291,18 +298,18 @@ impl Arriving {
                         limits.active(now);
                     }
                     if bytes != last {
-                        (last, said) = (bytes, now);
+                        (last, last_active) = (bytes, now);
                         session.set_bytes(bytes);
                     }
                     match limits.due(now) {
                         Some(Due::End(why)) => break SessionOver::new(Outcome::Limit, why),
                         Some(Due::Warning(text)) => {
                             let (session, text) = (session.id(), text.as_str().into());
-                            self.tell(ToPerson::Warning { session, text }).await;
+                            self.send(ToPerson::Warning { session, text }).await;
                         }
                         None => {}
                     }
-                    if shutdown.drain.is_cancelled() && said.elapsed() >= QUIET {
+                    if shutdown.drain.is_cancelled() && last_active.elapsed() >= QUIET {
                         break SessionOver::new(Outcome::Drained, "the relay is being shut down");
                     }
                 }
@@ -319,7 +326,7 @@ impl Arriving {
     }
 }
 
-/// Why a person with `rights` gets no worker this way.
+/// Why a user with `rights` gets no worker this way.
 pub(super) fn barred(rights: &Rights) -> Option<&'static str> {
     rights.obligations.record.then_some(
         "your sessions there are recorded, and the traffic of a listening debugger cannot be: attach through the relay instead",

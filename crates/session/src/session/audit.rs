@@ -1,6 +1,6 @@
-//! What goes on record of a debug session: refusals, its begin, what is done in it, its end.
+//! Audits debug sessions: refusals, begin, commands, end.
 //!
-//! [`SessionAudit::begin`] comes before the permit is used, so what cannot be recorded does not happen.
+//! [`SessionAudit::begin`] precedes the use of the permit: a session that cannot be audited does not happen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
-/// How long one line may take: meanwhile the session that it is of stands still.
+/// Deadline of one line: its session is blocked meanwhile.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Tasks of one group that are named in its line.
-const MEMBERS: usize = 256;
+/// Tasks of one group that its line names.
+const MAX_NAMED_MEMBERS: usize = 256;
 
-/// The audit record of one session that has begun. Cheap to clone, for what writes while the session is watched.
+/// Audit handle of one session that has begun. Cheap to clone, for writers next to the session's loop.
 #[derive(Clone)]
 pub struct SessionAudit<'a> {
     audit: &'a Audit,
@@ -33,7 +33,7 @@ pub struct SessionAudit<'a> {
 }
 
 impl<'a> SessionAudit<'a> {
-    /// Writes that the session begins: with one worker, or the cluster session. `details` is what else is to be known.
+    /// Writes that the session begins: with one worker, or as a cluster session. Adds `details`.
     pub async fn begin(
         audit: &'a Audit,
         session: &'a Session,
@@ -54,20 +54,20 @@ impl<'a> SessionAudit<'a> {
         Ok(begun)
     }
 
-    /// Whether [`Self::command`] is wanted.
+    /// Whether commands are audited.
     pub fn wants_commands(&self) -> bool {
         self.audit.wants_commands()
     }
 
-    /// Writes what is done in it; to be called before it is done.
+    /// Writes a command; call it before the command takes effect.
     pub async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
         let mut entry = self.entry(EntryKind::Command);
         entry.details = details;
         write(self.audit, entry).await
     }
 
-    /// Writes that its client, called `client`, `asks` something of all of `tasks`, of this job where it is one's; to be called
-    /// before any of them is reached.
+    /// Writes that its client, called `client`, `asks` something of all `tasks`, with their job if they share one. Call
+    /// it before any of them is reached.
     pub async fn group(
         &self,
         (client, asks): (&str, &str),
@@ -76,19 +76,19 @@ impl<'a> SessionAudit<'a> {
     ) -> Result<(), Unavailable> {
         let job = job_id.map(|job_id| ("job_id", job_id));
         let about = std::iter::once(("asks", asks)).chain(job);
-        let named = &tasks[..tasks.len().min(MEMBERS)];
+        let named = &tasks[..tasks.len().min(MAX_NAMED_MEMBERS)];
         self.command(of_group(client, about, (tasks.len(), named)))
             .await
     }
 
-    /// Writes that its client is lost, and what comes of that; later where it cannot now, for that has happened.
+    /// Writes that its client is lost, and what follows. Retried later on failure, because it has happened.
     pub async fn parked(&self, details: Map<String, Value>) {
         let mut entry = self.entry(EntryKind::SessionParked);
         entry.details = details;
         report(self.audit, entry, "a park is not on record yet").await;
     }
 
-    /// Writes how it ended, or later where it cannot now.
+    /// Writes how it ended. Retried later on failure.
     pub async fn end(self, outcome: Outcome) {
         let entry = self.ended(outcome);
         report(
@@ -99,7 +99,7 @@ impl<'a> SessionAudit<'a> {
         .await;
     }
 
-    /// Writes how it is about to end; in place of [`Self::end`], where it does not end without.
+    /// Writes how it is about to end. Replaces [`Self::end`] if the session must not end unrecorded.
     pub async fn ends(&self, outcome: Outcome) -> Result<(), Unavailable> {
         write(self.audit, self.ended(outcome)).await
     }
@@ -123,7 +123,7 @@ impl<'a> SessionAudit<'a> {
     }
 }
 
-/// Of what `principal` does in `session`.
+/// An entry about `principal` in `session`.
 fn entry(session: &Session, principal: &Principal, action: EntryKind) -> Entry {
     Entry {
         principal: Some(principal.clone()),
@@ -134,8 +134,7 @@ fn entry(session: &Session, principal: &Principal, action: EntryKind) -> Entry {
     }
 }
 
-/// What the line of a group says: that a client called `client` means so many tasks, these among them, and what else is known
-/// `about` it.
+/// Details of a group's line: the client, `about`, the number of tasks, and those that are named.
 pub fn of_group<'a>(
     client: &str,
     about: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -152,14 +151,14 @@ pub fn of_group<'a>(
     details
 }
 
-/// Writes that a client's credential was not accepted. It is refused whether or not that can be written down.
+/// Writes that a client's credential was refused. The client is refused whether or not this succeeds.
 pub(super) async fn unauthenticated(audit: &Audit, entry: Entry) {
     if let Err(why) = write(audit, entry).await {
         error!(%why, "a failed authentication is not on record");
     }
 }
 
-/// Writes that `principal` asked for a session and gets none.
+/// Writes that `principal` requested a session and was denied.
 pub async fn denied(
     audit: &Audit,
     session: &Session,
@@ -180,7 +179,7 @@ pub async fn denied(
     }
 }
 
-/// Writes that `principal` has a debugger opened in a task that asked for none; to be called before that is done.
+/// Writes that `principal` opens a debugger in a task that asked for none; call it before that is done.
 pub async fn opens_debugger(
     audit: &Audit,
     session: &Session,
@@ -197,7 +196,7 @@ pub async fn opens_debugger(
     write(audit, entry).await
 }
 
-/// Writes that `principal` means all of `tasks` by what it asks as a client called `client`, in the request `request`; to be called before
+/// Writes that `principal`, as a client called `client`, addresses all `tasks` in the request `request`. Call it before
 /// any of them is reached.
 pub async fn means_all(
     audit: &Audit,
@@ -206,7 +205,7 @@ pub async fn means_all(
     (client, request): (&str, RequestId),
     tasks: &[BreakpointId],
 ) -> Result<(), Unavailable> {
-    let named = &tasks[..tasks.len().min(MEMBERS)];
+    let named = &tasks[..tasks.len().min(MAX_NAMED_MEMBERS)];
     let entry = Entry {
         request: Some(request),
         details: of_group(client, [], (tasks.len(), named)),
@@ -215,7 +214,7 @@ pub async fn means_all(
     write(audit, entry.with("outcome", "allowed")).await
 }
 
-/// Writes what happens either way, or has it written later.
+/// Writes an event that happens either way, or queues it for later.
 async fn report(audit: &Audit, entry: Entry, otherwise: &str) {
     if let Err(why) = write(audit, entry.clone()).await {
         error!(%why, "{otherwise}");
@@ -224,7 +223,7 @@ async fn report(audit: &Audit, entry: Entry, otherwise: &str) {
 }
 
 async fn write(audit: &Audit, entry: Entry) -> Result<(), Unavailable> {
-    // Apart, so that no session holds the room for a line all the time.
+    // Boxed, so that sessions do not carry the space of a line all the time.
     let written = timeout(WRITE_TIMEOUT, Box::pin(audit.write(entry))).await;
     written.unwrap_or_else(|_| Err(Unavailable("it takes too long".to_owned())))
 }

@@ -1,8 +1,8 @@
-//! Who is it? What every protocol asks before it looks at anything else that a client says.
+//! Authentication of clients: each protocol asks for it before it looks at anything else.
 //!
-//! A protocol knows where in its own bytes a credential stands ([`PresentedCredential`]) and how a refusal reads there
-//! ([`NotAuthenticated`]). What counts as proof, in which order, until when, what the log, the record and the metrics
-//! learn of a refusal, and when a connection is no longer a stranger's is decided here, for all of them.
+//! A protocol knows where its bytes carry a credential ([`PresentedCredential`]) and how a refusal looks
+//! ([`NotAuthenticated`]). This module decides for all of them what counts as proof, in which order, until when. It
+//! decides as well how a refusal is logged, audited and counted, and when a connection is no longer anonymous.
 
 use std::sync::Arc;
 
@@ -22,41 +22,41 @@ use ray_relay_access::telemetry::metrics::RefusalKind;
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// A credential as a client sends it, which is not checked yet.
+/// A credential as the client sent it, not verified yet.
 #[derive(Debug, Clone, Default)]
 pub enum PresentedCredential {
-    /// The client sends none. The certificate of its connection counts then.
+    /// The client sends none. Its connection's certificate counts then.
     #[default]
     Nothing,
-    /// A token, of the relay's own or of an issuer that the relay trusts.
+    /// A token, issued by the relay or by a trusted issuer.
     Token(Secret),
-    /// A ticket, by which the relay lets a child session to one breakpoint.
+    /// A ticket that admits a child session to one breakpoint.
     Ticket(Secret),
-    /// A ticket, by which the relay lets a browser to one dashboard.
+    /// A ticket that admits a browser to one dashboard.
     Dashboard(Secret, Opens),
 }
 
-/// Who a client is.
+/// An authenticated client.
 #[derive(Debug, Clone)]
 pub struct Authenticated {
-    /// Whose rights it has.
+    /// The principal whose rights it has.
     pub principal: Principal,
-    /// The only breakpoint that it may attach to, where it came with a ticket.
+    /// The only breakpoint that it may attach to, if it presented a ticket.
     pub only: Option<BreakpointId>,
-    /// The token that it presented, which must go no further. `None` where authentication is off: it may be any text.
+    /// The token that it presented, which must not be forwarded. `None` if authentication is off: it may be any text.
     pub token: Option<Secret>,
 }
 
-/// Why a client is not let in. `Display` is a sentence for the client.
+/// Why a client was refused. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAuthenticated {
-    /// It has no credential that is accepted.
-    #[error("{}", said(.0, .1.as_deref()))]
+    /// It presented no valid credential.
+    #[error("{}", sentence(.0, .1.as_deref()))]
     Credential(AuthError, Option<Arc<str>>),
-    /// It was recognised by a certificate whose time has ended since the connection began.
+    /// Its certificate expired after the connection began.
     #[error(transparent)]
     Ended(#[from] PrincipalEnded),
-    /// It is recognised, and there is no room for one more connection.
+    /// It is authenticated, and the limit of connections is reached.
     #[error(transparent)]
     Crowded(#[from] Crowded),
 }
@@ -67,8 +67,8 @@ impl From<AuthError> for NotAuthenticated {
     }
 }
 
-/// What is said of `why`; where Kubernetes alone issues tokens, for which `audience` they have to be.
-fn said(why: &AuthError, audience: Option<&str>) -> String {
+/// The message for `why`. If Kubernetes is the only issuer of tokens, names their `audience`.
+fn sentence(why: &AuthError, audience: Option<&str>) -> String {
     match (why, audience) {
         (AuthError::Missing, Some(audience)) => format!(
             "this relay wants a token of Kubernetes for the audience {audience} (`kubectl create token SERVICEACCOUNT --audience {audience}`): give it as `Authorization: Bearer`, RAY_RELAY_TOKEN or \"rayRelay\": {{\"token\": …}}"
@@ -94,17 +94,17 @@ impl NotAuthenticated {
     }
 }
 
-/// What a client wants to be known for, which decides how much is written about it.
+/// The purpose of an authentication, which decides how much is logged about it.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
     /// A session, for which a connection is authenticated once.
     Session(&'a Session),
-    /// A request, of which a page that polls sends many: the log has them for those who debug, and the record has no
-    /// line for each of them while an issuer is away. What the record says of the request is in here.
+    /// A request: a polling page sends many, so they are logged at debug level, and not each is audited while an issuer
+    /// is unavailable. Carries the details for the audit log.
     Request(&'a dyn RequestDetails),
 }
 
-/// What the record says of a request. Made for the few that go on record.
+/// Audit details of a request. Built only for the few that are audited.
 pub trait RequestDetails: std::fmt::Debug + Sync {
     /// Its id.
     fn id(&self) -> RequestId;
@@ -113,38 +113,38 @@ pub trait RequestDetails: std::fmt::Debug + Sync {
     fn details(&self) -> Map<String, Value>;
 }
 
-/// Asks who one client is.
+/// Authenticates one client.
 pub struct Authentication<'a> {
     pub auth: &'a Authenticator,
     pub audit: &'a Audit,
     pub metrics: &'a Metrics,
     pub connection: &'a ConnectionInfo,
     pub purpose: Purpose<'a>,
-    /// Until when an issuer that has to be asked may take.
+    /// Deadline for an issuer's answer.
     pub deadline: Instant,
 }
 
 impl Authentication<'_> {
-    /// Whether the client has to present something: neither does its connection say who it is, nor is every client let in.
+    /// Whether the client must present a credential: its connection has no certificate, and authentication is on.
     pub fn needs_credential(&self) -> bool {
         self.connection.certificate.is_none() && self.auth.is_on()
     }
 
-    /// Who the client is. What it presents goes before the certificate of its connection, and if that is wrong nothing
-    /// else is tried: a person behind a machine's certificate is meant as that person.
+    /// Authenticates the client. A presented credential takes precedence over the connection's certificate, and if it
+    /// is invalid nothing else is tried: a user behind a machine's certificate means that user.
     ///
     /// # Errors
-    /// [`NotAuthenticated`], at the deadline at the latest. The log, the record and the metrics know of it.
+    /// [`NotAuthenticated`], at the deadline at the latest. Logged, audited and counted.
     pub async fn authenticate(
         &self,
         presented: PresentedCredential,
     ) -> Result<Authenticated, NotAuthenticated> {
         let verified = self.verify(presented).await;
-        match verified.and_then(|who| self.take_place(who)) {
+        match verified.and_then(|who| self.claim_slot(who)) {
             Ok(who) => {
-                // The span of a request without a credential begins with that.
+                // Anonymous requests leave the span's principal empty.
                 self.connection.summary.authenticated(&who.principal);
-                if !self.keeps_nothing(&who) {
+                if !self.is_stateless(&who) {
                     Span::current().record("principal", field::debug(&who.principal));
                 }
                 Ok(who)
@@ -163,8 +163,8 @@ impl Authentication<'_> {
                 let (principal, breakpoint) = self.auth.ticket(&ticket, peer)?;
                 (principal, Some(breakpoint), None)
             }
-            (PresentedCredential::Dashboard(ticket, wanted), _) => {
-                let principal = self.auth.opens(&ticket, peer, &wanted)?;
+            (PresentedCredential::Dashboard(ticket, target), _) => {
+                let principal = self.auth.opens(&ticket, peer, &target)?;
                 (principal, None, None)
             }
             (PresentedCredential::Token(token), _) => {
@@ -177,7 +177,7 @@ impl Authentication<'_> {
                 (self.auth.anonymous().ok_or(AuthError::Missing)?, None, None)
             }
         };
-        // A certificate was looked at when the connection began.
+        // The certificate was verified when the connection began.
         if let Some(ended) = principal.is_over() {
             return Err(ended.into());
         }
@@ -189,22 +189,22 @@ impl Authentication<'_> {
         })
     }
 
-    /// The connection of a known person is not given up for others any more.
-    fn take_place(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
-        let place = &self.connection.place;
-        match self.keeps_nothing(&who) {
-            true => place.served(),
-            false => place.recognised(&who.principal)?,
+    /// Marks the connection as authenticated, so that it is not evicted for others.
+    fn claim_slot(&self, who: Authenticated) -> Result<Authenticated, NotAuthenticated> {
+        let slot = &self.connection.place;
+        match self.is_stateless(&who) {
+            true => slot.served(),
+            false => slot.recognised(&who.principal)?,
         }
         Ok(who)
     }
 
-    /// A request without a credential keeps nothing beyond its answer.
-    fn keeps_nothing(&self, who: &Authenticated) -> bool {
+    /// Whether the client keeps no state beyond the answer: an anonymous request.
+    fn is_stateless(&self, who: &Authenticated) -> bool {
         matches!(self.purpose, Purpose::Request(_)) && who.principal.is_anonymous()
     }
 
-    /// Tells the log, the record and the metrics of `why`, and gives it back for the client.
+    /// Logs, audits and counts `why`, and returns it for the client.
     pub async fn refuse(&self, why: impl Into<NotAuthenticated>) -> NotAuthenticated {
         let why = match why.into() {
             NotAuthenticated::Credential(why, _) => {
@@ -223,8 +223,8 @@ impl Authentication<'_> {
         why
     }
 
-    /// What goes on record. Nothing is given to the client either way, so one that shows no credential, or comes too
-    /// often, leaves no line: no client is to push older lines out of the record from outside.
+    /// The audit entry for a refusal. Missing credentials and throttled clients leave none: no anonymous client may
+    /// push older lines out of the audit log.
     fn entry(&self, why: &NotAuthenticated) -> Option<Entry> {
         let outcome = match (why, self.purpose) {
             (

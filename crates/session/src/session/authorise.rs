@@ -1,4 +1,4 @@
-//! Whether a principal may do something with a breakpoint: the policy's rules, asked for one of both.
+//! Authorises a principal for a breakpoint by the policy's rules.
 
 use std::sync::Arc;
 
@@ -7,20 +7,21 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// A principal may do something with a breakpoint: proof of it. Made by [`authorise`], or [`left`](Self::left) by another process.
+/// Proof that a principal may do something with a breakpoint. Made by [`authorise`], or by [`to_keep`](Self::to_keep)
+/// for a park of another process.
 #[derive(Debug, Clone)]
 pub struct Authorized {
     principal: Principal,
     breakpoint: Arc<Breakpoint>,
-    /// `None`: to have it kept, and no more.
+    /// `None`: to keep it parked, and no more.
     scope: Option<Scope>,
     rights: Rights,
 }
 
 impl Authorized {
-    /// Leave for `principal` to have `breakpoint` kept, which a process before this one has held for them: it is no more than
-    /// that, whatever the policy says now. They are authorised anew when they go on.
-    pub fn left(principal: &Principal, breakpoint: &Arc<Breakpoint>) -> Self {
+    /// Authorises `principal` to have `breakpoint` kept parked, which an earlier process held for them. It grants no
+    /// more than that, whatever the policy says now: they are authorised again when they resume.
+    pub fn to_keep(principal: &Principal, breakpoint: &Arc<Breakpoint>) -> Self {
         Self {
             principal: principal.clone(),
             breakpoint: breakpoint.clone(),
@@ -29,37 +30,37 @@ impl Authorized {
         }
     }
 
-    /// The same for `breakpoint`, which is the same worker as it is known now: its names may have changed since.
+    /// Checks the authorisation again for `breakpoint`, the same worker as known now: its names may have changed.
     ///
     /// # Errors
     /// [`Denied`].
     pub fn renewed(self, breakpoint: &Arc<Breakpoint>) -> Result<Self, Denied> {
         match self.scope {
             Some(scope) => authorise(&self.principal, breakpoint, scope),
-            None => Ok(Self::left(&self.principal, breakpoint)),
+            None => Ok(Self::to_keep(&self.principal, breakpoint)),
         }
     }
 
-    /// Whose leave it is.
+    /// The authorised principal.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// The breakpoint that it is for.
+    /// The breakpoint.
     pub fn breakpoint(&self) -> &Arc<Breakpoint> {
         &self.breakpoint
     }
 
-    /// What it allows, and under which obligations.
+    /// Rights and obligations.
     pub fn rights(&self) -> &Rights {
         &self.rights
     }
 }
 
-/// It is not allowed. `Display` is a sentence for the client.
+/// A denied authorisation. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// The principal may not even know of it: to be answered like a breakpoint that does not exist.
+    /// The principal may not even see it: must be answered like a breakpoint that does not exist.
     #[error("there is no such breakpoint")]
     Hidden,
     /// The principal sees it, but lacks a scope.
@@ -67,18 +68,18 @@ pub enum Denied {
         "{subject} may not do that here: it needs the permission `{scope}` on {name}; {remedy}"
     )]
     Missing {
-        /// The name of who lacks it.
+        /// Name of the principal.
         subject: String,
-        /// What is missing.
+        /// The missing scope.
         scope: Scope,
         /// Title of the breakpoint.
         name: String,
-        /// What gives it.
+        /// How to get it.
         remedy: &'static str,
     },
 }
 
-/// Leave for `principal` to do `scope` with `breakpoint`.
+/// Authorises `principal` to do `scope` with `breakpoint`.
 ///
 /// # Errors
 /// [`Denied`].
@@ -107,8 +108,7 @@ pub fn authorise(
     })
 }
 
-/// Leave for `principal` to end the worker process of `breakpoint`,
-/// where `may_end` says which scopes are enough for that.
+/// Authorises `principal` to end the worker process of `breakpoint`; `may_end` decides which scopes suffice.
 ///
 /// # Errors
 /// [`Denied`].

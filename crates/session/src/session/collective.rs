@@ -1,7 +1,7 @@
-//! What the client of a session is told of those who wait in a collective (NCCL, Gloo) for the task that it debugs: until when,
-//! and that the time is nearly over.
+//! Warns the client of a session about tasks that wait for its task in a collective (NCCL, Gloo): when they time out,
+//! and when that is near.
 //!
-//! Told when the task runs and stops, and the time, it says what is due. Nothing ends by it here: what a client holds stays.
+//! Driven by the task's stops and by the clock. It ends nothing: the client keeps its hold.
 
 use std::time::Duration;
 
@@ -13,26 +13,26 @@ use ray_relay_base::wire::human_time::span;
 use ray_relay_ray::ray::pause_clock::{PauseClock, PauseState};
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// Until when others wait for the task of a session.
+/// Timeout of the tasks that wait for a session's task.
 #[derive(Debug)]
 pub(super) struct CollectiveWait {
     timeout: Duration,
     job: String,
     stands: watch::Receiver<PauseState>,
-    /// Of the stop that is counted, unless it is over.
+    /// Limit of the current stop, unless it is over.
     limit: Option<(Instant, Option<Limit>)>,
-    /// The client knows that there is a limit.
-    told: bool,
+    /// Whether the client has been notified of the limit.
+    notified: bool,
 }
 
 impl CollectiveWait {
-    /// Whether a limit is known for the task of `breakpoint`.
+    /// Whether the task of `breakpoint` has a known limit.
     pub(super) fn is_known(breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
         names.collective_timeout.is_some() && names.job_id.is_some()
     }
 
-    /// Of a session with the task of `breakpoint`, whose `clock` that is; `None` where nothing is known of a limit.
+    /// For a session with the task of `breakpoint` and its `clock`; `None` if no limit is known.
     pub(super) fn new(breakpoint: &Breakpoint, clock: &PauseClock) -> Option<Self> {
         let names = &breakpoint.names;
         Some(Self {
@@ -40,7 +40,7 @@ impl CollectiveWait {
             job: names.job_id.clone()?,
             stands: clock.watch(),
             limit: None,
-            told: false,
+            notified: false,
         })
     }
 
@@ -51,23 +51,23 @@ impl CollectiveWait {
         }
     }
 
-    /// When something is due next.
+    /// Time of the next message.
     pub(super) fn next(&mut self) -> Option<Instant> {
         self.count();
         let (since, limit) = self.limit.as_ref()?;
-        match self.told {
+        match self.notified {
             false => Some(*since),
             true => limit.as_ref().map(Limit::next),
         }
     }
 
-    /// What the client is to be told `now`.
+    /// The message that is due `now`.
     pub(super) fn due(&mut self, now: Instant) -> Option<String> {
         self.count();
         let (job, all) = (&self.job, span(self.timeout));
         let (_, counted) = self.limit.as_mut()?;
         let limit = counted.as_mut()?;
-        let first = !std::mem::replace(&mut self.told, true);
+        let first = !std::mem::replace(&mut self.notified, true);
         match limit.due(now) {
             Some(LimitStep::End(_)) => {
                 *counted = None;
@@ -77,15 +77,15 @@ impl CollectiveWait {
             }
             None if !first => None,
             Some(LimitStep::Warning(..)) | None => {
-                let left = remaining(limit.end().saturating_duration_since(now));
+                let time = remaining(limit.end().saturating_duration_since(now));
                 Some(format!(
-                    "tasks of job {job} that wait for this one in a collective time out in {left}: their limit is {all}, from when it stopped"
+                    "tasks of job {job} that wait for this one in a collective time out in {time}: their limit is {all}, from when it stopped"
                 ))
             }
         }
     }
 
-    /// Counts from the stop that there is.
+    /// Restarts the limit at the current stop.
     fn count(&mut self) {
         let stand = *self.stands.borrow_and_update();
         match (stand, &self.limit) {
@@ -119,7 +119,7 @@ mod tests {
         CollectiveWait::new(&rank, clock).unwrap()
     }
 
-    /// What is told when from now on, in seconds.
+    /// The messages from now on, with their times in seconds.
     async fn course(wait: &mut CollectiveWait) -> Vec<(u64, String)> {
         let (began, mut told) = (Instant::now(), Vec::new());
         while let Some(at) = wait.next() {

@@ -1,10 +1,10 @@
-//! Cluster sessions and the sessions that they had a client open.
+//! Cluster sessions and the child sessions that they had a client open.
 //!
-//! An editor forgets the sessions of a parent that has ended (VS Code's Call Stack view is empty then), and a person who holds
-//! their tasks would hold them unseen. So a session that a cluster session opened joins that one's family by its name,
-//! and ends with it. An editor that restarts the parent says so when it leaves: then the family waits for the one that
-//! comes next. So it does, where sessions of lost clients are kept, when the parent's client is lost. Where all say goodbye at
-//! one moment (`leaving`), that is a window that was closed, and as good as lost.
+//! An editor forgets the sessions of an ended parent (VS Code's Call Stack view is then empty), and its user would hold
+//! their tasks unseen. So a child session joins its cluster session's family by name, and ends with it. If the editor
+//! restarts the parent, it says so on disconnect: the family waits for the next one. It waits as well when the parent's
+//! client is lost, if sessions of lost clients are parked. If all disconnect at one moment (`leaving`), a window was
+//! closed, which counts as lost.
 
 mod asking;
 mod leaving;
@@ -24,12 +24,12 @@ use tokio::time::{Instant, sleep_until};
 use self::asking::MAX_REPORTS;
 pub use self::asking::{Answer, Asked, Expression, Report, TaskPlace, Wish};
 pub use self::leaving::{GroupTask, Stop};
-use self::leaving::{Members, One, all_leave};
+use self::leaving::{MemberState, Members, all_disconnect};
 pub use self::tasks::GroupTasks;
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// How long a family waits for its parent to come again: an editor reconnects within a second or two.
+/// How long a family waits for its parent after a restart: an editor reconnects within a second or two.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All cluster sessions, by the names of their families.
@@ -39,30 +39,30 @@ pub struct Families(Mutex<HashMap<String, SessionFamily>>);
 #[derive(Debug)]
 struct SessionFamily {
     founder: Initiator,
-    /// Until when it waits for a parent; `None` while it has one. Closed with the family.
+    /// Deadline for a new parent; `None` while it has one. Closed with the family.
     waits: watch::Sender<Option<Instant>>,
     members: watch::Sender<Members>,
-    /// Where goes what its sessions report to the lead's client.
+    /// Queue of its sessions' reports to the lead's client.
     reports: mpsc::Sender<Report>,
 }
 
-/// Who opens a cluster session, as far as that tells a restart from another's.
+/// Identifies the opener of a cluster session, to tell a restart from another client.
 #[derive(Debug, Clone)]
 pub struct Initiator {
-    /// Whose session it is.
+    /// Its principal.
     pub principal: Principal,
-    /// Address that the client came from.
+    /// The client's address.
     pub peer: IpAddr,
-    /// What the client calls itself.
+    /// The client's name.
     pub client: String,
     /// The attach arguments, without the credential.
     pub arguments: Value,
 }
 
 impl Initiator {
-    /// Where authentication is off, the arguments tell people apart who come through the same forwarded port: the
-    /// editor's folder is among them.
-    fn is_again(&self, earlier: &Self) -> bool {
+    /// Without authentication, the arguments tell users apart who share a forwarded port: the editor's folder is among
+    /// them.
+    fn is_restart_of(&self, earlier: &Self) -> bool {
         /// The editor may count a restart as a session of its own.
         const OWN: &str = "__sessionId";
         let arguments = |of: &Self| {
@@ -80,26 +80,26 @@ impl Initiator {
 }
 
 impl SessionFamily {
-    /// It waits for a parent `now`.
+    /// Whether it waits for a parent `now`.
     fn is_waiting(&self, now: Instant) -> bool {
         self.waits.borrow().is_some_and(|until| until > now)
     }
 }
 
 impl Families {
-    /// Whether a family waits for `founder` since a restart. Who that is, is made up only where one waits at all.
+    /// Whether a family waits for `founder` after a restart. Builds `founder` only if any family waits.
     pub fn wait_for(&self, founder: impl FnOnce() -> Initiator) -> bool {
         let known = self.lock();
         let now = Instant::now();
         known.values().any(|family| family.is_waiting(now)) && waiting(&known, &founder()).is_some()
     }
 
-    /// Has `founder` lead a family: the one that waits for it since a restart, else a new one.
+    /// Makes `founder` the lead of a family: of the one that waits for it after a restart, else of a new one.
     pub fn lead(self: &Arc<Self>, founder: Initiator) -> GroupRoot {
         let mut known = self.lock();
         let name = match waiting(&known, &founder) {
             Some(name) => name.to_owned(),
-            // Not to be guessed, so that no client has another's session counted as its own.
+            // Unguessable, so that no client can join another's family.
             None => format!("{:032x}", rand::random::<u128>()),
         };
         let (reports, reported) = mpsc::channel(MAX_REPORTS);
@@ -112,7 +112,7 @@ impl Families {
         family.reports = reports;
         family.waits.send_replace(None);
         family.members.send_modify(|members| {
-            (members.parent_left, members.park) = (None, false);
+            (members.parent_disconnected, members.park) = (None, false);
         });
         GroupRoot {
             families: Arc::clone(self),
@@ -124,7 +124,7 @@ impl Families {
     }
 
     /// Has `session` of `principal`, which holds `stop`, join the family `name`. `None`: it has ended, or is another
-    /// person's.
+    /// user's.
     pub fn join(
         self: &Arc<Self>,
         name: &str,
@@ -137,20 +137,20 @@ impl Families {
         let waits = family.waits.subscribe();
         family
             .members
-            .send_modify(|members| _ = members.sessions.insert(session, One::new(stop)));
+            .send_modify(|members| _ = members.sessions.insert(session, MemberState::new(stop)));
         Some(GroupMember {
             members: family.members.subscribe(),
             families: Arc::clone(self),
             name: name.to_owned(),
             session,
             waits,
-            asked: None,
+            requests: None,
             stands: false,
         })
     }
 
-    /// Reports `text` of a session of `principal` that has not joined the family `name` to the lead's client, with the breakpoint
-    /// that another session has `taken`. Whether the client will see it.
+    /// Reports `text` about a session of `principal` that has not joined the family `name` to the lead's client, with
+    /// the breakpoint that another session has `taken`. Returns whether the client will see it.
     pub fn not_opened(
         &self,
         name: &str,
@@ -167,7 +167,7 @@ impl Families {
     }
 
     /// Whether a session of `principal` could join the family `name` now.
-    pub fn takes(&self, name: &str, principal: &Principal) -> bool {
+    pub fn accepts(&self, name: &str, principal: &Principal) -> bool {
         open_to(&self.lock(), name, principal).is_some()
     }
 
@@ -189,29 +189,29 @@ fn open_to<'a>(
 fn waiting<'a>(known: &'a HashMap<String, SessionFamily>, founder: &Initiator) -> Option<&'a str> {
     let now = Instant::now();
     let waits =
-        |family: &SessionFamily| family.is_waiting(now) && founder.is_again(&family.founder);
+        |family: &SessionFamily| family.is_waiting(now) && founder.is_restart_of(&family.founder);
     let mut families = known.iter();
     families.find_map(|(name, family)| waits(family).then_some(&**name))
 }
 
-/// The lead of a family. Dropping it ends the family, unless its sessions are to stay.
+/// The lead of a family. Dropping it ends the family, unless its sessions stay.
 #[derive(Debug)]
 pub struct GroupRoot {
     families: Arc<Families>,
     name: String,
     members: watch::Receiver<Members>,
     reported: Option<mpsc::Receiver<Report>>,
-    /// For how long its sessions stay when it has ended.
+    /// How long its sessions stay after it has ended.
     stay: Option<Duration>,
 }
 
 impl GroupRoot {
-    /// By which the sessions that it has opened join it.
+    /// Name by which its sessions join it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its sessions hold.
+    /// Stops held by its sessions.
     pub fn stops(&self) -> Vec<Stop> {
         let members = self.members.borrow();
         members.sessions.values().map(|one| one.stop).collect()
@@ -222,21 +222,21 @@ impl GroupRoot {
         GroupTasks(self.members.clone())
     }
 
-    /// Whether its client is shown a thread for all tasks, which the focus is to be on.
-    pub fn leads(&self, leads: bool) {
+    /// Sets whether its client sees a thread for all tasks, which should have the focus.
+    pub fn set_led(&self, leads: bool) {
         if let Some(family) = self.families.lock().get(&self.name) {
             let lead = |members: &mut Members| std::mem::replace(&mut members.led, leads) != leads;
             family.members.send_if_modified(lead);
         }
     }
 
-    /// What its sessions report to its client; once.
+    /// Reports of its sessions to its client; once.
     pub fn reported(&mut self) -> Option<mpsc::Receiver<Report>> {
         self.reported.take()
     }
 
-    /// What those of its sessions hold whose tasks ask that others stop with them.
-    pub fn asking(&self) -> Vec<Stop> {
+    /// Stops of those sessions whose tasks ask the others to stop with them.
+    pub fn group_stops(&self) -> Vec<Stop> {
         let members = self.members.borrow();
         let asking = members.sessions.values().filter(|one| one.asks);
         asking.map(|one| one.stop).collect()
@@ -244,44 +244,44 @@ impl GroupRoot {
 
     /// Resolves when it has no session. Cancel safe.
     pub async fn childless(&mut self) {
-        // The sender is gone only with the family.
+        // The sender lives as long as the family.
         let _ = self.members.wait_for(Members::is_empty).await;
     }
 
-    /// The editor leaves to come again: its sessions stay for [`RESTART_TIMEOUT`].
-    pub fn restarts(&mut self) {
+    /// The editor restarts the session: the children stay for [`RESTART_TIMEOUT`].
+    pub fn restart(&mut self) {
         self.stay = Some(RESTART_TIMEOUT);
     }
 
-    /// The editor is lost: its sessions, which may be lost with it or not, stay for so long.
-    pub fn is_lost(&mut self, stay: Duration) {
+    /// The editor is lost, maybe with its child sessions: they stay for so long.
+    pub fn client_lost(&mut self, stay: Duration) {
         self.stay = Some(stay);
-        self.says_goodbye();
+        self.disconnects();
     }
 
-    /// The editor leaves, and its sessions are to be kept for so long.
-    pub fn parks(&mut self, stay: Duration) {
+    /// The editor disconnects, and the children are to be parked for so long.
+    pub fn park_members(&mut self, stay: Duration) {
         self.stay = Some(stay);
-        self.tell(|members| members.park = true);
+        self.update(|members| members.park = true);
     }
 
-    /// The editor leaves, with its sessions or without.
-    pub fn says_goodbye(&mut self) {
-        self.tell(|members| members.parent_left = Some(Instant::now()));
+    /// The editor disconnects, maybe with its children.
+    pub fn disconnects(&mut self) {
+        self.update(|members| members.parent_disconnected = Some(Instant::now()));
     }
 
-    /// Whether it leaves with all of its sessions, of which there are some: because its window is closed. Takes a second at
+    /// Whether all of its sessions, at least one, disconnect with it because a window is closed. Takes a second at
     /// most. Cancel safe.
-    pub async fn leaves_with_all(&self) -> bool {
+    pub async fn all_disconnect(&self) -> bool {
         let may = {
             let members = self.members.borrow();
-            // One that restarts is to be found at once.
-            members.parent_left.is_some() && !members.is_empty()
+            // A restarting parent must be found at once.
+            members.parent_disconnected.is_some() && !members.is_empty()
         };
-        may && all_leave(self.members.clone()).await
+        may && all_disconnect(self.members.clone()).await
     }
 
-    fn tell(&self, what: impl FnOnce(&mut Members)) {
+    fn update(&self, what: impl FnOnce(&mut Members)) {
         if let Some(family) = self.families.lock().get(&self.name) {
             family.members.send_modify(what);
         }
@@ -308,49 +308,49 @@ pub struct GroupMember {
     session: u64,
     waits: watch::Receiver<Option<Instant>>,
     members: watch::Receiver<Members>,
-    /// What the lead asks of its task, where it has one.
-    asked: Option<mpsc::Receiver<Asked>>,
-    /// Whether its task stands, as the lead was told.
+    /// Requests of the lead to its task, if it has one.
+    requests: Option<mpsc::Receiver<Asked>>,
+    /// Whether its task is paused, as last reported to the lead.
     stands: bool,
 }
 
-/// What comes to a session from its family.
+/// Event of a family for one of its sessions.
 #[derive(Debug)]
 pub enum FromFamily {
     /// Its parent has ended.
     Ended(ChildEnding),
-    /// The lead asks something of its task.
+    /// The lead has a request to its task.
     Asked(Asked),
 }
 
-/// What becomes of a session whose parent has ended.
+/// Fate of a session whose parent has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChildEnding {
-    /// It ends, and its task runs on.
+    /// It ends, and its task resumes.
     Over,
     /// It is to be parked.
     Parked,
 }
 
 impl GroupMember {
-    /// By which further sessions, such as those of a subprocess, join the same family.
+    /// Name of its family, by which further sessions, such as those of a subprocess, join it.
     pub fn family(&self) -> &str {
         &self.name
     }
 
-    /// The client of this session says goodbye. The future says whether all of the family do so at this moment, because their
-    /// window is closed; it takes a second at most.
-    pub fn says_goodbye(&self) -> impl Future<Output = bool> + Send + use<> {
+    /// The client of this session disconnects. The future resolves to whether all of the family do so at this moment
+    /// because their window is closed; it takes a second at most.
+    pub fn disconnects(&self) -> impl Future<Output = bool> + Send + use<> {
         if let Some(family) = self.families.lock().get(&self.name) {
             let session = self.session;
             family
                 .members
                 .send_modify(|members| members.leaves(session));
         }
-        all_leave(self.members.clone())
+        all_disconnect(self.members.clone())
     }
 
-    /// Resolves when the family has ended, or is to be parked, or with what its lead asks. Cancel safe.
+    /// Resolves when the family has ended or is to be parked, or with a request of its lead. Cancel safe.
     pub async fn next(&mut self) -> FromFamily {
         loop {
             if self.members.borrow_and_update().park {
@@ -358,9 +358,9 @@ impl GroupMember {
             }
             let waits = *self.waits.borrow_and_update();
             let until = waits.unwrap_or_else(Instant::now);
-            let asked = async {
-                match &mut self.asked {
-                    Some(asked) => asked.recv().await,
+            let request = async {
+                match &mut self.requests {
+                    Some(requests) => requests.recv().await,
                     None => std::future::pending().await,
                 }
             };
@@ -375,7 +375,7 @@ impl GroupMember {
                         return FromFamily::Ended(ChildEnding::Over);
                     }
                 }
-                Some(asked) = asked => return FromFamily::Asked(asked),
+                Some(request) = request => return FromFamily::Asked(request),
                 () = sleep_until(until), if waits.is_some() => return FromFamily::Ended(ChildEnding::Over),
             }
         }

@@ -1,5 +1,4 @@
-//! Sessions that are on their way out: between the end of one and that of its connection to the worker, and those whose client
-//! may have gone without a word.
+//! Sessions in transition: over, with their worker connection still to end; or with a client that may be gone.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -15,50 +14,50 @@ use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::proc_net;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Registry};
 
-/// How long a breakpoint is waited for that is about to be free: longer than the longest look takes, and than a debugger that has
-/// nothing to finish.
+/// How long to wait for a breakpoint that is about to be free: longer than the longest snapshot, and than a debugger
+/// with nothing to finish.
 const HANDBACK_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How long a client may take to be found lost, and its session to be parked or over: what it is sent is not taken for
-/// four seconds ([`ray_relay_base::wire::tcp::doubt`]).
+/// How long it may take to detect a lost client and park or end its session: unacknowledged data counts after four
+/// seconds ([`ray_relay_base::wire::tcp::doubt`]).
 const CLIENT_LOST_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Sessions of one person that are doubted at a time.
+/// Sessions of one user that are probed at a time.
 const MAX_DOUBTED_SESSIONS: usize = 16;
 
-/// First and longest pause between looks whether their clients have taken what they were sent.
+/// First and longest pause between checks whether clients acknowledged the probes.
 const POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// Waits until none of the breakpoints that are `wanted` is held by a session that is over or by a look, here or at another relay,
-/// for six seconds at most: a client that comes right behind one that has gone, or while another user looks at the task, is not told
-/// that it is being debugged. Cancel safe.
-pub async fn given_back(
+/// Waits, for six seconds at most, until no matching breakpoint is held by a snapshot or by a session that is over,
+/// here or at another relay. So a client right behind another one, or during another user's snapshot, is not refused.
+/// Cancel safe.
+pub async fn wait_for_release(
     registry: &Registry,
     sessions: &SessionTable,
-    wanted: impl Fn(&Breakpoint) -> bool,
+    matches: impl Fn(&Breakpoint) -> bool,
 ) {
     let is_brief = |holder: &Holder| {
         holder.is_snapshot() || (holder.is_here() && !sessions.is_live(holder.session))
     };
-    let is_held = |b: &Breakpoint| b.holder().is_some_and(is_brief) && wanted(b);
+    let is_held = |b: &Breakpoint| b.holder().is_some_and(is_brief) && matches(b);
     let mut lists = registry.watch();
     let free = lists.wait_for(|list| !list.held().any(|b| is_held(b)));
     let _ = timeout(HANDBACK_TIMEOUT, free).await;
 }
 
-/// Has the sessions of `principal` that hold breakpoints which are `wanted` find out whether their clients are there, and
-/// waits until those that have none are parked or over, for some seconds at most: a client that comes again on another network is
-/// not told to be debugging already. Where the clients are there, as they answer or their systems acknowledge what asks them, that is
-/// known after one round trip, and no one waits. A session whose client is there notices nothing. Cancel safe.
-pub async fn made_sure(
+/// Probes the clients of `principal`'s sessions that hold matching breakpoints, and waits, for some seconds at most,
+/// until lost ones are parked or over. So a client that reconnects from another network is not told that it is
+/// debugging already. Clients that are there, by their answer or their system's acknowledgement, cost one round trip. A
+/// session whose client is there notices nothing. Cancel safe.
+pub async fn probe_clients(
     registry: &Registry,
     sessions: &SessionTable,
     principal: &Principal,
-    wanted: impl Fn(&Breakpoint) -> bool,
+    matches: impl Fn(&Breakpoint) -> bool,
 ) {
     let subject = principal.known_subject();
     let own = |breakpoint: &Breakpoint| {
-        let holder = breakpoint.holder().filter(|_| wanted(breakpoint))?;
+        let holder = breakpoint.holder().filter(|_| matches(breakpoint))?;
         let holds = holder.is_here() && holder.parked_until.is_none();
         (holds && holder.subject == subject).then_some(holder.session)
     };
@@ -70,11 +69,11 @@ pub async fn made_sure(
             .take(MAX_DOUBTED_SESSIONS)
             .collect()
     };
-    let doubted = held.iter().filter_map(|id| sessions.doubt(*id));
-    let mut doubts: Vec<_> = doubted.collect();
+    let probes = held.iter().filter_map(|id| sessions.doubt(*id));
+    let mut doubts: Vec<_> = probes.collect();
     let until = Instant::now() + CLIENT_LOST_TIMEOUT;
     let (mut pause, longest) = POLL_DELAYS;
-    let mut look = Instant::now() + pause;
+    let mut next_check = Instant::now() + pause;
     loop {
         {
             let list = lists.borrow_and_update();
@@ -86,17 +85,18 @@ pub async fn made_sure(
         }
         tokio::select! {
             Ok(()) = lists.changed() => {}
-            () = sleep_until(look.min(until)) => {
+            () = sleep_until(next_check.min(until)) => {
                 doubts = unanswered(doubts).await;
                 pause = (pause * 4).min(longest);
-                look = Instant::now() + pause;
+                next_check = Instant::now() + pause;
             }
         }
     }
 }
 
-/// The same of the sessions of `principal` with subprocesses of the worker `id`, for a client that goes on with that. Cancel safe.
-pub async fn subprocesses_made_sure(
+/// The same for the sessions of `principal` with subprocesses of the worker `id`, for a client that resumes that
+/// worker. Cancel safe.
+pub async fn probe_subprocess_clients(
     sessions: &SessionTable,
     principal: &Principal,
     id: BreakpointId,
@@ -115,8 +115,8 @@ pub async fn subprocesses_made_sure(
     }
 }
 
-/// Those of `doubts` whose clients may not be there. Of a client behind a proxy the proxy's system answers, as it does to the
-/// probes of the connection itself.
+/// Those of `doubts` whose clients may be gone. For a client behind a proxy the proxy's system answers, as it does to
+/// TCP keepalive.
 async fn unanswered(doubts: Vec<LivenessProbe>) -> Vec<LivenessProbe> {
     let mut open = Vec::new();
     let mut sent = Vec::new();
@@ -136,7 +136,7 @@ async fn unanswered(doubts: Vec<LivenessProbe>) -> Vec<LivenessProbe> {
     };
     let peers: HashSet<_> = sent.iter().map(peer).collect();
     let looked = spawn_blocking(move || proc_net::acknowledged(Path::new("/proc/self"), &peers));
-    // Where it cannot be seen, time shows it.
+    // Without that information, the deadline decides.
     let there = looked.await.unwrap_or_default();
     sent.retain(|doubt| !there.contains(&peer(doubt)));
     open.append(&mut sent);

@@ -1,6 +1,6 @@
-//! How long a session may last, and how long nothing may be done in it.
+//! Session limits: total duration and idle time.
 //!
-//! Pure: told the time, it says what is due. The owner of the session tells the client, and ends it.
+//! Pure: maps the time to what is due. The session's owner notifies the client, and ends it.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use ray_relay_access::policy::SessionObligations;
 use ray_relay_base::wire::human_time::span;
 
-/// Warnings before the end of a limit that is long enough for them.
-const WARN: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
+/// Warning times before the end of a long limit.
+const WARNING_TIMES: [Duration; 2] = [Duration::from_secs(300), Duration::from_secs(60)];
 
-/// From here on a limit gets those; a shorter one is warned of once, a tenth of it before the end.
-const LONG: Duration = Duration::from_secs(900);
+/// Limits from here on get those; a shorter one has one warning, a tenth of it before the end.
+const LONG_LIMIT: Duration = Duration::from_secs(900);
 
 /// The limits of one session.
 #[derive(Debug)]
@@ -22,26 +22,26 @@ pub(crate) struct Limits {
     idle: Option<Box<Limit>>,
 }
 
-/// What the client is to be told.
+/// A message that is due to the client.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Due {
     /// The end is near.
     Warning(String),
-    /// It is there.
+    /// The limit is reached.
     End(String),
 }
 
-/// A time, and where it is.
+/// A limit and its progress.
 #[derive(Debug)]
 pub(super) struct Limit {
     length: Duration,
     since: Instant,
-    /// How many warnings were given.
+    /// Warnings sent.
     warned: usize,
 }
 
 impl Limits {
-    /// Of a session that begins `now`.
+    /// Limits of a session that begins `now`.
     pub(crate) fn new(obligations: &SessionObligations, now: Instant) -> Self {
         let limit = |length| Box::new(Limit::new(length, now));
         Self {
@@ -50,7 +50,7 @@ impl Limits {
         }
     }
 
-    /// The same of a session that goes on with one that `began` before.
+    /// The same for a session that resumes one which `began` earlier.
     pub(crate) fn since(mut self, began: Instant) -> Self {
         if let Some(session) = &mut self.session {
             session.since = began;
@@ -58,34 +58,34 @@ impl Limits {
         self
     }
 
-    /// How often it has to be said whether something was done, to be told of idleness in good time.
+    /// How often activity must be reported for timely idle warnings.
     pub(crate) fn sampling(&self) -> Option<Duration> {
         let finest = Duration::from_millis(50);
         Some((self.idle.as_ref()?.length / 20).max(finest))
     }
 
-    /// The client has said something.
+    /// Records activity of the client.
     pub(crate) fn active(&mut self, now: Instant) {
         if let Some(idle) = &mut self.idle {
             (idle.since, idle.warned) = (now, 0);
         }
     }
 
-    /// When something is due next.
+    /// Time of the next warning or end.
     pub(crate) fn next(&self) -> Option<Instant> {
         let limits = [&self.session, &self.idle];
         let limits = limits.into_iter().flatten();
         limits.map(|limit| limit.next()).min()
     }
 
-    /// How much of them is left `now`, where nothing more is done.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+    /// Remaining time `now`, without further activity.
+    pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
         let limits = [&self.session, &self.idle].into_iter().flatten();
         let ends = limits.map(|limit| limit.end()).min()?;
         Some(ends.saturating_duration_since(now))
     }
 
-    /// What is due `now`.
+    /// The warning or end that is due `now`.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         if let Some(step) = self.session.as_mut().and_then(|limit| limit.due(now)) {
             return Some(match step {
@@ -93,9 +93,9 @@ impl Limits {
                     "it has lasted {}, the longest that is allowed here",
                     span(all)
                 )),
-                LimitStep::Warning(left, all) => Due::Warning(format!(
+                LimitStep::Warning(time, all) => Due::Warning(format!(
                     "this session ends in {}: sessions may last {} here",
-                    remaining(left),
+                    remaining(time),
                     span(all)
                 )),
             });
@@ -103,24 +103,24 @@ impl Limits {
         let step = self.idle.as_mut().and_then(|limit| limit.due(now))?;
         Some(match step {
             LimitStep::End(all) => Due::End(format!("nothing was done in it for {}", span(all))),
-            LimitStep::Warning(left, all) => Due::Warning(format!(
+            LimitStep::Warning(time, all) => Due::Warning(format!(
                 "this session ends in {} unless something is done in it: it may be idle for {} here",
-                remaining(left),
+                remaining(time),
                 span(all)
             )),
         })
     }
 }
 
-/// What is due of one.
+/// A warning or end of one limit.
 pub(super) enum LimitStep {
-    /// So much is left, of so much.
+    /// Remaining time, and the whole limit.
     Warning(Duration, Duration),
     End(Duration),
 }
 
 impl Limit {
-    /// One of that length.
+    /// Creates a limit of that length.
     pub(super) fn new(length: Duration, since: Instant) -> Self {
         Self {
             length,
@@ -129,43 +129,43 @@ impl Limit {
         }
     }
 
-    /// When it is over.
+    /// Its end.
     pub(super) fn end(&self) -> Instant {
         self.since + self.length
     }
 
-    /// When something is due next.
+    /// Time of the next warning or end.
     pub(super) fn next(&self) -> Instant {
         let before = self.warnings().nth(self.warned).unwrap_or_default();
         self.since + (self.length - before)
     }
 
-    /// What is due `now`.
+    /// The warning or end that is due `now`.
     pub(super) fn due(&mut self, now: Instant) -> Option<LimitStep> {
         let mut warned = self.warned;
-        let left = self.end().saturating_duration_since(now);
-        if left.is_zero() {
+        let time = self.end().saturating_duration_since(now);
+        if time.is_zero() {
             return Some(LimitStep::End(self.length));
         }
-        while self.warnings().nth(warned).is_some_and(|at| left <= at) {
+        while self.warnings().nth(warned).is_some_and(|at| time <= at) {
             warned += 1;
         }
         (std::mem::replace(&mut self.warned, warned) != warned)
-            .then_some(LimitStep::Warning(left, self.length))
+            .then_some(LimitStep::Warning(time, self.length))
     }
 
-    /// How long before the end, the first first.
+    /// Warning times before the end, the earliest first.
     fn warnings(&self) -> impl Iterator<Item = Duration> + use<> {
-        let short = self.length < LONG;
+        let short = self.length < LONG_LIMIT;
         let tenth = short.then_some(self.length / 10);
-        let long = WARN.into_iter().filter(move |_| !short);
+        let long = WARNING_TIMES.into_iter().filter(move |_| !short);
         tenth.into_iter().chain(long)
     }
 }
 
-/// The time that is `left`, in whole seconds: a timer that is late by a moment takes nothing away.
-pub(super) fn remaining(left: Duration) -> String {
-    span(Duration::from_secs(left.as_secs_f64().ceil() as u64))
+/// Formats the remaining `time` in whole seconds, rounded up: a timer that is late by a moment takes nothing away.
+pub(super) fn remaining(time: Duration) -> String {
+    span(Duration::from_secs(time.as_secs_f64().ceil() as u64))
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
         (Limits::new(&obligations, now), now)
     }
 
-    /// Goes from what is due to what is due.
+    /// Steps through everything that falls due.
     fn course(limits: &mut Limits, began: Instant) -> Vec<(u64, Due)> {
         let mut course = Vec::new();
         while let Some(at) = limits.next() {

@@ -1,8 +1,8 @@
-//! One session with one worker while it lasts: what it holds, whatever its protocol.
+//! One live session with one worker, in any protocol.
 //!
-//! [`Begun::begin`] has it captured where its policy says so, and puts it on record, before its permit is used;
-//! [`Begun::attached`] makes it [`Live`]. `watch` tells whatever befalls it that neither its client nor the worker's debugger
-//! says. [`Live::part`] ends it. A protocol adds how its client is told.
+//! [`Begun::begin`] starts its recording if its policy requires one, and audits it, before its permit is used;
+//! [`Begun::attached`] makes it [`Live`]. `watch` reports every event that comes neither from its client nor from the
+//! worker's debugger. [`Live::part`] ends it. A protocol adds how its client is notified.
 
 mod watch;
 
@@ -27,105 +27,122 @@ use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::shutdown::Shutdown;
 use ray_relay_ray::ray::task_end::TaskEnd;
 
-/// The pause between two attempts to put something on record.
-pub const RECORD_AGAIN: Duration = Duration::from_secs(1);
+/// Pause between two attempts to audit a session.
+pub const RECORD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What of the daemon every session goes by.
+/// Services of the relay that every session uses.
 #[derive(Clone, Copy)]
 pub struct Services<'a> {
     pub audit: &'a Audit,
     pub agents: &'a Agents,
     pub recording: &'a CaptureStore,
     pub shutdown: &'a Shutdown,
-    /// How long the relay waits for its sessions when it ends: `listen.drain_timeout`.
+    /// How long the relay waits for its sessions at shutdown: `listen.drain_timeout`.
     pub drain_timeout: Duration,
 }
 
-/// A session that is on record, and whose worker has not been reached. Dropped before [`Self::part`], it gives everything back,
-/// and its end is not on record.
+/// An audited session whose worker has not been reached. Dropped before [`Self::part`], it releases everything, and its
+/// end is not audited.
 pub struct Begun<'a> {
     services: Services<'a>,
     protocol: Protocol,
     audit: SessionAudit<'a>,
     capture: CaptureTee,
-    /// Whose session it is, in the table of the live ones.
+    /// Its entry in the table of live sessions.
     pub session: &'a Session,
-    /// Fires when a permitted person has asked for its end.
+    /// Fires when a permitted user has requested its end.
     asked_to_end: CancellationToken,
-    /// The leave to reach the worker.
+    /// Permit to reach the worker.
     pub permit: Permit,
 }
 
-/// A session with one worker, from when that was reached to its end on record. Dropped before [`Self::part`], it gives
-/// everything back, and its end is not on record.
+/// A session with one worker, from attaching to the audited end. Dropped before [`Self::part`], it releases everything,
+/// and its end is not audited.
 pub struct Live<'a> {
     services: Services<'a>,
     protocol: Protocol,
-    /// Its audit record.
+    /// Its audit handle.
     pub audit: SessionAudit<'a>,
-    /// Where everything goes that is said in it.
+    /// Recording of its traffic, if any.
     pub capture: CaptureTee,
-    /// The hold of the worker.
+    /// Hold on the worker.
     pub worker: Attached,
     session: &'a Session,
     principal: Principal,
-    /// Fires when a permitted person has asked for its end.
+    /// Fires when a permitted user has requested its end.
     asked_to_end: CancellationToken,
-    /// When the first session with this hold of the worker began.
+    /// Begin of the first session with this hold on the worker.
     pub began: Instant,
     limits: Limits,
-    /// Until when others wait for the task.
+    /// Timeout of tasks that wait for this one in a collective.
     collective: Option<Box<CollectiveWait>>,
-    /// To be told when the program runs and stops, for [`SessionEvent::TaskEnded`] to come.
+    /// Must be notified when the program resumes and stops, so that [`SessionEvent::TaskEnded`] can come.
     pub task: Box<TaskEnd>,
-    /// When the client last said something, as far as is known.
-    said: Instant,
-    /// The relay is being shut down, and the client knows.
+    /// Last known activity of the client.
+    last_active: Instant,
+    /// Whether the client knows that the relay is shutting down.
     draining: bool,
-    /// The client has asked to leave: what ends now ends by its wish.
+    /// Whether the client asked to disconnect: an end now counts as its wish.
     leaving: bool,
-    /// Nothing that the client says counts any more.
+    /// Whether input of the client is ignored.
     cut_off: bool,
-    /// No side says anything in it.
+    /// Whether it has no client.
     unattended: bool,
-    /// When it ends at the latest, as far as that is settled.
+    /// Latest end, once that is settled.
     ends_at: Option<Instant>,
     outcome: Outcome,
-    /// How long the head is asked why the worker is gone, while it is.
-    asks_why: Option<Duration>,
+    /// Deadline of a pending query to the head why the worker died.
+    death_query: Option<Duration>,
 }
 
-/// What is tried again where it cannot be done, until `until` is cancelled; `None`: it is not.
+/// Retries of a step until `until` is cancelled; `None`: no retry.
 struct Attempts<'a> {
     until: Option<&'a CancellationToken>,
-    told: bool,
+    logged: bool,
 }
 
 impl Attempts<'_> {
-    /// Resolves when it is time for the next one, after one that failed because of `why`.
+    /// Waits before the next attempt, after one that failed because of `why`.
     ///
     /// # Errors
-    /// There is none.
+    /// No further attempt is made.
     async fn again(&mut self, why: impl std::fmt::Display) -> Result<(), SessionRefusal> {
         let over = || SessionRefusal::Unable(why.to_string());
         let until = self.until.ok_or_else(over)?;
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.logged, true) {
             warn!(%why, "a session of the previous process cannot be put on record, and its task stays as it is");
         }
         tokio::select! {
-            () = sleep(RECORD_AGAIN) => Ok(()),
+            () = sleep(RECORD_RETRY_DELAY) => Ok(()),
             () = until.cancelled() => Err(over()),
+        }
+    }
+
+    /// Starts a recording.
+    ///
+    /// # Errors
+    /// As [`Self::again`].
+    async fn record(
+        &mut self,
+        recording: &CaptureStore,
+        meta: &Meta<'_>,
+    ) -> Result<CaptureTee, SessionRefusal> {
+        loop {
+            match recording.begin(meta).await {
+                Ok(writer) => return Ok(CaptureTee::new(writer)),
+                Err(why) => self.again(why).await?,
+            }
         }
     }
 }
 
 impl<'a> Begun<'a> {
-    /// Begins the session of `client`, as it calls itself: settles by which way it goes, has it captured where its policy says so, and puts it on record,
-    /// with `details`. Nothing of this reaches the worker.
+    /// Begins the session of `client`: picks its route, starts its recording if its policy requires one, and audits it
+    /// with `details`. Sends nothing to the worker.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: what is not captured or not on record does not happen, nor does what a person asked for whose time is
-    /// over meanwhile. The permit is given back then, and the breakpoint waits as before, or stays parked.
+    /// [`SessionRefusal`]: the recording or the audit failed, or the principal's credential expired meanwhile. The
+    /// permit is released then, and the breakpoint stays paused or parked.
     pub async fn begin(
         services: Services<'a>,
         session: &'a Session,
@@ -137,8 +154,8 @@ impl<'a> Begun<'a> {
         Self::begin_waiting(services, session, permit, (protocol, client), details, None).await
     }
 
-    /// The same of a session whose worker was reached before: what cannot be put on record, or captured, is tried again until it
-    /// can be, or `until` is cancelled. The task stays meanwhile.
+    /// The same for a session whose worker was reached before: failed recording and auditing are retried until `until`
+    /// is cancelled. The task stays paused meanwhile.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -150,7 +167,10 @@ impl<'a> Begun<'a> {
         mut details: Map<String, Value>,
         until: Option<&CancellationToken>,
     ) -> Result<Self, SessionRefusal> {
-        let mut attempts = Attempts { until, told: false };
+        let mut attempts = Attempts {
+            until,
+            logged: false,
+        };
         let mut permit = permit.named().await.map_err(|why| match why {
             Denied::Hidden => SessionRefusal::Nothing(why.to_string()),
             Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),
@@ -159,17 +179,17 @@ impl<'a> Begun<'a> {
         info!(
             client, scopes = %permit.rights().scopes, subprocess = !permit.holds(), "session attaches"
         );
-        let way = match permit.way() {
-            // Its connection is there already.
-            Some(way) => way.clone(),
+        let route = match permit.route() {
+            // It is connected already.
+            Some(route) => route.clone(),
             None => services
                 .agents
-                .way(&breakpoint)
+                .route(&breakpoint)
                 .await
-                .map_err(|why| SessionRefusal::no_way(&breakpoint, why))?,
+                .map_err(|why| SessionRefusal::no_route(&breakpoint, why))?,
         };
-        details.insert("way".into(), way.word().into());
-        permit.settle(way);
+        details.insert("way".into(), route.word().into());
+        permit.settle(route);
         let capture = match permit.rights().obligations.record {
             true => {
                 let meta = Meta {
@@ -181,13 +201,7 @@ impl<'a> Begun<'a> {
                     client,
                     breakpoint: &breakpoint,
                 };
-                let writer = loop {
-                    match services.recording.begin(&meta).await {
-                        Ok(writer) => break writer,
-                        Err(why) => attempts.again(why).await?,
-                    }
-                };
-                CaptureTee::new(writer)
+                attempts.record(services.recording, &meta).await?
             }
             false => CaptureTee::default(),
         };
@@ -202,7 +216,7 @@ impl<'a> Begun<'a> {
                 Err(why) => attempts.again(why).await?,
             }
         };
-        // Recognised a while ago, and then there were waits.
+        // The principal was authenticated a while ago, and the waits since may have outlived it.
         if let Some(why) = principal.is_over() {
             drop(permit);
             audit.end(Outcome::Revoked).await;
@@ -225,7 +239,7 @@ impl<'a> Begun<'a> {
         })
     }
 
-    /// The worker was reached: the limits of the session count from now on.
+    /// The worker was reached: the session's limits start now.
     pub fn attached(self) -> Live<'a> {
         if self.permit.holds() {
             self.session.attached(self.permit.breakpoint().first_seen);
@@ -233,7 +247,7 @@ impl<'a> Begun<'a> {
         self.attached_since(Instant::now())
     }
 
-    /// The worker was reached by a session that `began` before and was parked: the longest time of a session counts on.
+    /// The worker was reached by a session that `began` earlier and was parked: its total duration keeps counting.
     pub fn attached_since(self, began: Instant) -> Live<'a> {
         let now = Instant::now();
         let worker = self.permit.attached();
@@ -250,18 +264,18 @@ impl<'a> Begun<'a> {
             collective: worker.collective_wait().map(Box::new),
             task: Box::new(worker.task_end()),
             worker,
-            said: now,
+            last_active: now,
             draining: false,
             leaving: false,
             cut_off: false,
             unattended: false,
             ends_at: None,
             outcome: Outcome::Client,
-            asks_why: None,
+            death_query: None,
         }
     }
 
-    /// Ends it where the worker was not reached, in two steps as [`Live::part`].
+    /// Ends it without having reached the worker, in two steps like [`Live::part`].
     pub fn part(self) -> (Permit, Closing<'a>) {
         let Self {
             audit,
@@ -274,29 +288,29 @@ impl<'a> Begun<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// The client has asked to leave: from here on the end of its task or worker is no news. Says whether that is known
-    /// already.
+    /// The client asked to disconnect: from now on the end of its task or worker is not reported. Returns whether it
+    /// had asked already.
     pub fn leave(&mut self) -> bool {
         std::mem::replace(&mut self.leaving, true)
     }
 
-    /// The client has asked to leave, or was made to.
+    /// Whether the client asked, or was made, to disconnect.
     pub fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// The relay ends the session: nothing that the client says counts any more.
+    /// The relay ends the session: input of the client is ignored from now on.
     pub fn cut_off(&mut self) {
         self.cut_off = true;
         self.leaving = true;
     }
 
-    /// The relay has ended it.
+    /// Whether the relay has ended it.
     pub fn is_cut_off(&self) -> bool {
         self.cut_off
     }
 
-    /// The session ends within `patience`, which can only become shorter, and its first cause names the end.
+    /// The session ends within `patience`, which can only get shorter; the first cause names the end.
     pub fn end_within(&mut self, patience: Duration, outcome: Outcome) {
         let until = Instant::now() + patience;
         match self.ends_at {
@@ -308,25 +322,25 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// How long it can last still where nothing more is done in it; `None`: for ever.
+    /// Remaining time without further activity; `None`: unlimited.
     pub fn limited_to(&self) -> Option<Duration> {
-        self.limits.left(Instant::now())
+        self.limits.remaining(Instant::now())
     }
 
-    /// Its client is gone, and it goes on without one: no patience with that client counts any more, nor that what is said
-    /// cannot be captured.
+    /// The session continues without its client: pending ends for that client no longer count, nor does a failed
+    /// recording.
     pub fn stay(&mut self) {
         self.ends_at = None;
         self.outcome = Outcome::Client;
         self.unattended = true;
     }
 
-    /// How it ends, as far as is known.
+    /// How it ends, as far as known.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// Ends it in two steps, because the breakpoint can be given back before or after the last line is written.
+    /// Ends it in two steps, because the breakpoint can be released before or after the last audit line.
     pub fn part(self) -> (Attached, Closing<'a>) {
         let Self {
             audit,
@@ -338,21 +352,21 @@ impl<'a> Live<'a> {
     }
 }
 
-/// A session that is over, and whose end is not on record yet.
+/// An ended session whose end is not audited yet.
 pub struct Closing<'a> {
     audit: SessionAudit<'a>,
     capture: CaptureTee,
 }
 
 impl Closing<'_> {
-    /// Writes the last line of its capture, and its end, with the bytes of the session as they were last set. Takes some
-    /// seconds at most.
+    /// Finishes its recording and audits its end, with the session's byte counts as last set. Takes some seconds at
+    /// most.
     pub async fn end(self, outcome: Outcome) {
         self.capture.finish(outcome.label()).await;
         self.audit.end(outcome).await;
     }
 
-    /// The same where its end is on record already ([`SessionAudit::ends`]).
+    /// The same if its end is audited already ([`SessionAudit::ends`]).
     pub(crate) async fn end_recorded(self, outcome: Outcome) {
         self.capture.finish(outcome.label()).await;
     }

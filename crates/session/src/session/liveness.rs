@@ -1,4 +1,4 @@
-//! Whether the client of a session is still there, which another client asks who wants its worker.
+//! Probes whether a session's client is still there, for another client that wants its worker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// What is known of a client that is doubted.
+/// Result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
     /// Nothing yet.
     Unknown,
-    /// All that asks it has gone out; what its system acknowledges tells.
+    /// The probe was sent; its system's TCP acknowledgement decides.
     Sent,
     /// It has answered.
     There,
 }
 
-/// Questions whether the client of one session is there, and its replies.
+/// Probes of one session's client, and their replies.
 #[derive(Debug, Default)]
 pub struct Liveness {
-    /// How many ask, and whether that has changed.
+    /// Number of pending probes, and a signal when that changes.
     doubts: AtomicUsize,
     doubted: Notify,
-    /// How often that was asked, which question the client was sent last, and which it has answered.
+    /// Counters: probes requested, the last one sent, the last one answered.
     questions: AtomicU64,
     sent: AtomicU64,
     answered: AtomicU64,
 }
 
 impl Liveness {
-    /// Resolves when whether its client is there begins or ceases to be doubted, or the client that doubts it wants to know how far
-    /// that is: with the last question, or none where no client asks any more. Cancel safe.
+    /// Resolves when a probe is added or dropped, or polled for its state: with the number of the last one, or `None`
+    /// if none is pending. Cancel safe.
     pub async fn doubted(&self) -> Option<u64> {
         self.doubted.notified().await;
         let is_doubted = self.doubts.load(Ordering::Acquire) > 0;
         is_doubted.then(|| self.questions.load(Ordering::Acquire))
     }
 
-    /// What has become of this `question` and those before it.
+    /// Sets the reply to this `question` and all before it.
     pub fn set_reply(&self, question: u64, reply: Reply) {
         match reply {
             Reply::Unknown => {}
@@ -48,7 +48,7 @@ impl Liveness {
     }
 }
 
-/// Another client asks whether the client of a session is still there. Dropped, none does.
+/// A pending probe of a session's client. Dropping it withdraws it.
 #[derive(Debug)]
 pub struct LivenessProbe {
     of: Arc<Liveness>,
@@ -58,7 +58,7 @@ pub struct LivenessProbe {
 }
 
 impl LivenessProbe {
-    /// One more question to the client of `session`, which is connected from `peer`.
+    /// Adds a probe of the client of `session`, which is connected from `peer`.
     pub(super) fn new(of: &Arc<Liveness>, session: u64, peer: SocketAddr) -> Self {
         of.doubts.fetch_add(1, Ordering::AcqRel);
         let question = of.questions.fetch_add(1, Ordering::AcqRel) + 1;
@@ -76,12 +76,12 @@ impl LivenessProbe {
         self.session
     }
 
-    /// From where its client is connected.
+    /// Address of its client.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// How far it is. Where nothing is known, the session is woken to see to it.
+    /// Its state. If nothing is known yet, wakes the session to handle it.
     pub fn reply(&self) -> Reply {
         let is_past = |last: &AtomicU64| last.load(Ordering::Acquire) >= self.question;
         if is_past(&self.of.answered) {

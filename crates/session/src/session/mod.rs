@@ -1,11 +1,10 @@
-//! What every session is, whatever protocol it speaks: who may have one, why a client gets none, its permit without which
-//! no worker is reached, its limits, its record, and the table of the live ones.
+//! Common to all sessions, in any protocol: authorisation, refusals, the permit without which no worker is reached,
+//! limits, audit, and the table of live sessions.
 //!
-//! `live` is the session itself while it lasts: one place for what it holds and for each cause of its end, whatever the
-//! protocol.
+//! `live` is the running session: one place for its state and for each cause of its end.
 //!
-//! [`authorise()`] is the source of the [`Authorized`] without which there is no [`Permit`]; what is left by another process
-//! is kept without it, and who goes on with that is authorised as anew.
+//! [`authorise()`] makes the [`Authorized`] without which there is no [`Permit`]. A park of an earlier process is kept
+//! without it, and its user is authorised again on resuming.
 
 pub mod audit;
 pub mod authenticate;

@@ -1,13 +1,13 @@
-//! Parks: sessions whose client is lost, and which keep their worker stopped for their holder.
+//! Parks: sessions whose client is lost, and which keep their worker paused for their owner.
 //!
-//! A park is a session still, owned by the task that ran it. Here is what others ask of it: to hand its worker over, or to
-//! let the task run. Both are decided here, so that no protocol can ask for what is another user's.
+//! A park is still a session, owned by the task that ran it. This module takes requests to it: to hand its worker over,
+//! or to resume the task. It authorises both, so that no protocol can reach another user's park.
 
 mod following;
 mod late;
-mod left;
 mod share;
 mod subprocesses;
+mod view;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -19,10 +19,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::late::ExpiredParks;
-pub use self::left::ParkView;
-use self::share::ParkPlaces;
 pub use self::share::ParkShare;
+use self::share::ParkSlots;
 use self::subprocesses::Subprocesses;
+pub use self::view::ParkView;
 use super::{Attached, Authorized};
 use crate::agents::WorkerRoute;
 use crate::session::refusal::SessionRefusal;
@@ -33,106 +33,107 @@ use ray_relay_debugger::debugger::unattended::Taker;
 use ray_relay_ray::hold::NoSlot;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Snapshot, State};
 
-/// Workers that are parked at a time: of what each debugger says meanwhile 32 KiB are kept.
+/// Limit of parks: each retains 32 KiB of its debugger's output.
 pub const MAX_PARKS: usize = 1024;
 
-/// Which debugger of a worker is parked.
+/// Identifies a parked debugger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ParkId {
     /// The breakpoint of the worker.
     pub breakpoint: BreakpointId,
-    /// The subprocess of it; `None`: the worker itself.
+    /// The subprocess; `None`: the worker itself.
     pub process: Option<u32>,
 }
 
-/// The parks of a relay, by what is parked.
+/// All parks of a relay, by debugger.
 #[derive(Debug, Default)]
 pub struct Parks {
-    /// The places of sessions, live or parked, for the case that they are lost.
-    places: Arc<ParkPlaces>,
+    /// Slots of sessions, live or parked, for the case that their client is lost.
+    slots: Arc<ParkSlots>,
     parked: Mutex<HashMap<ParkId, ParkEntry>>,
     subprocesses: Subprocesses,
-    /// What is over, for who comes too late.
+    /// Expired parks, for owners that come too late.
     late: ExpiredParks,
 }
 
 #[derive(Debug)]
 struct ParkEntry {
     principal: Principal,
-    /// Of a subprocess: who has taken over the task that it is of, or is about to.
+    /// For a subprocess: the user that has taken over its parent task, or is about to.
     heir: Option<Principal>,
-    asks: mpsc::Sender<ParkCommand>,
+    commands: mpsc::Sender<ParkCommand>,
 }
 
-/// What a park is asked for. One that ends drops the question.
+/// A request to a park. A park that ends drops it.
 #[derive(Debug)]
 pub enum ParkCommand {
-    /// Its worker, for the session of the person who had it, by this.
+    /// Hands its worker over to a session of its owner, by this kind of client.
     HandOver(Taker, oneshot::Sender<Result<Offer, Busy>>),
-    /// That its task runs on; answered when it does, or with the sentence why it does not.
+    /// Resumes its task; answered when it runs, or with the reason why not.
     LetRun(oneshot::Sender<Result<(), String>>),
-    /// The value of this expression in its debugger, or the sentence of a refusal. The park stays as it is.
+    /// Evaluates an expression in its debugger; the inner error is a refusal. The park stays as it is.
     Look(
         String,
         oneshot::Sender<Result<Result<String, String>, Busy>>,
     ),
 }
 
-/// The debugger still works on what the lost client has asked, so that its answers would come to the next one.
+/// The debugger still works on a request of the lost client, so that the next client would get its answer.
 #[derive(Debug)]
 pub struct Busy;
 
-/// What a park has for the session that goes on with it. Dropped, the park goes on.
+/// An offer of a park to the session that resumes it. Dropping it keeps the park.
 #[derive(Debug)]
 pub struct Offer {
-    /// The subprocess of the worker that it is; `None`: the worker itself.
+    /// The subprocess; `None`: the worker itself.
     pub process: Option<u32>,
-    /// Whose it is; `None`: that is not known.
+    /// Its owner; `None`: unknown.
     pub owner: Option<String>,
-    /// How it was left.
-    pub left: ParkView,
-    /// By which way the worker is reached.
-    pub way: Option<WorkerRoute>,
+    /// The park as shown to users.
+    pub view: ParkView,
+    /// Route to the worker.
+    pub route: Option<WorkerRoute>,
     /// The session that was parked.
     pub session: u64,
-    /// When the first session with the worker began: its limit counts on.
+    /// Begin of the first session with the worker, from which its limit counts.
     pub began: Instant,
-    /// Since when it was parked.
+    /// When it was parked.
     pub since: Instant,
-    /// By which it is accepted.
+    /// Accepts the offer.
     pub(crate) acceptance: oneshot::Sender<oneshot::Sender<HandedOver>>,
 }
 
 impl Offer {
-    /// The worker, which the park keeps no longer; `None`: the park has ended meanwhile.
+    /// Takes the worker from the park; `None`: the park has ended meanwhile.
     pub(super) async fn accept(self) -> Option<HandedOver> {
-        let (give, given) = oneshot::channel();
-        self.acceptance.send(give).ok()?;
-        given.await.ok()
+        let (reply, handed_over) = oneshot::channel();
+        self.acceptance.send(reply).ok()?;
+        handed_over.await.ok()
     }
 }
 
-/// A worker on its way from a park to the session that goes on with it.
+/// A worker in transit from a park to the session that resumes it.
 #[derive(Debug)]
 pub(crate) struct HandedOver {
-    /// The hold of the worker.
+    /// Hold on the worker.
     pub worker: Attached,
-    /// The connection to its debugger, and what is known of it: the protocol that parked it knows its type. Dropped, it is left in order.
+    /// The connection to its debugger and its state: the protocol that parked it knows the type. Dropping it detaches
+    /// in order.
     pub connection: Box<dyn Any + Send + Sync>,
 }
 
-/// The place of one park. Dropped, the park is not found any more.
+/// The slot of one park. Dropping it removes the park from the table.
 #[derive(Debug)]
 pub struct ParkSlot {
     parks: Arc<Parks>,
     id: ParkId,
-    asks: mpsc::Receiver<ParkCommand>,
+    commands: mpsc::Receiver<ParkCommand>,
     share: Option<Box<ParkShare>>,
 }
 
 impl Parks {
-    /// What a session of `principal` needs to be parked, as long as it lives: for one of a `family`, a part of the place of its
-    /// cluster session.
+    /// Reserves the share of parks that a session of `principal` needs while it lives; sessions of a `family` share
+    /// their cluster session's slot.
     ///
     /// # Errors
     /// [`NoSlot`].
@@ -141,10 +142,10 @@ impl Parks {
         principal: &Principal,
         family: Option<&str>,
     ) -> Result<Box<ParkShare>, NoSlot> {
-        self.places.take(principal, family)
+        self.slots.take(principal, family)
     }
 
-    /// Whether one more could be parked now.
+    /// Whether another session could be parked now.
     ///
     /// # Errors
     /// [`NoSlot`].
@@ -155,7 +156,7 @@ impl Parks {
         }
     }
 
-    /// A place for the park `id` of `principal`, whose session has its `share`.
+    /// Registers the park `id` of `principal`, whose session has `share`.
     ///
     /// # Errors
     /// [`NoSlot`].
@@ -165,11 +166,11 @@ impl Parks {
         id: ParkId,
         share: Box<ParkShare>,
     ) -> Result<ParkSlot, NoSlot> {
-        let (ask, asks) = mpsc::channel(1);
+        let (sender, commands) = mpsc::channel(1);
         let entry = ParkEntry {
             principal: principal.clone(),
             heir: None,
-            asks: ask,
+            commands: sender,
         };
         let mut parked = self.parked.lock();
         if parked.len() >= MAX_PARKS {
@@ -183,16 +184,17 @@ impl Parks {
         Ok(ParkSlot {
             parks: Arc::clone(self),
             id,
-            asks,
+            commands,
             share: Some(share),
         })
     }
 
-    /// What the park with `breakpoint`, or with the subprocess `process` of its worker, offers, for a session of `principal`, which may [go on](may_go_on) with another
-    /// person's where it is to `take_over`, by `taker`. Takes as long as the park lets a debugger finish.
+    /// Requests the offer of the park with `breakpoint`, or with the subprocess `process` of its worker, for a session
+    /// of `principal`. With `take_over`, it [may be](may_go_on) another user's. Takes as long as the park lets a
+    /// debugger finish.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is another person's, has just ended, or its debugger is at work.
+    /// [`SessionRefusal`]: it is another user's, has just ended, or its debugger is busy.
     pub async fn hand_over(
         &self,
         (breakpoint, process): (&Breakpoint, Option<u32>),
@@ -201,13 +203,14 @@ impl Parks {
         taker: Taker,
     ) -> Result<Offer, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
-        let asks = self.find((breakpoint, process), |owner| {
+        let commands = self.find((breakpoint, process), |owner| {
             may || owner.is_same_person(principal)
         })?;
         let busy = || busy(breakpoint);
         let (answer, offered) = oneshot::channel();
-        // The queue is full where another client asks for it at this moment.
-        asks.try_send(ParkCommand::HandOver(taker, answer))
+        // The queue is full if another client requests it at this moment.
+        commands
+            .try_send(ParkCommand::HandOver(taker, answer))
             .map_err(|_| busy())?;
         match offered.await {
             Ok(Ok(offer)) => Ok(offer),
@@ -216,20 +219,20 @@ impl Parks {
         }
     }
 
-    /// What the debugger of the park with the breakpoint of `authorized` says to `expression`, which only its owner may ask.
+    /// Evaluates `expression` in the debugger of the park with the breakpoint of `authorized`; for its owner only.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is another person's, has just ended, or its debugger is at work or gives no value.
+    /// [`SessionRefusal`]: it is another user's, has just ended, or its debugger is busy or returns no value.
     pub async fn look(
         &self,
         authorized: &Authorized,
         expression: String,
     ) -> Result<String, SessionRefusal> {
         let (breakpoint, principal) = (authorized.breakpoint(), authorized.principal());
-        let asks = self.find((breakpoint, None), |owner| owner.is_same_person(principal))?;
+        let commands = self.find((breakpoint, None), |owner| owner.is_same_person(principal))?;
         let (answer, looked) = oneshot::channel();
-        let asked = asks.try_send(ParkCommand::Look(expression, answer));
-        asked.map_err(|_| busy(breakpoint))?;
+        let sent = commands.try_send(ParkCommand::Look(expression, answer));
+        sent.map_err(|_| busy(breakpoint))?;
         match looked.await {
             Ok(Ok(value)) => value.map_err(SessionRefusal::Unable),
             Ok(Err(Busy)) => Err(busy(breakpoint)),
@@ -237,13 +240,13 @@ impl Parks {
         }
     }
 
-    /// The park of `principal` with `breakpoint` is over, because its person did not come in time.
-    pub fn missed(&self, principal: &Principal, breakpoint: &Breakpoint) {
+    /// Remembers that the park of `principal` with `breakpoint` expired.
+    pub fn note_expired(&self, principal: &Principal, breakpoint: &Breakpoint) {
         self.late.add(principal, breakpoint, Timestamp::now());
     }
 
-    /// Why there is no park of `principal` with the breakpoint `id` any more, where there was one not long ago.
-    pub(crate) fn too_late(
+    /// The refusal for `principal` whose park with the breakpoint `id` expired not long ago.
+    pub(crate) fn expired_refusal(
         &self,
         principal: &Principal,
         id: BreakpointId,
@@ -251,30 +254,30 @@ impl Parks {
         self.late.of_one(principal, id, Timestamp::now())
     }
 
-    /// The same of all parks of `principal`, in sentences that are told once.
-    pub fn all_too_late(&self, principal: &Principal) -> Vec<String> {
-        self.late.tell(principal, Timestamp::now())
+    /// Sentences about all expired parks of `principal`; each is returned once.
+    pub fn expired_messages(&self, principal: &Principal) -> Vec<String> {
+        self.late.take_messages(principal, Timestamp::now())
     }
 
-    /// Has the task of the park with the breakpoint of `authorized` run on. Resolves when the worker was left.
+    /// Resumes the task of the park with the breakpoint of `authorized`. Resolves when the worker is detached.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: it is another person's, and the leave is not that of an administrator; it has just ended; or its end
-    /// cannot be put on record, and the task stays.
+    /// [`SessionRefusal`]: it is another user's, and the principal is no administrator; it has just ended; or its end
+    /// cannot be audited, and the task stays.
     pub async fn let_run(&self, authorized: &Authorized) -> Result<(), SessionRefusal> {
         let breakpoint = authorized.breakpoint();
         let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
         let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
-        let asks = self.find((breakpoint, None), may)?;
+        let commands = self.find((breakpoint, None), may)?;
         let (answer, ran) = oneshot::channel();
-        let asked = asks.send(ParkCommand::LetRun(answer)).await;
-        match (asked, ran.await) {
+        let sent = commands.send(ParkCommand::LetRun(answer)).await;
+        match (sent, ran.await) {
             (Ok(()), Ok(ran)) => ran.map_err(SessionRefusal::Unable),
             _ => Err(over(breakpoint)),
         }
     }
 
-    /// Tells when there may be another park of a subprocess.
+    /// Notifies when there may be another park of a subprocess.
     pub fn watch_subprocesses(&self) -> watch::Receiver<u64> {
         self.subprocesses.parked.subscribe()
     }
@@ -284,7 +287,7 @@ impl Parks {
         self.parked.lock().contains_key(&id)
     }
 
-    /// The subprocesses of the worker of the breakpoint `id` whose sessions are parked for `principal`.
+    /// Subprocesses of the worker of the breakpoint `id` that are parked for `principal`.
     pub fn subprocesses(
         &self,
         list: &Snapshot,
@@ -299,32 +302,32 @@ impl Parks {
         own.filter_map(|(park, _)| park.process).collect()
     }
 
-    /// The client of the worker of the breakpoint `id` is told of its subprocess `process`.
+    /// Records that the client of the worker of the breakpoint `id` was notified of its subprocess `process`.
     pub fn named(&self, id: BreakpointId, process: u32) {
         self.subprocesses.named(id, process);
     }
 
-    /// The agent of its node keeps the session with that subprocess.
+    /// Records that the agent of its node keeps the session with that subprocess parked.
     pub fn kept_at_agent(&self, id: BreakpointId, process: u32) {
         self.subprocesses.kept_at_agent(id, process);
     }
 
-    /// Whether it does; for the first who asks, who goes on with it.
+    /// Whether it does; true only for the first caller, which resumes it.
     pub fn take_from_agent(&self, id: BreakpointId, process: u32) -> bool {
         self.subprocesses.take_from_agent(id, process)
     }
 
-    /// That subprocess has a session.
+    /// Records that the subprocess has a session.
     pub fn opened(&self, id: BreakpointId, process: u32) {
         self.subprocesses.opened(id, process);
     }
 
-    /// The subprocesses that were named and have had no session.
+    /// Subprocesses that were announced to a client and have had no session.
     pub fn unopened(&self, id: BreakpointId) -> BTreeSet<u32> {
         self.subprocesses.of(id)
     }
 
-    /// The same, once the session with the worker is over and no client opens them any more.
+    /// The same, once the session with the worker is over and no client opens them any more. Forgets them.
     pub(crate) fn never_opened(&self, id: BreakpointId) -> BTreeSet<u32> {
         self.subprocesses.take(id)
     }
@@ -341,11 +344,11 @@ impl Parks {
         };
         let entry = parked.get(&id).ok_or_else(|| over(breakpoint))?;
         let owner = entry.owner(breakpoint.holder());
-        // A subprocess is its owner's as long as the task is.
+        // A subprocess belongs to its owner as long as the task does.
         let is_others = |holder: &Holder| holder.subject != owner.known_subject();
         let is_apart = process.is_some() && breakpoint.holder().is_some_and(is_others);
         match (may(owner) && !is_apart, breakpoint.holder()) {
-            (true, _) => Ok(entry.asks.clone()),
+            (true, _) => Ok(entry.commands.clone()),
             (false, Some(holder)) => {
                 Err(SessionRefusal::in_use(breakpoint, holder, Timestamp::now()))
             }
@@ -354,12 +357,12 @@ impl Parks {
     }
 }
 
-/// Who has the breakpoint `id`, here or elsewhere, attached or parked.
+/// The holder of the breakpoint `id`, here or elsewhere, attached or parked.
 fn holder(list: &Snapshot, id: BreakpointId) -> Option<&Holder> {
     list.find(id)?.holder()
 }
 
-/// The refusal where `breakpoint` was parked a moment ago.
+/// The refusal if `breakpoint` was parked a moment ago.
 pub fn over(breakpoint: &Breakpoint) -> SessionRefusal {
     SessionRefusal::Nothing(format!(
         "the parked session with {} has just ended",
@@ -376,16 +379,16 @@ fn busy(breakpoint: &Breakpoint) -> SessionRefusal {
 }
 
 impl ParkSlot {
-    /// Ends it; what a session that goes on needs to be parked again.
+    /// Ends the park; returns the share that a resuming session needs to be parked again.
     pub(crate) fn into_share(mut self) -> Option<Box<ParkShare>> {
         self.share.take()
     }
 
-    /// The next question. Cancel safe.
-    pub async fn asked(&mut self) -> ParkCommand {
-        match self.asks.recv().await {
-            Some(ask) => ask,
-            // The table holds the sender as long as this place is.
+    /// The next request. Cancel safe.
+    pub async fn next_command(&mut self) -> ParkCommand {
+        match self.commands.recv().await {
+            Some(command) => command,
+            // Unreachable: the table holds the sender as long as this slot exists.
             None => std::future::pending().await,
         }
     }
@@ -397,26 +400,26 @@ impl Drop for ParkSlot {
     }
 }
 
-/// Whether what `holder` has is parked at this relay, or at the agent of its node.
+/// Whether `holder` has parked it, at this relay or at the agent of its node.
 pub fn is_parked(holder: &Holder) -> bool {
     holder.parked_until.is_some()
 }
 
-/// The same, by `principal`, who may go on with it.
+/// Whether `breakpoint` is parked by `principal`, who may resume it.
 pub fn is_own(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     let holder = breakpoint.holder().filter(|holder| is_parked(holder));
     holder.is_some_and(|holder| holder.subject == principal.known_subject())
 }
 
-/// The longest time for which sessions of `principal` are kept; each of them is kept as its own breakpoint has it. `by_default`:
-/// where no rule says otherwise.
+/// Longest time for which sessions of `principal` are parked; each breakpoint has its own. `by_default` applies if no
+/// rule decides.
 pub fn longest(principal: &Principal, by_default: Duration) -> Duration {
     let by_rule = principal.access().longest_park();
     by_rule.unwrap_or_default().max(by_default)
 }
 
-/// Whether `principal` may go on with what is parked at `breakpoint`: with its own, and, where it says that it is to
-/// `take_over`, as an administrator with each person's.
+/// Whether `principal` may resume the park at `breakpoint`: its own, or, with `take_over` and as an administrator, any
+/// user's.
 pub fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool) -> bool {
     let administers = || {
         let rights = principal.access().rights(breakpoint);
@@ -426,11 +429,11 @@ pub fn may_go_on(principal: &Principal, breakpoint: &Breakpoint, take_over: bool
         || take_over && breakpoint.holder().is_some_and(is_parked) && administers()
 }
 
-/// Lets who is `authorized` have the task of a park run that is not here.
+/// Checks whether the principal of `authorized` may resume the task of a park that is not here.
 ///
 /// # Errors
-/// [`SessionRefusal`]: it is another person's, and the leave is not that of an administrator.
-pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal> {
+/// [`SessionRefusal`]: it is another user's, and the principal is no administrator.
+pub(crate) fn authorise_resume(authorized: &Authorized) -> Result<(), SessionRefusal> {
     let breakpoint = authorized.breakpoint();
     let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
     match breakpoint.holder() {
@@ -440,7 +443,7 @@ pub(crate) fn may_let_run(authorized: &Authorized) -> Result<(), SessionRefusal>
     }
 }
 
-/// `list` with what is parked and `may` be gone on with as what waits, which it does for the person who asks.
+/// Copies `list` with the parked breakpoints that `may` be resumed shown as paused.
 pub fn with_parked(list: Arc<Snapshot>, may: impl Fn(&Breakpoint) -> bool) -> Arc<Snapshot> {
     if !list.held().any(|held| may(held)) {
         return list;

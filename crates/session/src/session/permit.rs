@@ -1,7 +1,7 @@
-//! Leave to reach the debugger of exactly one worker: a [`Permit`] until it is reached, then [`Attached`].
+//! Permission to reach the debugger of exactly one worker: a [`Permit`] until it is reached, then [`Attached`].
 //!
-//! [`crate::upstream::connect`] takes nothing but a permit, and the address in it comes from the registry: nothing that a
-//! client sends is ever dialled. What can befall a worker in a session is asked of [`Attached`] alone.
+//! [`crate::upstream::connect`] needs a permit, and the address in it comes from the registry: the relay never dials
+//! what a client sends. [`Attached`] alone reports the events of a worker in a session.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ use ray_relay_ray::ray::registry::{
 };
 use ray_relay_ray::ray::task_end::TaskEnd;
 
-/// How long after it has appeared the name of a breakpoint is waited for: a task's row appears up to a second after it stops,
-/// and the registry asks once more where it may have seen the row of an earlier task.
+/// How long after its appearance a breakpoint's name is waited for. A task's row appears up to a second after it stops,
+/// and the registry queries once more if it may have seen the row of an earlier task.
 pub const NAME_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Leave to open a connection to one worker's debugger. Dropped, it puts the breakpoint back: it waits on as before.
+/// Permission to connect to one worker's debugger. Dropping it puts the breakpoint back as paused.
 #[derive(Debug)]
 pub struct Permit {
     grant: Grant,
     authorized: Authorized,
-    /// Ray listed it as paused when it was taken.
+    /// Whether Ray listed it as paused when it was claimed.
     listed: bool,
-    /// By which way the worker is reached, once that is settled.
-    way: Option<WorkerRoute>,
-    /// What came with a worker that was parked.
+    /// Route to the worker, once chosen.
+    route: Option<WorkerRoute>,
+    /// The connection of a parked worker.
     connection: Option<Box<dyn Any + Send + Sync>>,
-    /// The breakpoint, where more has become known of it since it was taken.
+    /// The breakpoint, if more has become known since the claim.
     latest: Option<Arc<Breakpoint>>,
-    /// As whose it is shown to the next process, where the worker itself is another session's, or was.
+    /// The holder shown to the next process, if the worker itself belongs, or belonged, to another session.
     own: Option<Box<Holder>>,
 }
 
@@ -50,17 +50,17 @@ pub struct Permit {
 enum Grant {
     /// The session that holds the breakpoint.
     Holder(Claim),
-    /// A further connection, for the subprocess with this pid of a worker that a session reaches.
+    /// A further connection, for the subprocess with this pid of a worker that another session reaches.
     Subprocess(Arc<Breakpoint>, u32),
-    /// The session that is to hold what a park offers, shown as this.
+    /// The session that is about to take over a park, shown as this holder.
     Offered(Box<(Offer, Holder)>),
 }
 
 impl Permit {
-    /// Takes the breakpoint that was authorised for `holder`.
+    /// Claims the authorised breakpoint for `holder`.
     ///
     /// # Errors
-    /// As [`Registry::claim`]; unknown as well where what was learned of the worker since takes the authorisation away.
+    /// As [`Registry::claim`]; also unknown if what is known by now invalidates the authorisation.
     pub fn acquire(
         registry: &Registry,
         authorized: Authorized,
@@ -77,21 +77,26 @@ impl Permit {
         }
     }
 
-    /// The breakpoint of `claim`, which has stood in for a session that an agent keeps, for `holder` by the leave of
-    /// `authorized`. The worker is reached by `way`.
-    pub fn kept(claim: Claim, authorized: Authorized, holder: Holder, way: WorkerRoute) -> Self {
+    /// A permit from `claim`, which stood in for a park at an agent: for `holder`, authorised by `authorized`. The
+    /// worker is reached by `route`.
+    pub fn from_claim(
+        claim: Claim,
+        authorized: Authorized,
+        holder: Holder,
+        route: WorkerRoute,
+    ) -> Self {
         claim.held_by(holder);
         Self {
-            way: Some(way),
+            route: Some(route),
             ..Self::new(Grant::Holder(claim), authorized)
         }
     }
 
-    /// For what a park offers to `holder`, by the leave of `authorized`, which is for the same breakpoint. The park goes on
-    /// until the permit is [accepted](Self::accept).
+    /// A permit for a park's `offer` to `holder`, authorised by `authorized` for the same breakpoint. The park
+    /// continues until the permit is [accepted](Self::accept).
     pub fn offered(offer: Offer, authorized: Authorized, holder: Holder) -> Self {
         Self {
-            way: offer.way.clone(),
+            route: offer.route.clone(),
             ..Self::new(Grant::Offered(Box::new((offer, holder))), authorized)
         }
     }
@@ -101,14 +106,14 @@ impl Permit {
             grant,
             authorized,
             listed: false,
-            way: None,
+            route: None,
             connection: None,
             latest: None,
             own: None,
         }
     }
 
-    /// The claim of the session that holds the breakpoint; `None` beside that, and while a park offers it.
+    /// The claim of the session that holds the breakpoint; `None` next to that session, and while a park offers it.
     fn claim(&self) -> Option<&Claim> {
         match &self.grant {
             Grant::Holder(claim) => Some(claim),
@@ -116,8 +121,8 @@ impl Permit {
         }
     }
 
-    /// Has the worker handed over, where it is [offered](Self::offered). To be called when that is on record: from here on
-    /// no other keeps it.
+    /// Takes the worker over, if it is [offered](Self::offered). Call it after the audit: from here on no park keeps
+    /// the worker.
     ///
     /// # Errors
     /// [`SessionRefusal`]: the park has ended meanwhile, and there is no worker.
@@ -133,22 +138,25 @@ impl Permit {
             accepted.worker.shown_as(holder.clone());
             self.own = Some(Box::new(holder));
             let Permit {
-                grant, listed, way, ..
+                grant,
+                listed,
+                route,
+                ..
             } = accepted.worker.permit;
-            (self.grant, self.listed, self.way) = (grant, listed, way);
+            (self.grant, self.listed, self.route) = (grant, listed, route);
             self.connection = Some(accepted.connection);
         }
         Ok(())
     }
 
-    /// What came with a worker that was parked, for the first who asks.
+    /// Takes the connection of a parked worker; once.
     pub fn connection(&mut self) -> Option<Box<dyn Any + Send + Sync>> {
         self.connection.take()
     }
 
-    /// For the subprocess `process` of the worker that was authorised, which a live session of the same principal has to reach
-    /// now: the one that holds it, or, when that is over, one of another subprocess. So the subprocesses of a subprocess can be
-    /// debugged whatever became of the task. It is for the session of `holder`.
+    /// A permit for the subprocess `process` of the authorised worker. A live session of the same principal must reach
+    /// the worker: the one that holds it or, after its end, one with another subprocess. So subprocesses of a
+    /// subprocess can be debugged whatever became of the task. It is for the session of `holder`.
     pub fn subprocess(
         sessions: &SessionTable,
         authorized: Authorized,
@@ -157,25 +165,25 @@ impl Permit {
     ) -> Option<Self> {
         let id = authorized.breakpoint().id;
         sessions.reached(id, authorized.principal())?;
-        Some(Self::beside(authorized, process, holder, None))
+        Some(Self::further(authorized, process, holder, None))
     }
 
-    /// The same, which the session of another process had; it is reached by `way`.
-    pub fn beside(
+    /// The same for a session of another process; the worker is reached by `route`.
+    pub fn further(
         authorized: Authorized,
         process: u32,
         holder: Holder,
-        way: Option<WorkerRoute>,
+        route: Option<WorkerRoute>,
     ) -> Self {
         let grant = Grant::Subprocess(authorized.breakpoint().clone(), process);
         Self {
-            way,
+            route,
             own: Some(Box::new(holder)),
             ..Self::new(grant, authorized)
         }
     }
 
-    /// Whose session it is for, as that is shown.
+    /// The holder that it is for, as shown to users.
     pub fn holder(&self) -> Option<&Holder> {
         match (&self.own, self.process()) {
             (Some(own), _) => Some(own),
@@ -184,38 +192,38 @@ impl Permit {
         }
     }
 
-    /// The same once it is known what the worker runs: who comes in the moment in which it stops is not to be on record with
-    /// something that has no name. It takes no longer than until [`NAME_TIMEOUT`] after that moment. Cancel safe.
+    /// Waits until the worker's task has a name: a client that comes at the moment of the stop should not be audited
+    /// with a nameless breakpoint. Takes no longer than [`NAME_TIMEOUT`] after that moment. Cancel safe.
     ///
     /// # Errors
-    /// What was learned takes the authorisation away.
+    /// [`Denied`]: the name invalidates the authorisation.
     pub async fn named(mut self) -> Result<Self, Denied> {
         let breakpoint = self.breakpoint();
         let age = breakpoint.first_seen.until(Timestamp::now());
-        let left = NAME_TIMEOUT.saturating_sub(age);
+        let remaining = NAME_TIMEOUT.saturating_sub(age);
         if let Some(claim) = self.claim()
             && !breakpoint.is_named()
-            && left > Duration::ZERO
+            && remaining > Duration::ZERO
         {
-            let latest = claim.named(left).await;
+            let latest = claim.named(remaining).await;
             self.authorized = self.authorized.renewed(&latest)?;
             self.latest = Some(latest);
         }
         Ok(self)
     }
 
-    /// The span in which its session is, within that of the connection.
+    /// The span of its session, within that of the connection.
     pub fn span(&self) -> Span {
         let breakpoint = self.breakpoint();
         error_span!("attached", breakpoint = %breakpoint.id, cluster = %breakpoint.cluster, name = breakpoint.name())
     }
 
-    /// Who has it.
+    /// Its principal.
     pub fn principal(&self) -> &Principal {
         self.authorized.principal()
     }
 
-    /// What may be done in the session, and how it is to be treated.
+    /// Rights and obligations of the session.
     pub fn rights(&self) -> &Rights {
         self.authorized.rights()
     }
@@ -235,7 +243,7 @@ impl Permit {
         self.process().is_none()
     }
 
-    /// The subprocess of the worker that it is for; `None`: it is for the worker itself.
+    /// The subprocess that it is for; `None`: the worker itself.
     pub fn process(&self) -> Option<u32> {
         match &self.grant {
             Grant::Holder(_) => None,
@@ -244,7 +252,7 @@ impl Permit {
         }
     }
 
-    /// For the connection to the worker, which is led to its end when the session is over; `None` for a subprocess.
+    /// The lease for the connection to the worker, which ends in order after the session; `None` for a subprocess.
     pub fn lease(&self) -> Option<Lease> {
         self.claim().map(Claim::lease)
     }
@@ -260,40 +268,40 @@ impl Permit {
         }
     }
 
-    /// Ends it, and waits until the worker has answered the goodbye, but no longer than `patience`. From then on lists tell
-    /// the truth. Cancel safe: dropped, it ends all the same.
+    /// Ends it, and waits up to `patience` until the worker has confirmed the detach. Lists are correct from then on.
+    /// Cancel safe: dropped, it ends all the same.
     pub async fn end(self, patience: Duration) {
         if let Grant::Holder(claim) = self.grant {
             let _ = timeout(patience, claim.end()).await;
         }
     }
 
-    /// Waits until the worker's debugger is over the session before. Cancel safe.
+    /// Waits until the worker's debugger has finished the previous session. Cancel safe.
     pub async fn settled(&self) {
         if let Some(claim) = self.claim() {
             claim.settled().await;
         }
     }
 
-    /// The worker is reached by `way` and by no other.
-    pub fn settle(&mut self, way: WorkerRoute) {
-        self.way = Some(way);
+    /// Fixes the route to the worker.
+    pub fn settle(&mut self, route: WorkerRoute) {
+        self.route = Some(route);
     }
 
-    /// By which way the worker is reached, where that is settled.
-    pub fn way(&self) -> Option<&WorkerRoute> {
-        self.way.as_ref()
+    /// Route to the worker, if chosen.
+    pub fn route(&self) -> Option<&WorkerRoute> {
+        self.route.as_ref()
     }
 
-    /// Takes note of what became of dialling it: whether anything listened.
+    /// Records the result of dialling: whether anything listened.
     pub fn dialled(&self, listens: bool) {
-        // That of a subprocess has been reached by the session that holds it.
+        // The debugger of a subprocess was reached by the session that holds it.
         if let Some(claim) = self.claim() {
             claim.dialled(listens);
         }
     }
 
-    /// Asks the head for the reason of a death, for at most `patience`.
+    /// Queries the head for the reason of a death, for at most `patience`.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         match &mut self.grant {
             Grant::Holder(claim) => claim.ask_why_died(patience).await,
@@ -302,22 +310,22 @@ impl Permit {
     }
 }
 
-/// The hold of a worker whose debugger was reached. Dropped, it gives the breakpoint back when the connection has come to its
-/// end too: released where that has let the worker run, and put back where it has not.
+/// A hold on a worker whose debugger was reached. Dropping it releases the breakpoint once the connection has ended
+/// too, as running or, if the task was not resumed, as paused.
 #[derive(Debug)]
 pub struct Attached {
     permit: Permit,
-    /// Where others wait for the task.
+    /// Clock of the task's stops, if others wait for it in a collective.
     clock: Option<PauseClock>,
 }
 
 impl Attached {
-    /// What may be done in the session, and how it is to be treated.
+    /// Rights and obligations of the session.
     pub fn rights(&self) -> &Rights {
         self.permit.rights()
     }
 
-    /// Who has it.
+    /// Its principal.
     pub fn principal(&self) -> &Principal {
         self.permit.principal()
     }
@@ -332,12 +340,12 @@ impl Attached {
         self.permit.holds()
     }
 
-    /// The subprocess of the worker that it is for; `None`: it is for the worker itself.
+    /// The subprocess that it is for; `None`: the worker itself.
     pub fn process(&self) -> Option<u32> {
         self.permit.process()
     }
 
-    /// What it is for, as a person says it.
+    /// Its title for users.
     pub fn title(&self) -> String {
         let title = self.breakpoint().title();
         match self.process() {
@@ -346,13 +354,13 @@ impl Attached {
         }
     }
 
-    /// Whether the worker waits for a debugger, so that its thread stops, and says so, as soon as one is configured. Another
-    /// may stand already, or never stop.
+    /// Whether the worker waits for a debugger, so that its thread stops, and reports that, as soon as one is
+    /// configured. Otherwise it may be paused already, or never stop.
     pub fn waits(&self) -> bool {
         self.permit.listed
     }
 
-    /// Tells when the task has ended; for a subprocess never.
+    /// Resolves when the task has ended; never for a subprocess.
     pub fn task_end(&self) -> TaskEnd {
         match self.permit.claim() {
             Some(claim) => TaskEnd::new(Some(claim.current_task())).telling(self.clock.clone()),
@@ -360,13 +368,13 @@ impl Attached {
         }
     }
 
-    /// Until when others wait for the task in a collective, where a limit is known; `None` for a subprocess.
+    /// Timeout of tasks that wait for this one in a collective, if a limit is known; `None` for a subprocess.
     pub(super) fn collective_wait(&self) -> Option<CollectiveWait> {
         CollectiveWait::new(self.breakpoint(), self.clock.as_ref()?)
     }
 
-    /// Resolves with the reason when the registry learns that the worker is gone; for a subprocess never
-    /// (its connection ends with the worker's). Cancel safe.
+    /// Resolves with the reason when the registry learns that the worker is gone; never for a subprocess, whose
+    /// connection ends with the worker's. Cancel safe.
     pub async fn died(&mut self) -> Arc<str> {
         match &mut self.permit.grant {
             Grant::Holder(claim) => claim.died().await,
@@ -374,53 +382,53 @@ impl Attached {
         }
     }
 
-    /// Asks the head for the reason of a death, for at most `patience`.
+    /// Queries the head for the reason of a death, for at most `patience`.
     pub async fn ask_why_died(&mut self, patience: Duration) -> Option<Arc<str>> {
         self.permit.ask_why_died(patience).await
     }
 
-    /// By which way the worker was reached.
-    pub fn way(&self) -> Option<&WorkerRoute> {
-        self.permit.way()
+    /// Route to the worker.
+    pub fn route(&self) -> Option<&WorkerRoute> {
+        self.permit.route()
     }
 
-    /// Takes note that the worker's debugger ended the session and that Ray does not say why: what it says later is in the
-    /// list of what ended.
-    pub fn unexplained(&self) {
-        // The end of a subprocess says nothing of the worker.
+    /// Records that the worker's debugger ended the session and that Ray gave no reason yet: a later one appears in the
+    /// list of ended breakpoints.
+    pub fn note_unexplained(&self) {
+        // The end of a subprocess proves nothing about the worker.
         if let Some(claim) = self.permit.claim() {
             claim.unexplained();
         }
     }
 
-    /// Takes note of where the worker stands, as its debugger says; `None`: it runs.
-    pub fn stands_at(&self, location: Option<Location>) {
-        // Beside a subprocess the worker's is shown.
+    /// Records the worker's location by its debugger; `None`: it runs.
+    pub fn set_location(&self, location: Option<Location>) {
+        // A subprocess does not change the worker's location.
         if let Some(claim) = self.permit.claim() {
             claim.set_location(location);
         }
     }
 
-    /// Takes note of the rank that the worker's process has said.
-    pub fn has_rank(&self, rank: u32) {
+    /// Records the rank that the worker's process reported.
+    pub fn set_rank(&self, rank: u32) {
         if let Some(claim) = self.permit.claim() {
             claim.has_rank(rank);
         }
     }
 
-    /// Has `holder` shown as who holds it.
+    /// Shows `holder` as the holder.
     pub(crate) fn shown_as(&self, holder: Holder) {
-        // Beside a subprocess the session that holds the worker is shown.
+        // A subprocess does not change the worker's holder.
         if let Some(claim) = self.permit.claim() {
             claim.held_by(holder);
         }
     }
 
-    /// Its connection was left to who keeps it: to the keeper, if the relay has dialled by itself, and then no other client has the
-    /// worker before the next process. What an agent keeps, that says itself.
-    pub fn left(&self) {
+    /// Leaves its connection to the keeper, if the relay dialled directly: no other client gets the worker before the
+    /// next process. An agent reports its own parks.
+    pub fn leave_to_keeper(&self) {
         if let Some(lease) = self.permit.lease()
-            && !matches!(self.permit.way(), Some(WorkerRoute::Agent { .. }))
+            && !matches!(self.permit.route(), Some(WorkerRoute::Agent { .. }))
         {
             lease.leave();
         }

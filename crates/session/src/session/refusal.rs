@@ -1,4 +1,4 @@
-//! Why a client gets no session, in sentences that its editor or terminal shows.
+//! Reasons for refusing a session, as sentences for the client's editor or terminal.
 
 use crate::agents::{Agents, NoRoute};
 use ray_relay_access::telemetry::metrics::RefusalKind;
@@ -6,35 +6,35 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_ray::ray::registry::{Breakpoint, ClaimError, Holder, Snapshot, State};
 
-/// Why there is none: `Display` is for the client.
+/// Why a session was refused. `Display` is for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SessionRefusal {
-    /// `rayRelay` is not understood.
+    /// `rayRelay` is invalid.
     #[error("{0}")]
     BadSelector(String),
-    /// The breakpoint is held.
+    /// Another session holds the breakpoint.
     #[error(
         "{name} is being debugged by {holder}, for {held} now; it is free again when that session ends"
     )]
     InUse {
         /// Title of the breakpoint.
         name: String,
-        /// Who has it, and by which client.
+        /// The holder and its client.
         holder: String,
-        /// For how long, readable.
+        /// Duration of the hold, for users.
         held: String,
     },
-    /// The breakpoint is kept for a person whose connection was lost.
+    /// The breakpoint is parked for a user whose connection was lost.
     #[error(
-        "{name} is parked by {holder} for {left} more, because the connection of that session was lost; it is free again when that time is over"
+        "{name} is parked by {holder} for {remaining} more, because the connection of that session was lost; it is free again when that time is over"
     )]
     Parked {
         /// Title of the breakpoint.
         name: String,
-        /// Who has it.
+        /// The holder.
         holder: String,
-        /// For how long still, readable.
-        left: String,
+        /// Remaining time, for users.
+        remaining: String,
     },
     /// The breakpoint ended.
     #[error("{name} no longer waits: {what}; `ray-relay list` shows what is waiting")]
@@ -44,19 +44,19 @@ pub enum SessionRefusal {
         /// How it ended.
         what: String,
     },
-    /// No breakpoint fits what was asked for.
+    /// No breakpoint matches the request.
     #[error("{0}")]
     Nothing(String),
     /// The principal may not do that with it.
     #[error("{0}")]
     Forbidden(String),
-    /// The principal, or everybody together, has as many such sessions as may be.
+    /// The quota of such sessions is exceeded, of the principal or in total.
     #[error("{0}")]
     Throttled(String),
-    /// There is no way to its debugger.
+    /// There is no route to its debugger.
     #[error("{0}")]
     Unreachable(String),
-    /// The relay cannot judge, or cannot record what it would allow.
+    /// The relay cannot authorise, or cannot audit.
     #[error("{0}")]
     Unable(String),
 }
@@ -81,7 +81,7 @@ impl SessionRefusal {
             return Self::Parked {
                 name: breakpoint.title(),
                 holder: holder.description(),
-                left: span(now.until(until)),
+                remaining: span(now.until(until)),
             };
         }
         let held = holder.since.until(now);
@@ -92,15 +92,15 @@ impl SessionRefusal {
         }
     }
 
-    /// For a breakpoint that is reached by no way.
-    pub(crate) fn no_way(breakpoint: &Breakpoint, why: NoRoute) -> Self {
+    /// For a breakpoint without a route.
+    pub(crate) fn no_route(breakpoint: &Breakpoint, why: NoRoute) -> Self {
         match why {
             NoRoute::Held(holder) => Self::in_use(breakpoint, &holder, Timestamp::now()),
             why => Self::Unreachable(why.to_string()),
         }
     }
 
-    /// For a breakpoint that is over, as far as `agents` let that be known, which keep what is lost.
+    /// For an ended breakpoint, unless the `agents` that may have parked it are gone.
     pub fn over(breakpoint: &Breakpoint, agents: &Agents, now: Timestamp) -> Self {
         let lost = match &breakpoint.state {
             State::Released { at } => agents.lost_with(breakpoint, *at),
@@ -115,7 +115,7 @@ impl SessionRefusal {
         }
     }
 
-    /// For a breakpoint that is over.
+    /// For an ended breakpoint.
     pub fn ended(breakpoint: &Breakpoint, now: Timestamp) -> Self {
         let (at, what) = match &breakpoint.state {
             State::Died { at, why, .. } => (*at, why.to_string()),
@@ -131,7 +131,7 @@ impl SessionRefusal {
         }
     }
 
-    /// For `breakpoint`, which could not be claimed; `unknown` where nothing is known of it any more.
+    /// For `breakpoint`, which could not be claimed; `unknown` if nothing is known of it any more.
     pub fn unclaimed(
         why: ClaimError,
         breakpoint: &Breakpoint,
@@ -144,13 +144,13 @@ impl SessionRefusal {
         }
     }
 
-    /// For an id that nothing is known of.
+    /// For an unknown id.
     pub fn unknown(what: &str, snapshot: &Snapshot) -> Self {
         Self::Nothing(format!("no paused worker {what}; {}", inventory(snapshot)))
     }
 }
 
-/// What waits, as the end of a sentence.
+/// Lists paused tasks, as the end of a sentence.
 pub fn inventory(snapshot: &Snapshot) -> String {
     const MAX_LISTED_TASKS: usize = 5;
     let waiting: Vec<_> = snapshot

@@ -1,4 +1,4 @@
-//! How much of something that is bounded one principal may have, so that none takes it from the others.
+//! Quotas: how much of a bounded resource one principal may use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,85 +7,85 @@ use parking_lot::{Mutex, MutexGuard};
 
 use ray_relay_access::identity::Principal;
 
-/// Places of one kind. Each principal has a few of them at most; who is anonymous may have all.
+/// Slots of one kind. Each principal has a limit; anonymous clients have none of their own.
 #[derive(Debug)]
 pub struct Quotas {
     most: usize,
     each: usize,
-    taken: Mutex<TakenShares>,
+    used: Mutex<UsedShares>,
 }
 
 #[derive(Debug, Default)]
-struct TakenShares {
+struct UsedShares {
     all: usize,
     by_subject: HashMap<Arc<str>, usize>,
 }
 
-/// One place, given back when dropped.
+/// One slot, released when dropped.
 #[derive(Debug)]
 pub struct QuotaPermit {
     of: Arc<Quotas>,
     subject: Option<Arc<str>>,
 }
 
-/// There is none left.
+/// The quota is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuotaExceeded {
-    /// For each client; so many there are.
+    /// The total limit is reached.
     All(usize),
-    /// For this principal; so many it may have.
+    /// The principal's limit is reached.
     Yours(usize),
 }
 
 impl Quotas {
-    /// `most` in all, `each` for one principal.
+    /// Creates `most` slots in all, `each` for one principal.
     pub fn new(most: usize, each: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
             each,
-            taken: Mutex::default(),
+            used: Mutex::default(),
         })
     }
 
-    /// One for `principal`.
+    /// Acquires one for `principal`.
     ///
     /// # Errors
     /// [`QuotaExceeded`].
     pub fn take(self: &Arc<Self>, principal: &Principal) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut taken = self.taken();
-        if taken.all >= self.most {
+        let mut used = self.used();
+        if used.all >= self.most {
             return Err(QuotaExceeded::All(self.most));
         }
         let subject: Option<Arc<str>> =
             (!principal.is_anonymous()).then(|| Arc::from(principal.subject()));
         if let Some(subject) = &subject {
-            let count = taken.by_subject.entry(Arc::clone(subject)).or_default();
+            let count = used.by_subject.entry(Arc::clone(subject)).or_default();
             if *count >= self.each {
                 return Err(QuotaExceeded::Yours(self.each));
             }
             *count += 1;
         }
-        taken.all += 1;
+        used.all += 1;
         Ok(QuotaPermit {
             of: Arc::clone(self),
             subject,
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, TakenShares> {
-        self.taken.lock()
+    fn used(&self) -> MutexGuard<'_, UsedShares> {
+        self.used.lock()
     }
 }
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        let mut taken = self.of.taken();
-        taken.all -= 1;
+        let mut used = self.of.used();
+        used.all -= 1;
         let Some(subject) = &self.subject else { return };
-        if let Some(count) = taken.by_subject.get_mut(subject) {
+        if let Some(count) = used.by_subject.get_mut(subject) {
             *count -= 1;
             if *count == 0 {
-                taken.by_subject.remove(subject);
+                used.by_subject.remove(subject);
             }
         }
     }
@@ -114,6 +114,6 @@ mod tests {
         assert_eq!(shares.take(&bob).unwrap_err(), QuotaExceeded::All(5));
         drop(held);
         let _again = shares.take(&ann).unwrap();
-        assert_eq!(shares.taken().by_subject.len(), 1);
+        assert_eq!(shares.used().by_subject.len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! How far a session has come.
+//! State of a session.
 
 use serde::Serialize;
 
@@ -41,7 +41,7 @@ impl SessionState {
         Self::Ended,
     ];
 
-    /// Whether there is a worker whose task runs on when the session is ended.
+    /// Whether there is a worker whose task resumes when the session is ended.
     pub fn has_worker(self) -> bool {
         match self {
             Self::Attached | Self::Parked => true,

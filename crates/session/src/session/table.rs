@@ -1,4 +1,4 @@
-//! The live sessions: one entry each, removed when its owner drops it, whatever the end was.
+//! The live sessions: one entry each, removed when its owner drops it, whatever its end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -73,19 +73,19 @@ struct SessionEntry {
     since: Timestamp,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
-    /// A permitted person has asked for its end.
+    /// Fires when a permitted user has requested its end.
     end: CancellationToken,
-    /// Whether its client is there.
+    /// Probes of its client.
     liveness: Arc<Liveness>,
-    /// The client has left the task where it is that this is a subprocess of.
+    /// Fires when the client detached from the parent task of this subprocess and left it paused.
     task_left: Notify,
     info: Mutex<SessionInfo>,
 }
 
-/// What is known of a session and changes while it lives.
+/// The mutable part of a session.
 #[derive(Debug)]
 struct SessionInfo {
-    /// Counts it among the open ones of its protocol.
+    /// Counts it as an open session of its protocol.
     open: OpenGuard,
     protocol: SessionProtocol,
     state: SessionState,
@@ -93,7 +93,7 @@ struct SessionInfo {
     client: Option<String>,
     editor: Editor,
     breakpoint: Option<Arc<Breakpoint>>,
-    /// The subprocess of its worker that it is with.
+    /// The subprocess that it debugs, if any.
     process: Option<u32>,
     principal: Option<Principal>,
 }
@@ -106,7 +106,7 @@ pub struct Session {
 }
 
 impl SessionTable {
-    /// None yet; they are counted in `metrics`.
+    /// Creates an empty table, counted in `metrics`.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self {
             live: DashMap::new(),
@@ -115,7 +115,7 @@ impl SessionTable {
         }
     }
 
-    /// Enters a new session of the connection of `summary`, and its number in the current span.
+    /// Adds a session on the connection of `summary`, and records its number in the current span.
     pub fn open(self: &Arc<Self>, summary: &Summary) -> Session {
         let entry = Arc::new(SessionEntry {
             id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
@@ -146,12 +146,12 @@ impl SessionTable {
         }
     }
 
-    /// Session `id` has not ended.
+    /// Whether session `id` has not ended.
     pub(crate) fn is_live(&self, id: u64) -> bool {
         self.live.contains_key(&id)
     }
 
-    /// The breakpoint of session `id`, where that has a worker and `may` allows something with that and its principal.
+    /// The breakpoint of session `id`, if it has a worker and `may` accepts that and its principal.
     pub fn with_worker(
         &self,
         id: u64,
@@ -168,21 +168,21 @@ impl SessionTable {
         may(info.principal.as_ref(), &breakpoint).then_some(breakpoint)
     }
 
-    /// Has session `id` end, where it has a worker.
+    /// Ends session `id`, if it has a worker.
     pub fn end(&self, id: u64) {
         if let Some(entry) = self.live.get(&id) {
             entry.end.cancel();
         }
     }
 
-    /// Asks the session `id` with a debugger's client whether that is still there; `None`: there is no such session.
+    /// Probes whether the client of session `id` is still there; `None`: there is no such session with a debugger.
     pub fn doubt(&self, id: u64) -> Option<LivenessProbe> {
         let entry = self.live.get(&id)?;
         let is_dap = entry.info.lock().protocol == SessionProtocol::Dap;
         is_dap.then(|| LivenessProbe::new(&entry.liveness, id, entry.summary.peer()))
     }
 
-    /// The worker `id`, where a live session of `principal` reaches it: the worker itself or a subprocess of it.
+    /// The worker `id`, if a live session of `principal` reaches it or a subprocess of it.
     pub fn reached(&self, id: BreakpointId, principal: &Principal) -> Option<Arc<Breakpoint>> {
         self.live.iter().find_map(|entry| {
             let info = entry.info.lock();
@@ -192,7 +192,7 @@ impl SessionTable {
         })
     }
 
-    /// The sessions of `principal` with subprocesses of the worker `id` that have a client, as far as is known.
+    /// Sessions of `principal` with subprocesses of the worker `id` that have a client, as far as known.
     pub(crate) fn with_subprocesses(&self, id: BreakpointId, principal: &Principal) -> Vec<u64> {
         let entries = self.live.iter().filter(|entry| {
             let info = entry.info.lock();
@@ -206,7 +206,8 @@ impl SessionTable {
         entries.map(|entry| entry.id).collect()
     }
 
-    /// A client of `principal` has left the task of the worker `id` where it is, which its sessions with subprocesses of that are told.
+    /// Notifies the sessions of `principal` with subprocesses of the worker `id` that a client detached from the task
+    /// and left it paused.
     pub fn task_is_left(&self, id: BreakpointId, principal: &Principal) {
         for session in self.with_subprocesses(id, principal) {
             if let Some(entry) = self.live.get(&session) {
@@ -227,7 +228,7 @@ impl SessionTable {
         self.live.len()
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
     }
@@ -261,12 +262,12 @@ impl Session {
         self.entry.id
     }
 
-    /// Fires when a permitted person has asked for its end.
+    /// Fires when a permitted user has requested its end.
     pub fn asked_to_end(&self) -> CancellationToken {
         self.entry.end.clone()
     }
 
-    /// Resolves when the client has left the task where it is that this is a subprocess of. Cancel safe.
+    /// Resolves when the client detached from the parent task of this subprocess and left it paused. Cancel safe.
     pub(crate) async fn task_left(&self) {
         self.entry.task_left.notified().await;
     }
@@ -276,12 +277,12 @@ impl Session {
         self.entry.summary.peer()
     }
 
-    /// What the log is told of its connection.
+    /// Log summary of its connection.
     pub fn summary(&self) -> &Summary {
         &self.entry.summary
     }
 
-    /// The holder of a breakpoint that `principal` takes in it from now on, by a client of that name.
+    /// The holder for a breakpoint that `principal` claims in this session, with a client of that name.
     pub fn holder(&self, principal: &Principal, client: &str) -> Holder {
         Holder::here(
             self.id(),
@@ -291,8 +292,8 @@ impl Session {
         )
     }
 
-    /// As it is left by a client that is lost now, and is waited for `until` then.
-    pub fn left(&self, until: Timestamp) -> ParkView {
+    /// The park for a client that is lost now, valid `until` then.
+    pub fn park_view(&self, until: Timestamp) -> ParkView {
         let client = self.entry.info.lock().client.clone();
         ParkView {
             client: client.unwrap_or_default(),
@@ -301,22 +302,22 @@ impl Session {
         }
     }
 
-    /// The holder of a breakpoint that `principal` has left like this.
-    pub fn parked(&self, principal: &Principal, left: &ParkView) -> Holder {
-        self.set_client(left.client.clone());
+    /// The holder for a breakpoint that `principal` has parked.
+    pub fn parked(&self, principal: &Principal, view: &ParkView) -> Holder {
+        self.set_client(view.client.clone());
         Holder {
-            since: left.since,
-            parked_until: Some(left.until),
-            ..self.holder(principal, &left.client)
+            since: view.since,
+            parked_until: Some(view.until),
+            ..self.holder(principal, &view.client)
         }
     }
 
-    /// Whose it is, as soon as that is known.
+    /// Sets the subject, once known.
     pub(crate) fn set_subject(&self, subject: &str) {
         self.change(|info| info.subject = Some(subject.to_owned()));
     }
 
-    /// The same, with what further sessions of it are told by.
+    /// Sets the principal, by which further sessions of the same worker are authorised.
     pub fn set_principal(&self, principal: Principal) {
         if !principal.is_anonymous() {
             self.set_subject(principal.subject());
@@ -324,22 +325,21 @@ impl Session {
         self.change(|info| info.principal = Some(principal));
     }
 
-    /// Whose it is, as soon as that is known.
+    /// The session's principal, once known.
     pub fn principal(&self) -> Option<Principal> {
         self.entry.info.lock().principal.clone()
     }
 
-    /// What the client calls itself.
     pub fn set_client(&self, client: String) {
         self.change(|info| info.client = Some(client));
     }
 
-    /// The same for statistics.
+    /// Sets the client's editor, for statistics.
     pub fn set_editor(&self, editor: Editor) {
         self.change(|info| info.editor = editor);
     }
 
-    /// Counts its end, and notes what it was for what the log is told of its connection.
+    /// Counts its end, and adds its facts to the connection's log summary.
     pub fn ended(&self, outcome: Outcome) {
         let info = self.entry.info.lock();
         let metrics = &self.table.metrics;
@@ -353,7 +353,7 @@ impl Session {
         });
     }
 
-    /// It has reached a worker that had waited since `listed`.
+    /// Records that it reached a worker that had waited since `listed`.
     pub fn attached(&self, listed: Timestamp) {
         let now = Timestamp::now();
         let waited = listed.until(now);
@@ -361,7 +361,7 @@ impl Session {
         self.entry.summary.note(|facts| facts.attached = Some(now));
     }
 
-    /// What it does from now on.
+    /// Sets its protocol and state.
     pub fn set_state(&self, protocol: SessionProtocol, state: SessionState) {
         let metrics = &self.table.metrics;
         self.change(|info| {
@@ -373,17 +373,17 @@ impl Session {
         });
     }
 
-    /// The worker that it reaches.
+    /// Sets the worker that it reaches.
     pub fn set_breakpoint(&self, breakpoint: Arc<Breakpoint>) {
         self.change(|info| info.breakpoint = Some(breakpoint));
     }
 
-    /// The subprocess of that worker, where it reaches one.
+    /// Sets the subprocess that it debugs, if any.
     pub(crate) fn set_process(&self, process: Option<u32>) {
         self.change(|info| info.process = process);
     }
 
-    /// Bytes received so far from the client and from the worker.
+    /// Sets the bytes received so far from the client and from the worker.
     pub fn set_bytes(&self, (up, down): (u64, u64)) {
         let counted = (
             self.entry.bytes_up.swap(up, Ordering::Relaxed),
@@ -394,7 +394,7 @@ impl Session {
         metrics.session_bytes(Direction::Down, down.saturating_sub(counted.1));
     }
 
-    /// As last set.
+    /// Byte counts as last set.
     pub fn bytes(&self) -> (u64, u64) {
         (
             self.entry.bytes_up.load(Ordering::Relaxed),
@@ -402,12 +402,12 @@ impl Session {
         )
     }
 
-    /// Whether its client is there, as other clients [ask](SessionTable::doubt).
+    /// Probes of its client by [other clients](SessionTable::doubt).
     pub fn liveness(&self) -> &Liveness {
         &self.entry.liveness
     }
 
-    /// What it was when asked.
+    /// Its current protocol.
     pub fn protocol(&self) -> SessionProtocol {
         self.entry.info.lock().protocol
     }

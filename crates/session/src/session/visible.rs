@@ -1,4 +1,4 @@
-//! The list of breakpoints as one principal may know of it.
+//! Filters lists of breakpoints for one principal.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, Search, Snapshot};
 
-/// What lets a person know that a breakpoint exists.
-const SEEING: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
+/// Scopes that reveal the existence of a breakpoint.
+const SEEING_SCOPES: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
 
-/// Of `snapshot`, what `principal` may see. What narrows its rights may become known only after a breakpoint has
-/// appeared, so it has to be asked of each snapshot anew.
+/// The part of `snapshot` that `principal` may see. Filter each snapshot again: what narrows the rights may become
+/// known only after a breakpoint has appeared.
 pub fn visible(principal: &Principal, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
-    reduced(principal, &SEEING, snapshot)
+    reduced(principal, &SEEING_SCOPES, snapshot)
 }
 
-/// Of `snapshot`, what `principal` may do `scope` with.
+/// The part of `snapshot` that `principal` may do `scope` with.
 pub fn within(principal: &Principal, scope: Scope, snapshot: &Arc<Snapshot>) -> Arc<Snapshot> {
     reduced(principal, &[scope], snapshot)
 }
 
-/// Whether `principal` has `breakpoint` in the lists and events of HTTP.
+/// Whether `principal` sees `breakpoint` in the lists and events of HTTP.
 pub fn may_list(principal: &Principal, breakpoint: &Breakpoint) -> bool {
     may(principal, Scope::List, breakpoint)
 }
@@ -32,11 +32,11 @@ pub fn may(principal: &Principal, scope: Scope, breakpoint: &Breakpoint) -> bool
 
 /// Whether `principal` may know that there is a `breakpoint`.
 pub fn sees(principal: &Principal, breakpoint: &Breakpoint) -> bool {
-    allowed(principal, &SEEING, breakpoint)
+    allowed(principal, &SEEING_SCOPES, breakpoint)
 }
 
-/// Of the breakpoint of a session and what is `listed` under its id now: the latter, where that is the same stop. Names that
-/// narrow rights may have become known since the session began.
+/// The newer of a session's breakpoint and the one `listed` under its id, if that is the same stop. Names that narrow
+/// rights may have become known since the session began.
 pub fn newer<'a>(
     own: &'a Arc<Breakpoint>,
     listed: Option<&'a Arc<Breakpoint>>,
@@ -56,7 +56,7 @@ fn reduced(principal: &Principal, scopes: &[Scope], snapshot: &Arc<Snapshot>) ->
     if scopes.iter().any(|scope| access.may_everywhere(*scope)) {
         return Arc::clone(snapshot);
     }
-    // An empty cluster has no breakpoint to be judged by, so it is asked for by name.
+    // An empty cluster has no breakpoint to match, so it is checked by name.
     let on = |cluster: &str| {
         scopes
             .iter()
@@ -79,7 +79,7 @@ fn reduced(principal: &Principal, scopes: &[Scope], snapshot: &Arc<Snapshot>) ->
     })
 }
 
-/// Of `search` what a person may know who may know of the clusters that `on` says.
+/// The part of `search` for a user who may see the clusters that `on` accepts.
 fn as_seen(search: &Arc<Search>, on: impl Fn(&str) -> bool) -> Arc<Search> {
     let left_out = search.left_out.iter().filter(|one| on(&one.name));
     Arc::new(Search {
@@ -89,15 +89,15 @@ fn as_seen(search: &Arc<Search>, on: impl Fn(&str) -> bool) -> Arc<Search> {
     })
 }
 
-/// Those that are to be kept, each judged once; `None` where that is all.
+/// Filters `list`, calling `keep` once for each; `None` if all remain.
 fn some_of<'a, L: FromIterator<Arc<Breakpoint>>>(
     list: impl Iterator<Item = &'a Arc<Breakpoint>> + Clone,
     keep: impl Fn(&Breakpoint) -> bool,
 ) -> Option<L> {
     let mut rest = list.clone();
     let first_out = rest.position(|b| !keep(b))?;
-    let kept = list.take(first_out).chain(rest.filter(|b| keep(b)));
-    Some(kept.cloned().collect())
+    let filtered = list.take(first_out).chain(rest.filter(|b| keep(b)));
+    Some(filtered.cloned().collect())
 }
 
 #[cfg(test)]

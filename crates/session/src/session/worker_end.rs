@@ -1,19 +1,19 @@
-//! How the end of a worker reads to the client that was attached to it: the same in an editor, at a prompt and in a refusal.
+//! Messages about the end of a worker for its client: the same in an editor, at a prompt and in a refusal.
 
 use super::permit::Attached;
 use crate::agents::Agents;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Snapshot};
 
-/// The end of a worker of which Ray says why.
+/// The end of a worker with Ray's reason.
 pub struct WorkerEnd {
-    /// Why it ended, in a sentence for people.
+    /// The reason, as a sentence for users.
     pub sentence: String,
-    /// It was meant to end: no reason for alarm.
+    /// Whether it was meant to end: no reason for alarm.
     pub intended: bool,
 }
 
 impl WorkerEnd {
-    /// Of the worker of `breakpoint`, which is gone for the reason `why`; `list`: as of now.
+    /// For the worker of `breakpoint`, which is gone for the reason `why`; `list` is the current one.
     pub fn explained(list: &Snapshot, breakpoint: &Breakpoint, why: &str) -> Self {
         let title = breakpoint.title();
         let intended = was_intended(list, breakpoint.id);
@@ -25,14 +25,14 @@ impl WorkerEnd {
     }
 }
 
-/// The worker is gone, and was meant to be.
+/// Whether the worker is gone, and was meant to end.
 pub fn was_intended(list: &Snapshot, id: BreakpointId) -> bool {
     let ended = list.find_ended(id);
     ended.is_some_and(|breakpoint| breakpoint.state.is_finished())
 }
 
-/// The debugger of a worker ended the session, and Ray has no word of it: a node that was killed or cut off is noticed only
-/// after ten seconds or more.
+/// For a session that the debugger ended and Ray has not explained: Ray notices a killed or isolated node only after
+/// ten seconds or more.
 pub fn unexplained(breakpoint: &Breakpoint) -> String {
     format!(
         "the debugger of {} on node {} ended the session, and Ray does not say why yet: `ray-relay list --ended` tells when it does",
@@ -41,15 +41,15 @@ pub fn unexplained(breakpoint: &Breakpoint) -> String {
     )
 }
 
-/// For a session whose connection to `worker` broke: the agent through which it went has no link any more, where that is so.
-/// Takes half a second where it went through one.
+/// For a session whose connection to `worker` broke: says so if the agent's link is gone too. Takes half a second if
+/// the route has an agent.
 pub async fn agent_lost(agents: &Agents, worker: &Attached) -> Option<String> {
     let breakpoint = worker.breakpoint();
-    let why = agents.lost(&breakpoint.cluster, worker.way()?).await?;
+    let why = agents.lost(&breakpoint.cluster, worker.route()?).await?;
     Some(without_agent(breakpoint, &why))
 }
 
-/// Whether the agent was killed, or cut off and leaves the worker in order, is not known here.
+/// It is not known here whether the agent was killed, or isolated and detaches from the worker in order.
 fn without_agent(breakpoint: &Breakpoint, why: &str) -> String {
     let then = match breakpoint.kind {
         Kind::Debugpy => {

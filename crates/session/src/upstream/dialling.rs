@@ -1,4 +1,4 @@
-//! One worker's debugger, dialled by the relay or by the agent of its node.
+//! Dials one worker's debugger, directly or through the agent of its node.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,54 +27,54 @@ use ray_relay_debugger::debugger::{Direct, PROBE_AFTER, Stream, Tenant, Worker};
 use ray_relay_debugger::keeper::Keeper;
 use ray_relay_ray::ray::registry::{self, Breakpoint};
 
-/// How long a dial whose session has given up is still waited for.
-const DIAL: Duration = Duration::from_secs(30);
+/// Deadline of a dial whose session has given up.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What it takes to dial one worker's debugger.
+/// Parameters of a dial.
 pub(super) struct Dialling {
     pub(super) breakpoint: Arc<Breakpoint>,
-    pub(super) way: WorkerRoute,
+    pub(super) route: WorkerRoute,
     pub(super) agents: Arc<Agents>,
-    /// For whom; `None` beside the session that holds it.
+    /// The session that takes the worker; `None` next to the session that holds it.
     pub(super) holder: Option<WorkerTaker>,
-    /// The owner, where the agent keeps it.
+    /// The owner, if the agent keeps it parked.
     pub(super) resume: Option<Subject>,
-    /// The subprocess of the worker that the connection is for; `None`: the worker itself.
+    /// The subprocess to connect to; `None`: the worker itself.
     pub(super) process: Option<u32>,
-    /// By what the agent is to keep it from the first moment on, where that is known.
+    /// Terms by which the agent parks it from the first moment on, if known.
     pub(super) keep: Option<Box<ParkTerms>>,
-    /// Who keeps the connection beyond this process, and what is written down of it.
+    /// The keeper of the connection beyond this process, and the record stored with it.
     pub(super) keeper: Option<(Arc<Keeper>, Stored)>,
 }
 
 impl Dialling {
-    /// By the way that `permit` goes, or that there is now.
+    /// Uses the route of `permit`, or the current one.
     pub(super) async fn of(context: &Context, permit: &Permit) -> Result<Self, ConnectError> {
         let (breakpoint, agents) = (permit.breakpoint(), &context.peers.agents);
-        let mut dialling = match permit.way() {
-            Some(way) => Self::by(way.clone(), breakpoint, agents),
+        let mut dialling = match permit.route() {
+            Some(route) => Self::by(route.clone(), breakpoint, agents),
             None => Self::again(breakpoint, agents).await?,
         };
         let holder = breakpoint.holder().filter(|_| permit.holds());
-        dialling.holder = holder.map(shown);
+        dialling.holder = holder.map(taker_of);
         dialling.process = permit.process();
         Ok(dialling)
     }
 
-    /// Once more, for a worker that a session had.
+    /// Dials a worker that a session had before.
     pub(super) async fn again(
         breakpoint: &Arc<Breakpoint>,
         agents: &Arc<Agents>,
     ) -> Result<Self, ConnectError> {
-        let way = agents.way(breakpoint).await;
-        let way = way.map_err(|why| ConnectError::NoWay(why.to_string()))?;
-        Ok(Self::by(way, breakpoint, agents))
+        let route = agents.route(breakpoint).await;
+        let route = route.map_err(|why| ConnectError::NoRoute(why.to_string()))?;
+        Ok(Self::by(route, breakpoint, agents))
     }
 
-    fn by(way: WorkerRoute, breakpoint: &Arc<Breakpoint>, agents: &Arc<Agents>) -> Self {
+    fn by(route: WorkerRoute, breakpoint: &Arc<Breakpoint>, agents: &Arc<Agents>) -> Self {
         Self {
             breakpoint: Arc::clone(breakpoint),
-            way,
+            route,
             agents: Arc::clone(agents),
             holder: None,
             resume: None,
@@ -86,7 +86,7 @@ impl Dialling {
 
     pub(super) async fn dial(self, patience: Duration) -> Result<Stream, ConnectError> {
         let breakpoint = &self.breakpoint;
-        let (link, node_id) = match &self.way {
+        let (link, node_id) = match &self.route {
             WorkerRoute::Direct { .. } => {
                 return match timeout(patience, self.connect()).await {
                     Ok(Ok(stream)) => Ok(Stream::Direct(stream)),
@@ -96,7 +96,7 @@ impl Dialling {
             }
             WorkerRoute::Agent { link, node_id } => (link, node_id),
         };
-        let wanted = OpenRequest {
+        let request = OpenRequest {
             breakpoint,
             node_id,
             holder: self.holder,
@@ -104,7 +104,7 @@ impl Dialling {
             process: self.process,
             keep: self.keep,
         };
-        let opened = self.agents.open(link, wanted, patience).await;
+        let opened = self.agents.open(link, request, patience).await;
         match opened {
             Ok(tunnel) => Ok(Stream::Tunnel(Box::new(tunnel))),
             Err(NoStream::Failed(DialFailure::Refused)) => {
@@ -113,13 +113,14 @@ impl Dialling {
             Err(NoStream::Failed(DialFailure::TimedOut)) => Err(ConnectError::TimedOut(patience)),
             Err(NoStream::Held(holder)) => {
                 let refusal = SessionRefusal::in_use(breakpoint, &holder, Timestamp::now());
-                Err(ConnectError::NoWay(refusal.to_string()))
+                Err(ConnectError::NoRoute(refusal.to_string()))
             }
-            Err(why) => Err(ConnectError::NoWay(why.to_string())),
+            Err(why) => Err(ConnectError::NoRoute(why.to_string())),
         }
     }
 
-    /// Connects. The connection outlives this process where a keeper has it, which has it before it is one.
+    /// Connects. With a keeper, the connection outlives this process: the keeper gets the socket before it is
+    /// connected.
     #[expect(
         clippy::disallowed_methods,
         reason = "here workers are dialled, for a permit"
@@ -150,17 +151,17 @@ impl Dialling {
         })
     }
 
-    /// Why no agent dials, where one would.
+    /// Why no agent dials, if one is configured.
     pub(super) fn absence(&self) -> Option<NoAgentReason> {
-        match &self.way {
+        match &self.route {
             WorkerRoute::Direct { without } => without.clone(),
             WorkerRoute::Agent { .. } => None,
         }
     }
 }
 
-/// `holder`, as an agent tells others of it.
-pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
+/// Converts `holder` for an agent, which shows it to other relays.
+pub(super) fn taker_of(holder: &registry::Holder) -> WorkerTaker {
     WorkerTaker {
         name: holder.subject.as_deref().unwrap_or_default().into(),
         session: holder.session.to_string().as_str().into(),
@@ -169,7 +170,7 @@ pub(super) fn shown(holder: &registry::Holder) -> WorkerTaker {
     }
 }
 
-/// Dials, and reads the first message of the greeting. The connection is there for `tenant`.
+/// Dials, and reads the first message of the greeting. The connection belongs to `tenant`.
 pub(super) async fn greet(
     dialling: Dialling,
     tenant: Box<dyn Tenant>,
@@ -181,7 +182,7 @@ pub(super) async fn greet(
     let connected = CancellationToken::new();
     let is_connected = connected.clone();
     let greeting = async move {
-        let stream = dialling.dial(DIAL).await?;
+        let stream = dialling.dial(DIAL_TIMEOUT).await?;
         is_connected.cancel();
         if let Some(socket) = stream.socket() {
             tcp::tune(socket, PROBE_AFTER)

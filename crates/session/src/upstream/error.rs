@@ -1,4 +1,4 @@
-//! Why a worker's debugger was not reached.
+//! Errors of connecting to a worker's debugger.
 
 use std::io;
 use std::time::Duration;
@@ -18,33 +18,33 @@ pub enum ConnectError {
         "its debugger does not accept connections ({0}); the worker may just have ended, see `ray-relay list`"
     )]
     Refused(io::ErrorKind),
-    /// Nothing listens: the worker lives on, its debugger does not.
+    /// Nothing listens: the worker lives, its debugger does not.
     #[error(
         "its debugger is gone: nothing listens on its port any more, so the task cannot go on by itself. `ray-relay release --force {0}` ends its worker through Ray; attaching again tries the port anew"
     )]
     Gone(BreakpointId),
-    /// No connection came about in time: a firewall drops it, or the node is gone.
+    /// The connection timed out: a firewall drops it, or the node is gone.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
     Unreachable(Duration),
-    /// It was connected, and nothing came in time.
+    /// Connected, but no message arrived in time.
     #[error("its debugger did not answer within {} s; the node may be gone or overloaded, try again", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// The worker spoke something else, or closed.
+    /// The peer speaks another protocol, or closed.
     #[error("the process on its port does not speak the debug adapter protocol ({0})")]
     NotDap(#[from] Closed),
-    /// There is no way to it, or the agent of its node does not open one: why.
+    /// There is no route, or the agent of its node did not open one: the reason.
     #[error("{0}")]
-    NoWay(String),
-    /// The relay dialled it and reached nothing, which may be for want of an agent: why there is none.
+    NoRoute(String),
+    /// The relay dialled directly and failed, maybe for lack of an agent: why there is none.
     #[error("{0}; or its port is closed to this relay, and {1}")]
     Closed(Box<Self>, String),
-    /// The debugger does not accept the client's `initialize`, in its own words.
+    /// The debugger refused the client's `initialize`, in its own words.
     #[error("its debugger refuses the client's `initialize`: {0}")]
     Declined(String),
 }
 
 impl ConnectError {
-    /// A refusal with `words` of a worker's, which are text where it is debugpy.
+    /// A refusal with the worker's `words`, which are text if it is debugpy.
     pub fn declined(words: &Value) -> Self {
         Self::Declined(shortened(
             words.as_str().unwrap_or("it does not say why"),
@@ -52,7 +52,7 @@ impl ConnectError {
         ))
     }
 
-    /// The same, with what a refusal means where debugpy listened.
+    /// Interprets a refused connection: debugpy was listening there.
     pub(super) fn of(self, id: BreakpointId) -> Self {
         match self {
             Self::Refused(io::ErrorKind::ConnectionRefused) => Self::Gone(id),
@@ -60,7 +60,7 @@ impl ConnectError {
         }
     }
 
-    /// The same, where the relay dialled because there was no agent.
+    /// Adds why there was no agent, if the relay dialled instead.
     pub(super) fn without(self, absence: Option<&NoAgentReason>) -> Self {
         match (self, absence) {
             (
@@ -71,12 +71,12 @@ impl ConnectError {
         }
     }
 
-    /// Something has answered, and is not what was expected.
+    /// Whether a peer answered that is not the expected one.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::NotDap(_) | Self::Declined(_))
     }
 
-    /// It was connected and has not answered in time, as on a loaded node: it may yet.
+    /// Whether it was connected and did not answer in time, as on a loaded node: it still may.
     pub fn is_late(&self) -> bool {
         match self {
             Self::TimedOut(_) => true,
@@ -85,7 +85,7 @@ impl ConnectError {
         }
     }
 
-    /// Nothing listens, as far as was found out.
+    /// Whether nothing listens, as far as known.
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Gone(_) => true,

@@ -1,4 +1,4 @@
-//! Sessions that look at a task, ask its process something of the relay's own, and leave it as it is.
+//! Short sessions that inspect a task: they send its process a request of the relay's own, and leave it paused.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use ray_relay_debugger::debugger::Worker;
 use ray_relay_ray::hold::LOOK_CLIENT;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// How long the worker is waited for when the look is over.
+/// Deadline for the worker to be detached after an inspection.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why no look began.
+/// Why an inspection did not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
     #[error(transparent)]
@@ -31,17 +31,17 @@ pub enum LookError {
     Unreached { name: String, why: ConnectError },
 }
 
-/// A session by the permission `view`, on record and with a permit like every other one.
+/// A session by the permission `view`, audited and with a permit like any other.
 pub struct Look<'a> {
     pub live: Live<'a>,
-    /// That of its session.
+    /// The session's span.
     pub span: Span,
     session: &'a Session,
 }
 
 impl<'a> Look<'a> {
-    /// Begins it in `session`, which is new, once who has the task for a moment has given it back. `via` is the protocol of who
-    /// asks, as the record names it. The stream is that to the debugger.
+    /// Begins it in the new `session`, after waiting for a brief holder to release the task. `via` is the client's
+    /// protocol for the audit. The stream leads to the debugger.
     ///
     /// # Errors
     /// [`LookError`]; the session is over then.
@@ -58,8 +58,8 @@ impl<'a> Look<'a> {
         session.set_state(SessionProtocol::Dap, SessionState::Looking);
         session.set_client(LOOK_CLIENT.to_owned());
         session.set_principal(principal.clone());
-        let wanted = |b: &Breakpoint| b.id == breakpoint.id;
-        leaving::given_back(&context.registry, &context.sessions.table, wanted).await;
+        let matches = |b: &Breakpoint| b.id == breakpoint.id;
+        leaving::wait_for_release(&context.registry, &context.sessions.table, matches).await;
         let holder = session.holder(&principal, LOOK_CLIENT);
         let unknown = || SessionRefusal::Nothing(Denied::Hidden.to_string());
         let permit = Permit::acquire(&context.registry, authorized, holder)
@@ -93,7 +93,7 @@ impl<'a> Look<'a> {
         Ok((look, Prefixed::new(read.into(), stream)))
     }
 
-    /// Ends it, on record, when the worker is free again.
+    /// Detaches the worker, then audits the end.
     pub async fn end(self, outcome: Outcome) {
         let (attached, closing) = self.live.part();
         attached.end(RETURN_TIMEOUT).await;

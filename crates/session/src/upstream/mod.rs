@@ -1,8 +1,8 @@
-//! The way to a worker's [debugger](ray_relay_debugger::debugger), opened for a session's permit and never for a look.
+//! Connections to a worker's [debugger](ray_relay_debugger::debugger), opened with a session's permit.
 //!
-//! [`connect`] makes a [`Worker`], by `dialling` or by having the agent of the worker's node dial; `tenancy` gives the
-//! breakpoint back when that is left, and looks after the task. `park` keeps a debugger without a client, and `restored` goes on
-//! with those of a relay that was killed.
+//! [`connect`] makes a [`Worker`], dialled directly (`dialling`) or by the agent of its node. `tenancy` releases the
+//! breakpoint afterwards, and watches the task. `park` keeps a debugger without a client, and `restored` adopts those
+//! of a relay that was killed.
 
 mod dialling;
 mod error;
@@ -12,10 +12,10 @@ pub mod restored;
 mod subprocesses;
 mod tenancy;
 
-use self::dialling::{Dialling, greet, shown};
+use self::dialling::{Dialling, greet, taker_of};
 pub use self::error::ConnectError;
 use self::restored::Ownership;
-pub use self::subprocesses::let_subprocesses_run;
+pub use self::subprocesses::release_subprocesses;
 pub use self::tenancy::LetRunError;
 use self::tenancy::Tenancy;
 
@@ -42,24 +42,24 @@ use ray_relay_debugger::debugger::{PROBE_AFTER, Stream, Worker};
 use ray_relay_debugger::keeper::Keeper;
 use ray_relay_ray::ray::registry::Kind;
 
-/// The deadline for a debugger to be over the session before: longer than its goodbye takes from the answer on.
-const SETTLED: Duration = Duration::from_secs(2);
+/// Deadline for a debugger to finish the previous session: longer than its detach sequence takes after the answer.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the debugger of a worker that is kept may still be at work on what was asked before.
-const AT_WORK: Duration = Duration::from_secs(5);
+/// How long the debugger of a parked worker may still be busy with an earlier request.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Largest message until `attach`, in bytes, of a debugger and of a client that is known.
+/// Largest message until `attach`, in bytes, of a debugger and of an authenticated client.
 pub const MAX_HANDSHAKE_FRAME: usize = 1 << 20;
 
-/// Connects to the worker that `permit` names, as soon as its debugger is over the session before, and reads the first
-/// message of its greeting.
+/// Connects to the worker that `permit` names, as soon as its debugger has finished the previous session, and reads the
+/// first message of its greeting.
 ///
-/// A connection that ends before the greeting has been read can stop the adapter from ever accepting
-/// again (debugpy 1.8, seen). So the work is done in a task of the daemon that this future only waits for: a client that
-/// leaves at this moment does not cut it short, and what comes of it then is left as [`Worker`] says.
+/// A connection that ends before its greeting was read can stop the adapter from ever accepting again (debugpy 1.8,
+/// seen). So a task of its own does this: a client that disconnects at this moment does not cut it short, and the
+/// result is detached as [`Worker`] describes.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 2 s more where another session has just ended.
+/// [`ConnectError`]; takes at most `dap.connect_timeout`, and 2 s more if another session has just ended.
 pub async fn connect(
     context: &Context,
     permit: &Permit,
@@ -79,9 +79,9 @@ pub async fn connect_within(
     max_frame: usize,
     patience: Duration,
 ) -> Result<Conversation<Worker>, ConnectError> {
-    timeout(SETTLED, permit.settled())
+    timeout(SETTLE_TIMEOUT, permit.settled())
         .await
-        .map_err(|_| ConnectError::TimedOut(SETTLED))?;
+        .map_err(|_| ConnectError::TimedOut(SETTLE_TIMEOUT))?;
     let mut dialling = Dialling::of(context, permit).await?;
     let kept = keeper(context, permit);
     dialling.keeper = kept.map(|(keeper, owner)| (keeper, Stored::of(owner)));
@@ -94,28 +94,29 @@ pub async fn connect_within(
     match &greeted {
         Ok(_) => permit.dialled(true),
         Err(why) if why.is_gone() => permit.dialled(false),
-        // Whether anything listens is not known.
+        // It is not known whether anything listens.
         Err(_) => {}
     }
     greeted
 }
 
-/// Who keeps the connection of `permit` beyond this process, and what is written down of it.
+/// The keeper of the connection of `permit` beyond this process, and the record stored with it.
 fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, serde_json::Value)> {
     let keeper = context.keeper.as_ref()?;
     Some((Arc::clone(keeper), owned(permit)?))
 }
 
-/// Who has the worker of `permit`, as the next process has to know.
+/// The owner of the worker of `permit`, as stored for the next process.
 fn owned(permit: &Permit) -> Option<serde_json::Value> {
     let which = (&**permit.breakpoint(), permit.process());
     Ownership::of(permit.principal(), which, permit.holder()?)
 }
 
-/// Goes on with the worker that `permit` names, which the agent of its node keeps for `owner`; gives by what it was kept. Dropped, the agent keeps it on.
+/// Resumes the worker that `permit` names, which the agent of its node keeps for `owner`; returns its park terms. If
+/// dropped, the agent keeps it.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`, and 5 s more where its debugger is at work.
+/// [`ConnectError`]; takes at most `dap.connect_timeout`, and 5 s more if its debugger is busy.
 pub async fn resume(
     context: &Context,
     permit: &Permit,
@@ -123,13 +124,13 @@ pub async fn resume(
 ) -> Result<(IdleConnection, Box<ParkTerms>), ConnectError> {
     let mut dialling = Dialling::of(context, permit).await?;
     dialling.resume = Some(owner);
-    // When it was claimed, it stood for the session that is lost.
+    // At the time of the claim, the holder was that of the lost session.
     let list = context.registry.snapshot();
     let now = list.find(permit.breakpoint().id);
     let holder = now.and_then(|now| now.holder()).filter(|_| permit.holds());
-    dialling.holder = holder.map(shown);
+    dialling.holder = holder.map(taker_of);
     let agents = dialling.agents.needed();
-    let patience = context.config.dap.connect_timeout + AT_WORK;
+    let patience = context.config.dap.connect_timeout + BUSY_TIMEOUT;
     if let Stream::Tunnel(mut tunnel) = dialling.dial(patience).await?
         && let Some(keep) = tunnel.take_resumed()
     {
@@ -150,35 +151,34 @@ pub async fn resume(
         };
         return Ok((line, keep));
     }
-    Err(ConnectError::NoWay(NoStream::Garbage.to_string()))
+    Err(ConnectError::NoRoute(NoStream::Garbage.to_string()))
 }
 
-/// Whose a worker is that an agent keeps for `principal`; `None`: the name is too long to be told as it is.
+/// The owner name of a worker that an agent keeps for `principal`; `None`: the name does not fit unchanged.
 pub fn owner(principal: &Principal) -> Option<Subject> {
     let name = principal.known_subject().unwrap_or_default();
     let owner: Subject = name.as_str().into();
     (*owner == *name).then_some(owner)
 }
 
-/// What tells an agent's relays whether the credential of `principal` is revoked; `None`: its id is too long to be told as
-/// it is.
+/// Identifies the credential of `principal` for relays that check revocations; `None`: its id does not fit unchanged.
 pub fn credential(principal: &Principal) -> Option<Credential> {
     let id = principal.credential().id();
-    let told = Credential {
+    let wire = Credential {
         id: id.into(),
         issued: principal.issued_at().map(seconds),
     };
-    (*told.id == *id).then_some(told)
+    (*wire.id == *id).then_some(wire)
 }
 
-/// Connects to the legacy debugger that `permit` names: the prompt's first words have not been read.
+/// Connects to the legacy debugger that `permit` names; the prompt's first output is not read yet.
 ///
-/// A client that connects has entered it, and a connection that closes makes the task fail. So this too is done in a task of
-/// the daemon, and a connection that is not waited for any more is left in order there. Where this process is killed, it is
-/// kept by `keep` from its first moment on.
+/// Connecting enters the debugger, and closing the connection makes the task fail. So this too runs in a task of its
+/// own, and a connection that is no longer needed is detached there in order. If this process is killed, `keep` holds
+/// from the first moment on.
 ///
 /// # Errors
-/// [`ConnectError`]; the whole takes at most `dap.connect_timeout`.
+/// [`ConnectError`]; takes at most `dap.connect_timeout`.
 pub async fn connect_pdb(
     context: &Context,
     permit: &Permit,
@@ -196,7 +196,7 @@ pub async fn connect_pdb(
     });
     dialling.keep = keep;
     let (absence, lease) = (dialling.absence(), permit.lease());
-    let (connected, taken) = oneshot::channel();
+    let (connected, connection) = oneshot::channel();
     let tasks = context.shutdown.tasks.clone();
     let connecting = async move {
         let dialled = dialling.dial(patience).await;
@@ -212,12 +212,12 @@ pub async fn connect_pdb(
             let tuned = tuned.map_err(|error| ConnectError::Refused(error.kind()));
             tuned.map(|()| entered)
         });
-        // Where it is not waited for, it is left in order.
+        // If no caller waits, dropping it detaches in order.
         drop(connected.send(entered));
     };
     let tasks = &context.shutdown.tasks;
     tasks.spawn(connecting.in_current_span());
-    taken
+    connection
         .await
         .unwrap_or(Err(ConnectError::Refused(io::ErrorKind::Interrupted)))
         .map_err(|why| why.without(absence.as_ref()))

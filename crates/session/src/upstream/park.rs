@@ -1,10 +1,10 @@
-//! A session whose client is lost: its worker stays stopped for the person who had it, whatever the protocol.
+//! A session whose client is lost: its worker stays paused for its owner, in any protocol.
 //!
-//! A debugger lets its task run on, or fail, as soon as its client is gone, and the relay is that client: while a [`Park`]
-//! waits, the debugger notices nothing. What it says meanwhile is kept within a bound, as its protocol can use it
-//! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same person ([`take`]), when
-//! a person has the task run, when its time is over, or by what ends every session; in all cases but the first the worker is
-//! left in order.
+//! A debugger resumes its task, or makes it fail, as soon as its client is gone. The relay is that client: while a
+//! [`Park`] waits, the debugger notices nothing. Its output is retained within a bound, as its protocol can use it
+//! ([`Unattended`]). A park ends when it is [handed over](HandedOver) to another connection of the same user
+//! ([`take`]), when a user resumes the task, when it expires, or by what ends every session. In all cases but the first
+//! the worker is detached in order.
 
 mod look;
 mod memory;
@@ -26,10 +26,10 @@ pub use self::taking::{
     Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take, take_subprocess,
 };
 pub use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
-use super::let_subprocesses_run;
+use super::release_subprocesses;
 use crate::context::Context;
 use crate::session::Session;
-use crate::session::live::{Live, RECORD_AGAIN, SessionEvent, Signal};
+use crate::session::live::{Live, RECORD_RETRY_DELAY, SessionEvent, Signal};
 use crate::session::parks::{Busy, HandedOver, Offer, ParkCommand, ParkId, ParkSlot, ParkView};
 use crate::session::state::SessionState;
 use crate::session::worker_end::was_intended;
@@ -41,43 +41,44 @@ use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 use ray_relay_debugger::pdb::console_answer;
 use ray_relay_ray::ray::registry::Holder;
 
-/// How long the head is asked why a worker is gone.
+/// Deadline of the query why a worker is gone.
 const DEATH_CAUSE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long a worker may take to be left, so that the list is right when the caller hears of it.
+/// Deadline to detach a worker, so that the list is right when the caller gets its result.
 pub const RETURN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long an interrupted expression may take to end.
-const INTERRUPTED: Duration = Duration::from_secs(3);
+/// Deadline for an interrupted expression to end.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What keeps a task from running on that was released.
+/// Message for a released task that cannot resume yet.
 pub const EVALUATES: &str = "the task does not run on yet: an expression of a debugger goes on in it, and cannot be interrupted; it runs on when that ends. `ray-relay release --force` ends its worker";
 
-/// How long the one who goes on with it may take to put that on record.
-const ACCEPTS: Duration = Duration::from_secs(10);
+/// Deadline for a resuming session to accept, which it does after its audit.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A session whose client is lost. Dropped, it leaves its worker.
+/// A session whose client is lost. Dropping it detaches its worker.
 pub struct Park<'a> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
     waiting: Waiting<ParkAnswer>,
     memory: ResumeState,
-    place: ParkSlot,
-    left: ParkView,
+    slot: ParkSlot,
+    view: ParkView,
     since: Instant,
-    /// Whose it is: of a subprocess who has taken over the task that it is of.
+    /// Its owner: for a subprocess the user who has taken over its parent task.
     owner: Principal,
-    /// An expression of the lost client still runs in the task.
+    /// Whether an expression of the lost client still runs in the task.
     evaluates: bool,
-    /// It is a subprocess that was restored for another person than its task: it waits for its own, who has it only with the task.
+    /// Whether it is a restored subprocess whose owner differs from the holder of its task: it waits for its own owner,
+    /// who has it only with the task.
     is_apart: bool,
 }
 
-/// The place for the park of the session `live`, which is to be kept for `keeps`: the one that was `reserved`, or another.
-/// `None`: there are too many. A park that cannot be put on record is one all the same, for nothing is granted by it; its line
-/// follows, and no session goes on with it before.
-pub async fn place(
+/// The slot for the park of the session `live`, which is to be kept for `keeps`: the `reserved` one, or a new one.
+/// `None`: the limit is reached. A park is valid even if it cannot be audited, for it grants nothing: its line follows,
+/// and no session resumes it before.
+pub async fn slot(
     context: &Context,
     live: &Live<'_>,
     keeps: Duration,
@@ -85,10 +86,10 @@ pub async fn place(
 ) -> Option<ParkSlot> {
     let id = live.worker.breakpoint().id;
     let mut details = Map::new();
-    let place = match reserved
+    let slot = match reserved
         .map_or_else(|| reserve(context, live, share(context, live, None)?), Ok)
     {
-        Ok(place) => place,
+        Ok(slot) => slot,
         Err(most) => {
             info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
             details.insert("outcome".into(), "refused".into());
@@ -100,42 +101,42 @@ pub async fn place(
     details.insert("outcome".into(), "parked".into());
     details.insert("seconds".into(), keeps.as_secs().into());
     live.audit.parked(details).await;
-    Some(place)
+    Some(slot)
 }
 
-/// To the one who wants to go on with the session.
+/// Reply to a client that wants to resume the session.
 type ParkAnswer = oneshot::Sender<Result<Offer, Busy>>;
 
 /// Why a park ends.
 enum ParkEnding {
-    /// To whom it was offered and who has accepted.
+    /// It was offered and accepted.
     HandedOver(oneshot::Sender<HandedOver>),
-    /// A caller has asked for it, and is told.
+    /// A caller has requested it, and gets the result.
     Released(oneshot::Sender<Result<(), String>>),
     By(Outcome),
 }
 
 impl<'a> Park<'a> {
-    /// The session `live` of this protocol without its client, from now on, in its `place`, as it was `left`; no longer than
-    /// its limits allow.
+    /// Parks the session `live` of this protocol from now on in its `slot`, as described by `view`; no longer than its
+    /// limits allow.
     pub fn begin(
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
         mut live: Live<'a>,
-        place: ParkSlot,
-        mut left: ParkView,
+        slot: ParkSlot,
+        mut view: ParkView,
         (debugger, memory): (Unattended, ResumeState),
     ) -> Box<Self> {
         let now = Timestamp::now();
         if let Some(limit) = live.limited_to() {
-            left.until = left.until.min(now.after(limit));
+            view.until = view.until.min(now.after(limit));
         }
         live.stay();
         session.set_state(protocol, SessionState::Parked);
         let evaluates = debugger.evaluates();
-        show(session, &live, &left, evaluates);
+        show(session, &live, &view, evaluates);
         info!(
-            seconds = now.until(left.until).as_secs(),
+            seconds = now.until(view.until).as_secs(),
             "the session has no client any more, and its worker stays parked"
         );
         Box::new(Self {
@@ -145,15 +146,15 @@ impl<'a> Park<'a> {
             is_apart: false,
             evaluates,
             live,
-            waiting: Waiting::new(debugger, left.until.instant),
+            waiting: Waiting::new(debugger, view.until.instant),
             memory,
-            place,
-            left,
+            slot,
+            view,
             since: now.instant,
         })
     }
 
-    /// Waits to its end, which is on record when this returns.
+    /// Waits for its end, which is audited when this returns.
     pub async fn wait(mut self: Box<Self>) -> Outcome {
         if self.context.shutdown.drain.is_cancelled() {
             return self.leave(Outcome::Drained, false).await;
@@ -161,16 +162,18 @@ impl<'a> Park<'a> {
         loop {
             match self.ending().await {
                 ParkEnding::HandedOver(taker) => return self.hand_over(taker).await,
-                ParkEnding::Released(told) => match self.live.audit.ends(Outcome::Released).await {
-                    Ok(()) => {
-                        let goes_on = self.ends_expression().await;
-                        let outcome = self.leave(Outcome::Released, true).await;
-                        // Who asked may be gone.
-                        let _ = told.send(goes_on);
-                        return outcome;
+                ParkEnding::Released(reply) => {
+                    match self.live.audit.ends(Outcome::Released).await {
+                        Ok(()) => {
+                            let goes_on = self.interrupt_expression().await;
+                            let outcome = self.leave(Outcome::Released, true).await;
+                            // The caller may be gone.
+                            let _ = reply.send(goes_on);
+                            return outcome;
+                        }
+                        Err(why) => _ = reply.send(Err(why.to_string())),
                     }
-                    Err(why) => _ = told.send(Err(why.to_string())),
-                },
+                }
                 ParkEnding::By(outcome) => {
                     let (outcome, recorded) = self.recorded(outcome).await;
                     return self.leave(outcome, recorded).await;
@@ -179,11 +182,11 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Interrupts an expression that keeps the task from running on.
+    /// Interrupts an expression that keeps the task from resuming.
     ///
     /// # Errors
-    /// It goes on, in a sentence.
-    async fn ends_expression(&mut self) -> Result<(), String> {
+    /// It cannot be interrupted: a sentence.
+    async fn interrupt_expression(&mut self) -> Result<(), String> {
         if !self.waiting.debugger.evaluates() {
             return Ok(());
         }
@@ -195,33 +198,33 @@ impl<'a> Park<'a> {
                 }
             }
         };
-        let ended = timeout(INTERRUPTED, quiet).await;
+        let ended = timeout(INTERRUPT_TIMEOUT, quiet).await;
         ended.map_err(|_| EVALUATES.to_owned())
     }
 
-    /// Puts the end by `outcome` on record, where it is by that alone that the task runs on; which waits until it can be, and
-    /// the task stays meanwhile. How it ends, and whether that is on record.
+    /// Audits the end by `outcome` first, if it is the only reason for the task to resume; retries until it can, and
+    /// the task stays meanwhile. Returns the outcome, and whether it is audited.
     async fn recorded(&mut self, outcome: Outcome) -> (Outcome, bool) {
         if !lets_run(outcome) && outcome != Outcome::Released {
             return (outcome, false);
         }
-        let mut told = false;
+        let mut logged = false;
         while let Err(why) = self.live.audit.ends(outcome).await {
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut logged, true) {
                 warn!(outcome = outcome.label(), %why, "the end of a parked session cannot be put on record, and its task stays as it is");
             }
-            let again = Instant::now() + RECORD_AGAIN;
+            let again = Instant::now() + RECORD_RETRY_DELAY;
             loop {
                 tokio::select! {
                     () = self.context.shutdown.drain.cancelled() => return (Outcome::Drained, false),
-                    // No session goes on with it any more.
-                    ask = self.place.asked() => match ask {
+                    // No session can resume it any more.
+                    command = self.slot.next_command() => match command {
                         ParkCommand::HandOver(_, answer) => drop(answer),
-                        ParkCommand::LetRun(told) => _ = told.send(Err(why.to_string())),
+                        ParkCommand::LetRun(reply) => _ = reply.send(Err(why.to_string())),
                         ParkCommand::Look(_, answer) => drop(answer),
                     },
-                    heard = self.waiting.debugger.next() => {
-                        if let Some(outcome) = self.on_heard(heard).await {
+                    event = self.waiting.debugger.next() => {
+                        if let Some(outcome) = self.on_debugger_event(event).await {
                             return (outcome, false);
                         }
                     }
@@ -243,7 +246,7 @@ impl<'a> Park<'a> {
             let evaluates = looking.is_none() && self.waiting.debugger.evaluates();
             if evaluates != self.evaluates {
                 self.evaluates = evaluates;
-                show(self.session, &self.live, &self.left, evaluates);
+                show(self.session, &self.live, &self.view, evaluates);
             }
             let looked = looking.as_ref().map(|looking| looking.until);
             let looked = looked.unwrap_or(self.since);
@@ -254,13 +257,13 @@ impl<'a> Park<'a> {
                         return ParkEnding::By(outcome);
                     }
                 }
-                ask = self.place.asked() => match ask {
+                command = self.slot.next_command() => match command {
                     ParkCommand::HandOver(taker, answer) => {
                         if let Err(answer) = self.waiting.register(taker, answer) {
                             _ = answer.send(Err(Busy));
                         }
                     }
-                    ParkCommand::LetRun(told) => return ParkEnding::Released(told),
+                    ParkCommand::LetRun(reply) => return ParkEnding::Released(reply),
                     ParkCommand::Look(expression, answer) => {
                         let new = Looking::new(answer);
                         let debugger = &mut self.waiting.debugger;
@@ -287,17 +290,17 @@ impl<'a> Park<'a> {
                     }
                     AfterWaiting::Event(UnattendedEvent::Value(value)) => {
                         if let Some(looking) = looking.take() {
-                            // By this the cluster session asks for the rank alone.
-                            let told = value.as_deref().ok();
-                            let told = told.and_then(|told| console_answer(told, told.len()));
-                            if let Some((_, Some(rank))) = told {
-                                self.live.worker.has_rank(rank);
+                            // With this the cluster session asks for the rank alone.
+                            let text = value.as_deref().ok();
+                            let answer = text.and_then(|text| console_answer(text, text.len()));
+                            if let Some((_, Some(rank))) = answer {
+                                self.live.worker.set_rank(rank);
                             }
                             looking.done(value, &self.live.capture);
                         }
                     }
-                    AfterWaiting::Event(heard) => {
-                        if let Some(outcome) = self.on_heard(heard).await {
+                    AfterWaiting::Event(event) => {
+                        if let Some(outcome) = self.on_debugger_event(event).await {
                             return ParkEnding::By(outcome);
                         }
                     }
@@ -307,7 +310,7 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Whether it waits on because it is a subprocess of a task that is parked for longer.
+    /// Whether it continues because it is a subprocess of a task that is parked for longer.
     fn is_kept_with_its_task(&mut self) -> bool {
         let worker = &self.live.worker;
         let list = self.context.registry.snapshot();
@@ -320,7 +323,7 @@ impl<'a> Park<'a> {
         let Some(until) = until.filter(|until| *until > now) else {
             return false;
         };
-        self.left.until = until;
+        self.view.until = until;
         self.waiting.until = until.instant;
         true
     }
@@ -332,7 +335,7 @@ impl<'a> Park<'a> {
         match self.live.judge(signal)? {
             SessionEvent::End(end) => Some(end.outcome()),
             SessionEvent::TaskEnded => Some(Outcome::Finished),
-            // There is no one to be warned.
+            // There is no client to warn.
             SessionEvent::TaskLeft
             | SessionEvent::Warning(_)
             | SessionEvent::Explained(_)
@@ -340,8 +343,8 @@ impl<'a> Park<'a> {
         }
     }
 
-    async fn on_heard(&mut self, heard: UnattendedEvent) -> Option<Outcome> {
-        match heard {
+    async fn on_debugger_event(&mut self, event: UnattendedEvent) -> Option<Outcome> {
+        match event {
             UnattendedEvent::Stopped => self.live.task.stopped(),
             UnattendedEvent::Runs => self.live.task.resumed(),
             UnattendedEvent::Value(_) | UnattendedEvent::Nothing => {}
@@ -360,7 +363,7 @@ impl<'a> Park<'a> {
             .await
             .is_none()
         {
-            self.live.worker.unexplained();
+            self.live.worker.note_unexplained();
         }
         let id = self.live.worker.breakpoint().id;
         match was_intended(&self.context.registry.snapshot(), id) {
@@ -369,21 +372,21 @@ impl<'a> Park<'a> {
         }
     }
 
-    /// Offers the worker to who wants it, who accepts when that is on record; `None`: it stays.
+    /// Offers the worker to a resuming session, which accepts after its audit; `None`: the park stays.
     async fn offer(&mut self, answer: ParkAnswer) -> Option<oneshot::Sender<HandedOver>> {
         let (acceptance, accepted) = oneshot::channel();
         let offer = Offer {
             process: self.live.worker.process(),
             owner: self.live.worker.principal().known_subject(),
-            left: self.left.clone(),
-            way: self.live.worker.way().cloned(),
+            view: self.view.clone(),
+            route: self.live.worker.route().cloned(),
             session: self.session.id(),
             began: self.live.began,
             since: self.since,
             acceptance,
         };
         answer.send(Ok(offer)).ok()?;
-        timeout(ACCEPTS, accepted).await.ok()?.ok()
+        timeout(ACCEPT_TIMEOUT, accepted).await.ok()?.ok()
     }
 
     async fn hand_over(self, taker: oneshot::Sender<HandedOver>) -> Outcome {
@@ -391,10 +394,10 @@ impl<'a> Park<'a> {
             live,
             waiting,
             memory,
-            place,
+            slot,
             ..
         } = self;
-        let share = place.into_share();
+        let share = slot.into_share();
         let (worker, closing) = live.part();
         let (line, kept) = waiting.debugger.into_idle();
         let handed_over = HandedOver {
@@ -406,7 +409,7 @@ impl<'a> Park<'a> {
                 share,
             }),
         };
-        // Where no session waits for it any more, this leaves the worker.
+        // If no session waits for it any more, dropping it detaches the worker.
         drop(taker.send(handed_over));
         closing.end(Outcome::TakenOver).await;
         Outcome::TakenOver
@@ -416,11 +419,11 @@ impl<'a> Park<'a> {
         let Self {
             live,
             mut waiting,
-            place,
+            slot,
             ..
         } = self;
-        drop(place);
-        // The relay ends, which is no reason for another keeper to let the task run.
+        drop(slot);
+        // A shutdown is no reason for the keeper or agent to resume the task.
         let stays = outcome == Outcome::Drained && waiting.debugger.abandon();
         info!(
             outcome = outcome.label(),
@@ -431,7 +434,7 @@ impl<'a> Park<'a> {
         drop(waiting);
         let (worker, closing) = live.part();
         if stays {
-            worker.left();
+            worker.leave_to_keeper();
         }
         if worker.holds() {
             let breakpoint = worker.breakpoint();
@@ -439,14 +442,14 @@ impl<'a> Park<'a> {
             named
                 .into_iter()
                 .for_each(|process| parks.named(breakpoint.id, process));
-            let_subprocesses_run(self.context, breakpoint, outcome);
+            release_subprocesses(self.context, breakpoint, outcome);
         }
         if lets_run(outcome) && worker.holds() {
             let owner = worker.principal();
             self.context
                 .sessions
                 .parks
-                .missed(owner, worker.breakpoint());
+                .note_expired(owner, worker.breakpoint());
         }
         worker.end(RETURN_TIMEOUT).await;
         match recorded {
@@ -457,17 +460,18 @@ impl<'a> Park<'a> {
     }
 }
 
-/// Shows that the client of `session` is gone, as it was `left`, and whether an expression of it still runs in the task.
-fn show(session: &Session, live: &Live<'_>, left: &ParkView, evaluates: bool) {
-    let parked = session.parked(live.worker.principal(), left);
+/// Shows that the client of `session` is gone, with the park `view`, and whether an expression of it still runs in the
+/// task.
+fn show(session: &Session, live: &Live<'_>, view: &ParkView, evaluates: bool) {
+    let parked = session.parked(live.worker.principal(), view);
     live.worker.shown_as(Holder {
         evaluates,
         ..parked
     });
 }
 
-/// Whether the task of the session `live` is there, where it is with a subprocess of one: that is kept no longer than its task. A
-/// relay that ends leaves both to the next.
+/// Whether the parent task of the session `live` is still held, if that is with a subprocess: it is kept no longer than
+/// its task. A shutdown leaves both to the next process.
 pub fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     let worker = &live.worker;
     let has = || {
@@ -478,12 +482,12 @@ pub fn has_task_of(context: &Context, live: &Live<'_>) -> bool {
     worker.holds() || context.shutdown.drain.is_cancelled() || has()
 }
 
-/// Whether a park survives the end of this process: its debugger `is_kept` by a holder.
+/// Whether a park survives the end of this process: its debugger `is_kept` elsewhere.
 pub fn outlives_drain(context: &Context, is_kept: bool) -> bool {
     is_kept || !context.shutdown.drain.is_cancelled()
 }
 
-/// Which debugger the session `live` is with.
+/// The debugger of the session `live`.
 pub(super) fn park_id(live: &Live<'_>) -> ParkId {
     ParkId {
         breakpoint: live.worker.breakpoint().id,
@@ -491,7 +495,7 @@ pub(super) fn park_id(live: &Live<'_>) -> ParkId {
     }
 }
 
-/// Whether a task runs on because a person or a rule has it so, and for no other reason.
+/// Whether a task resumes only because a user or a rule decided so.
 fn lets_run(outcome: Outcome) -> bool {
     matches!(
         outcome,

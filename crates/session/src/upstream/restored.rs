@@ -1,9 +1,9 @@
-//! Connections to debuggers of a relay that was killed or restarted: whose each is, and the permit
-//! to go on with it.
+//! Debugger connections of a relay that was killed or restarted: finds their owner, and makes the permit to resume
+//! them.
 //!
-//! The opener of a connection has written down who has the worker ([`Ownership`]). The next relay recognises that person again, finds
-//! the worker in the registry, and claims it before any other client can. Where that is not to be had, the debugger is left in order,
-//! and its task runs on: its session is over like one whose time is, or whose credential was revoked.
+//! The opener of a connection stores its owner ([`Ownership`]). The next relay authenticates that user again, finds the
+//! worker in the registry, and claims it before any other client can. If that fails, the debugger is detached in order,
+//! and its task resumes, as if its session had expired or its credential was revoked.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -34,19 +34,19 @@ use ray_relay_ray::ray::registry::{
     Breakpoint, BreakpointId, ClaimError, EnteredBreakpoint, Holder, Registry,
 };
 
-/// How long Ray is asked for the worker of a session that is not to be kept.
-const FOUND: Duration = Duration::from_secs(5);
+/// Deadline to look up the worker of a session that is not parked.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between two questions for a worker.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Pause between two lookups of a worker.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a connection that was being made may take until it is one.
-const DIALLED: Duration = Duration::from_secs(5);
+/// Deadline for a pending connection to be established.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a debugger may take to say how far it is.
-const SYNCED: Duration = Duration::from_secs(30);
+/// Deadline for a debugger to synchronise.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Who has a worker, as the next process has to know.
+/// The owner of a worker, as stored for the next process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ownership {
     /// `None`: authentication is off.
@@ -54,19 +54,19 @@ pub(super) struct Ownership {
     cluster: String,
     worker_id: String,
     breakpoint: String,
-    /// The subprocess of the worker that the connection is to; `None`: to the worker itself.
+    /// The subprocess of the connection; `None`: the worker itself.
     #[serde(default)]
     process: Option<u32>,
-    /// The session, by its number there.
+    /// Session number in the earlier process.
     session: u64,
-    /// What its client calls itself, from where it is connected, and since when.
+    /// Name and address of its client, and its begin.
     client: String,
     peer: Option<SocketAddr>,
     since_unix_ms: u64,
 }
 
 impl Ownership {
-    /// Of the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
+    /// For the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
     pub(super) fn of(
         principal: &Principal,
         (breakpoint, process): (&Breakpoint, Option<u32>),
@@ -87,7 +87,7 @@ impl Ownership {
     }
 }
 
-/// A connection that was left, of which it is known what it is.
+/// A connection from an earlier process, with its decoded record.
 pub struct Restored {
     connection: TcpStream,
     kept: Option<KeptConnection>,
@@ -95,17 +95,17 @@ pub struct Restored {
     owner: Ownership,
 }
 
-/// A worker that is held again for its person.
+/// A worker that is claimed again for its owner.
 pub struct Claimed {
-    /// The leave to go on with it.
+    /// Permit to resume it.
     pub permit: Permit,
     /// The connection to its debugger.
     pub debugger: ClaimedDebugger,
-    /// What its session remembers.
+    /// Its session.
     pub session: LostSession,
 }
 
-/// The connection to a debugger that another process has had. Dropped, it is left in order.
+/// A debugger connection from an earlier process. Dropping it detaches in order.
 pub enum ClaimedDebugger {
     /// To debugpy.
     Debugpy(Box<Worker>),
@@ -114,7 +114,7 @@ pub enum ClaimedDebugger {
 }
 
 impl ClaimedDebugger {
-    /// Whether it is where another client could go on.
+    /// Whether it is in a state where another client can resume.
     fn stays(&self) -> bool {
         match self {
             Self::Debugpy(worker) => worker.stays(),
@@ -123,23 +123,23 @@ impl ClaimedDebugger {
     }
 }
 
-/// What is known of a session whose relay is gone.
+/// A session of an earlier process.
 pub struct LostSession {
-    /// Its number there.
+    /// Its number in that process.
     pub number: u64,
-    /// From where its client was connected.
+    /// Address of its client.
     pub peer: SocketAddr,
-    /// By what it is kept.
+    /// Its park terms.
     pub keep: ParkTerms,
-    /// How it is left.
-    pub left: parks::ParkView,
-    /// When the first session with the worker began.
+    /// The park as shown to users.
+    pub view: parks::ParkView,
+    /// Begin of the first session with the worker.
     pub began: Instant,
 }
 
 impl Restored {
-    /// What a relay has `left`; `None`: what was written down of it is not understood, and it is closed.
-    pub fn left(left: UnclaimedConnection) -> Option<Self> {
+    /// Decodes a connection that a relay has left; `None`: its record is invalid, and it is closed.
+    pub fn decode(left: UnclaimedConnection) -> Option<Self> {
         let UnclaimedConnection {
             connection,
             record,
@@ -171,7 +171,7 @@ impl Restored {
         })
     }
 
-    /// Until when it is kept; `None`: it is not.
+    /// When its park expires; `None`: it is not parked.
     fn until(&self) -> Option<Timestamp> {
         let (keep, said_unix_ms) = self.stored.keep.as_ref()?;
         let now = Timestamp::now();
@@ -180,13 +180,13 @@ impl Restored {
         (!lasts.is_zero()).then(|| now.after(lasts))
     }
 
-    /// Whether it is a connection: a process may be killed before it has dialled, and then there is nothing to go on with.
+    /// Whether it is connected: a process may be killed before it has dialled, and then there is nothing to resume.
     async fn is_dialled(&mut self) -> bool {
         if !std::mem::take(&mut self.stored.dials) {
             return true;
         }
-        // One that was never dialled is ready at once, and has no other end.
-        let ready = timeout(DIALLED, self.connection.writable()).await;
+        // A socket that was never connected is ready at once, and has no peer.
+        let ready = timeout(DIAL_TIMEOUT, self.connection.writable()).await;
         let is_dialled = matches!(ready, Ok(Ok(()))) && self.connection.peer_addr().is_ok();
         if is_dialled && let Some(kept) = &mut self.kept {
             kept.dialled();
@@ -194,7 +194,7 @@ impl Restored {
         is_dialled
     }
 
-    /// Has the worker held for its person. `None`: it is not to be had, and was left.
+    /// Claims the worker for its owner. `None`: that failed, and it was detached.
     pub async fn claim(mut self, context: &Context) -> Option<Claimed> {
         if !self.is_dialled().await {
             return None;
@@ -202,7 +202,7 @@ impl Restored {
         let until = self.until();
         let patience = match until {
             Some(until) => Timestamp::now().until(until),
-            None => FOUND,
+            None => LOOKUP_TIMEOUT,
         };
         let permit = timeout(patience, self.permit(context)).await;
         let permit = permit.ok().flatten();
@@ -250,7 +250,7 @@ impl Restored {
             session: LostSession {
                 number: owner.session,
                 peer: owner.peer.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))),
-                left: parks::ParkView {
+                view: parks::ParkView {
                     client: owner.client,
                     since: Timestamp::written(since.unwrap_or(UNIX_EPOCH)),
                     until,
@@ -261,7 +261,7 @@ impl Restored {
         })
     }
 
-    /// The permit of the person who had the worker, once Ray knows that; `None`: that person may have it no more.
+    /// The permit for the owner, once Ray knows the worker; `None`: the owner may no longer have it.
     async fn permit(&self, context: &Context) -> Option<Permit> {
         let keep = self.stored.keep.as_ref().map(|(keep, _)| keep);
         let entered = keep.and_then(|keep| EnteredBreakpoint::read(keep.entered.as_deref()?));
@@ -270,7 +270,7 @@ impl Restored {
             None => self.breakpoint(context).await?,
         };
         let principal = context.auth.carried(self.owner.identity.clone())?;
-        let authorized = Authorized::left(&principal, &breakpoint);
+        let authorized = Authorized::to_keep(&principal, &breakpoint);
         let Ownership {
             session,
             client,
@@ -281,13 +281,13 @@ impl Restored {
             parked_until: self.until(),
             ..Holder::here(*session, principal.known_subject(), client, *peer)
         };
-        let way = WorkerRoute::Direct { without: None };
+        let route = WorkerRoute::Direct { without: None };
         if let Some(process) = self.owner.process {
-            return Some(Permit::beside(authorized, process, holder, Some(way)));
+            return Some(Permit::further(authorized, process, holder, Some(route)));
         }
         let registry = &context.registry;
         let claim = match &entered {
-            // Ray has forgotten it: it waits for its cluster to be there.
+            // Ray has forgotten it: waits for its cluster to appear.
             Some(entered) => {
                 let waits = |why: &_| matches!(why, ClaimError::Unknown | ClaimError::InUse(_));
                 let again = || registry.restore(entered, holder.clone());
@@ -300,13 +300,13 @@ impl Restored {
             }
         };
         if self.stored.prompt.is_some() {
-            // It cannot be entered again.
+            // A prompt cannot be entered again.
             claim.lease().let_run();
         }
-        Some(Permit::kept(claim, authorized, holder, way))
+        Some(Permit::from_claim(claim, authorized, holder, route))
     }
 
-    /// The breakpoint of the worker, as soon as the registry has it; `None`: it has none.
+    /// The worker's breakpoint, as soon as the registry has it; `None`: the stored id is invalid.
     async fn breakpoint(&self, context: &Context) -> Option<Arc<Breakpoint>> {
         let Ownership {
             cluster, worker_id, ..
@@ -316,17 +316,18 @@ impl Restored {
             if let Some(breakpoint) = context.registry.snapshot().find(id) {
                 return Some(Arc::clone(breakpoint));
             }
-            // Ray no longer has it as paused once a client has attached.
+            // Ray no longer lists it as paused once a client has attached.
             let registry = &context.registry;
             if registry.look_again(Some(cluster), worker_id).await != Some(id) {
-                sleep(ASK_AGAIN).await;
+                sleep(LOOKUP_INTERVAL).await;
             }
         }
     }
 }
 
-/// What `take` has of the registry, as soon as no other session of this relay has the breakpoint: that does not get at it, for its
-/// debugger has one client at a time. A refusal that `waits` knows is waited out, list by list; `None`: there was another one.
+/// Result of `take`, as soon as no other session of this relay has the breakpoint. That session cannot reach the
+/// debugger, which accepts one client at a time. A refusal that `waits` accepts is retried with each list; `None`:
+/// another refusal.
 async fn once_free<T>(
     registry: &Registry,
     waits: impl Fn(&ClaimError) -> bool,
@@ -336,7 +337,7 @@ async fn once_free<T>(
     loop {
         lists.mark_unchanged();
         match take() {
-            Ok(taken) => return Some(taken),
+            Ok(claimed) => return Some(claimed),
             Err(why) if waits(&why) => {}
             Err(_) => return None,
         }
@@ -345,8 +346,8 @@ async fn once_free<T>(
 }
 
 impl ClaimedDebugger {
-    /// Reads on from the next message that debugpy begins, of at most `most` bytes; a prompt is where it is. `None`: it does not
-    /// say where it is, and is left.
+    /// Synchronises with the next message that debugpy begins, of at most `most` bytes; a prompt needs none. `None`: it
+    /// does not answer, and is detached.
     pub(crate) async fn synced(
         self,
         id: BreakpointId,
@@ -356,7 +357,7 @@ impl ClaimedDebugger {
             Self::Debugpy(worker) => worker,
             Self::Legacy(entered) => return Some(Unattended::legacy(entered)),
         };
-        match timeout(SYNCED, worker.resync()).await {
+        match timeout(SYNC_TIMEOUT, worker.resync()).await {
             Ok(Ok((part, kept))) => {
                 let splice = keeping(account, *worker, part, most);
                 Some(Unattended::splice(splice, kept))

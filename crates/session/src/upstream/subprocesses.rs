@@ -1,5 +1,5 @@
-//! Subprocesses that wait for a client which never comes: debugpy lets them run no code of their program before one has
-//! configured (1.8.0 to 1.8.22), so a task that is let run would wait for them for ever.
+//! Releases subprocesses that wait for a client which never comes. debugpy lets them run no code of their program
+//! before a client has configured (1.8.0 to 1.8.22), so a resumed task would wait for them for ever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use ray_relay_base::memory::Account;
 use ray_relay_debugger::debugger::let_run::let_subprocess_run;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// The deadline of the first message of a debugger.
-const GREETING: Duration = Duration::from_secs(10);
+/// Deadline of a debugger's first message.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
 const MAX_MESSAGE_BYTES: usize = 1 << 24;
 
-/// Has those subprocesses of the worker of `breakpoint` run that no session was opened for, where the session with the worker is
-/// over by an `outcome` that has let that run.
-pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, outcome: Outcome) {
+/// Releases subprocesses of the worker of `breakpoint` that never had a session, if the session with the worker ended
+/// by an `outcome` that resumed it.
+pub fn release_subprocesses(context: &Context, breakpoint: &Arc<Breakpoint>, outcome: Outcome) {
     let processes = context.sessions.parks.never_opened(breakpoint.id);
     let runs = match outcome {
         Outcome::Client
@@ -33,7 +33,7 @@ pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, out
         | Outcome::Expired
         | Outcome::Released
         | Outcome::Failed => true,
-        // It is gone, or another process may keep it.
+        // The worker is gone, or another process may keep it.
         Outcome::Upstream
         | Outcome::Died
         | Outcome::Finished
@@ -48,7 +48,7 @@ pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, out
     let agents = Arc::clone(&context.peers.agents);
     let all = async move {
         for process in processes {
-            let let_run = let_one_run(&breakpoint, &agents, &tasks, process);
+            let let_run = release_one(&breakpoint, &agents, &tasks, process);
             if let Err(why) = Box::pin(let_run).await {
                 debug!(%why, process, breakpoint = %breakpoint.id, "a subprocess that waits for a client is not let run");
             }
@@ -57,7 +57,7 @@ pub fn let_subprocesses_run(context: &Context, breakpoint: &Arc<Breakpoint>, out
     context.shutdown.tasks.spawn(all.in_current_span());
 }
 
-async fn let_one_run(
+async fn release_one(
     breakpoint: &Arc<Breakpoint>,
     agents: &Arc<Agents>,
     tasks: &TaskTracker,
@@ -66,6 +66,6 @@ async fn let_one_run(
     let dialling = Dialling::again(breakpoint, agents).await?;
     let tenant = Tenancy::boxed(None, agents.needed(), tasks);
     let bounds = (MAX_MESSAGE_BYTES, Account::default());
-    let debugger = greet(dialling, tenant, GREETING, bounds, tasks).await?;
+    let debugger = greet(dialling, tenant, GREETING_TIMEOUT, bounds, tasks).await?;
     Ok(let_subprocess_run(debugger, process).await?)
 }

@@ -1,4 +1,4 @@
-//! Who of the group is asked: what a person may see, and holds. And what of that is kept.
+//! Members of the group that are asked: those that a user may see, and holds. And the audit of that.
 
 use tokio_util::task::AbortOnDropHandle;
 
@@ -6,7 +6,7 @@ use super::*;
 use ray_relay_access::identity::testing::authenticator;
 use ray_relay_ray::ray::registry::Snapshot;
 
-/// Who may do what. `ann` and `vic` may see the trainers alone.
+/// The policy. `ann` and `vic` may see the trainers alone.
 const POLICY: &str = r#"
 [[rule]]
 subjects = ["ann"]
@@ -42,8 +42,8 @@ async fn until_parked(context: &Context, worker: &Worker) {
     listed.expect("parked in time").unwrap();
 }
 
-/// The client of a rank is lost while all are asked, and an administrator goes on with its task: not in the middle of what its
-/// debugger was asked.
+/// The client of a rank is lost while all are asked, and an administrator takes over its task: not in the middle of the
+/// request.
 #[tokio::test]
 async fn a_task_that_another_person_takes_while_all_are_asked_is_named_and_the_others_answer() {
     let relay = relay(|config| config.park.r#for = Duration::from_secs(900));
@@ -120,7 +120,7 @@ async fn who_may_see_some_is_answered_by_those_and_not_told_of_others() {
     assert_not_dialled(hidden.listener);
 }
 
-/// As of a session of its own: what is asked through the group and what is seen of it is recorded, without secrets.
+/// As in a session of its own: requests through the group and their answers are recorded, without secrets.
 #[tokio::test]
 async fn what_is_asked_of_all_is_in_the_recording_of_each_without_secrets() {
     let dir = tempfile::tempdir().unwrap();

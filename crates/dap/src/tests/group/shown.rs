@@ -1,9 +1,9 @@
-//! What "Ray" shows of its tasks: true ranks, places, and the relay's own commands.
+//! The view of all tasks ("Ray"): true ranks, locations, and the relay's own commands.
 
 use super::*;
 use ray_relay_ray::ray::registry::Snapshot;
 
-/// Two ranks of which the list knows no rank.
+/// Two tasks whose ranks the list does not know.
 fn unranked() -> [Breakpoint; 2] {
     [1, 2].map(|n| {
         let mut breakpoint = paused("Trainer.step", n);
@@ -52,7 +52,7 @@ async fn a_task_whose_rank_is_unknown_is_a_pid_and_never_a_number() {
     assert!(shown.contains("pid 101: 0.5"), "{answer}");
 }
 
-/// A client opens sessions under names that they keep.
+/// Clients keep the names under which they open sessions.
 #[tokio::test]
 async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
     let context = context(|_| {});
@@ -95,7 +95,7 @@ async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
     }
 }
 
-/// VS Code asks for the stacks of "Ray" and of the session that is shown, and for no other.
+/// VS Code fetches the stacks of "Ray" and of the visible session, and no others.
 #[tokio::test]
 async fn the_place_of_each_task_is_known_from_its_stop() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
@@ -176,7 +176,7 @@ async fn a_breakpoint_for_a_rank_says_where_no_rank_is_known() {
     scene.nobody_else_heard_of_rank().await;
 }
 
-/// What is said in the console of a rank is seen by no one whose console is that of "Ray".
+/// The console of a rank and the console of "Ray" are separate.
 #[tokio::test]
 async fn the_console_of_all_tasks_says_once_that_no_rank_is_known() {
     let mut scene = scene(["0.5", "nan"]).await;
@@ -195,7 +195,7 @@ async fn the_console_of_all_tasks_says_once_that_no_rank_is_known() {
 }
 
 impl GroupScene {
-    /// The second client is told nothing of a rank that its process knows.
+    /// Expects that the second client is not notified of a rank that its process knows.
     async fn nobody_else_heard_of_rank(&mut self) {
         let child = &mut self.children[1];
         let seq = child.send("threads", json!({})).await;
@@ -205,7 +205,7 @@ impl GroupScene {
     }
 }
 
-/// Two people press F5 at once.
+/// Two users press F5 at the same moment.
 #[tokio::test]
 async fn a_lost_race_is_a_line_in_the_console_and_no_dialog() {
     let context = context(|_| {});

@@ -1,13 +1,13 @@
-//! The others of a job stop with one of its tasks, also those that are open already, and run on as they have stopped.
+//! The other tasks of a job stop with one of them, including those with a session, and resume as they have stopped.
 
 use super::*;
 use ray_relay_access::identity::testing::authenticator;
 
-/// Whose rule has the tasks of a job stop together.
+/// A policy with group stop.
 const RULE: &str =
     "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\", \"debug\"]\ngroup = \"job\"\n";
 
-/// What a debugger is asked next, of what has a task run or stop; and which question to any that is.
+/// The next request that resumes or pauses a task, and its number among the requests to all debuggers.
 async fn moved(asked: &mut mpsc::UnboundedReceiver<Value>) -> (String, u64) {
     let moves = ["continue", "next", "stepIn", "pause"];
     let next = async {
@@ -65,7 +65,7 @@ async fn what_is_open_and_runs_stops_with_another_and_runs_on_behind_it() {
     assert_eq!(asks, ["pause", "continue"]);
 }
 
-/// It is inside a collective, and the person has all run on before it comes out.
+/// It is inside a collective, and the user resumes all before it comes out.
 #[tokio::test]
 async fn what_has_not_come_to_stop_when_all_run_on_does_not_stop_later() {
     let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
@@ -129,7 +129,7 @@ async fn with_one() -> (Arc<Context>, Worker) {
     (relay, worker)
 }
 
-/// Where one task waits, an attach that names none is a session with that.
+/// With one paused task, an attach without a name is a session with that task.
 #[tokio::test]
 async fn a_rule_makes_a_cluster_session_of_an_attach_to_the_only_task_that_waits() {
     let (relay, worker) = with_one().await;

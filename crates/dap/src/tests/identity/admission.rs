@@ -1,4 +1,4 @@
-//! Who is turned away, and what that tells of the breakpoints.
+//! Refused clients, and that a refusal reveals no breakpoint.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Sessions of a person whose token is revoked.
+//! Sessions of a user whose token is revoked.
 
 use super::*;
 

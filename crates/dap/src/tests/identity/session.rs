@@ -1,4 +1,4 @@
-//! What a principal may do, once it is known.
+//! Permissions of an authenticated principal.
 
 use super::*;
 

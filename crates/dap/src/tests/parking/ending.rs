@@ -1,4 +1,4 @@
-//! How a park ends that no session goes on with, who may end it, and what holds for who goes on.
+//! Ends of parks that no session resumes: who may end them, and the limits of who resumes.
 
 use tokio::sync::watch;
 
@@ -55,7 +55,7 @@ async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
     }
 }
 
-/// Whose park is over is told so, by its id and in the next cluster session, and no other person is.
+/// The owner of an expired park is notified, by its id and in the next cluster session, and no other user is.
 async fn assert_too_late(context: &Arc<Context>, id: BreakpointId) {
     let by_id = |who| json!({"rayRelay": {"breakpoint": id, "token": token_of(who)}});
     let late = "your session with it was kept until ";
@@ -244,7 +244,7 @@ async fn who_comes_again_with_less_permission_has_less() {
     nothing_for(&mut dap, Duration::from_millis(50)).await;
 }
 
-/// A person with as many ranks as an editor opens, and a lid.
+/// A user with as many ranks as an editor opens, and a limit.
 #[tokio::test]
 async fn a_cluster_session_is_one_park_whatever_its_size() {
     let (context, _) = relay(minutes(15));

@@ -1,4 +1,4 @@
-//! Looks at a park, which leave it as it was: by a client that does not configure, and by the relay itself.
+//! Inspections of a park, which leave it unchanged: by a client that does not configure, and by the relay itself.
 
 use super::*;
 use crate::tests::family::{announced, configured_with};
@@ -44,7 +44,7 @@ async fn who_leaves_before_configuring_leaves_a_park_with_its_name_and_its_time(
     assert!(left(&context, id).until > before.until);
 }
 
-/// What `exec --stay` has parked: an editor that opens it keeps the name.
+/// A park of `exec --stay`: an editor that opens it keeps the name.
 #[tokio::test]
 async fn a_parked_actor_is_asked_for_its_rank_before_a_session_opens() {
     let (context, _) = relay(minutes(15));

@@ -1,4 +1,4 @@
-//! A task that an administrator has taken over, and its subprocess, at the next relay beside a keeper.
+//! A task that an administrator has taken over, and its subprocess, at the next relay with a keeper.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use ray_relay_session::session::authorise;
 use ray_relay_session::upstream::park::restored;
 use ray_relay_session::upstream::restored::Restored;
 
-/// How long is waited for what is not to come.
+/// How long to wait for an event that must not come.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// A task that `adm` has taken over from `ann`, and its subprocess: both are parked.
@@ -40,7 +40,7 @@ async fn taken(context: &Arc<Context>) -> TakenTask {
     }
 }
 
-/// As another relay finds it.
+/// The breakpoint as another relay finds it.
 fn as_paused(breakpoint: &Breakpoint) -> Breakpoint {
     Breakpoint {
         state: State::Paused,
@@ -48,7 +48,7 @@ fn as_paused(breakpoint: &Breakpoint) -> Breakpoint {
     }
 }
 
-/// A relay after the one of the test, with the rights of `policy`, that is given the parks which are `read` for it.
+/// A relay after that of the test, with the rights of `policy`, that is given the parks which are `read` for it.
 fn next_relay(
     policy: &str,
     breakpoint: &Breakpoint,
@@ -83,7 +83,8 @@ fn to_subprocess(who: &str, id: BreakpointId) -> Value {
     arguments
 }
 
-/// At `context` the task and its subprocess are those of `adm`, who finds both by attaching once, and no other person's.
+/// Expects that at `context` the task and its subprocess belong to `adm`, who finds both by attaching once, and to no
+/// other user.
 async fn are_the_takers(
     context: &Arc<Context>,
     id: BreakpointId,
@@ -125,7 +126,7 @@ scopes = ["list", "debug"]
     nothing_for(&mut taken.childs, QUIET).await;
 }
 
-/// As an older version writes them down: the subprocess is the first person's still.
+/// As an older version stores them: the subprocess still belongs to the first user.
 #[tokio::test]
 async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_and_given_to_no_one()
 {
@@ -163,7 +164,7 @@ async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_an
     let_go(&mut taken.childs).await;
 }
 
-/// What a relay with a keeper leaves that has a task and its subprocess, and is gone.
+/// The state that a relay with a keeper leaves behind, with a task and its subprocess.
 struct LeftBehind {
     taken: TakenTask,
     left: Vec<UnclaimedConnection>,
@@ -195,7 +196,7 @@ async fn left_behind() -> LeftBehind {
 
 fn left(left: Vec<UnclaimedConnection>) -> impl FnOnce(&Context) -> Vec<Restored> {
     |_| {
-        let read = |left| Restored::left(left).unwrap();
+        let read = |left| Restored::decode(left).unwrap();
         left.into_iter().map(read).collect()
     }
 }
@@ -242,15 +243,15 @@ async fn what_a_keeper_gives_back_waits_for_a_client_that_claims_it_in_vain() {
     are_the_takers(&next, taken.breakpoint.id, debuggers).await;
 }
 
-/// Which process a record is of, and whose it is.
-fn whose(left: &UnclaimedConnection) -> (Option<u64>, String) {
+/// The process of a record, and its owner.
+fn whose(left: &LeftConnection) -> (Option<u64>, String) {
     let record: Value = serde_json::from_slice(&left.record).unwrap();
     let tenant = &record["tenant"];
     let subject = tenant["identity"]["subject"].as_str().unwrap();
     (tenant["process"].as_u64(), subject.to_owned())
 }
 
-/// The relay is gone, and with it the word that the task has ended.
+/// The relay is gone, and with it the report that the task has ended.
 #[tokio::test]
 async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
     let before = left_behind().await;

@@ -1,16 +1,16 @@
-//! Clients that are gone without a word: the relay does not know, until the same person comes again.
+//! Silently lost clients: the relay does not know, until the same user reconnects.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 
-/// What the relay sends to a client to find out whether it is there.
+/// Whether `message` probes if the client is there.
 fn asks_whether_there(message: &Value) -> bool {
     message["body"]["category"] == "telemetry" && message["body"]["output"] == "ray-relay"
 }
 
-/// A worker that says more than a client which reads nothing can take: what that was sent stays unacknowledged, as where its
-/// network is gone.
+/// A worker that sends more than a client which reads nothing can receive: the rest stays unacknowledged, as on a lost
+/// network.
 struct Flood {
     enough: Arc<AtomicBool>,
     saying: JoinHandle<()>,
@@ -47,7 +47,7 @@ impl Flood {
         Self { enough, saying }
     }
 
-    /// Says nothing more than the message that is under way.
+    /// Sends nothing more than the current message.
     fn ends(&self) {
         self.enough.store(true, Ordering::Relaxed);
     }
@@ -86,7 +86,7 @@ async fn who_comes_again_is_let_in_as_soon_as_the_old_connection_is_found_lost()
     );
 }
 
-/// Two windows of one person.
+/// Two windows of one user.
 #[tokio::test]
 async fn a_session_whose_client_is_there_is_left_alone_and_nobody_else_has_it_asked() {
     let (context, _) = relay(minutes(15));

@@ -1,4 +1,4 @@
-//! Who asks for more memory than there is has not asked for a task to run on.
+//! A client that exceeds its memory has not asked for its task to resume.
 
 use super::*;
 use ray_relay_base::memory::MemoryUse;
@@ -22,7 +22,7 @@ async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
 }
 
-/// What it is cannot be told before all of it is there.
+/// A message whose type is known only at its end.
 fn long(name: &str) -> Value {
     json!({"a": "x".repeat(600 << 10), "type": "event", "event": name})
 }

@@ -1,13 +1,13 @@
-//! Subprocesses of a task: each has a session of its own, which is kept as that of the task is.
+//! Subprocesses of a task: each has a session of its own, which is parked like that of the task.
 
 use super::*;
 use ray_relay_access::audit::testing::AuditLine;
 use ray_relay_session::session::authorise;
 
-/// A session with the subprocess 7 of a task, which stands, and its debugger.
+/// A session with the paused subprocess 7 of a task, and its debugger.
 pub(super) type Subprocess = (Debugger, Conversation<TcpStream>);
 
-/// The worker's debugger names a subprocess.
+/// The worker's debugger announces a subprocess.
 async fn name(dap: &mut Conversation<TcpStream>, seq: u64, pid: u64) {
     let configuration = json!({"subProcessId": pid, "connect": {"host": "10.0.0.7", "port": 4100}});
     let arguments = json!({"request": "attach", "configuration": configuration});
@@ -16,7 +16,7 @@ async fn name(dap: &mut Conversation<TcpStream>, seq: u64, pid: u64) {
     dap.send(&named).await.unwrap();
 }
 
-/// The session that the client is asked to open next, which it says it does.
+/// The session that the client is asked to open next, and accepts.
 pub(super) async fn asked_to_open(client: &mut Debugger) -> Value {
     let mut asked = client.until(|m| m["command"] == "startDebugging").await;
     let seq = &asked["seq"];
@@ -51,7 +51,7 @@ async fn opened(context: &Arc<Context>, worker: &Worker, configuration: Value) -
     (child, childs)
 }
 
-/// `ann`'s task, which stands, and its subprocess.
+/// `ann`'s paused task, and its subprocess.
 pub(super) async fn standing_with_subprocess(
     context: &Arc<Context>,
 ) -> (Worker, Debugger, Conversation<TcpStream>, Subprocess) {
@@ -83,7 +83,7 @@ pub(super) async fn until_states(context: &Context, wanted: &[SessionState]) {
     }
 }
 
-/// The child's session goes on without another connection to the worker.
+/// The child's session resumes without another connection to the worker.
 pub(super) async fn goes_on(context: &Arc<Context>, configuration: Value) -> Debugger {
     let (mut child, told) = again_with(context, configuration).await;
     let said = texts(&told);
@@ -126,8 +126,8 @@ async fn a_lost_task_is_found_again_with_its_subprocess() {
     got(&mut dap, "threads").await;
 }
 
-/// The task and its subprocess of [`standing_with_subprocess`] are parked, and an administrator has taken the task over and is asked to
-/// open what is given last.
+/// The task and its subprocess of [`standing_with_subprocess`] are parked. An administrator has taken over the task,
+/// and is asked to open the last item.
 pub(super) async fn taken_over(
     context: &Arc<Context>,
 ) -> (
@@ -202,7 +202,7 @@ async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
     let list = context.registry.snapshot();
     let next = ray_relay_access::identity::testing::principal(&context.auth, "ben").await;
     let parks = &context.sessions.parks;
-    parks.go_along(list.held().next().unwrap(), &next);
+    parks.follow_taker(list.held().next().unwrap(), &next);
     let _child = reattached(&mut childs, goes_on(&context, configuration)).await;
     got(&mut childs, "threads").await;
 }
@@ -222,7 +222,7 @@ async fn the_session_with_a_subprocess_alone_that_is_lost_is_opened_again_once()
     assert!(more.is_err(), "{more:?}");
 }
 
-/// The task waits for its subprocess, which must not stand when that was let run.
+/// The task waits for its subprocess, which must not stay paused after the task resumed.
 #[tokio::test]
 async fn a_subprocess_is_let_run_with_its_task() {
     for ends in ["time", "release", "goodbye"] {
@@ -274,7 +274,7 @@ async fn a_subprocess_is_let_run_with_its_task() {
     }
 }
 
-/// VS Code ends what it has opened for a task when it leaves that.
+/// VS Code ends the child sessions of a task when it disconnects from that.
 #[tokio::test]
 async fn the_goodbye_of_a_subprocess_whose_task_is_left_where_it_is_leaves_it_too() {
     for first in ["task", "subprocess"] {
@@ -299,7 +299,7 @@ async fn the_goodbye_of_a_subprocess_whose_task_is_left_where_it_is_leaves_it_to
     }
 }
 
-/// An editor that shows no session whose task it has left does not end it either.
+/// An editor that hides sessions of a task that it has left does not end them either.
 #[tokio::test]
 async fn a_subprocess_is_left_where_it_is_with_its_task_and_opened_again_with_that() {
     let suspends = json!({"restart": false, "suspendDebuggee": true});
@@ -324,7 +324,7 @@ async fn a_subprocess_is_left_where_it_is_with_its_task_and_opened_again_with_th
     }
 }
 
-/// debugpy names each once, and it waits until a client has configured.
+/// debugpy announces each once, and it waits until a client has configured.
 #[tokio::test]
 async fn a_subprocess_that_no_client_has_opened_is_named_again_and_let_run_at_the_end() {
     let (context, _) = relay(minutes(15));

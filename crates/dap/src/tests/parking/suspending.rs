@@ -1,4 +1,4 @@
-//! Leaving a task where it is, on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
+//! Leaving a task paused on purpose: `disconnect` with `suspendDebuggee`, VS Code's "Disconnect and Suspend".
 
 use super::*;
 use ray_relay_base::timestamp::Timestamp;
@@ -23,7 +23,7 @@ async fn who_leaves_and_suspends_finds_the_task_where_it_was() {
     assert_eq!(told.last().unwrap()["body"]["threadId"], 1);
 }
 
-/// For how long the breakpoint `id` stays parked.
+/// Remaining seconds of the park of the breakpoint `id`.
 fn seconds_left(context: &Context, id: BreakpointId) -> u64 {
     let list = context.registry.snapshot();
     let until = list.find(id).unwrap().holder().unwrap().parked_until;
@@ -104,7 +104,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
     );
 }
 
-/// Two that ask at the same moment would both be let in, and one of their tasks run on.
+/// Two simultaneous requests would both be accepted, and one of their tasks would resume.
 #[tokio::test]
 async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
     let (context, _) = relay(minutes(15));
@@ -127,8 +127,8 @@ async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
     drop((asking, taken));
 }
 
-/// VS Code (1.139) shows "Disconnect and Suspend" in any case, and says `suspendDebuggee` only to an adapter that claims both.
-/// dape (0.27) ends the process where it is claimed.
+/// VS Code (1.139) always shows "Disconnect and Suspend", and sends `suspendDebuggee` only to an adapter that announces
+/// both. dape (0.27) ends the process if it is announced.
 #[tokio::test]
 async fn vs_code_is_told_all_that_it_takes_to_leave_and_suspend() {
     for (window, client, both) in [
@@ -152,7 +152,7 @@ async fn vs_code_is_told_all_that_it_takes_to_leave_and_suspend() {
     assert_eq!(capabilities["supportTerminateDebuggee"], false);
 }
 
-/// It was asked for that the task stays, so it is not let run in place of that.
+/// The request was to park the task, so it must not resume instead.
 #[tokio::test]
 async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
     let (context, _) = relay(minutes(15));

@@ -1,4 +1,4 @@
-//! A record that cannot be written grants nothing, and lets no task run.
+//! A failed audit grants nothing, and resumes no task.
 
 use super::*;
 use ray_relay_access::audit::testing::AuditSpy;
@@ -6,7 +6,7 @@ use ray_relay_access::policy::Scope;
 use ray_relay_session::release::release;
 use ray_relay_session::session::authorise;
 
-/// The lines of sessions, once there are as many.
+/// Waits for these lines of sessions.
 async fn until_recorded(spy: &AuditSpy, wanted: &[(EntryKind, &str)]) {
     let wanted: Vec<_> = wanted.iter().map(|(a, o)| (*a, (*o).to_owned())).collect();
     let written = async {
@@ -75,7 +75,7 @@ async fn a_park_whose_end_cannot_be_recorded_does_not_end() {
     until_recorded(&spy, &[(EntryKind::SessionBegan, "allowed"), parked, ended]).await;
 }
 
-/// Its line may be written, and the next one not: the disk is full at whatever moment.
+/// One line may be written, and the next one not: the disk can be full at any moment.
 #[tokio::test]
 async fn who_goes_on_has_the_task_only_when_that_is_on_record() {
     let (context, spy) = relay(minutes(15));

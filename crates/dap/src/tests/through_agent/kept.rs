@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::*;
 use ray_relay_base::timestamp::unix_ms;
 
-/// What the agent says of a worker that it keeps for `owner`.
+/// The agent's report of a worker that it keeps for `owner`.
 fn parked(worker: &Worker, owner: &str) -> FromAgent {
     let until = SystemTime::now() + Duration::from_secs(600);
     let credential = Credential {
@@ -171,7 +171,7 @@ async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() 
     );
 }
 
-/// The relay's next word by what the worker is to be kept.
+/// The relay's next park terms for the worker.
 async fn told(stream: &mut WebSocketStream<TcpStream>) -> ParkTerms {
     let told = async {
         loop {
@@ -183,7 +183,7 @@ async fn told(stream: &mut WebSocketStream<TcpStream>) -> ParkTerms {
     timeout(TEST_TIMEOUT, told).await.expect("in time")
 }
 
-/// `attach` of the owner, who goes on with what the agent keeps, by `arguments`, and the stream of that.
+/// Sends `attach` of the owner with `arguments`, who resumes the park at the agent, and accepts its stream.
 async fn gone_on(
     scene: &Scene,
     agent: &mut StandIn,

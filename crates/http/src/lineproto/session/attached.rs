@@ -71,7 +71,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             at_least: resumed.as_ref().and_then(Resumed::until),
         });
         let resumes = resumed.map(|resumed| {
-            let description = (resumed.whose(), resumed.origin.for_how_long());
+            let description = (resumed.whose(), resumed.origin.duration_text());
             (resumed.origin, description)
         });
         let (origin, description) = resumes.unzip();
@@ -133,7 +133,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         details.insert("client".into(), "terminal".into());
         details.insert("scope".into(), Scope::Terminal.word().into());
         if let Some(resumed) = resumed {
-            resumed.tell(&mut details);
+            resumed.add_details(&mut details);
         }
         let (services, protocol) = (self.context.services(), Protocol::Terminal);
         let begun = Begun::begin(
@@ -321,10 +321,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             SessionEnd::Quiet | SessionEnd::Aborted => {
                 let stays = debugger.abandon();
                 if stays {
-                    live.worker.left();
+                    live.worker.leave_to_keeper();
                 }
                 let task = match stay.filter(|_| stays) {
-                    Some(stay) => stays_for(stay.left()),
+                    Some(stay) => stays_for(stay.remaining()),
                     None => "the task runs on".to_owned(),
                 };
                 (format!("{}; {task}", SessionEnd::Aborted), over)
@@ -353,7 +353,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                         if is_broken && self.tell_agent_lost(live, debugger, stay).await {
                             return (Outcome::Upstream, NextPrompt::List);
                         }
-                        live.worker.unexplained();
+                        live.worker.note_unexplained();
                         unexplained(live.worker.breakpoint())
                     }
                 };
@@ -419,7 +419,7 @@ pub(super) fn stays_for(duration: Duration) -> String {
 
 /// Extends `report`, that of a lost agent, for the case that the agent keeps the task.
 fn agent_may_keep(report: &str, stay: Stay) -> String {
-    let stays = stays_for(stay.left());
+    let stays = stays_for(stay.remaining());
     format!("{report}; if that agent still runs, {stays}")
 }
 
@@ -437,7 +437,7 @@ async fn watched<T>(
             done = &mut work => return Ok(done),
             signal = live.next() => signal,
         };
-        live.heard(*active.borrow());
+        live.active(*active.borrow());
         match live.judge(signal) {
             Some(SessionEvent::Warning(text)) => out.final_notice(&text),
             Some(SessionEvent::End(end)) => return Err(end),

@@ -55,7 +55,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let now = Timestamp::now();
         let until = stay.until(now);
         let duration = now.until(until);
-        let Some(slot) = park::place(self.context, &live, duration, None).await else {
+        let Some(slot) = park::slot(self.context, &live, duration, None).await else {
             return Err((live, debugger));
         };
         let Some(memory) = memory else {
@@ -82,7 +82,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         });
         let protocol = SessionProtocol::Terminal;
         let relay = (self.context, self.session);
-        let remaining = self.session.left(until);
+        let remaining = self.session.park_view(until);
         self.parked = Some(ParkedSession {
             park: Park::begin(relay, protocol, live, slot, remaining, (debugger, memory)),
             span: Span::current(),

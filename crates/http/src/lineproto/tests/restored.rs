@@ -19,7 +19,7 @@ use ray_relay_debugger::keeper::Keeper;
 use ray_relay_debugger::keeper::testing::{self, KeptRelay};
 use ray_relay_ray::ray::registry::{BreakpointId, EnteredBreakpoint, Holder};
 use ray_relay_session::session::authorise;
-use ray_relay_session::session::live::RECORD_AGAIN;
+use ray_relay_session::session::live::RECORD_RETRY_DELAY;
 use ray_relay_session::upstream::park::restored;
 use ray_relay_session::upstream::restored::Restored;
 
@@ -75,7 +75,7 @@ async fn given(relay: &Relay, breakpoint: &Breakpoint, keeps_ms: u64, at: Value)
     let left = testing::left(connection, &stored(breakpoint, keeps_ms, at));
     let context = Arc::clone(&relay.context);
     tokio::spawn(async move {
-        let restored = Restored::left(left).unwrap();
+        let restored = Restored::decode(left).unwrap();
         if let Some(claimed) = restored.claim(&context).await {
             restored::run(&context, claimed).await;
         }
@@ -106,7 +106,7 @@ async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
     until_listed(&relay.context, breakpoint.id, "parked").await;
     let list = relay.context.registry.snapshot();
     assert_eq!(list.find(breakpoint.id).unwrap().name(), breakpoint.name());
-    let tries = timeout(2 * RECORD_AGAIN, prompt.read_u8()).await;
+    let tries = timeout(2 * RECORD_RETRY_DELAY, prompt.read_u8()).await;
     assert!(tries.is_err(), "it hears nothing meanwhile: {tries:?}");
     relay.kept.refuse_all(false);
     let parked = async {
@@ -250,7 +250,7 @@ async fn one_that_was_never_dialled_is_no_session() {
     stored["dials"] = true.into();
     let socket = TcpSocket::new_v4().unwrap();
     let connection = socket.as_fd().try_clone_to_owned().unwrap();
-    let restored = Restored::left(testing::left(connection, &stored)).unwrap();
+    let restored = Restored::decode(testing::left(connection, &stored)).unwrap();
     let claimed = timeout(TEST_TIMEOUT, restored.claim(&relay.context)).await;
     assert!(claimed.unwrap().is_none());
     let list = relay.context.registry.snapshot();

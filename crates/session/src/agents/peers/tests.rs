@@ -59,10 +59,10 @@ impl Scene {
         }
     }
 
-    /// What the agent of `a1` says on the link `link`, as soon as it was taken in.
+    /// Reports of the agent of `a1` on the link `link`, once applied.
     async fn says(&self, link: u64, held: impl Into<Arc<[HoldRow]>>) {
         let (agents, held): (_, Arc<[HoldRow]>) = (&self.context.peers.agents, held.into());
-        agents.hear_holds(link, vec![node("a1", "10.0.0.1")], &held);
+        agents.update_holds(link, vec![node("a1", "10.0.0.1")], &held);
     }
 
     async fn ends(&self, link: u64, end: AgentLinkEnd) {
@@ -119,10 +119,10 @@ async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here()
     let words = SessionRefusal::in_use(&scene.breakpoint, &by, Timestamp::now()).to_string();
     let said = "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
     assert!(words.contains(said), "{words}");
-    let way = scene.context.peers.agents.way(&scene.breakpoint).await;
-    let Err(why) = way else { panic!("a way") };
-    let way = SessionRefusal::no_way(&scene.breakpoint, why).to_string();
-    assert_eq!(way, words);
+    let route = scene.context.peers.agents.route(&scene.breakpoint).await;
+    let Err(why) = route else { panic!("a way") };
+    let route = SessionRefusal::no_route(&scene.breakpoint, why).to_string();
+    assert_eq!(route, words);
     // It is let go there: a poll would say whether it waits again.
     scene.says(1, []).await;
     assert_eq!(scene.state(), None);
@@ -199,7 +199,7 @@ async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
     scene.says(1, [own, port, kind]).await;
     assert_eq!(scene.state(), Some(State::Paused));
     let agents = &scene.context.peers.agents;
-    agents.hear_holds(2, vec![node("b2", "10.0.0.1")], &[scene.held("7")]);
+    agents.update_holds(2, vec![node("b2", "10.0.0.1")], &[scene.held("7")]);
     assert_eq!(scene.state(), Some(State::Paused));
     assert!(
         scene
@@ -254,8 +254,8 @@ async fn relays_that_agents_know_are_counted_once() {
     let agents = &scene.context.peers.agents;
     let own = agents.replica();
     assert!(agents.other_relays().is_empty());
-    agents.hear_relays(1, vec![own, OTHER]);
-    agents.hear_relays(2, vec![OTHER, own]);
+    agents.update_relays(1, vec![own, OTHER]);
+    agents.update_relays(2, vec![OTHER, own]);
     assert_eq!(
         agents.other_relays().into_iter().collect::<Vec<_>>(),
         [OTHER.digits()]
@@ -275,15 +275,15 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
     let made_up: Vec<HoldRow> = made_up.collect();
     let agents = &scene.context.peers.agents;
     let nodes = vec![node("a1", "10.0.0.1")];
-    agents.hear_holds(1, nodes, &made_up);
+    agents.update_holds(1, nodes, &made_up);
     let mut asked = UnlistedLookups::default();
-    for count in 1..=ASKED_AT_ONCE {
+    for count in 1..=MAX_LOOKUPS {
         for _ in 0..3 {
-            let next = agents.ask_for_unlisted(&mut asked);
-            assert!(next <= Instant::now() + ASK_PAUSE);
+            let next = agents.look_up_unlisted(&mut asked);
+            assert!(next <= Instant::now() + LOOKUP_DELAY);
         }
         assert_eq!(asked.at.len(), count);
-        tokio::time::advance(ASK_PAUSE).await;
+        tokio::time::advance(LOOKUP_DELAY).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is due when. The clock is the test's.
+//! Due times of releases. The test controls the clock.
 #![allow(clippy::unwrap_used)]
 
 use super::super::tests::{debugpy, relay};
@@ -32,7 +32,7 @@ async fn what_has_waited_for_too_long_is_announced_and_then_released() {
     let mut announced = HashMap::new();
     let began = Instant::now();
     let next = step(&context, &context.registry.snapshot(), &mut announced).await;
-    assert_eq!(next - began, LOOK);
+    assert_eq!(next - began, MAX_POLL_INTERVAL);
     assert_eq!(events.try_recv().unwrap().change, Change::Releasing);
     assert_eq!(outcomes(&kept), ["announced"]);
     // Once is enough.
@@ -96,7 +96,7 @@ async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
     let list = context.registry.snapshot();
     let next = step(&context, &list, &mut announced).await;
     assert!(announced.is_empty() && outcomes(&kept).is_empty() && events.try_recv().is_err());
-    assert!(next <= Instant::now() + LOOK);
+    assert!(next <= Instant::now() + MAX_POLL_INTERVAL);
     // Its time comes all the same, by the steady clock.
     tokio::time::advance(25 * MINUTE).await;
     step(&context, &list, &mut announced).await;

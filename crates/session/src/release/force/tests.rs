@@ -8,7 +8,7 @@ use ray_relay_ray::ray::testing::paused;
 
 #[test]
 fn the_last_words_of_the_job_count() {
-    let of = |logs: &str| said(logs, "no room").map_err(|why| why.to_string());
+    let of = |logs: &str| job_result(logs, "no room").map_err(|why| why.to_string());
     assert!(of("Running entrypoint …\n\nRAY-RELAY ended\n").is_ok());
     assert!(of("RAY-RELAY gone: the process has ended already").is_ok());
     let refused = of("RAY-RELAY ended\nRAY-RELAY refused: process 7 is another worker now");
@@ -21,7 +21,7 @@ fn the_last_words_of_the_job_count() {
         "its worker was not ended: no room"
     );
     assert_eq!(
-        said("", "").unwrap_err().to_string(),
+        job_result("", "").unwrap_err().to_string(),
         "its worker was not ended: the job said nothing"
     );
 }

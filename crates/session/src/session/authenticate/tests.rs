@@ -71,7 +71,7 @@ impl Relay {
         authentication.authenticate(presented).await
     }
 
-    /// What the record holds, and none of it again: outcome and path.
+    /// Drains the audit log: outcome and path of each entry.
     fn record(&self) -> Vec<String> {
         let of = |entry: &AuditLine, key| entry.details.get(key).map(ToString::to_string);
         let line = |entry: AuditLine| {

@@ -1,4 +1,4 @@
-//! What the lead of a family asks of the tasks of its sessions: by the connections that these have, and unseen by their clients.
+//! Requests of a family's lead to the tasks of its sessions: sent on their connections, and invisible to their clients.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use ray_relay_base::wire::dap::names::Command;
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// Questions that wait for one session.
+/// Queue of requests to one session.
 pub(super) const MAX_QUESTIONS: usize = 8;
 
 /// An expression that a task evaluates in the frame in which it is paused.
@@ -32,13 +32,13 @@ pub struct Expression {
 pub enum Wish {
     /// Reports the value of an expression.
     Evaluate(Expression),
-    /// Tells where it stands, as its own client is shown it.
+    /// Returns its location, as its own client sees it.
     Place,
-    /// Completes what is typed, by the arguments of that request.
+    /// Completes an expression, by the arguments of that request.
     Complete(Box<Value>),
-    /// Shows its files as the client has them.
+    /// Maps its files to the client's.
     Map(ClientFiles),
-    /// Runs on.
+    /// Resumes.
     Continue,
     /// Runs to its next line.
     Next,
@@ -46,14 +46,14 @@ pub enum Wish {
     StepIn,
     /// Runs to where it was called.
     StepOut,
-    /// Stops at its next line.
+    /// Pauses at its next line.
     Pause,
-    /// Ends the expressions whose answers nothing waits for any more.
+    /// Interrupts the expressions whose answers no client waits for any more.
     Interrupt,
 }
 
 impl Wish {
-    /// Has the process say its rank, which comes with the value of every expression.
+    /// Asks for the process's rank, which comes with the value of every expression.
     pub fn rank() -> Self {
         Self::Evaluate(Expression {
             text: "None".into(),
@@ -63,13 +63,13 @@ impl Wish {
         })
     }
 
-    /// The request by which the protocol has it; of an evaluation and a place the one that tells.
+    /// The matching request of the protocol.
     pub fn command(&self) -> Command {
         match self {
             Self::Evaluate(_) => Command::Evaluate,
             Self::Place => Command::StackTrace,
             Self::Complete(_) => Command::Completions,
-            // As the debugger is told of it.
+            // Sent to the debugger as an evaluation.
             Self::Map(_) => Command::Evaluate,
             Self::Continue => Command::Continue,
             Self::Next => Command::Next,
@@ -80,7 +80,7 @@ impl Wish {
         }
     }
 
-    /// Whether the task runs on by it.
+    /// Whether it resumes the task.
     pub fn lets_run(&self) -> bool {
         match self {
             Self::Continue | Self::Next | Self::StepIn | Self::StepOut => true,
@@ -94,34 +94,34 @@ impl Wish {
     }
 }
 
-/// Where a task is paused, as it answers [`Wish::Place`].
+/// Location of a paused task, the answer to [`Wish::Place`].
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TaskPlace {
     /// Line.
     pub line: u32,
-    /// Path, as the client knows it.
+    /// Path on the client's machine.
     pub path: String,
     /// Whether the client of its session has the file.
     pub own: bool,
 }
 
-/// What came of it: the value, or nothing where none was asked for; an error is a clause about the task.
+/// Answer to a request: the value, empty if it has none; the error is a clause about the task.
 pub type Answer = Result<String, String>;
 
-/// Reports that wait for the lead's client; more are dropped.
+/// Queue of reports to the lead's client; more are dropped.
 pub(super) const MAX_REPORTS: usize = 256;
 
-/// What a session of the family reports to the lead's client.
+/// A session's report to the lead's client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// What a breakpoint has logged in its task.
+    /// Output of a logpoint in its task.
     Logged {
         /// The session.
         session: u64,
-        /// A line, or several.
+        /// One or more lines.
         text: String,
     },
-    /// A breakpoint of the client's goes by ranks, and the process has none: a sentence.
+    /// A breakpoint selects ranks, and the process has none: a sentence.
     Unranked {
         /// The sentence.
         text: String,
@@ -130,16 +130,16 @@ pub enum Report {
     NotOpened {
         /// The sentence.
         text: String,
-        /// Its breakpoint, where another session has that: it is opened once it is free.
+        /// Its breakpoint, if another session holds that: it is opened once it is free.
         taken: Option<BreakpointId>,
     },
 }
 
-/// A question to one session.
+/// A request to one session.
 #[derive(Debug)]
 pub struct Asked {
-    /// What is asked for.
+    /// The request.
     pub wish: Wish,
-    /// Where the answer goes. The asker may no longer wait for it.
+    /// Receives the answer; the caller may be gone.
     pub answer: oneshot::Sender<Answer>,
 }

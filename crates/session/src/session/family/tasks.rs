@@ -1,19 +1,19 @@
-//! The tasks of a family, as its lead sees and asks them.
+//! The lead's view of a family's tasks.
 
 use tokio::sync::{oneshot, watch};
 
 use super::asking::{Answer, Asked, Wish};
-use super::leaving::{GroupTask, Members, One};
+use super::leaving::{GroupTask, MemberState, Members};
 
 /// The tasks of a family, for its lead.
 #[derive(Debug, Clone)]
 pub struct GroupTasks(pub(super) watch::Receiver<Members>);
 
 impl GroupTasks {
-    /// All that can be asked now, in the order of their sessions.
+    /// All that accept requests now, in the order of their sessions.
     pub fn all(&self) -> Vec<GroupTask> {
         let members = self.0.borrow();
-        let task = |one: &One| {
+        let task = |one: &MemberState| {
             let task = one.line.as_ref()?.task.clone();
             let asks = one.asks;
             Some(GroupTask { asks, ..task })
@@ -23,14 +23,14 @@ impl GroupTasks {
         all
     }
 
-    /// Resolves when one of them has come, gone, stopped or run on; with the family it ends, and this never does. Cancel safe.
+    /// Resolves when a task joins, leaves, pauses or resumes; never after the end of the family. Cancel safe.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// What `session` answers to `wish`.
+    /// Sends `wish` to `session`, and returns its answer.
     pub async fn ask(&self, session: u64, wish: Wish) -> Answer {
         const OVER: &str = "its session has ended";
         let (answer, answered) = oneshot::channel();
@@ -38,8 +38,8 @@ impl GroupTasks {
             let members = self.0.borrow();
             let line = members.sessions.get(&session);
             let line = line.and_then(|one| one.line.as_ref()).ok_or(OVER)?;
-            let asked = line.questions.try_send(Asked { wish, answer });
-            asked.map_err(|_| "it has not come to what it was asked before")?;
+            let sent = line.questions.try_send(Asked { wish, answer });
+            sent.map_err(|_| "it has not come to what it was asked before")?;
         }
         answered.await.unwrap_or_else(|_| Err(OVER.to_owned()))
     }

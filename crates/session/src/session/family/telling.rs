@@ -1,4 +1,5 @@
-//! What the session of a task tells the lead of its family: whether it can be asked, stands or runs, and what it wants of others.
+//! Reports of a session about its task to the lead of its family: whether it accepts requests, is paused or runs, and
+//! what it asks of others.
 
 use std::sync::Arc;
 
@@ -6,12 +7,12 @@ use tokio::sync::mpsc;
 
 use super::GroupMember;
 use super::asking::{MAX_QUESTIONS, Report};
-use super::leaving::{GroupTask, MemberLine, Members, One};
+use super::leaving::{GroupTask, MemberState, Members, RequestChannel};
 use ray_relay_ray::ray::registry::{Breakpoint, Location};
 
 impl GroupMember {
-    /// The task of this session asks that the others of its job stop with it.
-    pub fn asks_others(&self) {
+    /// Reports that the task of this session asks the others of its job to stop with it.
+    pub fn request_group_stop(&self) {
         if let Some(family) = self.families.lock().get(&self.name) {
             family.members.send_if_modified(|members| {
                 let own = members.sessions.get_mut(&self.session);
@@ -20,10 +21,10 @@ impl GroupMember {
         }
     }
 
-    /// From now on the lead may ask what it likes of the task that this session holds at `breakpoint`.
-    pub fn answers(&mut self, breakpoint: &Arc<Breakpoint>) {
-        let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
-        self.asked = Some(asked);
+    /// Accepts requests of the lead from now on, for the task that this session holds at `breakpoint`.
+    pub fn accept_requests(&mut self, breakpoint: &Arc<Breakpoint>) {
+        let (questions, requests) = mpsc::channel(MAX_QUESTIONS);
+        self.requests = Some(requests);
         let task = GroupTask {
             session: self.session,
             breakpoint: Arc::clone(breakpoint),
@@ -37,11 +38,11 @@ impl GroupMember {
             rank: None,
             location: None,
         };
-        self.tell(|one| one.line = Some(MemberLine { task, questions }));
+        self.update(|one| one.line = Some(RequestChannel { task, questions }));
     }
 
-    /// The task stands now, or runs.
-    pub fn stands(&mut self, stands: bool) {
+    /// Sets whether the task is paused.
+    pub fn set_paused(&mut self, stands: bool) {
         if std::mem::replace(&mut self.stands, stands) == stands {
             return;
         }
@@ -52,7 +53,7 @@ impl GroupMember {
                     return;
                 };
                 one.asks &= stands;
-                if let Some(MemberLine { task, .. }) = &mut one.line {
+                if let Some(RequestChannel { task, .. }) = &mut one.line {
                     task.stands = stands;
                     task.stops += u64::from(stands);
                     task.arriving = false;
@@ -65,44 +66,46 @@ impl GroupMember {
         }
     }
 
-    /// The task runs since before this session, which goes on with it.
-    pub fn runs(&self) {
-        self.tell_of_task(|task| task.arriving = false);
+    /// Reports that the task has been running since before this session, which continues with it.
+    pub fn note_running(&self) {
+        self.update_task(|task| task.arriving = false);
     }
 
-    /// The task has stopped by itself, and neither by a person's wish nor by the relay's.
-    pub fn breaks(&self) {
-        self.tell_of_task(|task| task.breaks += 1);
+    /// Counts a stop that neither a user nor the relay had requested.
+    pub fn note_own_stop(&self) {
+        self.update_task(|task| task.breaks += 1);
     }
 
-    /// Whether the lead's client is shown a thread for all tasks, which the focus is to be on.
+    /// Whether the lead's client sees a thread for all tasks, which should have the focus.
     pub fn is_led(&self) -> bool {
         self.members.borrow().led
     }
 
-    /// The task has stopped, and not for the client of this session.
-    pub fn follows(&self) {
-        self.tell_of_task(|task| task.followed += 1);
+    /// Counts a stop that was not for the client of this session.
+    pub fn note_followed(&self) {
+        self.update_task(|task| task.followed += 1);
     }
 
-    /// The process of the task has told its rank.
-    pub fn has_rank(&self, rank: u32) {
-        self.tell_of_task(|task| task.rank = Some(rank));
+    /// Sets the rank that the process of the task reported.
+    pub fn set_rank(&self, rank: u32) {
+        self.update_task(|task| task.rank = Some(rank));
     }
 
-    /// The task stands at `location`.
-    pub fn stands_at(&self, location: Location) {
-        self.tell_of_task(|task| task.location = Some(Arc::new(location)));
+    /// Sets the location of the paused task.
+    pub fn set_location(&self, location: Location) {
+        self.update_task(|task| task.location = Some(Arc::new(location)));
     }
 
-    /// A breakpoint has logged `text` in the task. Whether the lead's client will see it: one that reads too slowly does not.
-    pub fn logs(&self, text: String) -> bool {
+    /// Reports `text`, logged by a breakpoint in the task. Returns whether the lead's client will see it: one that
+    /// reads too slowly does not.
+    pub fn report_log(&self, text: String) -> bool {
         let session = self.session;
         self.report(Report::Logged { session, text })
     }
 
-    /// The process has no rank, by which a breakpoint goes: `text` says so. Whether the lead's client may see it.
-    pub fn is_unranked(&self, text: String) -> bool {
+    /// Reports by `text` that the process has no rank, which a breakpoint needs. Returns whether the lead's client may
+    /// see it.
+    pub fn report_unranked(&self, text: String) -> bool {
         self.report(Report::Unranked { text })
     }
 
@@ -113,18 +116,18 @@ impl GroupMember {
             .is_some_and(|family| family.reports.try_send(report).is_ok())
     }
 
-    fn tell_of_task(&self, what: impl FnOnce(&mut GroupTask)) {
-        self.tell(|one| {
+    fn update_task(&self, what: impl FnOnce(&mut GroupTask)) {
+        self.update(|one| {
             if let Some(line) = &mut one.line {
                 what(&mut line.task);
             }
         });
     }
 
-    fn tell(&self, what: impl FnOnce(&mut One)) {
+    fn update(&self, what: impl FnOnce(&mut MemberState)) {
         if let Some(family) = self.families.lock().get(&self.name) {
-            let tell = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
-            family.members.send_modify(|members| _ = tell(members));
+            let update = |members: &mut Members| members.sessions.get_mut(&self.session).map(what);
+            family.members.send_modify(|members| _ = update(members));
         }
     }
 }

@@ -61,7 +61,7 @@ async fn a_parent_that_restarts_finds_its_members_again() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.restarts();
+    parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
     tokio::time::advance(RESTART_TIMEOUT / 2).await;
@@ -82,7 +82,7 @@ async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.is_lost(stay);
+    parent.client_lost(stay);
     drop(parent);
     tokio::time::advance(stay - Duration::from_secs(1)).await;
     assert!(!now(member.next()).await);
@@ -95,7 +95,7 @@ async fn a_restart_that_does_not_come_ends_them() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.restarts();
+    parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
     timeout(RESTART_TIMEOUT + Duration::from_secs(1), member.next())
@@ -137,7 +137,7 @@ async fn somebody_else_takes_nobody_in() {
         families.join(parent.name(), &ada, 8, stop(8)).is_none(),
         "a name alone does not do"
     );
-    parent.restarts();
+    parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
     for stranger in strangers {
@@ -151,14 +151,14 @@ async fn nothing_is_kept_of_families_without_members() {
     let families = Arc::new(Families::default());
     let mut childless = families.lead(founder());
     assert!(now(childless.childless()).await);
-    childless.restarts();
+    childless.restart();
     drop(childless);
     assert!(families.lock().is_empty());
 
     let mut parent = families.lead(founder());
     let member = join(&families, &parent, 7).unwrap();
     assert!(!now(parent.childless()).await);
-    parent.restarts();
+    parent.restart();
     drop(parent);
     drop(member);
     assert!(families.lock().is_empty());
@@ -175,12 +175,12 @@ async fn goodbyes_of_all_at_one_moment_are_a_window_that_is_closed() {
             .collect();
         let mut left: Vec<_> = Vec::new();
         for member in &members {
-            left.push(tokio::spawn(member.says_goodbye()));
+            left.push(tokio::spawn(member.disconnects()));
             // A network has its own pace.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        parent.says_goodbye();
-        assert!(parent.leaves_with_all().await);
+        parent.disconnects();
+        assert!(parent.all_disconnect().await);
         for one in left {
             assert!(one.await.unwrap());
         }
@@ -195,16 +195,16 @@ async fn a_goodbye_of_one_or_of_the_parent_alone_is_a_stop() {
     let (first, second) = (join(&families, &parent, 1), join(&families, &parent, 2));
     let (first, second) = (first.unwrap(), second.unwrap());
     let began = Instant::now();
-    assert!(!first.says_goodbye().await);
+    assert!(!first.disconnects().await);
     assert_eq!(began.elapsed(), Duration::from_millis(200));
     drop(first);
-    parent.says_goodbye();
-    assert!(!parent.leaves_with_all().await);
+    parent.disconnects();
+    assert!(!parent.all_disconnect().await);
     // Much later is not at one moment.
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert!(!second.says_goodbye().await);
+    assert!(!second.disconnects().await);
     drop(second);
-    assert!(!parent.leaves_with_all().await, "nobody to leave with");
+    assert!(!parent.all_disconnect().await, "nobody to leave with");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +212,7 @@ async fn a_parent_that_leaves_with_its_tasks_as_they_are_has_its_members_parked(
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.parks(Duration::from_secs(60));
+    parent.park_members(Duration::from_secs(60));
     drop(parent);
     let parked = member.next().await;
     assert!(matches!(parked, FromFamily::Ended(ChildEnding::Parked)));

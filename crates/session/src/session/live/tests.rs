@@ -1,4 +1,4 @@
-//! What ends a session, whatever its protocol, by a clock that stands still.
+//! Causes of a session's end, in any protocol, with a paused clock.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Scene {
         self.registry.snapshot().find(self.id).unwrap().is_paused()
     }
 
-    /// What is on record, with how it came out.
+    /// The audited entries with their outcomes.
     fn on_record(&self) -> Vec<(EntryKind, String)> {
         let outcome = |details: &Value| details["outcome"].as_str().unwrap().into();
         let kept = self.kept.take().into_iter();
@@ -247,7 +247,7 @@ async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
         scene.protocol = protocol;
         let mut live = scene.begin().await.unwrap();
         nothing(&mut live, 60 * SECOND).await;
-        live.heard(Instant::now());
+        live.active(Instant::now());
         let began = Instant::now();
         scene.shutdown.drain.cancel();
         let warning = format!(
@@ -255,7 +255,7 @@ async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
         );
         assert_eq!(next(&mut live).await, SessionEvent::Warning(warning));
         nothing(&mut live, 2 * SECOND).await;
-        live.heard(Instant::now());
+        live.active(Instant::now());
         let quiet = end(next(&mut live).await);
         assert_eq!(quiet, SessionEnd::Quiet);
         assert_eq!(quiet.outcome(), Outcome::Drained);
@@ -293,7 +293,7 @@ async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
     };
     warned(next(&mut live).await);
     assert_eq!(began.elapsed(), 90 * SECOND);
-    live.heard(Instant::now());
+    live.active(Instant::now());
     warned(next(&mut live).await);
     assert_eq!(began.elapsed(), 180 * SECOND);
     let limit = end(next(&mut live).await);

@@ -1,7 +1,8 @@
-//! Whatever befalls a session that neither its client nor the worker's debugger says: one place for each cause of an end.
+//! Events of a session that come neither from its client nor from the worker's debugger: each cause of an end is
+//! handled here once.
 //!
-//! Two steps, because the client's last word is counted by its protocol, and often only when it is asked for: [`Live::next`]
-//! waits until something may have happened, [`Live::judge`] says what, once [`Live::heard`] has said when that word was.
+//! Two steps, because the protocol counts the client's activity, and often only on request: [`Live::next`] waits until
+//! something may have happened; [`Live::judge`] decides what, after [`Live::active`] has reported the last activity.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,62 +18,62 @@ use ray_relay_access::recording::{CaptureError, Protocol};
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::shutdown::QUIET;
 
-/// Something may have happened: what, says [`Live::judge`].
+/// Something may have happened: [`Live::judge`] decides.
 #[derive(Debug)]
 pub enum Signal {
-    /// Something has happened.
+    /// An event.
     Event(SessionEvent),
-    /// The relay is being shut down.
+    /// The relay starts to shut down.
     Draining,
-    /// A time is over, unless the client has said something.
+    /// A deadline has passed, unless the client was active.
     Due,
 }
 
-/// What has happened to a session.
+/// An event of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SessionEvent {
-    /// The client is to be told this sentence, and the session goes on.
+    /// The client should see this sentence, and the session continues.
     Warning(String),
-    /// The task has ended, and the worker lives: what it runs next is in this session as well.
+    /// The task has ended, and the worker lives: its next task belongs to this session too.
     TaskEnded,
-    /// The client has left the task where it is that this is a subprocess of.
+    /// The client detached from the parent task of this subprocess and left it paused.
     TaskLeft,
-    /// What the head says of the worker's end, after [`Live::ask_why`].
+    /// The head's reason for the worker's end, after [`Live::ask_why`].
     Explained(Option<Arc<str>>),
     /// The session has to end.
     End(SessionEnd),
-    /// The patience of [`Live::end_within`] is over.
+    /// The time of [`Live::end_within`] is over.
     TimeIsUp,
 }
 
 /// Why the relay ends a session. `Display` is the end of a sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionEnd {
-    /// The time of its principal is over.
+    /// Its principal's credential expired or was revoked.
     #[error("{0}")]
     Revoked(PrincipalEnded),
-    /// A permitted person has asked for its end, and not by its own connection.
+    /// A permitted user has requested its end over another connection.
     #[error("you, or an administrator, have asked for its end")]
     Asked,
-    /// What is said in it cannot be captured any more, and has to be.
+    /// Its recording failed, and is mandatory.
     #[error("{0}")]
     CaptureFailed(CaptureError),
-    /// It has lasted too long, or nothing was done in it for too long.
+    /// It reached its limit of duration or idle time.
     #[error("{0}")]
     Limit(String),
-    /// The relay is being shut down, and nothing is done in it.
+    /// The relay is draining, and the session is idle.
     #[error("the relay is being shut down")]
     Quiet,
-    /// The relay ends now.
+    /// The relay aborts.
     #[error("the relay was shut down")]
     Aborted,
-    /// The worker or its node is gone, for this reason.
+    /// The worker or its node is gone, with this reason.
     #[error("{0}")]
     Died(Arc<str>),
 }
 
 impl SessionEnd {
-    /// How a session is said to have ended that ends by this.
+    /// The outcome of a session that ends by this.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Revoked(_) => Outcome::Revoked,
@@ -86,32 +87,31 @@ impl SessionEnd {
 }
 
 impl Live<'_> {
-    /// How often [`Self::heard`] has to be said, for a client to be told of its idleness in good time.
+    /// How often [`Self::active`] must be called for timely idle warnings.
     pub fn sampling(&self) -> Option<Duration> {
         self.limits.sampling()
     }
 
-    /// The client has said something, the last of it at `at`.
-    pub fn heard(&mut self, at: Instant) {
-        if at > self.said {
-            self.said = at;
+    /// Records activity of the client, the last of it at `at`.
+    pub fn active(&mut self, at: Instant) {
+        if at > self.last_active {
+            self.last_active = at;
             self.limits.active(at);
         }
     }
 
-    /// The head is asked from now on why the worker is gone, for `patience`: [`SessionEvent::Explained`] answers.
+    /// Queries the head from now on, for `patience`, why the worker is gone: answered by [`SessionEvent::Explained`].
     pub fn ask_why(&mut self, patience: Duration) {
-        self.asks_why = Some(patience);
+        self.death_query = Some(patience);
     }
 
     /// Resolves when something may have happened to the session.
     ///
-    /// Cancel safe, and meant for a loop whose other branch is the traffic: every cause is looked at anew by each call, so
-    /// nothing is lost where the other one is ready first, and nothing is judged or changed here. Only the question of
-    /// [`Self::ask_why`] is put anew by each call.
+    /// Cancel safe, and meant for a loop whose other branch is the traffic: each call checks all causes again, and
+    /// neither judges nor changes anything. Only the query of [`Self::ask_why`] restarts with each call.
     pub async fn next(&mut self) -> Signal {
         let ending = self.ends_at.is_some();
-        // To a client that leaves, the end of its task or worker is no news.
+        // A client that disconnects is not notified of the end of its task or worker.
         let wants_news = !ending && !self.leaving;
         let due = self.due_at();
         let shutdown = self.services.shutdown;
@@ -119,7 +119,7 @@ impl Live<'_> {
             why = self.principal.ended(), if !self.cut_off => SessionEvent::End(SessionEnd::Revoked(why)),
             () = self.asked_to_end.cancelled(), if !ending && !self.cut_off => SessionEvent::End(SessionEnd::Asked),
             why = self.capture.failed(), if !self.cut_off && !self.unattended => SessionEvent::End(SessionEnd::CaptureFailed(why)),
-            event = worker_gone(&mut self.worker, self.asks_why), if self.asks_why.is_some() || wants_news => event,
+            event = worker_gone(&mut self.worker, self.death_query), if self.death_query.is_some() || wants_news => event,
             () = self.task.ended(), if wants_news => SessionEvent::TaskEnded,
             () = self.session.task_left(), if wants_news => SessionEvent::TaskLeft,
             () = shutdown.abort.cancelled(), if !ending => SessionEvent::End(SessionEnd::Aborted),
@@ -131,12 +131,12 @@ impl Live<'_> {
         Signal::Event(event)
     }
 
-    /// What has happened; `None`: nothing.
+    /// Decides what has happened; `None`: nothing.
     pub fn judge(&mut self, signal: Signal) -> Option<SessionEvent> {
         match signal {
             Signal::Event(event) => {
                 if matches!(event, SessionEvent::Explained(_)) {
-                    self.asks_why = None;
+                    self.death_query = None;
                 }
                 Some(event)
             }
@@ -160,8 +160,8 @@ impl Live<'_> {
             Some(Due::End(why)) => return Some(SessionEvent::End(SessionEnd::Limit(why))),
             None => {}
         }
-        let told = self.collective.as_mut()?.due(now)?;
-        Some(SessionEvent::Warning(told))
+        let warning = self.collective.as_mut()?.due(now)?;
+        Some(SessionEvent::Warning(warning))
     }
 
     fn due_at(&mut self) -> Option<Instant> {
@@ -171,9 +171,9 @@ impl Live<'_> {
         self.ends_at.or(times.into_iter().flatten().min())
     }
 
-    /// While the relay drains: when nothing will have been done for long enough.
+    /// While the relay drains: when the session will have been idle for long enough.
     fn quiet_at(&self) -> Option<Instant> {
-        self.draining.then(|| self.said + QUIET)
+        self.draining.then(|| self.last_active + QUIET)
     }
 
     fn drain_warning(&self) -> String {
@@ -188,7 +188,7 @@ impl Live<'_> {
     }
 }
 
-/// Resolves at `due`, if ever. Cancel safe. In a box, as all that most sessions do without.
+/// Resolves at `due`, if ever. Cancel safe. Boxed, because most sessions need none.
 pub async fn until(due: Option<Instant>) {
     match due {
         Some(due) => Box::pin(sleep_until(due)).await,
@@ -196,7 +196,7 @@ pub async fn until(due: Option<Instant>) {
     }
 }
 
-/// Resolves when the task of a session for which others wait runs or stops. Cancel safe.
+/// Resolves when the task that others wait for resumes or pauses. Cancel safe.
 async fn stands_or_runs(collective: &mut Option<Box<CollectiveWait>>) {
     match collective {
         Some(collective) => Box::pin(collective.changed()).await,
@@ -204,7 +204,8 @@ async fn stands_or_runs(collective: &mut Option<Box<CollectiveWait>>) {
     }
 }
 
-/// The registry learns that the worker is gone, or, where that is known, the head says why within `asks`. Cancel safe.
+/// Resolves when the registry learns that the worker is gone; with a pending query, when the head answers or `asks` is
+/// over. Cancel safe.
 async fn worker_gone(worker: &mut Attached, asks: Option<Duration>) -> SessionEvent {
     match asks {
         Some(patience) => {

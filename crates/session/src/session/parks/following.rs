@@ -1,11 +1,11 @@
-//! Parks of subprocesses follow their tasks to the person who takes the task over.
+//! Parks of subprocesses follow their task to the user who takes it over.
 
 use super::{ParkEntry, ParkId, Parks, holder};
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Snapshot};
 
 impl ParkEntry {
-    /// Whose it is, where `holder` has the worker: of a subprocess the heir's, once that person has the task.
+    /// Its owner, if `holder` has the worker: for a subprocess the heir, once that user has the task.
     pub(super) fn owner(&self, holder: Option<&Holder>) -> &Principal {
         let has_task =
             |heir: &&Principal| holder.is_some_and(|holder| holder.subject == heir.known_subject());
@@ -15,7 +15,7 @@ impl ParkEntry {
             .unwrap_or(&self.principal)
     }
 
-    /// Writes down whose it is, where `holder` has the worker: the person who had it before is the heir then.
+    /// Updates the owner, if `holder` has the worker: the previous owner becomes the heir.
     fn follow(&mut self, holder: Option<&Holder>) -> &Principal {
         let owner = self.owner(holder).clone();
         if !owner.is_same_person(&self.principal) {
@@ -26,9 +26,9 @@ impl ParkEntry {
 }
 
 impl Parks {
-    /// `taker` is about to go on with the task at `held`, which is another person's: the sessions with its subprocesses go along,
-    /// once the taker has it.
-    pub fn go_along(&self, held: &Breakpoint, taker: &Principal) {
+    /// Prepares for `taker` to take over the task at `held` from another user: the sessions with its subprocesses
+    /// follow, once the taker has it.
+    pub fn follow_taker(&self, held: &Breakpoint, taker: &Principal) {
         let mut parked = self.parked.lock();
         let of_task = |park: &ParkId| park.breakpoint == held.id && park.process.is_some();
         for (_, entry) in parked.iter_mut().filter(|(park, _)| of_task(park)) {
@@ -37,16 +37,16 @@ impl Parks {
         }
     }
 
-    /// Whom the park `id` is for from now on: of a subprocess who has taken its task over, as soon as that person has it. It is the
-    /// first person's again where the task is.
+    /// The current owner of the park `id`: for a subprocess the user who took its task over, once they have it. It goes
+    /// back with the task.
     pub(crate) fn follow_task(&self, list: &Snapshot, id: ParkId) -> Option<Principal> {
         let holder = holder(list, id.breakpoint);
         let mut parked = self.parked.lock();
         Some(parked.get_mut(&id)?.follow(holder).clone())
     }
 
-    /// Whether `principal` has the task that `id` is a subprocess of, here or elsewhere, attached or parked, or who has taken it
-    /// over from that person: a subprocess is kept as long.
+    /// Whether `principal`, or a user who took over from them, has the parent task of the subprocess `id`, here or
+    /// elsewhere, attached or parked: a subprocess is kept no longer.
     pub(crate) fn has_task(&self, list: &Snapshot, id: ParkId, principal: &Principal) -> bool {
         let Some(holder) = holder(list, id.breakpoint) else {
             return false;
@@ -69,7 +69,7 @@ mod tests {
 
     const ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n";
 
-    /// The task as `person` has it.
+    /// The task as held by `person`.
     fn held(person: &Principal) -> Breakpoint {
         let holder = Holder::here(1, person.known_subject(), "", None);
         Breakpoint {
@@ -95,9 +95,9 @@ mod tests {
             let list = snapshot(vec![held(holder)]);
             parks.has_task(&list, id, &ann)
         };
-        parks.go_along(&held(&ann), &ben);
+        parks.follow_taker(&held(&ann), &ben);
         assert_eq!([&ann, &ben, &cid].map(has_task), [true, true, false]);
-        parks.go_along(&held(&ben), &cid);
+        parks.follow_taker(&held(&ben), &cid);
         assert_eq!([&ann, &ben, &cid].map(has_task), [false, true, true]);
         let list = snapshot(vec![held(&cid)]);
         let owner = parks.follow_task(&list, id).unwrap();

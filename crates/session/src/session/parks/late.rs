@@ -1,7 +1,7 @@
-//! Parks that are over because no client came in time, for the one that comes later: a laptop may have slept for longer.
+//! Expired parks, for owners that come later: a laptop may have slept for longer.
 //!
-//! Bounds: [`EACH`] of one person, [`MAX_EXPIRED_PARKS`] in all, the oldest of which are forgotten, and each after
-//! [`KEPT`].
+//! Bounds: [`MAX_EXPIRED_PER_USER`] of one user, [`MAX_EXPIRED_PARKS`] in all, dropping the oldest, and each for
+//! [`EXPIRED_RETENTION`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
-/// Parks of one person that are remembered.
-const EACH: usize = 64;
+/// Remembered parks of one user.
+const MAX_EXPIRED_PER_USER: usize = 64;
 
-/// Parks of all together that are remembered.
+/// Remembered parks of all users.
 const MAX_EXPIRED_PARKS: usize = 1024;
 
-/// For how long: a night, and the way to work.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// How long they are remembered: a night, and the way to work.
+const EXPIRED_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// See the module.
+/// The expired parks, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct ExpiredParks(Mutex<VecDeque<ExpiredPark>>);
 
-/// One that is over.
+/// An expired park.
 #[derive(Debug)]
 struct ExpiredPark {
-    /// Whose it was; `None`: of an unauthenticated client.
+    /// Its owner; `None`: an unauthenticated client.
     subject: Option<String>,
     id: BreakpointId,
     title: String,
@@ -53,9 +53,9 @@ impl ExpiredPark {
 impl ExpiredParks {
     pub(super) fn add(&self, principal: &Principal, breakpoint: &Breakpoint, now: Timestamp) {
         let mut all = self.0.lock();
-        all.retain(|missed| missed.at.until(now) < KEPT);
+        all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
         let of_one = |missed: &ExpiredPark| missed.is_of(principal);
-        let too_many = all.iter().filter(|missed| of_one(missed)).count() >= EACH;
+        let too_many = all.iter().filter(|missed| of_one(missed)).count() >= MAX_EXPIRED_PER_USER;
         if too_many && let Some(oldest) = all.iter().position(of_one) {
             all.remove(oldest);
         }
@@ -70,7 +70,7 @@ impl ExpiredParks {
         });
     }
 
-    /// For the attach of `principal` to the breakpoint `id`.
+    /// The refusal for an attach of `principal` to the breakpoint `id`.
     pub(super) fn of_one(
         &self,
         principal: &Principal,
@@ -78,7 +78,7 @@ impl ExpiredParks {
         now: Timestamp,
     ) -> Option<SessionRefusal> {
         let mut all = self.0.lock();
-        all.retain(|missed| missed.at.until(now) < KEPT);
+        all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
         let mut latest = all.iter().rev();
         let missed = latest.find(|missed| missed.id == id && missed.is_of(principal))?;
         Some(SessionRefusal::Ended {
@@ -87,14 +87,14 @@ impl ExpiredParks {
         })
     }
 
-    /// A sentence about each of `principal`, which is forgotten then.
-    pub(super) fn tell(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
+    /// A sentence about each expired park of `principal`, which is then forgotten.
+    pub(super) fn take_messages(&self, principal: &Principal, now: Timestamp) -> Vec<String> {
         let mut all = self.0.lock();
-        all.retain(|missed| missed.at.until(now) < KEPT);
-        let (told, others) = all.drain(..).partition(|missed| missed.is_of(principal));
+        all.retain(|missed| missed.at.until(now) < EXPIRED_RETENTION);
+        let (own, others) = all.drain(..).partition(|missed| missed.is_of(principal));
         *all = others;
-        let told: VecDeque<ExpiredPark> = told;
-        let sentences = told.iter().map(|missed| {
+        let own: VecDeque<ExpiredPark> = own;
+        let sentences = own.iter().map(|missed| {
             let what = missed.what(now);
             format!("your session with {} {what}", missed.title)
         });
@@ -126,9 +126,9 @@ mod tests {
             "{said}"
         );
         assert_eq!(late.of_one(&ben, stop.id, hour), None);
-        assert!(late.tell(&ben, hour).is_empty());
-        assert_eq!(late.tell(&ann, hour).len(), 1);
-        assert!(late.tell(&ann, hour).is_empty());
+        assert!(late.take_messages(&ben, hour).is_empty());
+        assert_eq!(late.take_messages(&ann, hour).len(), 1);
+        assert!(late.take_messages(&ann, hour).is_empty());
         late.add(&ann, &stop, at(60));
         assert_eq!(late.of_one(&ann, stop.id, at(2 * 86_400)), None);
         assert!(late.0.lock().is_empty());
@@ -138,11 +138,11 @@ mod tests {
     fn nobody_has_more_remembered_than_may_be_nor_crowds_out_another() {
         let (late, ben) = (ExpiredParks::default(), named("ben"));
         late.add(&ben, &paused("square", 0), at(1));
-        for n in 0..=u64::try_from(EACH).unwrap_or_default() {
+        for n in 0..=u64::try_from(MAX_EXPIRED_PER_USER).unwrap_or_default() {
             late.add(&named("ann"), &paused("square", 1), at(2 + n));
         }
-        assert_eq!(late.0.lock().len(), EACH + 1);
-        assert_eq!(late.tell(&ben, at(100)).len(), 1);
+        assert_eq!(late.0.lock().len(), MAX_EXPIRED_PER_USER + 1);
+        assert_eq!(late.take_messages(&ben, at(100)).len(), 1);
         for n in 0..MAX_EXPIRED_PARKS {
             late.add(&named(&n.to_string()), &paused("square", 1), at(200));
         }

@@ -1,4 +1,4 @@
-//! The place that a session has for the case that its client is lost: as many as are parked could come again at once.
+//! Slots that sessions reserve for the case that their client is lost: as many as are parked could reconnect at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use parking_lot::Mutex;
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::hold::{NoSlot, UserSlots};
 
-/// Places of all together.
-const ALL: usize = 4096;
+/// Slots of all users together.
+const MAX_SLOTS: usize = 4096;
 
-/// The places of sessions, live or parked.
+/// Reserved slots of sessions, live or parked.
 #[derive(Debug, Default)]
-pub(super) struct ParkPlaces(Mutex<TakenPlaces>);
+pub(super) struct ParkSlots(Mutex<ReservedSlots>);
 
-/// Those that are taken, by whose they are; an anonymous person has no share.
+/// Reserved slots by owner; anonymous clients share one entry, without a limit of its own.
 #[derive(Debug, Default)]
-struct TakenPlaces {
+struct ReservedSlots {
     all: usize,
     by_owner: HashMap<Option<Arc<str>>, UserSlots<Arc<str>>>,
 }
 
-/// What a session needs to be parked, as long as it lives. Dropped, the place is free.
+/// A reserved slot, needed to park a session. Dropping it frees the slot.
 #[derive(Debug)]
 pub struct ParkShare {
-    of: Arc<ParkPlaces>,
+    of: Arc<ParkSlots>,
     owner: Option<Arc<str>>,
     family: Option<Arc<str>>,
 }
 
-impl TakenPlaces {
+impl ReservedSlots {
     fn take(&mut self, owner: &Option<Arc<str>>, family: &Option<Arc<str>>) -> Result<(), NoSlot> {
         let own = self.by_owner.get(owner);
         let takes_one = own.is_none_or(|own| own.needs_slot(family.as_ref()));
         let more = usize::from(takes_one);
-        if self.all + more > ALL {
-            return Err(NoSlot::All(ALL));
+        if self.all + more > MAX_SLOTS {
+            return Err(NoSlot::All(MAX_SLOTS));
         }
         if let Some(own) = own.filter(|_| owner.is_some()) {
             own.check_slot(family.as_ref())?;
@@ -61,8 +61,8 @@ impl TakenPlaces {
     }
 }
 
-impl ParkPlaces {
-    /// One for a session of `principal`: for one of a `family`, a part of the place of its cluster session.
+impl ParkSlots {
+    /// Reserves a slot for a session of `principal`; sessions of a `family` share their cluster session's slot.
     ///
     /// # Errors
     /// [`NoSlot`].
@@ -83,7 +83,7 @@ impl ParkPlaces {
 }
 
 impl ParkShare {
-    /// Whether a session of `principal` may be parked by it.
+    /// Whether it is for sessions of `principal`.
     pub fn is_of(&self, principal: &Principal) -> bool {
         let subject = (!principal.is_anonymous()).then(|| principal.subject());
         self.owner.as_deref() == subject
@@ -92,7 +92,7 @@ impl ParkShare {
 
 impl Drop for ParkShare {
     fn drop(&mut self) {
-        let mut taken = self.of.0.lock();
-        taken.give_back(&self.owner, &self.family);
+        let mut slots = self.of.0.lock();
+        slots.give_back(&self.owner, &self.family);
     }
 }

@@ -1,4 +1,5 @@
-//! Subprocesses of tasks that wait for a client: debugpy names each once, and it runs no code of its program before one has come.
+//! Subprocesses that wait for a client: debugpy announces each once, and it runs no code of its program before a client
+//! has attached.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,21 +8,21 @@ use tokio::sync::watch;
 
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// Subprocesses of one task that are remembered: those beyond would be opened in no window either.
+/// Remembered subprocesses of one task: those beyond would be opened in no window either.
 const MAX_SUBPROCESSES: usize = 1024;
 
-/// Those that were named to the client of their task, and that no session was opened for.
+/// Subprocesses that were announced to the client of their task, and have no session.
 #[derive(Debug, Default)]
 pub(super) struct Subprocesses {
     unopened: Mutex<HashMap<BreakpointId, BTreeSet<u32>>>,
-    /// Those whose sessions the agent of their node keeps, as it has said to the session with the task.
+    /// Subprocesses that the agent of their node keeps parked, as it reported to the session with the task.
     at_agent: Mutex<HashMap<BreakpointId, BTreeSet<u32>>>,
-    /// Counts the sessions with subprocesses that were parked.
+    /// Counts the parks of subprocesses so far.
     pub(super) parked: watch::Sender<u64>,
 }
 
 impl Subprocesses {
-    /// The client of the task with the breakpoint `id` is told of `process`.
+    /// Records that the client of the task with the breakpoint `id` was notified of `process`.
     pub(super) fn named(&self, id: BreakpointId, process: u32) {
         let mut all = self.unopened.lock();
         let unopened = all.entry(id).or_default();
@@ -30,23 +31,23 @@ impl Subprocesses {
         }
     }
 
-    /// The agent of its node keeps the session with it.
+    /// Records that the agent of its node keeps the session with it.
     pub(super) fn kept_at_agent(&self, id: BreakpointId, process: u32) {
         let mut all = self.at_agent.lock();
-        let kept = all.entry(id).or_default();
-        if kept.len() < MAX_SUBPROCESSES {
-            kept.insert(process);
+        let processes = all.entry(id).or_default();
+        if processes.len() < MAX_SUBPROCESSES {
+            processes.insert(process);
         }
     }
 
-    /// Whether it does; for the first who asks, who goes on with that.
+    /// Whether it does; true only for the first caller, which resumes it.
     pub(super) fn take_from_agent(&self, id: BreakpointId, process: u32) -> bool {
         let mut all = self.at_agent.lock();
-        let kept = all.get_mut(&id);
-        kept.is_some_and(|kept| kept.remove(&process))
+        let processes = all.get_mut(&id);
+        processes.is_some_and(|processes| processes.remove(&process))
     }
 
-    /// It has a session.
+    /// Records that it has a session.
     pub(super) fn opened(&self, id: BreakpointId, process: u32) {
         let mut all = self.unopened.lock();
         if let Some(unopened) = all.get_mut(&id) {
@@ -57,12 +58,12 @@ impl Subprocesses {
         }
     }
 
-    /// Those of the task that have none.
+    /// Subprocesses of the task without a session.
     pub(super) fn of(&self, id: BreakpointId) -> BTreeSet<u32> {
         self.unopened.lock().get(&id).cloned().unwrap_or_default()
     }
 
-    /// The same, which are no longer remembered.
+    /// The same; forgets them.
     pub(super) fn take(&self, id: BreakpointId) -> BTreeSet<u32> {
         self.at_agent.lock().remove(&id);
         self.unopened.lock().remove(&id).unwrap_or_default()

@@ -39,7 +39,7 @@ fn what_an_agent_keeps_is_released_by_its_owner_or_an_administrator() {
             ..Rule::default()
         };
         let person = somebody(name, [rule], &revoked);
-        may_let_run(&authorise(&person, &breakpoint, Scope::Debug).unwrap()).is_ok()
+        authorise_resume(&authorise(&person, &breakpoint, Scope::Debug).unwrap()).is_ok()
     };
     assert!(may("ann", "debug") && may("bob", "debug,admin"));
     assert!(!may("bob", "debug"));

@@ -1,4 +1,4 @@
-//! A look at what is parked, without going on with it: a question for its debugger, which leaves it as it is.
+//! Inspection of a park, without resuming it: a request to its debugger, which leaves it as it is.
 
 use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use tokio::time::{Duration, Instant};
 use crate::session::parks::Busy;
 use ray_relay_access::recording::{CaptureTee, Direction};
 
-/// How long a debugger may take to answer: the probe takes 5 s at most.
+/// Deadline of a debugger's answer: the probe takes 5 s at most.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who has asked, and until when that one waits.
+/// A pending inspection and its deadline.
 pub(super) struct Looking {
     answer: oneshot::Sender<Result<Result<String, String>, Busy>>,
     pub(super) until: Instant,
@@ -23,17 +23,17 @@ impl Looking {
         }
     }
 
-    /// The debugger has said `value`, which is shown once it is in `capture`.
+    /// Answers with the debugger's `value`, after it was recorded in `capture`.
     pub(super) fn done(self, value: Result<String, String>, capture: &CaptureTee) {
-        let shown = value.and_then(|value| {
-            let taken = capture.take(Direction::Down, value.as_bytes());
-            taken.map(|()| value).map_err(|why| why.to_string())
+        let result = value.and_then(|value| {
+            let recorded = capture.take(Direction::Down, value.as_bytes());
+            recorded.map(|()| value).map_err(|why| why.to_string())
         });
-        // Who asked may be gone.
-        let _ = self.answer.send(Ok(shown));
+        // The caller may be gone.
+        let _ = self.answer.send(Ok(result));
     }
 
-    /// It is not asked, or has not answered in time.
+    /// The debugger is busy, or did not answer in time.
     pub(super) fn busy(self) {
         let _ = self.answer.send(Err(Busy));
     }

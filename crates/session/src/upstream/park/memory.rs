@@ -1,4 +1,4 @@
-//! What is remembered of a session, for who goes on with it.
+//! State of a session that survives its client.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::tunnel::messages::{Hex, ParkTerms};
 use ray_relay_ray::ray::registry::{Breakpoint, EnteredBreakpoint};
 
-/// Bytes of a debugger's capabilities that are remembered at most: debugpy's have some 1,500.
+/// Largest remembered capabilities of a debugger: debugpy's have some 1,500 bytes.
 const MAX_CAPABILITIES_BYTES: usize = 16 * 1024;
 
-/// What a session remembers for the case that its client is lost.
+/// State that a session retains in case its client is lost.
 pub struct ResumeState {
-    /// How long it is kept then.
+    /// How long it is parked then.
     pub stay: Stay,
-    /// What the worker's debugger answered to `initialize`; empty where that was too long to be remembered.
+    /// The debugger's answer to `initialize`; empty if it was too long.
     pub capabilities: Arc<str>,
-    /// Tells an `attach` that asks for something else.
+    /// Fingerprint of its `attach`, to detect a different one.
     pub attach: u64,
-    /// Tells the cluster session that had it opened, where one had.
+    /// Identifies the cluster session that opened it, if any.
     pub cluster_session: Option<Hex<8>>,
 }
 
 impl ResumeState {
-    /// Of a debugger that has answered `capabilities` and was sent an `attach` with this fingerprint.
+    /// For a debugger with these `capabilities` that received an `attach` with this fingerprint.
     pub fn new(stay: Stay, capabilities: &Value, attach: u64) -> Self {
         let capabilities = capabilities.to_string();
         let short = capabilities.len() <= MAX_CAPABILITIES_BYTES;
@@ -45,7 +45,7 @@ impl ResumeState {
         }
     }
 
-    /// Of a prompt of the legacy debugger, which has nothing else to be remembered; or of one that is still to attach.
+    /// For a prompt of the legacy debugger, which has no other state; or for a client that is still to attach.
     pub fn of_prompt(stay: Stay) -> Self {
         Self {
             stay,
@@ -55,7 +55,7 @@ impl ResumeState {
         }
     }
 
-    /// Of a session that was kept by `keep`.
+    /// For a session that was parked by `keep`.
     pub fn of(keep: &ParkTerms) -> Self {
         Self {
             stay: Duration::from_millis(keep.keeps_ms).into(),
@@ -65,38 +65,39 @@ impl ResumeState {
         }
     }
 
-    /// The same of a session that is one with all of the family of this name.
+    /// Marks it as a session of the family of this name.
     pub fn in_family(self, name: Option<&str>) -> Self {
-        // The name itself lets its sessions in, and no other client is to know it.
-        let told = |name: &str| {
+        // Hashed: the name itself admits sessions to the family, and must stay secret.
+        let id = |name: &str| {
             let mut hasher = DefaultHasher::new();
             name.hash(&mut hasher);
             Hex(hasher.finish().to_be_bytes())
         };
         Self {
-            cluster_session: name.map(told),
+            cluster_session: name.map(id),
             ..self
         }
     }
 
-    /// By what another process keeps the worker of `live`; for just so long as is `left`, where it is parked. `None`: by nothing.
-    pub fn keep(&self, live: &Live<'_>, left: Option<Duration>) -> Option<Box<ParkTerms>> {
-        self.keep_for(live.worker.principal(), live, left)
+    /// Park terms for another process that keeps the worker of `live`; exactly for the `remaining` time if it is parked
+    /// already. `None`: it cannot be kept.
+    pub fn keep(&self, live: &Live<'_>, remaining: Option<Duration>) -> Option<Box<ParkTerms>> {
+        self.keep_for(live.worker.principal(), live, remaining)
     }
 
-    /// The same for `owner`, who has the task that it is a subprocess of.
+    /// The same for `owner`, who has the parent task of this subprocess.
     pub(super) fn keep_for(
         &self,
         owner: &Principal,
         live: &Live<'_>,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
     ) -> Option<Box<ParkTerms>> {
         let worker = &live.worker;
         let session = (owner, worker.rights(), &**worker.breakpoint());
-        self.terms(session, live.began.elapsed(), left)
+        self.terms(session, live.began.elapsed(), remaining)
     }
 
-    /// The same of a session by `permit` whose worker is about to be reached.
+    /// The same for a session by `permit` that has not reached its worker yet.
     pub fn keep_from_now(&self, permit: &Permit) -> Option<Box<ParkTerms>> {
         let session = (permit.principal(), permit.rights(), &**permit.breakpoint());
         self.terms(session, Duration::ZERO, None)
@@ -106,26 +107,26 @@ impl ResumeState {
         &self,
         (principal, rights, breakpoint): (&Principal, &Rights, &Breakpoint),
         lasted: Duration,
-        left: Option<Duration>,
+        remaining: Option<Duration>,
     ) -> Option<Box<ParkTerms>> {
         let expires = principal.expires();
         let expires = expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
         let limit = rights.obligations.session_limit;
         let limit = limit.map(|limit| limit.saturating_sub(lasted));
-        let at_most = [expires, limit, left].into_iter().flatten().min();
+        let at_most = [expires, limit, remaining].into_iter().flatten().min();
         let now = Timestamp::now();
-        let at_least = self.stay.at_least.filter(|_| left.is_none());
+        let at_least = self.stay.at_least.filter(|_| remaining.is_none());
         let at_least = at_least.map(|until| now.until(until));
         let credential = match principal.is_anonymous() {
             true => None,
-            // One that cannot be told apart from others could not be ended by its revocation.
+            // A credential that cannot be identified could not be revoked.
             false => Some(credential(principal)?),
         };
-        // In a box: some who hold it wait for long.
+        // Boxed: some holders keep it for long.
         Some(Box::new(ParkTerms {
             owner: owner(principal)?,
             credential,
-            keeps_ms: milliseconds(left.unwrap_or(self.stay.time)),
+            keeps_ms: milliseconds(remaining.unwrap_or(self.stay.time)),
             at_least_ms: at_least.map(milliseconds),
             at_most_ms: at_most.map(milliseconds),
             lasted_ms: milliseconds(lasted),
@@ -137,7 +138,7 @@ impl ResumeState {
     }
 }
 
-/// `capabilities`, which most sessions have in common: their debuggers are of one version.
+/// Interns `capabilities`, which most sessions share: their debuggers are of one version.
 fn shared(capabilities: &str) -> Arc<str> {
     static LAST: Mutex<Option<Arc<str>>> = Mutex::new(None);
     let mut last = LAST.lock();

@@ -1,4 +1,4 @@
-//! Sessions of a relay that is gone: each is parked here, as if its client had been lost at this moment.
+//! Restores sessions of an earlier relay process: parks each, as if its client had been lost at this moment.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tracing::{Instrument as _, info};
 
-use super::{Park, RETURN_TIMEOUT, ResumeState, has_task_of, place};
+use super::{Park, RETURN_TIMEOUT, ResumeState, has_task_of, slot};
 use crate::context::Context;
 use crate::session::Session;
 use crate::session::live::Begun;
@@ -17,10 +17,10 @@ use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Kind, Snapshot};
 
-/// How long the task of a subprocess may take to be restored as well.
-const TASK_RESTORED: Duration = Duration::from_secs(15);
+/// Deadline for the parent task of a subprocess to be restored as well.
+const TASK_RESTORE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Keeps `claimed` until its person comes again, or to its end.
+/// Parks `claimed` until its owner returns, or to its end.
 pub async fn run(context: &Context, claimed: Claimed) {
     let _busy = context.shutdown.busy.token();
     let session = context
@@ -28,10 +28,10 @@ pub async fn run(context: &Context, claimed: Claimed) {
         .table
         .open(&Summary::new(claimed.session.peer));
     session.set_principal(claimed.permit.principal().clone());
-    session.set_client(claimed.session.left.client.clone());
+    session.set_client(claimed.session.view.client.clone());
     let span = claimed.permit.span();
-    let kept = Box::pin(keep(context, &session, claimed)).instrument(span);
-    let outcome = kept.await;
+    let park = Box::pin(keep(context, &session, claimed)).instrument(span);
+    let outcome = park.await;
     session.ended(outcome);
 }
 
@@ -50,7 +50,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     let LostSession {
         number,
         keep,
-        left,
+        view,
         began,
         ..
     } = lost;
@@ -67,14 +67,14 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         context.services(),
         session,
         permit,
-        (recorded_as, &left.client),
+        (recorded_as, &view.client),
         details,
         Some(drain),
     );
     let begun = match Box::pin(begun).await {
         Ok(begun) => begun,
         Err(_) if drain.is_cancelled() => {
-            // Where it is not kept beyond this process, it runs on.
+            // If it is not kept beyond this process, it resumes.
             if debugger.abandon()
                 && let Some(lease) = lease
             {
@@ -87,19 +87,19 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
             return Outcome::Refused;
         }
     };
-    // With it the claim would not end before this does.
+    // The lease would keep the claim alive beyond this session.
     drop(lease);
     let mut live = begun.attached_since(began);
     if debugger.runs() {
         live.task.resumed();
     }
-    // Both are restored side by side.
+    // Task and subprocess are restored concurrently.
     let mut lists = context.registry.watch();
     let is_held = |list: &Snapshot| list.find(id).is_some_and(|task| task.holder().is_some());
     let is_there = lists.wait_for(|list| is_held(list) || has_task_of(context, &live));
-    let _ = timeout(TASK_RESTORED, is_there).await;
-    let keeps = Timestamp::now().until(left.until);
-    let Some(place) = place(context, &live, keeps, None).await else {
+    let _ = timeout(TASK_RESTORE_TIMEOUT, is_there).await;
+    let keeps = Timestamp::now().until(view.until);
+    let Some(slot) = slot(context, &live, keeps, None).await else {
         let (worker, closing) = live.part();
         drop(debugger);
         worker.end(RETURN_TIMEOUT).await;
@@ -108,7 +108,7 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     };
     let relay = (context, session);
     let waits = (debugger, ResumeState::of(&keep));
-    Park::begin(relay, protocol, live, place, left, waits)
+    Park::begin(relay, protocol, live, slot, view, waits)
         .apart()
         .wait()
         .await

@@ -1,4 +1,4 @@
-//! Going on with a session of one's own whose connection was lost, or, as an administrator, with that of another user.
+//! Resumes a parked session of the same user or, as an administrator, of another user.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,62 +20,62 @@ use ray_relay_base::wire::tunnel::messages::Subject;
 use ray_relay_debugger::debugger::unattended::{IdleConnection, Taker};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Snapshot};
 
-/// What is handed over besides the hold of the worker: the connection to its debugger, to which nothing is under way in
-/// either direction. Dropped, it is left in order.
+/// Handed over with the hold on the worker: the connection to its debugger, with nothing in flight in either direction.
+/// Dropping it detaches in order.
 pub struct Parked {
-    /// The connection to it.
+    /// The connection.
     pub line: IdleConnection,
-    /// What it has said since.
+    /// Output of the debugger meanwhile.
     pub kept: StoredMessages,
-    /// What the session with it remembers.
+    /// The session's retained state.
     pub memory: ResumeState,
-    /// What it was parked by; `None`: it was parked elsewhere.
+    /// The share by which it was parked; `None`: it was parked elsewhere.
     pub share: Option<Box<ParkShare>>,
 }
 
-/// What a session goes on with that is not the first with its worker.
+/// A parked session that another one resumes.
 pub struct Resumed {
-    /// Where the worker is.
+    /// The origin of the worker.
     pub origin: Origin,
-    /// How it was left.
-    pub left: Option<ParkView>,
-    /// The number of the last session with it.
+    /// The park as shown to users.
+    pub view: Option<ParkView>,
+    /// Number of its last session.
     session: u64,
-    /// Whose that was, where it was another person's.
+    /// The previous owner, if another user.
     taken_from: Option<String>,
 }
 
-/// Where the worker of a session that goes on is.
+/// The process that keeps the worker of a resumed session.
 pub enum Origin {
-    /// It was parked here `since` then; the first session with it `began` before. What was parked comes with the permit.
+    /// It was parked here at `since`; its first session `began` before. The connection comes with the permit.
     Here {
-        /// When the first session with it began.
+        /// Begin of its first session.
         began: Instant,
-        /// Since when it was parked.
+        /// When it was parked.
         since: Instant,
     },
     /// The agent of its node keeps it for this owner.
     Agent {
-        /// As it is told to the agent.
+        /// As sent to the agent.
         owner: Subject,
     },
 }
 
-/// Whose one's own session is.
+/// The possessive for the user's own session.
 pub const YOUR: &str = "your";
 
-/// On which terms a session goes on with a park.
+/// Parameters of resuming a park.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms<'a> {
-    /// What the client calls itself.
+    /// Name of the client.
     pub client: &'a str,
-    /// An administrator wants it, whosesoever it is.
+    /// An administrator takes it over from any user.
     pub take_over: bool,
-    /// What it is to be gone on with by.
+    /// Kind of the client.
     pub taker: Taker,
 }
 
-/// The breakpoint `id`, where that is parked and `principal` may go on with it.
+/// The breakpoint `id`, if it is parked and `principal` may resume it.
 pub fn parked_for<'s>(
     list: &'s Snapshot,
     id: BreakpointId,
@@ -86,8 +86,8 @@ pub fn parked_for<'s>(
     may_go_on(principal, held, take_over).then_some(held)
 }
 
-/// What `principal` is told of the breakpoint `id`, where it was to be refused because of `why`: until when it was parked,
-/// or that its fate is not known.
+/// Refines the refusal `why` of the breakpoint `id` for `principal`: when its park expired, or that its state is
+/// unknown.
 pub fn explained(
     context: &Context,
     principal: &Principal,
@@ -100,7 +100,7 @@ pub fn explained(
     ) {
         return why;
     }
-    if let Some(late) = context.sessions.parks.too_late(principal, id) {
+    if let Some(late) = context.sessions.parks.expired_refusal(principal, id) {
         return late;
     }
     let list = context.registry.snapshot();
@@ -113,11 +113,11 @@ pub fn explained(
     }
 }
 
-/// The permit for what is parked at `held`, which is [for](parked_for) the principal of `authorised`, and what it goes on
-/// with.
+/// Takes the park at `held`, which is [for](parked_for) the principal of `authorised`: returns its permit and its
+/// origin.
 ///
 /// # Errors
-/// [`SessionRefusal`]: it has just ended, its debugger is at work, or the time of the principal is over.
+/// [`SessionRefusal`]: it has just ended, its debugger is busy, or the principal's credential has expired.
 pub async fn take(
     (context, session): (&Context, &Session),
     held: &Arc<Breakpoint>,
@@ -129,33 +129,36 @@ pub async fn take(
     let others = || last.subject.clone().unwrap_or_default();
     let taken_from = (!is_own(&principal, held)).then(others);
     if taken_from.is_some() {
-        context.sessions.parks.go_along(held, &principal);
+        context.sessions.parks.follow_taker(held, &principal);
     }
-    // Recognised before the wait, whose end may be that of its time.
-    let still_welcome = || match principal.is_over() {
+    // Checked again: the credential may have expired during the wait.
+    let check_credential = || match principal.is_over() {
         Some(why) => Err(SessionRefusal::Forbidden(why.to_string())),
         None => Ok(session.holder(&principal, terms.client)),
     };
     if !last.is_here() {
-        let way = Box::pin(context.peers.agents.way_to_agent(held)).await;
-        let way = way.map_err(|why| SessionRefusal::no_way(held, why))?;
-        let holder = still_welcome()?;
+        let route = Box::pin(context.peers.agents.route_to_agent(held)).await;
+        let route = route.map_err(|why| SessionRefusal::no_route(held, why))?;
+        let holder = check_credential()?;
         let claim = context.registry.take_over(held.id);
         let claim = claim.ok_or_else(|| over(held))?;
         let resumed = Resumed {
             origin: Origin::Agent {
                 owner: last.subject.as_deref().unwrap_or_default().into(),
             },
-            left: ParkView::of(last),
+            view: ParkView::of(last),
             session: last.session,
             taken_from,
         };
-        return Ok((Permit::kept(claim, authorised, holder, way), resumed));
+        return Ok((
+            Permit::from_claim(claim, authorised, holder, route),
+            resumed,
+        ));
     }
     let parks = &context.sessions.parks;
     let offered = parks.hand_over((held, None), &principal, terms.take_over, terms.taker);
     let offer = Box::pin(offered).await?;
-    let holder = still_welcome()?;
+    let holder = check_credential()?;
     let resumed = Resumed {
         taken_from,
         ..Resumed::of(&offer)
@@ -190,32 +193,32 @@ pub async fn take_subprocess(
 }
 
 impl Resumed {
-    /// What the agent of its node keeps for `owner`, as it has said.
+    /// A park that the agent of its node keeps for `owner`, by its own report.
     pub fn at_agent(owner: Subject) -> Self {
         Self {
             origin: Origin::Agent { owner },
-            left: None,
+            view: None,
             session: 0,
             taken_from: None,
         }
     }
 
-    /// What is `offer`ed here.
+    /// A park that is `offer`ed here.
     fn of(offer: &Offer) -> Self {
         Self {
             origin: Origin::Here {
                 began: offer.began,
                 since: offer.since,
             },
-            left: Some(offer.left.clone()),
+            view: Some(offer.view.clone()),
             session: offer.session,
             taken_from: None,
         }
     }
 
-    /// What goes on record of it.
-    pub fn tell(&self, details: &mut Map<String, Value>) {
-        // Of a subprocess an agent does not say which it was.
+    /// Adds its audit details.
+    pub fn add_details(&self, details: &mut Map<String, Value>) {
+        // An agent does not report the session number of a subprocess.
         if self.session > 0 {
             details.insert("resumes".into(), self.session.into());
         }
@@ -224,22 +227,22 @@ impl Resumed {
         }
     }
 
-    /// Until when the park was to last.
+    /// When the park would have expired.
     pub fn until(&self) -> Option<Timestamp> {
-        Some(self.left.as_ref()?.until)
+        Some(self.view.as_ref()?.until)
     }
 
-    /// Whether its place is the session's that goes on.
+    /// Whether the resuming session inherits its slot.
     pub fn has_place(&self) -> bool {
         self.taken_from.is_none() && matches!(self.origin, Origin::Here { .. })
     }
 
-    /// Whether the session before was one of the same user.
+    /// Whether the previous session was the same user's.
     pub fn is_own(&self) -> bool {
         self.taken_from.is_none()
     }
 
-    /// Whose session it was, as a person says it.
+    /// The previous owner as a possessive, for users.
     pub fn whose(&self) -> String {
         let others = |owner: &String| format!("{owner}'s");
         self.taken_from.as_ref().map_or(YOUR.to_owned(), others)
@@ -247,18 +250,18 @@ impl Resumed {
 }
 
 impl Origin {
-    /// For how long it was parked, as the end of a sentence; nothing where that is not known.
-    pub fn for_how_long(&self) -> String {
+    /// Duration of the park, as the end of a sentence; empty if unknown.
+    pub fn duration_text(&self) -> String {
         match self {
             Self::Here { since, .. } => format!(" for {}", span(since.elapsed())),
             Self::Agent { .. } => String::new(),
         }
     }
 
-    /// What was parked with the worker of `permit`, and when the first session with it began.
+    /// Fetches the parked connection for the worker of `permit`, and the begin of its first session.
     ///
     /// # Errors
-    /// [`ConnectError`]: the agent keeps it on.
+    /// [`ConnectError`]: the agent keeps it.
     pub async fn reach(
         self,
         context: &Context,
@@ -270,7 +273,7 @@ impl Origin {
                     .connection()
                     .map(|parked| parked.downcast::<Parked>());
                 let Some(Ok(mut parked)) = parked else {
-                    return Err(ConnectError::NoWay("its park has ended".to_owned()));
+                    return Err(ConnectError::NoRoute("its park has ended".to_owned()));
                 };
                 if let Some(tenant) = owned(permit) {
                     parked.line.held_by(tenant);
@@ -282,7 +285,7 @@ impl Origin {
         let (line, keep) = Box::pin(resume(context, permit, owner)).await?;
         let parked = Parked {
             line,
-            // The debugger's own messages say what was missed.
+            // The debugger's own messages report what was missed.
             kept: StoredMessages::default(),
             memory: ResumeState::of(&keep),
             share: None,

@@ -1,4 +1,4 @@
-//! The park of a subprocess follows its task: it belongs to the owner of the task.
+//! The park of a subprocess follows its task: it belongs to the task's owner.
 
 use serde_json::Value;
 use tokio::time::Instant;
@@ -7,8 +7,8 @@ use super::{Park, has_task_of, park_id};
 use crate::upstream::restored::Ownership;
 
 impl Park<'_> {
-    /// Whether the task is there that it belongs to, where it is a subprocess: the person who let that go, or whose time for it is
-    /// over, has let this go too.
+    /// Whether the parent task is still held, if this is a subprocess: when its user resumes the task, or it expires,
+    /// this park ends too.
     pub(super) fn has_task(&self) -> bool {
         let id = park_id(&self.live);
         let is_held = || {
@@ -19,13 +19,13 @@ impl Park<'_> {
         has_task_of(self.context, &self.live) || self.is_apart && is_held()
     }
 
-    /// It was restored for another person than its task where the two do not agree.
+    /// Marks it as apart if, after restoring, its owner differs from the holder of its task.
     pub(super) fn apart(mut self: Box<Self>) -> Box<Self> {
         self.is_apart = !has_task_of(self.context, &self.live);
         self
     }
 
-    /// Has it kept for the person who has taken over the task that it is a subprocess of, also where this process is lost.
+    /// Transfers it to the user who has taken over the parent task, also in case this process is lost.
     pub(super) async fn follow_task(&mut self) {
         if self.live.worker.holds() {
             return;
@@ -37,15 +37,17 @@ impl Park<'_> {
             return;
         };
         self.owner = owner;
-        let left = self.waiting.until;
-        let left = left.saturating_duration_since(Instant::now());
-        let keep = self.memory.keep_for(&self.owner, &self.live, Some(left));
+        let remaining = self.waiting.until;
+        let remaining = remaining.saturating_duration_since(Instant::now());
+        let keep = self
+            .memory
+            .keep_for(&self.owner, &self.live, Some(remaining));
         if let (Some(tenant), Some(keep)) = (self.tenant(), keep) {
             self.waiting.debugger.keep_by(Some(tenant), &keep).await;
         }
     }
 
-    /// Whose it is, as the next process has to know.
+    /// Its owner, as stored for the next process.
     fn tenant(&self) -> Option<Value> {
         let worker = &self.live.worker;
         let (breakpoint, process) = (worker.breakpoint(), worker.process());
@@ -54,7 +56,7 @@ impl Park<'_> {
             None => list
                 .find(breakpoint.id)
                 .and_then(|now| now.holder().cloned()),
-            Some(_) => Some(self.session.parked(&self.owner, &self.left)),
+            Some(_) => Some(self.session.parked(&self.owner, &self.view)),
         };
         Ownership::of(&self.owner, (breakpoint, process), &holder?)
     }

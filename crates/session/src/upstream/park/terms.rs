@@ -1,4 +1,4 @@
-//! For how long a session is kept, and whether there is room for one more.
+//! How long a session is parked, and whether there is room for one more.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// Why the sessions of a person are not kept.
+/// Reason for not parking a user's sessions.
 const NOT_KEPT: &str = "neither the policy nor `[park] for` turns parking on";
 
-/// For how long a session stays when its client is lost.
+/// How long a session is parked when its client is lost.
 #[derive(Debug, Clone, Copy)]
 pub struct Stay {
-    /// From then on.
+    /// Duration from then on.
     pub time: Duration,
-    /// Until when the park that it goes on with was to last, which is no shorter for that.
+    /// Deadline of the park that it resumed, which must not get shorter.
     pub at_least: Option<Timestamp>,
 }
 
 impl Stay {
-    /// Until when, where the client is lost `now`.
+    /// Deadline, if the client is lost `now`.
     pub fn until(self, now: Timestamp) -> Timestamp {
         let until = now.after(self.time);
         self.at_least.map_or(until, |least| least.max(until))
     }
 
-    /// For how long, where it is lost now.
-    pub fn left(self) -> Duration {
+    /// Duration, if the client is lost now.
+    pub fn remaining(self) -> Duration {
         let now = Timestamp::now();
         now.until(self.until(now))
     }
@@ -47,29 +47,29 @@ impl From<Duration> for Stay {
     }
 }
 
-/// How long the session of `permit` is kept when its client is lost, which has `asked` for so long, where it has; `None`: not
-/// at all.
-pub fn keeps(context: &Context, permit: &Permit, asked: Option<Duration>) -> Option<Duration> {
+/// How long the session of `permit` is parked when its client is lost; the client may have `requested` a duration.
+/// `None`: not at all.
+pub fn keeps(context: &Context, permit: &Permit, requested: Option<Duration>) -> Option<Duration> {
     let keeps = usual(context, permit.rights());
     let keeps = Some(keeps).filter(|keeps| !keeps.is_zero())?;
-    Some(asked.map_or(keeps, |asked| {
-        asked.min(longest(context, permit).max(keeps))
+    Some(requested.map_or(keeps, |requested| {
+        requested.min(longest(context, permit).max(keeps))
     }))
 }
 
-/// How long a session with these `rights` is kept, where nothing else is asked for.
+/// How long a session with these `rights` is parked, without a request.
 pub fn usual(context: &Context, rights: &Rights) -> Duration {
     let by_rule = rights.obligations.park;
     by_rule.unwrap_or(context.config.park.r#for)
 }
 
-/// Whether what is parked elsewhere could be parked here for who is `authorized`, no shorter than it is there.
+/// Whether a park elsewhere could be parked here, as long as there, for the principal of `authorized`.
 ///
 /// # Errors
 /// Why not, as a clause.
 pub fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String> {
     /// By how much clocks may differ.
-    const SLACK: Duration = Duration::from_secs(60);
+    const CLOCK_SLACK: Duration = Duration::from_secs(60);
     if usual(context, authorized.rights()).is_zero() {
         return Err(NOT_KEPT.to_owned());
     }
@@ -77,7 +77,7 @@ pub fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String
     let holder = authorized.breakpoint().holder();
     let until = holder.and_then(|holder| holder.parked_until);
     let expires = principal.expires().map(Timestamp::announced);
-    if expires.is_some_and(|at| until.is_some_and(|until| at.after(SLACK) < until)) {
+    if expires.is_some_and(|at| until.is_some_and(|until| at.after(CLOCK_SLACK) < until)) {
         return Err("your credential expires before that".to_owned());
     }
     let share = context.sessions.parks.share(principal, None);
@@ -85,35 +85,35 @@ pub fn takes_in(context: &Context, authorized: &Authorized) -> Result<(), String
     room.map_err(|why| why.to_string())
 }
 
-/// The longest time for which a session of `permit` that is kept at all may be.
+/// Longest time for which a session of `permit` may be parked, if at all.
 fn longest(context: &Context, permit: &Permit) -> Duration {
     let obligations = &permit.rights().obligations;
     let by_rule = obligations.park_max.or(obligations.park);
     by_rule.unwrap_or(context.config.park.max)
 }
 
-/// Whether a session of `permit`, of a `family` where a cluster session opens it, can be kept for as long as is `asked`, and what it
-/// needs for that, which is its own from now on. One that goes on with a park may have its place.
+/// Checks whether a session of `permit`, of a `family` if a cluster session opens it, can be parked for as long as
+/// `requested`, and reserves its share. A session that resumes a park may inherit its slot.
 ///
 /// # Errors
-/// [`SessionRefusal`]: who asks for more than there is would find the task gone.
+/// [`SessionRefusal`]: a client that expects more than it gets would find the task gone.
 pub fn promise(
     context: &Context,
     permit: &Permit,
     family: Option<&str>,
     has_place: bool,
-    asked: Duration,
+    requested: Duration,
 ) -> Result<Option<Box<ParkShare>>, SessionRefusal> {
-    let Some(most) = keeps(context, permit, Some(asked)) else {
+    let Some(most) = keeps(context, permit, Some(requested)) else {
         let why =
             "tasks cannot be parked here: neither the policy nor `[park] for` turns parking on";
         return Err(SessionRefusal::Forbidden(why.to_owned()));
     };
-    if most < asked {
+    if most < requested {
         return Err(SessionRefusal::Forbidden(format!(
             "a task can be parked here for {} at most, by `[park] max` or the policy, and not for {}",
             span(most),
-            span(asked)
+            span(requested)
         )));
     }
     if has_place {
@@ -131,16 +131,16 @@ pub fn promise(
     })
 }
 
-/// By what name the sessions with subprocesses of `breakpoint` share places, as those of a cluster session do, where `process`
-/// is one.
+/// Name under which the sessions with subprocesses of `breakpoint` share slots, like those of a cluster session, if
+/// `process` is one.
 pub fn task_of(breakpoint: &Breakpoint, process: Option<u32>) -> Option<String> {
     process.map(|_| format!("subprocesses of {}", breakpoint.id))
 }
 
-/// What the session `live`, of a `family` where a cluster session opened it, needs to be parked.
+/// Reserves the share that the session `live`, of a `family` if a cluster session opened it, needs to be parked.
 ///
 /// # Errors
-/// Why there is none, as a clause.
+/// The reason, as a clause.
 pub fn share(
     context: &Context,
     live: &Live<'_>,
@@ -153,10 +153,10 @@ pub fn share(
     share.map_err(|why| why.to_string())
 }
 
-/// A place for the park of the session `live`, which has its `share`.
+/// Reserves a slot for the park of the session `live`, which has `share`.
 ///
 /// # Errors
-/// Why there is none, as a clause.
+/// The reason, as a clause.
 pub fn reserve(
     context: &Context,
     live: &Live<'_>,
@@ -167,6 +167,6 @@ pub fn reserve(
         process: live.worker.process(),
     };
     let principal = live.worker.principal();
-    let place = context.sessions.parks.park(principal, id, share);
-    place.map_err(|why| why.to_string())
+    let slot = context.sessions.parks.park(principal, id, share);
+    slot.map_err(|why| why.to_string())
 }

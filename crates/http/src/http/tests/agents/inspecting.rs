@@ -159,7 +159,7 @@ async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions
         .map(|_| looking(&scene, false, TEST_TIMEOUT))
         .collect();
     let mut waiting = Vec::new();
-    for _ in 0..ray_relay_session::agents::INSPECTIONS {
+    for _ in 0..ray_relay_session::agents::MAX_INSPECTIONS {
         waiting.push(asked(&mut agent).await);
     }
     let early = timeout(Duration::from_millis(200), agent.hear()).await;

@@ -30,7 +30,7 @@ fn asking_for(
     let agents = Arc::clone(&scene.context.peers.agents);
     tokio::spawn(async move {
         let breakpoint = breakpoint();
-        let Ok(WorkerRoute::Agent { link, node_id }) = agents.way(&breakpoint).await else {
+        let Ok(WorkerRoute::Agent { link, node_id }) = agents.route(&breakpoint).await else {
             panic!("no agent");
         };
         let wanted = OpenRequest {
@@ -305,7 +305,7 @@ async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left
         dialled(&mut stream).await;
         let mut tunnel = asking.await.unwrap().unwrap();
         let Ok(WorkerRoute::Agent { link, .. }) =
-            scene.context.peers.agents.way(&breakpoint()).await
+            scene.context.peers.agents.route(&breakpoint()).await
         else {
             panic!("no agent");
         };

@@ -1,21 +1,21 @@
-//! A park, for the person who is shown it.
+//! A park as shown to users.
 
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::Holder;
 
-/// A park as it is shown, and until when it lasts.
+/// A park as shown to users, with its deadline.
 #[derive(Debug, Clone)]
 pub struct ParkView {
-    /// What the client called itself whose session it is.
+    /// Name of the lost client.
     pub client: String,
-    /// When that one attached.
+    /// When that client attached.
     pub since: Timestamp,
-    /// When its time is over.
+    /// When it expires.
     pub until: Timestamp,
 }
 
 impl ParkView {
-    /// How `holder` has left its session; `None`: it has not.
+    /// The park of `holder`; `None`: it has not parked it.
     pub fn of(holder: &Holder) -> Option<Self> {
         Some(Self {
             client: holder.client.clone(),

@@ -1,4 +1,4 @@
-//! By which way a breakpoint is reached, and why by none.
+//! Picks the route to a breakpoint, or says why there is none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use ray_relay_base::wire::tunnel::messages::Name;
 use ray_relay_ray::hold::REPORT_VALIDITY;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Kind, RayNode};
 
-/// How long agents are asked which of their nodes a legacy breakpoint is on.
-const LOCATED: Duration = Duration::from_secs(2);
+/// Deadline for agents to locate a legacy breakpoint among their nodes.
+const LOCATE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How much later than a stream's its agent's end may be noticed.
-const NOTICED: Duration = Duration::from_millis(500);
+/// How much later than a stream's end the end of its agent's link may be noticed.
+const LINK_END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How a session goes on its last hop.
+/// Route from the relay to a worker.
 #[derive(Debug, Clone)]
 pub enum WorkerRoute {
-    /// The relay dials. Through an agent it would not have to: why there is none.
+    /// The relay dials. `without` says why no agent does.
     Direct {
-        /// `None`: no agent is wanted.
+        /// `None`: no agent is configured.
         without: Option<NoAgentReason>,
     },
     /// The agent of its node dials.
@@ -41,7 +41,7 @@ pub enum WorkerRoute {
 }
 
 impl WorkerRoute {
-    /// The word in the record.
+    /// The name in the audit log.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Direct { .. } => "direct",
@@ -53,10 +53,10 @@ impl WorkerRoute {
 /// Why no agent dials. `Display` is a clause.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoAgentReason {
-    /// There has been none.
+    /// None has ever linked.
     #[error("no agent (`ray-relay node`) is linked for its node")]
     None,
-    /// There was one.
+    /// It is gone.
     #[error("the agent of its node has been gone for {} ({why})", span(.since.until(Timestamp::now())))]
     Down {
         /// Since when.
@@ -64,10 +64,10 @@ pub enum NoAgentReason {
         /// Why its link ended.
         why: String,
     },
-    /// There were two.
+    /// Two claim the node.
     #[error("two agents claim its node, and both are refused for a minute")]
     Contested,
-    /// It is not known which node it is on, and no agent knows it.
+    /// The node is not known, and no agent could locate it.
     #[error("no linked agent has it on its node")]
     NotLocated,
 }
@@ -81,18 +81,18 @@ impl From<&Lost> for NoAgentReason {
     }
 }
 
-/// Why a breakpoint is reached by no way. `Display` is a sentence for the client.
+/// Why a breakpoint is unreachable. `Display` is a sentence for the client.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum NoRoute {
-    /// It takes an agent.
+    /// The cluster requires an agent, and there is none.
     #[error(
         "it cannot be reached: {0}, and workers of cluster {1} are reached through agents alone"
     )]
     NoAgent(NoAgentReason, Arc<str>),
-    /// A session of another relay has it, by the word of the agent.
+    /// According to the agent, a session of another relay holds it.
     #[error("it is being debugged by {0}")]
     Held(Box<Holder>),
-    /// It listens on its node's loopback address.
+    /// Its debugger listens on its node's loopback address.
     #[error(
         "this breakpoint can be entered only on its own node, because that node was started without `--ray-debugger-external`{}",
         .0.as_ref().map(|absence| format!(", and {absence}")).unwrap_or_default()
@@ -107,11 +107,11 @@ pub(super) fn is_local(ray_address: &str) -> bool {
 }
 
 impl Agents {
-    /// The way to `breakpoint`. Agents are asked for at most 2 s, and only where Ray does not say on which node it is.
+    /// Picks the route to `breakpoint`. If Ray does not say which node it is on, agents get at most 2 s to locate it.
     ///
     /// # Errors
     /// [`NoRoute`].
-    pub async fn way(&self, breakpoint: &Breakpoint) -> Result<WorkerRoute, NoRoute> {
+    pub async fn route(&self, breakpoint: &Breakpoint) -> Result<WorkerRoute, NoRoute> {
         if let Some(holder) = self.holder_elsewhere(breakpoint) {
             return Err(NoRoute::Held(Box::new(holder)));
         }
@@ -143,11 +143,11 @@ impl Agents {
         }
     }
 
-    /// The way to a worker that the agent of its node keeps.
+    /// The route to a worker that the agent of its node keeps parked.
     ///
     /// # Errors
     /// [`NoRoute::NoAgent`].
-    pub(crate) async fn way_to_agent(
+    pub(crate) async fn route_to_agent(
         &self,
         breakpoint: &Breakpoint,
     ) -> Result<WorkerRoute, NoRoute> {
@@ -157,13 +157,13 @@ impl Agents {
         }
     }
 
-    /// Why no agent speaks any more for the node of a worker of `cluster` that was reached by `way`, and whose connection
-    /// broke; `None`: an agent does, or `way` is no agent's. The link may be noticed later: it is waited for, for half a second.
-    pub async fn lost(&self, cluster: &str, way: &WorkerRoute) -> Option<String> {
-        let WorkerRoute::Agent { link, node_id } = way else {
+    /// Why no agent speaks any more for the node of a worker of `cluster` whose connection by `route` broke. `None`: an
+    /// agent does, or `route` used no agent. The link may end later than the connection: waits half a second for it.
+    pub async fn lost(&self, cluster: &str, route: &WorkerRoute) -> Option<String> {
+        let WorkerRoute::Agent { link, node_id } = route else {
             return None;
         };
-        timeout(NOTICED, link.closed()).await.ok()?;
+        timeout(LINK_END_TIMEOUT, link.closed()).await.ok()?;
         let table = self.table.lock();
         if table.of_node(cluster, node_id).is_some() {
             return None;
@@ -171,9 +171,9 @@ impl Agents {
         table.lost(cluster, node_id).map(|lost| lost.why.clone())
     }
 
-    /// Why it is not known what became of the task of `breakpoint`, which is taken to run on since `at`: the agent of its node
-    /// was lost with the session, and keeps what a relay has lost where it lives. Or agents alone reach it, and that of its
-    /// node has told this relay nothing yet of what it keeps or another relay has. `None`: it is known.
+    /// Why the state of the task of `breakpoint` is unknown, which is assumed to run since `at`. Either the agent of
+    /// its node was lost with the session, and parks the task if it still lives; or only agents reach it, and its agent
+    /// has not reported yet. `None`: it is known.
     pub(crate) fn lost_with(
         &self,
         breakpoint: &Breakpoint,
@@ -191,7 +191,7 @@ impl Agents {
         let Some(lost) = table.lost(cluster, &node_id) else {
             return (self.path(cluster) == UpstreamPath::Agent).then_some(NoAgentReason::None);
         };
-        // A session may know before its agent's link does.
+        // A session may notice before its agent's link does.
         (at.until(lost.since) <= REPORT_VALIDITY).then(|| lost.into())
     }
 
@@ -222,8 +222,8 @@ impl Agents {
         })
     }
 
-    /// The same for a legacy breakpoint of a Ray that does not say on which node it is (before 2.40): by its address, or,
-    /// where that is `localhost`, by asking all.
+    /// Locates a legacy breakpoint whose Ray does not name its node (before 2.40): by its address or, if that is
+    /// `localhost`, by asking all agents.
     async fn locate(&self, breakpoint: &Breakpoint) -> Result<(Arc<Link>, Name), NoAgentReason> {
         let links = self.table.lock().of_cluster(&breakpoint.cluster);
         if links.is_empty() {
@@ -245,9 +245,9 @@ impl Agents {
         let registered = breakpoint.registered.as_ref();
         let title = registered.map_or("", |registered| registered.title.as_str());
         let ask = links.into_iter().map(|link| async move {
-            let found = timeout(LOCATED, link.locate(breakpoint.port, title)).await;
+            let found = timeout(LOCATE_TIMEOUT, link.locate(breakpoint.port, title)).await;
             let node_id = found.ok().flatten()?;
-            // Of another node than its own it has nothing to say.
+            // An agent speaks for its own nodes only.
             let own = link
                 .nodes()
                 .iter()
@@ -255,7 +255,7 @@ impl Agents {
             own.then_some((node_id, link))
         });
         let mut found = join_all(ask).await.into_iter().flatten();
-        // Two with the same port and title: it is not known which.
+        // Two agents have the same port and title: ambiguous.
         match (found.next(), found.next()) {
             (Some((node_id, link)), None) => Ok((link, node_id)),
             _ => Err(NoAgentReason::NotLocated),
