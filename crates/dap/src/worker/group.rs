@@ -240,7 +240,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     /// Sends a request to the worker as if the client had, with the answer going to `question`.
-    async fn put(&mut self, command: Command, arguments: Value, question: Question) {
+    async fn send_as_client(&mut self, command: Command, arguments: Value, question: Question) {
         let number = self.questions.ask(question);
         let message = request(number, command, arguments);
         if let Err(why) = self.capture_from_client(message.to_string().as_bytes()) {
