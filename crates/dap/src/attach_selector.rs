@@ -383,7 +383,7 @@ mod tests {
         assert!(selector.group.is_none());
         let named = read(json!({"group": "7k3f9m2qxd.3"})).unwrap();
         assert!(named.together.is_none());
-        // Who does not want it may name a task.
+        // A user who opts out may name a task.
         let none = read(json!({"group": "none", "task": "f"})).unwrap();
         assert_eq!((none.together, none.all), (Some(false), false));
         for refused in [

@@ -53,7 +53,7 @@ fn guarded(
     let mut config = Config::default();
     // As long as a step of a test may take: only what is about this time has a shorter one.
     config.dap.connect_timeout = TEST_TIMEOUT;
-    // Where nothing else is said, a client that closes leaves.
+    // By default a client that closes its connection detaches.
     config.park.r#for = Duration::ZERO;
     adapt(&mut config);
     Context::offline(config, auth, audit)

@@ -63,7 +63,7 @@ fn what_the_client_cannot_have_is_in_no_mapped_folder() {
     let open = json!({"workspaceFolder": "/home/me/other"});
     let itself = json!([{"localRoot": "/home/me/other", "remoteRoot": "/home/me/other"}]);
     assert_eq!(mapped(&open, false, None), itself);
-    // No person has a folder of Ray's, where none stands for it.
+    // No user has a local folder of Ray's, if none is mapped to it.
     assert_eq!(mapped(&json!({}), true, None), mappings::nowhere());
     assert_eq!(mapped(&open, true, Some("")), mappings::nowhere());
     let own = json!({"pathMappings": mappings::none()});

@@ -241,7 +241,7 @@ impl Announcer {
 
     /// Whether it announces only the jobs of its principal.
     pub(super) fn only_mine(&self) -> bool {
-        self.selector.only_mine
+        self.selector.mine
     }
 
     /// Another session holds `id`: announce it again once it is free.

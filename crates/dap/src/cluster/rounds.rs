@@ -146,7 +146,7 @@ mod tests {
             other.clone(),
         ];
         assert_eq!(due(&mut rounds, &all), [1]);
-        // It has been let run since, and one that has only just stopped is not asked.
+        // It has been resumed since, and one that has only just stopped is not asked.
         let all = [
             task(1, "01000000", false, (3, 2)),
             task(2, "01000000", false, (2, 0)),

@@ -75,7 +75,7 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
     ] {
         assert_eq!(worker(by(selector.clone(), &list)), "cube", "{selector}");
     }
-    // What runs is called so, and is no breakpoint.
+    // With `running`, the prefix is a name of a task, and of no breakpoint.
     let running = json!({"rayRelay": {"task": begun, "running": true}});
     let running = completed(read_selector(&running).unwrap(), || Arc::new(list.clone())).unwrap();
     assert_eq!(
@@ -94,7 +94,7 @@ fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
         by(json!({"breakpoint": "zz"}), &list),
         "at least its first 3",
     );
-    // Of what cannot be seen nothing is told: two begin so, and one of them is all there is.
+    // Hidden ones are not counted: two have this prefix, and the user sees only one.
     let twin = Breakpoint {
         id: twin_of(&second.id.to_string()),
         ..paused("hidden", 4)

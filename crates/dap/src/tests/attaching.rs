@@ -95,7 +95,7 @@ async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greet
     let mut dap = worker.accept().await;
     debugger.ended.abort();
     drop(debugger);
-    // The connection still stands: a byte written now is not answered with a reset. Then it is closed in order.
+    // The connection is still open: a byte written now is not answered with a reset. Then it is closed in order.
     greet(&mut dap).await;
     left(&mut dap).await;
 }

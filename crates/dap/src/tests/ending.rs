@@ -94,7 +94,7 @@ async fn an_expression_is_interrupted_when_its_client_cancels_it_or_leaves() {
 #[tokio::test]
 async fn a_session_takes_its_path_mappings_along_however_it_ends() {
     let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});
-    // What waits in each of them is a clock: side by side.
+    // Each waits for a timeout, so they run concurrently.
     let all = ["goodbye", "half-close", "reset", "drain"].map(|end| (end, mappings.clone()));
     let all = all.map(|(end, mappings)| async move {
         let context = context(|_| {});

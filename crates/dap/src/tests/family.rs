@@ -88,7 +88,7 @@ impl FamilyScene {
 
 /// The worker was detached in order, and the child's console says why; no toast, because its user has ended it.
 async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStream>) {
-    // The goodbye waits for the answer to what comes before it.
+    // The disconnect waits for the answer to the request before it.
     asked(&mut dap, "setFunctionBreakpoints").await;
     let goodbye = asked(&mut dap, "disconnect").await;
     assert_eq!(goodbye.arguments, json!({"terminateDebuggee": false}));
@@ -192,7 +192,7 @@ async fn restarting_a_session_leaves_its_task_where_it_stands() {
     assert_eq!(answer["success"], true, "{answer}");
     let again = family.child.event("stopped").await;
     assert_eq!(again["body"], stop);
-    // Where it runs there is no place to show.
+    // A running task has no location to show.
     family.child.send("continue", json!({"threadId": 7})).await;
     got(&mut family.dap, "continue").await;
     family.child.ask("restart", json!({})).await;
@@ -214,6 +214,6 @@ async fn restarting_a_cluster_session_announces_again_what_is_not_open() {
     assert_eq!(answer["success"], true, "{answer}");
     let other = announced(&mut family.parent).await;
     assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
-    // What is open is left alone.
+    // Open sessions are not announced again.
     leaves_unannounced(&mut family.parent).await;
 }

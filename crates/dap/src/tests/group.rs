@@ -169,7 +169,7 @@ impl GroupScene {
             let (sender, receiver) = mpsc::unbounded_channel();
             let play = plays(dap, losses[at], sender, Arc::clone(&stage));
             played.push(tokio::spawn(play));
-            // The focus is for the thread that stands for all.
+            // The focus goes to the thread that represents all tasks.
             let stop = child.event("stopped").await;
             assert_eq!(stop["body"]["preserveFocusHint"], true, "{stop}");
             children.push(child);
@@ -296,7 +296,7 @@ async fn a_watch_on_the_thread_that_stands_for_all_shows_each_rank() {
         each["body"]["variables"],
         json!([of("0", "0.5"), of("1", "nan")])
     );
-    // What the mouse passes over is evaluated nowhere.
+    // A hover is evaluated in no task.
     let hover = json!({"expression": "loss", "frameId": 1, "context": "hover"});
     let answer = parent.ask("evaluate", hover).await;
     assert_eq!(

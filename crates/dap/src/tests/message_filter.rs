@@ -49,7 +49,7 @@ async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_
         answer["body"]["result"],
         "{'password': ‹str, 7 characters›}"
     );
-    // What is inside of it is asked of the probe as well.
+    // Its children are requested from the probe as well.
     let reference = answer["body"]["variablesReference"].clone();
     let asked = debugger
         .send(
@@ -305,7 +305,7 @@ fn who_may_do_and_see_everything_has_nothing_looked_at() {
         ] {
             assert_eq!(captured, looked_at, "{rights:?}");
         }
-        // What the relay looks at for itself it always does.
+        // The relay always inspects the messages that it needs itself.
         assert!(up(MessageType::Request, b"disconnect"));
         assert!(down(MessageType::Event, b"debugpySockets"));
     }

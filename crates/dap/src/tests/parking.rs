@@ -123,7 +123,7 @@ async fn until_parked(context: &Context, id: BreakpointId) {
     until_listed(context, id, |word| word == Some("parked")).await;
 }
 
-/// Attaches once more as `who`, and configures; the stop that is told, and all that came before it.
+/// Attaches again as `who`, and configures. Returns the messages up to and including the reported stop.
 async fn again(context: &Arc<Context>, who: &str) -> (Debugger, Vec<Value>) {
     again_with(context, with_token(token_of(who))).await
 }
@@ -228,7 +228,7 @@ async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile
             context.registry.snapshot().find(id).unwrap().state.word(),
             "attached"
         );
-        // What is asked now goes both ways, and nothing of the configuration came there.
+        // Requests pass in both directions now, and the worker received nothing of the configuration.
         let seq = next.send("threads", json!({})).await;
         let threads = got(&mut dap, "threads").await;
         dap.send(&threads.success(json!({"threads": []})))
@@ -431,7 +431,7 @@ async fn another_client_of_ones_own_has_its_arguments_taken_before_it_configures
     let seq = next.send("threads", json!({})).await;
     asked(&mut dap, "threads").await;
     next.answer(seq).await;
-    // One that its debugger does not take is told so, and what it asks next is answered.
+    // A client whose configuration its debugger does not accept is notified, and its next request is answered.
     drop(next.dap);
     until_parked(&context, id).await;
     let (_, told) = again_with(&context, with_token(token_of("ann"))).await;

@@ -59,7 +59,7 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
         debugger.send(command, arguments).await;
         let request = got(&mut dap, command).await;
         if command == "evaluate" {
-            // A goodbye waits for that.
+            // A disconnect waits for its answer.
             dap.send(&request.success(json!({}))).await.unwrap();
         }
     }

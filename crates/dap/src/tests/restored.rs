@@ -97,7 +97,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
     asked(&mut debugger, "threads").await;
     until(&context, id, "parked").await;
     assert!(spy.lines().iter().all(|line| line.session.is_none()));
-    // It is no other person's meanwhile, and hears no goodbye.
+    // It passes to no other user meanwhile, and receives no disconnect.
     let tries = 2 * ray_relay_session::session::live::RECORD_RETRY_DELAY;
     assert!(timeout(tries, debugger.read()).await.is_err());
     spy.refuse_all(false);

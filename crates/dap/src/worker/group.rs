@@ -77,20 +77,17 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Wish::Evaluate(expression) => {
                 let then = Then::Evaluate(expression);
                 let question = Question { answer, then };
-                self.send_as_client(Command::StackTrace, stack(thread), question)
-                    .await;
+                self.ask(Command::StackTrace, stack(thread), question).await;
             }
             Wish::Place => {
                 let then = Then::Place;
                 let question = Question { answer, then };
-                self.send_as_client(Command::StackTrace, stack(thread), question)
-                    .await;
+                self.ask(Command::StackTrace, stack(thread), question).await;
             }
             Wish::Complete(arguments) => {
                 let then = Then::Complete(*arguments);
                 let question = Question { answer, then };
-                self.send_as_client(Command::StackTrace, stack(thread), question)
-                    .await;
+                self.ask(Command::StackTrace, stack(thread), question).await;
             }
             Wish::Interrupt => {
                 let worker = self.splice.worker();
@@ -108,7 +105,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
                 let then = Then::Done;
                 let question = Question { answer, then };
-                self.send_as_client(command, thread, question).await;
+                self.ask(command, thread, question).await;
             }
             Wish::Pause => {
                 let paused = match self.stands.any() {
@@ -150,8 +147,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         };
         let expression = console_expression("None", false, MAX_RANK_VALUE_CHARS);
         let arguments = json!({"expression": expression, "context": "clipboard"});
-        self.send_as_client(Command::Evaluate, arguments, question)
-            .await;
+        self.ask(Command::Evaluate, arguments, question).await;
     }
 
     /// Records the rank of the process, or notifies the client that it has none.
@@ -228,14 +224,13 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let question = Question { answer, then };
         // A `continue` is forwarded only if a thread is paused.
         self.stands.stopped(stop.to_string().as_bytes());
-        self.send_as_client(Command::Continue, thread, question)
-            .await;
+        self.ask(Command::Continue, thread, question).await;
         self.questions.runs_for_client = false;
         true
     }
 
     /// Sends a request to the worker as if the client had, with the answer going to `question`.
-    async fn put(&mut self, command: Command, arguments: Value, question: Question) {
+    async fn ask(&mut self, command: Command, arguments: Value, question: Question) {
         let number = self.questions.ask(question);
         let message = request(number, command, arguments);
         if let Err(why) = self.capture_from_client(message.to_string().as_bytes()) {
@@ -269,8 +264,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         if let Some(key) = expression.key {
                             self.filter.compare_next(key);
                         }
-                        self.send_as_client(Command::Evaluate, arguments, question)
-                            .await;
+                        self.ask(Command::Evaluate, arguments, question).await;
                         continue;
                     }
                     None => Err(NO_FRAME.to_owned()),
@@ -280,8 +274,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         put(&mut arguments, "frameId", frame.id);
                         let then = Then::Completed;
                         let question = Question { answer, then };
-                        self.send_as_client(Command::Completions, arguments, question)
-                            .await;
+                        self.ask(Command::Completions, arguments, question).await;
                         continue;
                     }
                     _ => Err(NO_FRAME.to_owned()),

@@ -12,7 +12,7 @@ use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::dap::stored_messages::Kept;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::unattended::{self, Unattended};
@@ -26,13 +26,13 @@ use ray_relay_session::upstream::park::{self, Park, ResumeState};
 /// Messages due to the client of a resumed session, once it has configured.
 pub(crate) struct Resumption {
     attach: Request,
-    kept: Kept,
+    kept: StoredMessages,
     /// The park as it was; `None`: the next one starts anew.
     view: Option<ParkView>,
 }
 
 impl Resumption {
-    pub(super) fn new(attach: &Request, kept: Kept, view: Option<ParkView>) -> Self {
+    pub(super) fn new(attach: &Request, kept: StoredMessages, view: Option<ParkView>) -> Self {
         Self {
             attach: Request {
                 seq: attach.seq.clone(),
@@ -116,7 +116,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             ..
         } = *self;
         // A client that was not notified of the stops yet took over a moment ago.
-        let kept = resumption.map_or_else(|| Kept::of(stands), |resumption| resumption.kept);
+        let kept =
+            resumption.map_or_else(|| StoredMessages::of(stands), |resumption| resumption.kept);
         let rules = unattended::rules(context.config.dap.max_frame);
         let mut debugger = Unattended::splice(splice.without_client(rules), kept);
         if let Some(keep) = memory.keep(&live, Some(keeps)) {

@@ -14,7 +14,7 @@ use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::dap::reattach::{self, Before};
-use ray_relay_base::wire::dap::stored_messages::Kept;
+use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::unattended::{self, KeptSplice, Unattended};
 use ray_relay_ray::ray::registry::Breakpoint;
@@ -31,7 +31,7 @@ const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// A park whose debugger was handed over to an editor.
 struct TakenPark {
     splice: KeptSplice,
-    kept: Kept,
+    kept: StoredMessages,
     memory: ResumeState,
     share: Option<Box<ParkShare>>,
     /// Begin of the first session with the worker.
@@ -96,10 +96,10 @@ impl AttachSettings {
     /// As [`reattached`].
     async fn settle(
         &mut self,
-        debugger: (KeptSplice, Kept),
+        debugger: (KeptSplice, StoredMessages),
         previous: u64,
         is_own: bool,
-    ) -> Result<(KeptSplice, Kept), ConnectError> {
+    ) -> Result<(KeptSplice, StoredMessages), ConnectError> {
         if !self.visits && (!is_own || self.fingerprint != previous) {
             let (splice, kept, applied) = reattached(debugger, &self.arguments, is_own).await?;
             self.applied = Some(applied);
@@ -203,10 +203,10 @@ where
 /// # Errors
 /// [`ConnectError`]: its stream stopped in the middle of a message.
 async fn reattached(
-    (splice, kept): (KeptSplice, Kept),
+    (splice, kept): (KeptSplice, StoredMessages),
     arguments: &Value,
     is_own: bool,
-) -> Result<(KeptSplice, Kept, bool), ConnectError> {
+) -> Result<(KeptSplice, StoredMessages, bool), ConnectError> {
     let before = match is_own {
         true => Before::Kept,
         false => Before::Forgotten,

@@ -60,11 +60,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Runs the session until its client is lost, or to its audited end.
     pub(crate) async fn run(mut self: Box<Self>) -> SessionOutcome<'a, S> {
         // Messages that only pass do not reach this loop, so the counters are updated periodically.
-        let every = self
-            .live
-            .sampling()
-            .unwrap_or(COUNT_INTERVAL)
-            .min(COUNT_INTERVAL);
+        let sampling = self.live.sampling().unwrap_or(COUNT_INTERVAL);
+        let every = sampling.min(COUNT_INTERVAL);
         let mut count = interval_at(Instant::now() + every, every);
         count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beside = WakeForwarder::default();

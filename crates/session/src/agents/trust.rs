@@ -98,14 +98,14 @@ mod tests {
         let by_id = |id: &str| announcement(Some(id), &[]);
         let by_address = |address: &str| announcement(None, &[address]);
         let unnamed = access(&[]);
-        // Where it says that it stands, and comes from.
+        // The address that it announces, and connects from.
         assert_eq!(ids(&by_address("10.0.0.1"), "10.0.0.1", &unnamed), "a1 c3");
         assert_eq!(ids(&by_id("a1"), "::ffff:10.0.0.1", &unnamed), "a1");
         // Another's, from its own.
         assert_eq!(ids(&by_id("b2"), "10.0.0.1", &unnamed), "");
         assert_eq!(ids(&by_address("10.0.0.2"), "10.0.0.1", &unnamed), "");
         assert_eq!(ids(&by_id("b2"), "10.0.0.1", &access(&["a1"])), "");
-        // Named, from anywhere; and nothing but what it stands on.
+        // Named by a rule, from anywhere; and only the node that it runs on.
         assert_eq!(ids(&by_id("b2"), "192.0.2.1", &access(&["b2", "c3"])), "b2");
         assert_eq!(
             ids(&by_address("10.0.0.2"), "192.0.2.1", &access(&["10.0.0.*"])),

@@ -43,7 +43,7 @@ async fn released(context: &Arc<Context>) -> Result<(), NotReleased> {
     release(context, authorized, holder()).await
 }
 
-/// Plays debugpy until the client has said goodbye; the commands that came. `attach`: its answer.
+/// Plays debugpy until the client disconnects, and returns the received commands. `attach`: its answer.
 pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> {
     let (stream, _) = listener.accept().await.unwrap();
     let mut client = Conversation::new(stream, 1 << 20);
@@ -116,7 +116,7 @@ async fn a_debugger_is_left_when_the_task_stands_and_not_before() {
                 let request = client.read().await.unwrap();
                 let command = request["command"].as_str().unwrap();
                 if command == "attach" {
-                    // Ray's own helper, where the thread stands first, is none of the user's code.
+                    // Ray's own helper, where the thread is paused first, is none of the user's code.
                     assert_eq!(request["arguments"]["justMyCode"], false);
                     let initialized = event("initialized", Value::Null);
                     client.send(&initialized).await.unwrap();

@@ -117,8 +117,7 @@ enum ParkEnding {
 }
 
 impl<'a> Park<'a> {
-    /// Parks the session `live` of this protocol from now on in its `slot`, as described by `view`; no longer than its
-    /// limits allow.
+    /// Parks the session `live` of this protocol in its `slot`, as `view` describes; no longer than its limits allow.
     pub fn begin(
         (context, session): (&'a Context, &'a Session),
         protocol: SessionProtocol,
@@ -162,18 +161,16 @@ impl<'a> Park<'a> {
         loop {
             match self.ending().await {
                 ParkEnding::HandedOver(taker) => return self.hand_over(taker).await,
-                ParkEnding::Released(reply) => {
-                    match self.live.audit.ends(Outcome::Released).await {
-                        Ok(()) => {
-                            let goes_on = self.interrupt_expression().await;
-                            let outcome = self.leave(Outcome::Released, true).await;
-                            // The caller may be gone.
-                            let _ = reply.send(goes_on);
-                            return outcome;
-                        }
-                        Err(why) => _ = reply.send(Err(why.to_string())),
+                ParkEnding::Released(done) => match self.live.audit.ends(Outcome::Released).await {
+                    Ok(()) => {
+                        let goes_on = self.interrupt_expression().await;
+                        let outcome = self.leave(Outcome::Released, true).await;
+                        // The caller may be gone.
+                        let _ = done.send(goes_on);
+                        return outcome;
                     }
-                }
+                    Err(why) => _ = done.send(Err(why.to_string())),
+                },
                 ParkEnding::By(outcome) => {
                     let (outcome, recorded) = self.recorded(outcome).await;
                     return self.leave(outcome, recorded).await;
@@ -460,8 +457,7 @@ impl<'a> Park<'a> {
     }
 }
 
-/// Shows that the client of `session` is gone, with the park `view`, and whether an expression of it still runs in the
-/// task.
+/// Shows the park `view` of `session`, and whether an expression of its lost client still runs in the task.
 fn show(session: &Session, live: &Live<'_>, view: &ParkView, evaluates: bool) {
     let parked = session.parked(live.worker.principal(), view);
     live.worker.shown_as(Holder {

@@ -71,7 +71,7 @@ async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
             let told = json!({"text": "None\n", "total": 4, "rank": rank}).to_string();
             let body = json!({"result": told, "variablesReference": 0});
             dap.send(&evaluate.success(body)).await.unwrap();
-            // Nothing is left in it, and it was not let run.
+            // Nothing remains in it, and it was not resumed.
             loop {
                 let mut message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
                 let request = Request::read(&mut message).unwrap();

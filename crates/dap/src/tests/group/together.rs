@@ -138,7 +138,7 @@ async fn a_rule_makes_a_cluster_session_of_an_attach_to_the_only_task_that_waits
     let configuration = announced(&mut parent).await;
     let id = json!(worker.breakpoint.id);
     assert_eq!(configuration["rayRelay"]["breakpoint"], id);
-    // Who says otherwise, or names it, has that one.
+    // A user who opts out, or names the breakpoint, gets that one.
     for mut block in [json!({"group": "none"}), json!({"breakpoint": id})] {
         let (relay, worker) = with_one().await;
         block["token"] = token_of("ann").into();

@@ -31,7 +31,7 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
         debugger.event("terminated").await;
     }
     assert_refused(&waiting.answer(seq).await, "was revoked");
-    // What it says now reaches no worker.
+    // Its messages reach no worker any more.
     attached.send("evaluate", json!({"expression": "1"})).await;
     left(&mut dap).await;
     drop(dap);

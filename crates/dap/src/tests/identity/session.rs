@@ -130,7 +130,7 @@ async fn opening_a_debugger_in_what_runs_takes_a_permission_besides_debug() {
         let relay = relay(Audit::off(), |config| config.dap.allow_attach = by_config);
         let asked = json!({"task": "train", "running": true, "token": token_of(who)});
         let said = refusal(&relay, json!({ "rayRelay": asked })).await;
-        // Nothing runs here: who may is told so.
+        // Nothing runs here: the refusal says so to a user with the permission.
         let words = match may {
             true => "nothing that runs is called \"train\"",
             false => "the permission `attach` besides `debug`",

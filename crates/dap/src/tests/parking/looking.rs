@@ -37,7 +37,7 @@ async fn who_leaves_before_configuring_leaves_a_park_with_its_name_and_its_time(
         let rows = context.sessions.table.rows();
         assert_eq!(rows.last().unwrap().client.as_ref(), Some(&before.client));
     }
-    // Who goes on with it has another one.
+    // A session that resumes it sets another deadline.
     let (next, _) = again(&context, "ann").await;
     drop(next.dap);
     until_parked(&context, id).await;
@@ -97,7 +97,7 @@ async fn the_relay_looks_at_a_park_for_its_owner_and_the_park_notices_nothing() 
     let answers = async {
         let evaluate = got(&mut dap, "evaluate").await;
         assert_eq!(evaluate.arguments["expression"], "1 + 1");
-        // What comes before the answer is kept for who comes again.
+        // Output before the answer is retained for the next client.
         dap.send(&output("meanwhile")).await.unwrap();
         let value = evaluate.success(json!({"result": "2", "variablesReference": 0}));
         dap.send(&value).await.unwrap();

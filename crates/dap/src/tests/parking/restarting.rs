@@ -244,7 +244,7 @@ async fn what_a_keeper_gives_back_waits_for_a_client_that_claims_it_in_vain() {
 }
 
 /// The process of a record, and its owner.
-fn whose(left: &LeftConnection) -> (Option<u64>, String) {
+fn whose(left: &UnclaimedConnection) -> (Option<u64>, String) {
     let record: Value = serde_json::from_slice(&left.record).unwrap();
     let tenant = &record["tenant"];
     let subject = tenant["identity"]["subject"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! A registry that hears of others' sessions, on a clock that stands.
+//! A registry that receives others' sessions, on a paused clock.
 
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::task::JoinHandle;

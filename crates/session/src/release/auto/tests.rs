@@ -45,7 +45,7 @@ async fn what_has_waited_for_too_long_is_announced_and_then_released() {
     let commands = worker.await.unwrap();
     assert_eq!(commands.last().unwrap(), "disconnect");
     assert_eq!(outcomes(&kept), ["released"]);
-    // Who hears of it can tell it from what a person lets run.
+    // A subscriber can distinguish it from a release by a user.
     let attached = events.try_recv().unwrap().breakpoint;
     assert!(is_by(attached.holder().unwrap()));
     context.shutdown.tasks.close();

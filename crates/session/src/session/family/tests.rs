@@ -101,7 +101,7 @@ async fn a_restart_that_does_not_come_ends_them() {
     timeout(RESTART_TIMEOUT + Duration::from_secs(1), member.next())
         .await
         .unwrap();
-    // It is not taken back in while it says goodbye.
+    // It is not readmitted while it disconnects.
     let late = families.lead(founder());
     assert_ne!(late.name(), name);
     assert!(late.stops().is_empty());

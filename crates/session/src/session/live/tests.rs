@@ -215,7 +215,7 @@ async fn a_revocation_ends_it_once_and_within_the_time_that_is_given() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.revoke();
-    // What was not taken is told again.
+    // A signal that was not judged is reported again.
     _ = live.next().await;
     let revoked = end(next(&mut live).await);
     assert_eq!(revoked.outcome(), Outcome::Revoked);
@@ -315,7 +315,7 @@ async fn the_end_of_its_worker_is_news_until_the_client_asks_to_leave() {
     assert!(!live.leave(), "for the first time");
     assert!(live.leave());
     nothing(&mut live, 60 * SECOND).await;
-    // Who asks why is told all the same.
+    // A query for the reason is answered all the same.
     live.ask_why(SECOND);
     let explained = SessionEvent::Explained(Some("killed".into()));
     assert_eq!(next(&mut live).await, explained);
