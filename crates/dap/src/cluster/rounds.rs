@@ -12,10 +12,10 @@ use ray_relay_session::session::family::GroupTask;
 /// Rounds of stops of one cluster session.
 pub(super) struct Rounds<'a> {
     stops: StopsTogether<'a>,
-    /// Own stops of each session's task when the others were asked.
+    /// Own stops of each session's task when the others were requested to stop.
     seen: HashMap<u64, u64>,
-    /// Stops of each session's task when it was asked: it is not asked again before the next one.
-    asked: HashMap<u64, u64>,
+    /// Stops of each session's task when it was requested to stop: it is not requested again before the next one.
+    requested: HashMap<u64, u64>,
 }
 
 impl<'a> Rounds<'a> {
@@ -23,7 +23,7 @@ impl<'a> Rounds<'a> {
         Self {
             stops,
             seen: HashMap::new(),
-            asked: HashMap::new(),
+            requested: HashMap::new(),
         }
     }
 
@@ -35,18 +35,18 @@ impl<'a> Rounds<'a> {
 
     /// Whether `task` runs and was about to stop with another; cancels that.
     pub(super) fn take_back(&mut self, task: &GroupTask) -> bool {
-        let was_asked = self.asked.get(&task.session) == Some(&task.stops);
-        if was_asked {
-            self.asked.remove(&task.session);
+        let was_requested = self.requested.get(&task.session) == Some(&task.stops);
+        if was_requested {
+            self.requested.remove(&task.session);
         }
-        !task.stands && (was_asked || task.arriving)
+        !task.stands && (was_requested || task.arriving)
     }
 
     /// Those of `all` that must be asked to stop now.
     pub(super) fn due(&mut self, all: &[GroupTask]) -> Vec<GroupTask> {
         let known: HashSet<u64> = all.iter().map(|task| task.session).collect();
         self.seen.retain(|session, _| known.contains(session));
-        self.asked.retain(|session, _| known.contains(session));
+        self.requested.retain(|session, _| known.contains(session));
         let (mut jobs, mut stopped) = (HashSet::new(), HashSet::new());
         for task in all {
             let seen = self.seen.get(&task.session).copied().unwrap_or_default();
@@ -56,14 +56,15 @@ impl<'a> Rounds<'a> {
                 jobs.extend(job(task));
             }
         }
-        let asked = |task: &GroupTask| self.asked.get(&task.session) == Some(&task.stops);
+        let is_requested =
+            |task: &GroupTask| self.requested.get(&task.session) == Some(&task.stops);
         let is_due = |task: &&GroupTask| {
             let runs = !task.stands && !task.arriving && !stopped.contains(&task.session);
-            runs && !asked(task) && job(task).is_some_and(|job| jobs.contains(&job))
+            runs && !is_requested(task) && job(task).is_some_and(|job| jobs.contains(&job))
         };
         let due: Vec<GroupTask> = all.iter().filter(is_due).cloned().collect();
         let now = due.iter().map(|task| (task.session, task.stops));
-        self.asked.extend(now);
+        self.requested.extend(now);
         due
     }
 }

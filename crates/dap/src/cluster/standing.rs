@@ -47,24 +47,24 @@ pub(super) fn frame(list: &Snapshot, answers: Said) -> Value {
         .max_by_key(|at| (frames[*at].is_some(), alike(at)));
     let frame = most.and_then(|most| frames[most].as_ref());
     let name = Folded::new(list, places).in_one_line();
-    let mut shown = json!({"id": ALL, "name": name, "line": 1, "column": 1});
+    let mut stack_frame = json!({"id": ALL, "name": name, "line": 1, "column": 1});
     match frame {
         Some(TaskPlace {
             line,
             path,
             own: true,
         }) => {
-            shown["line"] = (*line).into();
-            shown["source"] = json!({"name": file(path), "path": path});
+            stack_frame["line"] = (*line).into();
+            stack_frame["source"] = json!({"name": file(path), "path": path});
         }
         Some(_) => {
-            let reference = reference(&shown["name"]);
-            shown["source"] = json!({"name": "all tasks", "sourceReference": reference});
+            let reference = reference(&stack_frame["name"]);
+            stack_frame["source"] = json!({"name": "all tasks", "sourceReference": reference});
         }
         // No task has answered: all are about to end.
         None => {}
     }
-    shown
+    stack_frame
 }
 
 /// The reference of the source with the locations that this line sums up. An editor fetches a reference once.

@@ -252,7 +252,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 let sentence = message.message.as_deref();
                 escaped(sentence.unwrap_or("its debugger refuses"))
             };
-            let told = match then {
+            let result = match then {
                 _ if !message.success => Err(sentence()),
                 Then::Place => Ok(place(message.body).unwrap_or_default()),
                 Then::Evaluate(..) if answer.is_closed() => continue,
@@ -286,7 +286,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 Then::Value(limit) => {
                     let result = message.result();
-                    let told = console_answer(&result, limit).map(|(text, rank)| {
+                    let value = console_answer(&result, limit).map(|(text, rank)| {
                         if let (Some(member), Some(rank)) = (&self.member, rank) {
                             member.set_rank(rank);
                             self.live.worker.set_rank(rank);
@@ -294,7 +294,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         text
                     });
                     // On a failed evaluation it answers with the exception.
-                    told.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
+                    value.ok_or_else(|| escaped(result.lines().last().unwrap_or_default()))
                 }
                 Then::ViewedValue(limit) => Ok(escaped(&shortened(&message.result(), limit))),
                 Then::Ranked => {
@@ -306,7 +306,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 Then::Done => Ok(String::new()),
             };
-            let _ = answer.send(told);
+            let _ = answer.send(result);
         }
         if let Some(member) = &mut self.member {
             member.set_paused(self.stands.any());
