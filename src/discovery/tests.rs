@@ -1,4 +1,4 @@
-//! What is read of a RayCluster, and which become clusters.
+//! Parsing of RayClusters, and the choice of those that become clusters.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ fn names(chosen: &Chosen) -> Vec<&str> {
     names.collect()
 }
 
-/// Where the only one has its head.
+/// The address of the only head.
 fn head(one: RayCluster) -> Result<(String, Option<String>), String> {
     let mut chosen = chosen(&[one], 1, &[]);
     let head = chosen.clusters.remove(0).head?;

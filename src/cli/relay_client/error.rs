@@ -45,7 +45,7 @@ pub(in crate::cli) enum RelayError {
     Identity {
         /// The path of the client certificate's file.
         file: String,
-        /// What is wrong with it.
+        /// The error in it.
         cause: String,
     },
     /// The relay wants a client certificate, or another one.
@@ -67,7 +67,7 @@ pub(in crate::cli) enum RelayError {
     NotARelay {
         /// The requested URL.
         relay: String,
-        /// What it sent instead of a relay's answer.
+        /// Its answer, which is not a relay's.
         found: String,
     },
     /// The relay does not support the request.

@@ -1,4 +1,4 @@
-//! What is told, and what is not.
+//! Changes with a notice, and those without.
 
 use std::sync::Arc;
 use std::time::Duration;
