@@ -331,13 +331,13 @@ async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
     let began = Instant::now();
     for n in 0..300 {
         left_out.insert(one(n));
-        said.say(&left_out);
+        said.update(&left_out);
         sleep(PAUSE).await;
     }
     // One line at first, and the others together later.
     assert_eq!(said.names.len(), 1);
     said.due().await;
-    said.say(&left_out);
+    said.update(&left_out);
     assert!(began.elapsed() >= LOG_INTERVAL && said.names.len() == 300);
     assert!(
         timeout(LOG_INTERVAL * 5, said.due()).await.is_err(),
