@@ -331,16 +331,16 @@ async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
     let began = Instant::now();
     for n in 0..300 {
         left_out.insert(one(n));
-        said.update(&left_out);
+        log.update(&left_out);
         sleep(PAUSE).await;
     }
     // One line at first, and the others together later.
-    assert_eq!(said.names.len(), 1);
-    said.due().await;
-    said.update(&left_out);
-    assert!(began.elapsed() >= LOG_INTERVAL && said.names.len() == 300);
+    assert_eq!(log.names.len(), 1);
+    log.due().await;
+    log.update(&left_out);
+    assert!(began.elapsed() >= LOG_INTERVAL && log.names.len() == 300);
     assert!(
-        timeout(LOG_INTERVAL * 5, said.due()).await.is_err(),
+        timeout(LOG_INTERVAL * 5, log.due()).await.is_err(),
         "all is said"
     );
 }
