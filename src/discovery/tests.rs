@@ -326,7 +326,7 @@ async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
         name: format!("ml.{n}").into(),
         why: "why".into(),
     };
-    let mut said = LeftOutLog::default();
+    let mut log = LeftOutLog::default();
     let mut left_out = BTreeSet::new();
     let began = Instant::now();
     for n in 0..300 {
