@@ -48,7 +48,7 @@ pub(in crate::cli) enum RelayError {
         /// The error in it.
         cause: String,
     },
-    /// The relay wants a client certificate, or another one.
+    /// The relay requires a client certificate, or another one.
     #[error("the relay at {relay} refuses the connection: {cause}")]
     Unrecognised {
         /// The URL of the relay.
@@ -81,7 +81,7 @@ pub(in crate::cli) enum RelayError {
     /// There is no token to send.
     #[error(transparent)]
     Token(#[from] RelayTokenError),
-    /// The relay's own refusal. With 401 and 403 it wants a token, or another one, or one that permits more.
+    /// The relay's own refusal. With 401 and 403 it requires a token, or another one, or one that permits more.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
         /// The URL of the relay.
@@ -146,7 +146,7 @@ impl RelayError {
         }
     }
 
-    /// Whether the relay wants a credential, or refuses the one it got.
+    /// Whether the relay requires a credential, or refuses the one it got.
     pub(in crate::cli) fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unrecognised { .. } => true,
