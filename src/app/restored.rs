@@ -21,8 +21,8 @@ const CLAIM_TIMEOUT: Duration = Duration::from_secs(15);
 /// Capacity of the queue for connections that arrive later.
 const MAX_QUEUED: usize = 1024;
 
-/// Parks the sessions of `left` again, for at most [`CLAIM_TIMEOUT`], and continues with connections that the keeper hands
-/// over later.
+/// Parks the sessions of `inherited` connections again, for at most [`CLAIM_TIMEOUT`], and continues with connections
+/// that the keeper hands over later.
 pub(super) async fn run(
     context: &Arc<Context>,
     inherited: Vec<UnclaimedConnection>,

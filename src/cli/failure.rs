@@ -25,7 +25,7 @@ pub(super) enum Exit {
     Unreachable = 69,
     /// A part of the relay itself has ended, and `serve` with it: a defect. The log names the part.
     Defect = 70,
-    /// The relay wants a token, or the token does not permit it. With `--kube`, also what the API server does not
+    /// The relay requires a token, or the token does not permit it. With `--kube`, also what the API server does not
     /// permit.
     NotPermitted = 77,
     /// The configuration is wrong. For `doctor`, also a certificate, Ray's own token, or the relay's address. With
@@ -100,7 +100,7 @@ impl<E: Fails> From<E> for Failure {
 /// Standard output cannot be written to.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        // The reader of a pipe has closed it: it has all it wanted (`ray-relay list | head -1`).
+        // The reader of a pipe has closed it: it has all it needs (`ray-relay list | head -1`).
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::reported(0);
         }

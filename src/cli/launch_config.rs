@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// What is commented out is right as soon as it is not.
+    /// Commented-out settings are valid once uncommented.
     #[test]
     fn commented_settings_can_be_put_into_force() {
         for text in [vscode(&relay(), None), zed(&relay(), None)] {

@@ -53,7 +53,7 @@ pub struct RelayTokenArgs {
     /// Send the token over http to another machine too, where each host on the way can read it
     #[arg(long, hide_short_help = true)]
     pub insecure_send_token: bool,
-    /// What the command printed last.
+    /// The last output of the command.
     #[arg(skip)]
     printed: Arc<Mutex<Option<Dated>>>,
 }

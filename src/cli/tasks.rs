@@ -106,7 +106,7 @@ pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut answer = match args.hung {
         None => client.tasks(&query(&args)).await?,
-        Some(age) => hung(&client, &args, age).await?,
+        Some(age) => hung_tasks(&client, &args, age).await?,
     };
     arrange(&mut answer, &args);
     if args.json {
@@ -133,18 +133,22 @@ fn query(args: &TasksArgs) -> Map<String, Value> {
 }
 
 /// Fetches two snapshots, and returns the tasks at the same place in both, with that place.
-async fn hung(client: &RelayClient, args: &TasksArgs, age: Duration) -> Result<Value, Failure> {
+async fn hung_tasks(
+    client: &RelayClient,
+    args: &TasksArgs,
+    age: Duration,
+) -> Result<Value, Failure> {
     let mut payload = Value::Object(query(args));
     payload["older_than"] = age.as_secs_f64().into();
     payload["locals"] = false.into();
     let first = client.looks(&payload).await?;
     sleep(args.apart).await;
     let second = client.looks(&payload).await?;
-    Ok(both(&first, &second, age))
+    Ok(unmoved(&first, &second, age))
 }
 
 /// Compares two snapshot answers, and returns the tasks at the same place in both.
-fn both(first: &Value, second: &Value, age: Duration) -> Value {
+fn unmoved(first: &Value, second: &Value, age: Duration) -> Value {
     let before: BTreeMap<_, &Value> = looks(first).iter().map(|l| (process(l), l)).collect();
     let (mut tasks, mut unknown) = (Vec::new(), Vec::new());
     for look in looks(second) {
@@ -390,7 +394,7 @@ mod tests {
         again["tasks"][0]["name"] = "g".into();
         let second = json!({"looks": [entry("a", 1, 605.0), entry("b", 2, 605.0), entry("c", 1, 25.0),
             entry("d", 1, 900.0), again], "left_out": 0});
-        let answer = both(&first, &second, Duration::from_secs(600));
+        let answer = unmoved(&first, &second, Duration::from_secs(600));
         let tasks = answer["tasks"].as_array().map(Vec::len);
         assert_eq!(tasks, Some(1), "{answer}");
         assert_eq!(answer["tasks"][0]["worker_id"], "a");

@@ -41,7 +41,7 @@ pub enum DemoError {
     /// The job ended, or did not stop at its breakpoints.
     #[error("{what}. The job said:\n{output}")]
     NoBreakpoints {
-        /// What happened instead: the job ended, or too few breakpoints appeared.
+        /// The actual event: the job ended, or too few breakpoints appeared.
         what: String,
         /// End of the job's output.
         output: String,

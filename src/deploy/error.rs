@@ -65,7 +65,7 @@ pub enum DeployError {
     Job {
         /// Submission id.
         id: String,
-        /// What happened to it.
+        /// The event, as the end of a sentence.
         what: String,
         /// End of its output.
         output: String,

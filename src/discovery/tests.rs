@@ -1,4 +1,4 @@
-//! What is read of a RayCluster, and which become clusters.
+//! Parsing of RayClusters, and the choice of those that become clusters.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ fn names(chosen: &Chosen) -> Vec<&str> {
     names.collect()
 }
 
-/// Where the only one has its head.
+/// The address of the only head.
 fn head(one: RayCluster) -> Result<(String, Option<String>), String> {
     let mut chosen = chosen(&[one], 1, &[]);
     let head = chosen.clusters.remove(0).head?;
@@ -326,21 +326,21 @@ async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
         name: format!("ml.{n}").into(),
         why: "why".into(),
     };
-    let mut said = LeftOutLog::default();
+    let mut log = LeftOutLog::default();
     let mut left_out = BTreeSet::new();
     let began = Instant::now();
     for n in 0..300 {
         left_out.insert(one(n));
-        said.say(&left_out);
+        log.update(&left_out);
         sleep(PAUSE).await;
     }
     // One line at first, and the others together later.
-    assert_eq!(said.names.len(), 1);
-    said.due().await;
-    said.say(&left_out);
-    assert!(began.elapsed() >= LOG_INTERVAL && said.names.len() == 300);
+    assert_eq!(log.names.len(), 1);
+    log.due().await;
+    log.update(&left_out);
+    assert!(began.elapsed() >= LOG_INTERVAL && log.names.len() == 300);
     assert!(
-        timeout(LOG_INTERVAL * 5, said.due()).await.is_err(),
+        timeout(LOG_INTERVAL * 5, log.due()).await.is_err(),
         "all is said"
     );
 }

@@ -287,7 +287,7 @@ fn classified(
             debug!(%error, "cannot bound how long a client may be silent, or what waits to be sent to it");
         }
     }
-    let unknown = match pydevd::peer_protocol(&first.bytes) {
+    let unknown = match pydevd::speaks(&first.bytes) {
         Some(true) => pydevd::ANSWER,
         Some(false) | None => UNKNOWN_ANSWER,
     };

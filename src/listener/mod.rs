@@ -218,7 +218,7 @@ fn serve(
                     debug!("connection was evicted to make room for another");
                     context.metrics.refused(RefusalKind::Limited);
                 }
-                () = useless(&context, &permit) => {}
+                () = drained(&context, &permit) => {}
             }
         });
         let forwarder = WakeForwarder::default();
@@ -231,7 +231,7 @@ fn serve(
 }
 
 /// Resolves when the relay has drained and this connection is idle. A request already on its way is still answered.
-async fn useless(context: &Context, permit: &ConnectionPermit) {
+async fn drained(context: &Context, permit: &ConnectionPermit) {
     context.shutdown.closed.cancelled().await;
     sleep(LAST_REQUEST_GRACE).await;
     if !permit.owes_a_credential() {

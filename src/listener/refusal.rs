@@ -104,7 +104,7 @@ pub(super) async fn send<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    debug!(?peer_protocol, ?refused, "connection refused");
+    debug!(speaks = ?peer_protocol, ?refused, "connection refused");
     context.metrics.refused(RefusalKind::Forbidden);
     let sentence = summary.refusal(&refused.sentence(peer_protocol));
     match peer_protocol {

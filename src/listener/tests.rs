@@ -90,7 +90,7 @@ impl Relay {
     }
 }
 
-/// What the relay says to `bytes` until it closes.
+/// The relay's answer to `bytes`, until it closes.
 async fn said(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> String {
     stream.write_all(bytes).await.unwrap();
     stream.flush().await.unwrap();

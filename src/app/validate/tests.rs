@@ -1,4 +1,4 @@
-//! What the files and patterns of a configuration are held to.
+//! Rules for the files and patterns of a configuration.
 #![allow(clippy::unwrap_used)]
 
 use super::resolve;
@@ -6,7 +6,7 @@ use ray_relay_base::config::testing::given;
 use ray_relay_base::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
 use ray_relay_base::dial::testing::{Authority, Files};
 
-/// What is wrong with `file` as the configuration file.
+/// The error for `file` as the configuration file.
 fn problems(file: &str) -> Vec<Problem> {
     resolve(&given(file, &[]).sources).unwrap_err().problems
 }

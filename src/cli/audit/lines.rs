@@ -31,7 +31,7 @@ pub(super) enum AuditError {
     NoRecording {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
 }

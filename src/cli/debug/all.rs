@@ -28,7 +28,7 @@ const CLIENT: &str = "ray-relay debug";
 
 type Group<'a> = PromptGroup<'a, Stream>;
 
-/// What ended the wait for a line.
+/// The event that ended the wait for a line.
 enum PromptEvent {
     Typed(Typed),
     Tab(Completion),

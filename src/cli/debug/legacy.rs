@@ -19,7 +19,7 @@ use ray_relay_http::lineproto::{Enter, TOKEN_NEEDED, TOKEN_QUESTION as TOKEN};
 /// Endings of questions of the relay and of pdb.
 const QUESTIONS: [&str; 4] = [PROMPT, COMMANDS_PROMPT, TOKEN, ">>> "];
 
-/// Answer to `enter ID` of a relay that wants a token: it asks before it has read that line, and again after it.
+/// Answer to `enter ID` of a relay that requires a token: it asks before it has read that line, and again after it.
 static TOKEN_CHALLENGE: LazyLock<Vec<u8>> =
     LazyLock::new(|| [TOKEN_NEEDED, TOKEN, TOKEN].concat().into_bytes());
 
@@ -87,8 +87,8 @@ pub(super) async fn enter(
     Ok(())
 }
 
-/// Sends `enter`, and `token` if the relay wants one. The relay asks for it in its very first bytes, so no worker can.
-/// Returns the other bytes received; if there is no token to answer with, that includes the question.
+/// Sends `enter`, and `token` if the relay requires one. The relay asks for it in its very first bytes, so no worker
+/// can. Returns the other bytes received; if there is no token to answer with, that includes the question.
 async fn introduce<R, W>(
     from: &mut R,
     to: &mut W,
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Introduces itself with `token` to whom `relay` plays; what was heard, and what was said.
+    /// Introduces itself with `token`. Returns the bytes received, and the result of the `relay`.
     async fn introduced<F>(
         token: Option<&str>,
         relay: impl FnOnce(DuplexStream) -> F,
@@ -238,7 +238,7 @@ mod tests {
             let (received, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
             assert_eq!((&*received, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
         }
-        // A worker behind a relay that wants none.
+        // A worker behind a relay that requires none.
         for words in [
             "token: ",
             "ray-relay: tasks that wait at a breakpoint\n\ntoken: ",

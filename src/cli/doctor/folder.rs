@@ -93,7 +93,7 @@ fn is(count: usize) -> &'static str {
     }
 }
 
-/// Where a file is.
+/// The location of a file.
 #[derive(Debug, PartialEq, Eq)]
 enum FileLocation {
     /// At the same path as on the node.

@@ -191,7 +191,7 @@ fn kubectl_means_kubernetes_unless_a_relay_is_named() {
         let Command::List(args) = cli.command else {
             panic!("{line}");
         };
-        settled.ok().map(|()| args.relay.kube.is_wanted())
+        settled.ok().map(|()| args.relay.kube.is_requested())
     };
     for (line, plugin, named, wanted) in [
         ("x list", false, false, Some(false)),

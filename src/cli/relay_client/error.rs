@@ -45,10 +45,10 @@ pub(in crate::cli) enum RelayError {
     Identity {
         /// The path of the client certificate's file.
         file: String,
-        /// What is wrong with it.
+        /// The error in it.
         cause: String,
     },
-    /// The relay wants a client certificate, or another one.
+    /// The relay requires a client certificate, or another one.
     #[error("the relay at {relay} refuses the connection: {cause}")]
     Unrecognised {
         /// The URL of the relay.
@@ -67,7 +67,7 @@ pub(in crate::cli) enum RelayError {
     NotARelay {
         /// The requested URL.
         relay: String,
-        /// What it sent instead of a relay's answer.
+        /// Its answer, which is not a relay's.
         found: String,
     },
     /// The relay does not support the request.
@@ -81,7 +81,7 @@ pub(in crate::cli) enum RelayError {
     /// There is no token to send.
     #[error(transparent)]
     Token(#[from] RelayTokenError),
-    /// The relay's own refusal. With 401 and 403 it wants a token, or another one, or one that permits more.
+    /// The relay's own refusal. With 401 and 403 it requires a token, or another one, or one that permits more.
     #[error("the relay at {relay} answers {status}: {message}")]
     Refused {
         /// The URL of the relay.
@@ -146,7 +146,7 @@ impl RelayError {
         }
     }
 
-    /// Whether the relay wants a credential, or refuses the one it got.
+    /// Whether the relay requires a credential, or refuses the one it got.
     pub(in crate::cli) fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unrecognised { .. } => true,

@@ -19,7 +19,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Number of bytes read to recognize such a file.
 const MAX_KEY_OFFSET: usize = 64;
 
-/// What is wrong with a file. `Display` is a sentence.
+/// An error with a file. `Display` is a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum SavedError {
     #[error("{} exists already, and is not overwritten: name another file", .0.display())]

@@ -40,7 +40,7 @@ pub(super) enum TokenError {
     SigningKey {
         /// The path of the private key's file.
         path: PathBuf,
-        /// What is wrong with the key.
+        /// The error in the key.
         source: SigningKeyError,
     },
     /// The verification key cannot be used.

@@ -1,4 +1,4 @@
-//! What a connection is taken for by its first bytes, also inside TLS.
+//! Detection of a connection's protocol by its first bytes, also inside TLS.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ proptest! {
     }
 }
 
-/// What is recognised when the peer says this in such pieces and closes, and what all of its bytes were.
+/// The detected protocol and all bytes of a peer that sends them in such pieces and closes.
 async fn found<N, F>(
     mut near: N,
     mut far: F,

@@ -1,4 +1,4 @@
-//! Who a client's certificate lets in.
+//! Authentication by client certificates.
 
 use rcgen::{SanType, SerialNumber};
 

@@ -17,12 +17,12 @@ use ray_relay_http::http::testing::Scene;
 use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// What `who` is answered who looks at the breakpoint of that id.
+/// The answer to `who` for a snapshot of the breakpoint with that id.
 async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {
     posted(relay, who, ("snapshot", json!({ "id": id }))).await
 }
 
-/// What `who` is answered to this.
+/// The answer to this request of `who`.
 async fn posted(relay: SocketAddr, who: &str, (route, body): (&str, Value)) -> (String, Value) {
     let body = body.to_string();
     let request = format!(

@@ -1,4 +1,4 @@
-//! Who comes without TLS.
+//! Clients without TLS.
 
 use tokio::time::Instant;
 

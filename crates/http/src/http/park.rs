@@ -236,7 +236,7 @@ mod tests {
     use ray_relay_ray::ray::registry::Holder;
     use ray_relay_ray::ray::testing::paused;
 
-    /// Who is told that a task runs on or stays looks at it no more.
+    /// A user who was notified that a task runs on or stays no longer watches it.
     #[tokio::test(start_paused = true)]
     async fn what_is_told_of_a_task_is_what_the_list_says_then() {
         let ctx = Context::offline(Config::default(), Authenticator::open(), Audit::off());

@@ -15,7 +15,7 @@ use super::route::segments;
 pub(super) enum RequiredAccess {
     /// Nothing: the dashboard's page itself, which contains no data and asks for a token.
     Page,
-    /// Nothing: whether this server wants a token. The relay answers this itself.
+    /// Nothing: whether this server requires a token. The relay answers this itself.
     Mode,
     /// A token, which becomes a cookie.
     SignIn,

@@ -381,7 +381,7 @@ where
     (address, tasks)
 }
 
-/// What the head saw of a request.
+/// A request as received by the head.
 #[derive(Debug)]
 struct Seen {
     method: Method,

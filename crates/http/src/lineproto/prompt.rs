@@ -33,7 +33,7 @@ pub(super) enum PromptOutcome {
     Lost,
 }
 
-/// Where a prompt starts from.
+/// The state from which a prompt starts.
 pub(super) enum Opening {
     /// A debugger without a client.
     New(Box<Prefixed<Worker>>),

@@ -58,7 +58,7 @@ const ALL_HINT: &str = "`all` debugs all of this list at one prompt, `all NAME r
 /// Client name recorded for the line protocol.
 pub(super) const TERMINAL: &str = "terminal";
 
-/// What follows a session.
+/// The step after a session.
 enum NextPrompt {
     List,
     /// Wait for the same breakpoint to stop again after this stop.
@@ -68,7 +68,7 @@ enum NextPrompt {
     Lost,
 }
 
-/// What follows a line typed at the list.
+/// The step after a line typed at the list.
 enum ListStep {
     /// Another question.
     Ask,

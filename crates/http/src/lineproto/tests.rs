@@ -33,7 +33,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// With a paused clock: beyond every deadline of the relay's.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Who may do what.
+/// The policy: permissions by user.
 const POLICY: &str = r#"
 [[rule]]
 subjects = ["ann", "mia", "sue", "ida", "zoe"]

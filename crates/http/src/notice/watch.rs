@@ -94,7 +94,7 @@ impl<'a> Watch<'a> {
         loop {
             tokio::select! {
                 event = events.recv() => match event {
-                    Ok(event) => self.see(&event.breakpoint),
+                    Ok(event) => self.track(&event.breakpoint),
                     Err(RecvError::Lagged(missed)) => {
                         warn!(missed, "changes of breakpoints were missed: notices of them may be missing");
                         events = events.resubscribe();
@@ -108,7 +108,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Processes the current state of `breakpoint`.
-    pub(super) fn see(&mut self, breakpoint: &Arc<Breakpoint>) {
+    pub(super) fn track(&mut self, breakpoint: &Arc<Breakpoint>) {
         let (id, stop) = (breakpoint.id, breakpoint.stop);
         let died = match &breakpoint.state {
             State::Attached(holder) => {
@@ -147,8 +147,8 @@ impl<'a> Watch<'a> {
 
     /// Processes `list` in place of missed events.
     pub(super) fn catch_up(&mut self, list: &Snapshot) {
-        list.ended.iter().for_each(|ended| self.see(ended));
-        list.live.iter().for_each(|live| self.see(live));
+        list.ended.iter().for_each(|ended| self.track(ended));
+        list.live.iter().for_each(|live| self.track(live));
         let held: HashMap<_, _> = list.held().map(|held| (held.id, held.stop)).collect();
         self.held.retain(|id, (stop, _)| held.get(id) == Some(stop));
     }
@@ -184,11 +184,11 @@ impl<'a> Watch<'a> {
                 self.reported.insert(breakpoint.id, breakpoint.stop);
             }
         }
-        self.look_at_collectives(list, now);
+        self.check_collectives(list, now);
     }
 
     /// Checks for jobs that are about to time out, by the first rank of each.
-    fn look_at_collectives(&mut self, list: &Snapshot, now: Timestamp) {
+    fn check_collectives(&mut self, list: &Snapshot, now: Timestamp) {
         let reported = std::mem::take(&mut self.timing_out);
         for standing in list.collective_timeouts(|_| true).values() {
             let first = standing.first;

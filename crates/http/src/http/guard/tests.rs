@@ -127,7 +127,7 @@ fn addresses_that_hide_another_are_no_host() {
     }
 }
 
-/// What browsers send with each request, one by one.
+/// The headers of browsers, request by request.
 const BROWSER: [(&str, &str); 4] = [
     (
         "user-agent",
@@ -340,7 +340,7 @@ fn other_origins_may_do_nothing() {
     assert!(ask("POST", &behind_tls, |_| {}).is_ok());
 }
 
-/// What a browser says of a request that a page of another site has it send.
+/// The headers of a browser for a request that a page of another site makes it send.
 fn fetch(
     method: &str,
     path: &str,

@@ -1,4 +1,4 @@
-//! What authenticated clients may do and see.
+//! Permissions of authenticated clients.
 
 use super::proxy::workers;
 use super::*;

@@ -1,4 +1,4 @@
-//! Who may compare tasks that wait, and what of them.
+//! Permissions for comparing paused tasks, and their details.
 
 use super::*;
 use ray_relay_ray::ray::testing::{assert_not_dialled, listed};

@@ -1,4 +1,4 @@
-//! What streams ends with the principal, and says why where the protocol can.
+//! Streams end with their principal, with the reason if the protocol has a place for it.
 
 use super::websocket::{dial_as, echo, sockets};
 use super::*;

@@ -6,7 +6,7 @@ use super::sessions::session_at;
 use super::*;
 use crate::http::routes::exists;
 
-/// What a rule for `admin` may be narrowed by, each so that [`here`] fits and [`elsewhere`] does not.
+/// Conditions of a rule for `admin`: [`here`] matches each, and [`elsewhere`] none.
 const PLACES: [(&str, &str); 5] = [
     ("cluster", "clusters = [\"default\"]"),
     ("job", "jobs = [\"01000000\"]"),

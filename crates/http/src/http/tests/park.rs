@@ -1,4 +1,4 @@
-//! Who may have a task left where it is, and that no other person reaches its debugger.
+//! Permissions for parking a task; no other user reaches its debugger.
 
 use super::*;
 use ray_relay_ray::ray::testing::{assert_not_dialled, listed};

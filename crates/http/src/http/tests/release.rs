@@ -1,4 +1,4 @@
-//! Who may have tasks released, and what comes of it.
+//! Permissions for releasing tasks, and the results.
 
 use super::*;
 use ray_relay_ray::ray::testing::listening;

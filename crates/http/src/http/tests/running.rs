@@ -1,4 +1,4 @@
-//! What runs: who may know of it, who may look at it, and that Ray is asked for no one else.
+//! Running tasks: permissions to list and to inspect them. Ray is queried only for those with permission.
 
 use serde_json::{Value, json as object};
 

@@ -1,4 +1,4 @@
-//! Who may end a session, and that it is on record before it ends.
+//! Permissions for ending a session, which is audited before it ends.
 
 use super::*;
 use ray_relay_access::connection::summary::Summary;

@@ -1,4 +1,4 @@
-//! Who may look at a task that waits, and that no other person reaches its debugger.
+//! Permissions for snapshots of a paused task; no other user reaches its debugger.
 
 use super::*;
 use ray_relay_ray::ray::testing::{assert_not_dialled, listed};

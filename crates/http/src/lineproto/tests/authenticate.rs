@@ -1,4 +1,4 @@
-//! Who a client is, and what it is told before that is known.
+//! Authentication of a client, and the answers before it.
 
 use crate::lineproto::tests::*;
 

@@ -120,7 +120,7 @@ impl Worker {
         self.says.send(event).unwrap();
     }
 
-    /// What it was asked for since this was last called.
+    /// The requests that it received since the last call.
     pub(super) fn asked_so_far(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.commands.try_recv().ok()).collect()
     }

@@ -22,7 +22,7 @@ struct Limited {
     task: Task,
 }
 
-/// What is debugged.
+/// The debugged task.
 enum Task {
     Pdb(TcpStream),
     Debugpy(Worker),

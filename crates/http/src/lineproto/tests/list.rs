@@ -1,4 +1,4 @@
-//! What may be picked from the list.
+//! Picking from the list.
 
 use crate::lineproto::tests::*;
 

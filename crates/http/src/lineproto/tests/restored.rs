@@ -26,7 +26,7 @@ use ray_relay_session::upstream::restored::Restored;
 /// How long is waited for what is not to come.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// What the relay before has written down of a prompt at `breakpoint`, which was so far and is kept for so many milliseconds.
+/// The previous relay's record of a prompt at `breakpoint`, with its state, kept for so many milliseconds.
 fn stored(breakpoint: &Breakpoint, keeps_ms: u64, at: Value) -> Value {
     let said = unix_ms(std::time::SystemTime::now());
     let keep = ParkTerms {
@@ -240,7 +240,7 @@ async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
     assert_eq!(at, standing(""));
 }
 
-/// What a process leaves that was killed before it had dialled.
+/// The record of a process that was killed before it had dialled.
 #[tokio::test]
 async fn one_that_was_never_dialled_is_no_session() {
     let relay = relay(false, |_| {});

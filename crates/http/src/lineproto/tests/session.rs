@@ -1,4 +1,4 @@
-//! What holds for a session of either kind.
+//! Properties of sessions of both kinds.
 
 use crate::lineproto::tests::*;
 

@@ -50,7 +50,7 @@ fn notice(id: &str) -> Notice {
     }
 }
 
-/// What was posted within `time` of what `ids` are of, and the pauses between.
+/// The notices of `ids` that were posted within `time`, and the pauses between them.
 async fn posted(
     outcomes: impl IntoIterator<Item = Outcome>,
     ids: &[&str],

@@ -1,4 +1,4 @@
-//! What is told, how it is said, and how it gets there.
+//! Notices: their causes, their text and their delivery.
 #![allow(clippy::unwrap_used)]
 
 mod delivery;

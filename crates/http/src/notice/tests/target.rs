@@ -23,7 +23,7 @@ use ray_relay_ray::ray::testing::paused;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is secret about the address.
+/// The secret part of the address.
 const PATH: &str = "/services/T0/SECRET?token=HIDDEN";
 
 const KEY: &str = "0123456789abcdef0123456789abcdef-key\n";

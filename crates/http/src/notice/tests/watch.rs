@@ -1,4 +1,4 @@
-//! What is told, and what is not.
+//! Changes with a notice, and those without.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,12 +152,12 @@ fn a_park_is_told_once_by_the_relay_whose_it_is_and_by_each_where_an_agent_keeps
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
-    watch.see(&with(&breakpoint, State::Attached(ann())));
-    watch.see(&with(&breakpoint, parked(ann())));
-    watch.see(&with(&breakpoint, parked(ann())));
+    watch.track(&with(&breakpoint, State::Attached(ann())));
+    watch.track(&with(&breakpoint, parked(ann())));
+    watch.track(&with(&breakpoint, parked(ann())));
     assert_eq!(told(&queue), [("parked".to_owned(), "ann".into())]);
-    watch.see(&with(&breakpoint, State::Attached(ann())));
-    watch.see(&with(&breakpoint, parked(elsewhere())));
+    watch.track(&with(&breakpoint, State::Attached(ann())));
+    watch.track(&with(&breakpoint, parked(elsewhere())));
     assert_eq!(events(&queue), ["parked"]);
 }
 
@@ -179,10 +179,10 @@ fn a_release_is_told_where_it_is_the_policy_s_and_a_death_where_a_session_of_thi
         (elsewhere(), died(false), None),
         (policy(), died(false), None),
     ] {
-        watch.see(&with(&breakpoint, State::Attached(holder)));
-        watch.see(&with(&breakpoint, end.clone()));
+        watch.track(&with(&breakpoint, State::Attached(holder)));
+        watch.track(&with(&breakpoint, end.clone()));
         // It has ended: no session holds it any more.
-        watch.see(&with(&breakpoint, end));
+        watch.track(&with(&breakpoint, end));
         let events = events(&queue);
         assert_eq!(events.first().map(String::as_str), expected);
         assert!(events.len() < 2, "{events:?}");
@@ -198,8 +198,8 @@ async fn a_death_of_which_ray_says_so_after_the_session_is_told_then() {
         ended: [with(&breakpoint, state)].into(),
         ..snapshot(Vec::new())
     };
-    watch.see(&with(&breakpoint, State::Attached(ann())));
-    watch.see(&with(&breakpoint, released()));
+    watch.track(&with(&breakpoint, State::Attached(ann())));
+    watch.track(&with(&breakpoint, released()));
     watch.check(&ended(released()), true);
     assert_eq!(events(&queue), [""; 0]);
     tokio::time::advance(MINUTE).await;
@@ -214,7 +214,7 @@ fn what_was_missed_is_seen_in_the_list() {
     let mut watch = Watch::new(&config, &queue);
     let (dies, parks) = (paused("dies", 1), paused("parks", 2));
     for breakpoint in [&dies, &parks] {
-        watch.see(&with(breakpoint, State::Attached(ann())));
+        watch.track(&with(breakpoint, State::Attached(ann())));
     }
     let mut list = snapshot(vec![Breakpoint::clone(&with(&parks, parked(ann())))]);
     // An earlier stop of the other one does not count.
@@ -235,9 +235,9 @@ fn what_is_not_asked_for_is_not_told() {
     };
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
-    watch.see(&with(&breakpoint, parked(ann())));
+    watch.track(&with(&breakpoint, parked(ann())));
     watch.check(&snapshot(vec![breakpoint.clone()]), true);
-    watch.see(&with(&breakpoint, died(false)));
+    watch.track(&with(&breakpoint, died(false)));
     assert_eq!(events(&queue), ["died"]);
 }
 

@@ -137,7 +137,7 @@ impl Scene {
     }
 }
 
-/// What is kept of a task that held a password, and said it in its exception.
+/// The stored stack of a task with a password in a variable and in its exception.
 fn look() -> String {
     json!({"pid": 41, "source": "hook", "threads": [{"id": 1, "is_main": true, "raised": "ValueError('no good: hunter2')", "structure": "ValueError(‹str, 16 characters›)",
         "frames": [{"file": "/a.py", "line": 3, "function": "train", "locals": [

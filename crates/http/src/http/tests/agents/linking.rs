@@ -1,4 +1,4 @@
-//! Who is believed to speak for which node.
+//! Links of agents, and the nodes that each may represent.
 
 use serde_json::Value;
 

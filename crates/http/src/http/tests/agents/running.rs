@@ -78,7 +78,7 @@ async fn who_may_look_alone_sees_no_text_and_who_has_the_hook() {
     }
 }
 
-/// What an editor of ben's is told that wants to stop the task, which runs.
+/// The answer to an editor of ben's that requests a stop of the running task.
 async fn attaches(scene: &Scene) -> String {
     let wants =
         json!({"task": "train", "running": true, "reason": "it hangs", "token": token_of("ben")});
@@ -90,7 +90,7 @@ async fn attaches(scene: &Scene) -> String {
     heard.pop().unwrap().to_string()
 }
 
-/// What an editor hears that asks for this, up to and with what is the `last`.
+/// The messages that an editor receives for this request, up to and including the `last`.
 async fn debugs<const N: usize>(
     scene: &Scene,
     asks: [(&str, Value); N],

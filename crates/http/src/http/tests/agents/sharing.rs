@@ -1,4 +1,4 @@
-//! What two relays tell each other through an agent.
+//! Messages between two relays through an agent.
 
 use super::*;
 use ray_relay_access::identity::Issuers;

@@ -15,7 +15,7 @@ async fn way(relay: &Relay, subject: &str, cluster: &str) -> Response<Incoming> 
     relay.client().await.send(request).await
 }
 
-/// What the page posts to get in: where, and with which form.
+/// The page's sign-in request: its address and its form.
 struct Entrance {
     host: String,
     form: String,
@@ -56,7 +56,7 @@ impl Entrance {
     }
 }
 
-/// What a browser says of a form that a page of another origin posts.
+/// The headers of a browser for a form that a page of another origin posts.
 fn posted_by(origin: &str) -> [(&str, &str); 4] {
     [
         ("origin", origin),
@@ -157,7 +157,7 @@ async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_
     assert_eq!(refused.status(), 401);
 }
 
-/// Who has a ticket could have another person's browser be known as them, and read there what is typed in.
+/// The holder of a ticket could sign another user's browser in under the own name, and read there what that user types.
 #[tokio::test]
 async fn no_page_but_the_relays_has_a_browser_known_at_a_dashboard() {
     let mallory = Person::new("mallory", "\"dashboard:write\"", "");
