@@ -15,8 +15,8 @@ use super::super::breakpoint_selector::Pattern;
 use super::super::scope::{Scope, Scopes};
 use super::{Policy, RuleEntry};
 use ray_relay_base::config::{
-    ConfigText, Problem, Problems, RawValue, Wrong, duration, flag, nearest, raw_value, read_text,
-    shown,
+    ConfigText, Problem, Problems, RawValue, Wrong, duration, flag, nearest, printable, raw_value,
+    read_text,
 };
 
 const MAX_PATTERN_BYTES: usize = 256;
@@ -53,7 +53,7 @@ impl Policy {
     /// # Errors
     /// All [`Problems`] of it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        let name = shown(&path.display().to_string());
+        let name = printable(&path.display().to_string());
         let text = read_text(path).map_err(|error| Problems {
             problems: vec![Problem {
                 key: "auth.policy_file".to_owned(),
@@ -160,7 +160,13 @@ impl PolicyReader<'_> {
                     let hint = nearest(name, KEYS).map(|near| format!("did you mean `{near}`?"));
                     let expected = format!("in [[rule]]: {}", KEYS.join(", "));
                     let found = "a key that is not known";
-                    self.problem(&format!("rule.{}", shown(name)), at, found, &expected, hint);
+                    self.problem(
+                        &format!("rule.{}", printable(name)),
+                        at,
+                        found,
+                        &expected,
+                        hint,
+                    );
                 }
             }
         }
@@ -236,7 +242,7 @@ impl PolicyReader<'_> {
         hint: Option<String>,
     ) {
         self.problems.push(Problem {
-            key: shown(key),
+            key: printable(key),
             place: self.lines.place(at),
             found: found.into(),
             expected: expected.to_owned(),
@@ -293,8 +299,8 @@ fn read_scopes(value: &RawValue) -> Result<Scopes, Wrong> {
     words.into_iter().try_fold(Scopes::NONE, |scopes, word| {
         let known = Scope::named(word).ok_or_else(|| {
             wrong().hint(match nearest(word, Scope::ALL.map(Scope::word)) {
-                Some(near) => format!("{:?} is none; did you mean {near:?}?", shown(word)),
-                None => format!("{:?} is none", shown(word)),
+                Some(near) => format!("{:?} is none; did you mean {near:?}?", printable(word)),
+                None => format!("{:?} is none", printable(word)),
             })
         })?;
         Ok(scopes.with(known))
