@@ -41,11 +41,11 @@ impl Worker {
 
     /// A new connection for `tenant`. Requires a runtime.
     pub fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
-        let stands = stream.kept().map(|_| Box::default());
+        let stored = stream.kept().map(|_| Box::default());
         Self {
             connection: Some(DebuggerConnection {
                 stream,
-                ledger: ProtocolTracker::with_stored(stands),
+                ledger: ProtocolTracker::with_stored(stored),
                 unsent: Vec::new(),
                 part: Vec::new(),
                 configured: None,
