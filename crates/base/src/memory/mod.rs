@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// Memory in use for `kind` now, in bytes.
-    pub fn taken(&self, kind: MemoryUse) -> usize {
+    pub fn used(&self, kind: MemoryUse) -> usize {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 

@@ -193,13 +193,13 @@ mod tests {
                 }
                 Err(short) => break short,
             }
-            assert!(memory.taken(MemoryUse::Messages) >= buffer.held());
+            assert!(memory.used(MemoryUse::Messages) >= buffer.held());
         };
         assert!(matches!(short, Short::Yours { .. }));
         assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
         // A person's bytes pass, with all of that person's memory taken.
         let mut passing = Buffer::new(Vec::new(), &account);
-        let rest = memory.of_one() - memory.taken(MemoryUse::Messages);
+        let rest = memory.of_one() - memory.used(MemoryUse::Messages);
         let _rest = account.take(MemoryUse::Links, rest).unwrap();
         for _ in 0..100 {
             let read = passing.space(0).unwrap().len();
@@ -210,7 +210,7 @@ mod tests {
         buffer.clear();
         buffer.park();
         drop(passing);
-        assert_eq!(memory.taken(MemoryUse::Messages), 0);
+        assert_eq!(memory.used(MemoryUse::Messages), 0);
     }
 
     proptest! {
