@@ -220,8 +220,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Lines of source, from the worker if it shows them, otherwise from a local file of that name.
     pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
-        let asked = self.probe(&json!({"op": "lines", "at": at})).await;
-        if let Some(ProbeAnswer { lines, .. }) = if_any(asked)? {
+        let answer = self.probe(&json!({"op": "lines", "at": at})).await;
+        if let Some(ProbeAnswer { lines, .. }) = if_any(answer)? {
             return Ok(lines);
         }
         let local = at.iter().map(|(file, line)| {
