@@ -62,7 +62,7 @@ impl Stored {
     }
 
     /// The messages without a client, with the paused threads.
-    pub(super) fn kept(&self) -> StoredMessages {
+    pub(super) fn messages(&self) -> StoredMessages {
         let (cut, messages) = &self.missed;
         let messages = messages.iter().map(|message| message.as_bytes().into());
         StoredMessages::restored(self.stands.clone(), *cut, messages)

@@ -80,7 +80,7 @@ impl ProtocolTracker {
             progress: stored.progress,
             owed: stored.progress.evaluating.into(),
             lost: stored.midway,
-            stored: Some(Box::new(stored.kept())),
+            stored: Some(Box::new(stored.messages())),
             ..Self::default()
         }
     }

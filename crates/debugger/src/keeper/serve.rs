@@ -46,7 +46,7 @@ const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct ConnectionStore {
-    kept: Mutex<HashMap<KeepKey, Duplicate>>,
+    entries: Mutex<HashMap<KeepKey, Duplicate>>,
     /// Notified when something is unclaimed, or gone.
     changed: Notify,
 }
@@ -71,26 +71,28 @@ type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
 impl ConnectionStore {
     /// Processes a message of `link`.
     fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
-        let mut kept = self.kept.lock();
+        let mut entries = self.entries.lock();
         match (message, descriptor) {
-            (KeeperMessage::Debugger { key }, Some(connection)) if kept.len() < MAX_CONNECTIONS => {
+            (KeeperMessage::Debugger { key }, Some(connection))
+                if entries.len() < MAX_CONNECTIONS =>
+            {
                 let entry = Duplicate {
                     connection: Arc::new(connection),
                     record: None,
                     owner: DuplicateOwner::Link(link),
                 };
-                kept.entry(*key).or_insert(entry);
+                entries.entry(*key).or_insert(entry);
             }
             (KeeperMessage::Record { key }, Some(record)) => {
-                let own = kept.get_mut(key);
+                let own = entries.get_mut(key);
                 if let Some(entry) = own.filter(|entry| entry.owner == DuplicateOwner::Link(link)) {
                     entry.record = Some(Arc::new(record));
                 }
             }
             (KeeperMessage::Remove { key }, _) => {
                 let is_own =
-                    kept.get(key).map(|entry| entry.owner) == Some(DuplicateOwner::Link(link));
-                is_own.then(|| kept.remove(key));
+                    entries.get(key).map(|entry| entry.owner) == Some(DuplicateOwner::Link(link));
+                is_own.then(|| entries.remove(key));
                 self.changed.notify_waiters();
             }
             _ => {}
@@ -99,11 +101,12 @@ impl ConnectionStore {
 
     /// Marks the connections of `link` as unclaimed, since its relay is gone.
     fn lose(&self, link: u64) {
-        let mut kept = self.kept.lock();
+        let mut entries = self.entries.lock();
         let now = Instant::now();
         // An entry without a record is incomplete: its purpose is unknown.
-        kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
-        for entry in kept.values_mut() {
+        entries
+            .retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
+        for entry in entries.values_mut() {
             if entry.owner == DuplicateOwner::Link(link) {
                 entry.owner = DuplicateOwner::Unclaimed(now);
             }
@@ -113,9 +116,9 @@ impl ConnectionStore {
 
     /// Assigns everything unclaimed to `link`, and returns it.
     fn offer(&self, link: u64) -> Vec<Offered> {
-        let mut kept = self.kept.lock();
+        let mut entries = self.entries.lock();
         let mut offered = Vec::new();
-        for (key, entry) in kept.iter_mut() {
+        for (key, entry) in entries.iter_mut() {
             if let (DuplicateOwner::Unclaimed(_), Some(record)) = (entry.owner, &entry.record) {
                 entry.owner = DuplicateOwner::Link(link);
                 offered.push((*key, Arc::clone(&entry.connection), Arc::clone(record)));
@@ -127,7 +130,7 @@ impl ConnectionStore {
     /// Closes connections that no relay has claimed in time.
     fn let_go(&self) {
         let now = Instant::now();
-        self.kept.lock().retain(|_, entry| match entry.owner {
+        self.entries.lock().retain(|_, entry| match entry.owner {
             DuplicateOwner::Unclaimed(since) if since + UNCLAIMED_PERIOD <= now => {
                 warn!(
                     "no relay has claimed a connection for a day: it is closed, and its task runs on"
@@ -139,9 +142,9 @@ impl ConnectionStore {
     }
 
     fn waits(&self) -> usize {
-        let kept = self.kept.lock();
+        let entries = self.entries.lock();
         let is_unclaimed = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Unclaimed(_));
-        kept.values().filter(is_unclaimed).count()
+        entries.values().filter(is_unclaimed).count()
     }
 }
 
