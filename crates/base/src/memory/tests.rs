@@ -49,7 +49,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
         short
     );
     assert_eq!(bad.take(MemoryUse::Answers, half).unwrap_err(), short);
-    // What was refused is no one's, another head is another matter, and ann has her own still.
+    // A refusal charges no account, another head has its own limit, and ann keeps her share.
     let good = asks("bob", "good").take(MemoryUse::Answers, most).unwrap();
     let messages = memory.account(Some("ann")).take(MemoryUse::Messages, half);
     assert!(messages.is_ok());

@@ -379,7 +379,7 @@ mod tests {
         })
         .await;
         assert!((1..large.len()).contains(&written), "{written}");
-        // What follows it was not begun, and is lost.
+        // The message behind it was not begun, and is lost.
         worker.complete(&[&large[written..], &frame(&request("pause", 0))].concat());
         drop(worker);
 

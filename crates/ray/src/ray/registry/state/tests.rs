@@ -32,7 +32,7 @@ enum Step {
     GiveBack(usize),
     /// The debugger of a claimed worker attaches: its count falls to 0.
     Attach(usize),
-    /// What is to be looked up is answered: not at all, in part, or well.
+    /// Due lookups are answered: not at all, in part, or completely.
     LookUp(usize),
 }
 
@@ -101,7 +101,7 @@ struct Bench {
     next_claim: u64,
     clock: Instant,
     began: Instant,
-    /// What events alone say: live stops by worker.
+    /// Live stops by worker, according to events alone.
     heard: HashMap<Arc<str>, u64>,
     last_stop: HashMap<Arc<str>, u64>,
     published: List,

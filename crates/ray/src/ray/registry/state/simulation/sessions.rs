@@ -1,4 +1,4 @@
-//! What sessions of a relay do: they come, are lost, are gone on with, and end.
+//! The life of a relay's sessions: they begin, are lost, are resumed, and end.
 
 use std::time::{Duration, SystemTime};
 
