@@ -82,7 +82,7 @@ impl Pace {
     }
 
     /// Whether the direction waits for its next turn.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn continues_turn(&self) -> bool {
         self.number.is_some()
     }
 

@@ -184,7 +184,7 @@ impl Unattended {
                 | SpliceEvent::Failed(Side::Client, _)
                 | SpliceEvent::Malformed(Side::Client, _) => UnattendedEvent::Nothing,
             },
-            Reader::Prompt(prompt) => match prompt.overhear().await {
+            Reader::Prompt(prompt) => match prompt.receive_unattended().await {
                 Ok(Some(body)) => self.on_message(&body),
                 Ok(None) => {
                     self.messages.passed_over();

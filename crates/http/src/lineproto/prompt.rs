@@ -59,7 +59,7 @@ impl Opening {
     ) -> Result<(TerminalPrompt, After), PromptError> {
         match self {
             Self::New(stream) => Prompt::open(*stream, options, out).await,
-            Self::Prompt(prompt, kept) => prompt.go_on(options, out, kept).await,
+            Self::Prompt(prompt, kept) => prompt.resume_park(options, out, kept).await,
             Self::Kept(worker, kept) => {
                 let stream = Prefixed::new(Default::default(), *worker);
                 Prompt::take_up(stream, options, out, kept).await
