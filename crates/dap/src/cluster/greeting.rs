@@ -46,7 +46,7 @@ fn holders(snapshot: &Snapshot) -> Option<String> {
 
 /// Whether it is held for no longer than a look takes.
 fn is_looked_at(breakpoint: &Breakpoint) -> bool {
-    breakpoint.holder().is_some_and(Holder::is_look)
+    breakpoint.holder().is_some_and(Holder::is_snapshot)
 }
 
 fn opens(snapshot: &Snapshot) -> String {
