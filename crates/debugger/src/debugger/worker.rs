@@ -210,7 +210,7 @@ impl Worker {
                 && let Some(tenant) = &mut connection.tenant
             {
                 // The debugger is not busy with its client yet: another client may come.
-                tenant.give_back();
+                tenant.release();
             }
             let (tasks, runtime) = (connection.tasks.clone(), connection.runtime.clone());
             tasks.spawn_on(detach::run(connection).in_current_span(), &runtime);

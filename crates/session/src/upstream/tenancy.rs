@@ -126,9 +126,9 @@ impl Tenant for Tenancy {
         Some(Box::new(settling))
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         if let Some(lease) = self.lease.take() {
-            self.left = Some(lease.give_back());
+            self.left = Some(lease.release());
         }
     }
 

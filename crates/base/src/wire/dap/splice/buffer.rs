@@ -105,7 +105,7 @@ impl Buffer {
             }
         };
         larger[..self.end].copy_from_slice(&self.storage[..self.end]);
-        give_back(std::mem::replace(&mut self.storage, larger));
+        recycle(std::mem::replace(&mut self.storage, larger));
         self.reserved.insist(self.storage.len());
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Buffer {
         }
         let rest = filled.to_vec();
         (self.start, self.end) = (0, rest.len());
-        give_back(std::mem::replace(
+        recycle(std::mem::replace(
             &mut self.storage,
             rest.into_boxed_slice(),
         ));
@@ -149,7 +149,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        give_back(std::mem::take(&mut self.storage));
+        recycle(std::mem::take(&mut self.storage));
     }
 }
 
@@ -159,7 +159,7 @@ fn take() -> Box<[u8]> {
         .unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
-fn give_back(storage: Box<[u8]>) {
+fn recycle(storage: Box<[u8]>) {
     if storage.len() == BUFFER_BYTES {
         // At the end of the thread the pool may be gone: then the memory is freed.
         let _ = SPARE.try_with(|spare| {

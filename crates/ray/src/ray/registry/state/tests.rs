@@ -154,7 +154,9 @@ impl Bench {
             Step::Claim(w) => self.claim(w, now),
             Step::GiveBack(w) => {
                 if let Some(claim) = self.claims.remove(&w) {
-                    let changes = self.state.give_back(0, &format!("w{w}"), claim, true, now);
+                    let changes = self
+                        .state
+                        .release_claim(0, &format!("w{w}"), claim, true, now);
                     self.hear(changes);
                 }
             }

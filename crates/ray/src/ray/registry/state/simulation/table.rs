@@ -156,7 +156,7 @@ impl Agent {
     }
 
     pub(super) fn give_back(&mut self, id: HoldId) {
-        self.holds.give_back(id);
+        self.holds.release(id);
         if let Some(entry) = self.table.get_mut(&id) {
             entry.streams -= 1;
             if entry.streams == 0 {

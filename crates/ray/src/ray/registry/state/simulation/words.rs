@@ -226,7 +226,7 @@ impl World {
                 "{holder:?} has worker {w}, and it is gone on with"
             );
         }
-        let changes = state.give_back(0, name(w), LATE, true, now);
+        let changes = state.release_claim(0, name(w), LATE, true, now);
         assert!(
             changes.is_empty(),
             "nobody's claim is given back: {changes:?}"
