@@ -182,7 +182,7 @@ fn now_unix_ms() -> u64 {
 
 impl Drop for WorkerHold {
     fn drop(&mut self) {
-        self.table.change(|holds| holds.give_back(self.id));
+        self.table.change(|holds| holds.release(self.id));
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Exceptions {
 
 #[derive(Debug)]
 struct Rule {
-    what: ExemptHosts,
+    hosts: ExemptHosts,
     /// `None`: all.
     port: Option<u16>,
 }
@@ -48,7 +48,7 @@ impl Exceptions {
             return self.has_address(address, port);
         }
         let host = host.trim_end_matches('.').to_ascii_lowercase();
-        self.at(port).any(|what| match what {
+        self.at(port).any(|hosts| match hosts {
             ExemptHosts::Domain(domain) => host
                 .strip_suffix(&**domain)
                 .is_some_and(|above| above.is_empty() || above.ends_with('.')),
@@ -59,7 +59,7 @@ impl Exceptions {
     /// Whether `address` is excepted.
     pub(super) fn has_address(&self, address: IpAddr, port: u16) -> bool {
         self.all
-            || self.at(port).any(|what| match what {
+            || self.at(port).any(|hosts| match hosts {
                 ExemptHosts::Network(network) => network.contains(&address.to_canonical()),
                 ExemptHosts::Domain(_) => false,
             })
@@ -69,33 +69,33 @@ impl Exceptions {
     /// never go through a proxy, and almost every `NO_PROXY` names them.
     pub(super) fn names_networks(&self) -> bool {
         self.rules.iter().any(
-            |rule| matches!(rule.what, ExemptHosts::Network(network) if !network.addr().is_loopback()),
+            |rule| matches!(rule.hosts, ExemptHosts::Network(network) if !network.addr().is_loopback()),
         )
     }
 
     fn at(&self, port: u16) -> impl Iterator<Item = &ExemptHosts> {
         let rules = self.rules.iter();
         let at = rules.filter(move |rule| rule.port.is_none_or(|own| own == port));
-        at.map(|rule| &rule.what)
+        at.map(|rule| &rule.hosts)
     }
 }
 
 impl Rule {
     fn read(entry: &str) -> Option<Self> {
-        if let Some(what) = network(entry) {
-            return Some(Self { what, port: None });
+        if let Some(hosts) = network(entry) {
+            return Some(Self { hosts, port: None });
         }
         let (host, port) = match entry.rsplit_once(':') {
             Some((host, port)) => (host, Some(port.parse().ok()?)),
             None => (entry, None),
         };
-        if let Some(what) = network(host) {
-            return Some(Self { what, port });
+        if let Some(hosts) = network(host) {
+            return Some(Self { hosts, port });
         }
         let host = host.strip_prefix('*').unwrap_or(host);
         let domain = host.trim_matches('.').to_ascii_lowercase();
-        let what = ExemptHosts::Domain(domain);
-        (what != ExemptHosts::Domain(String::new())).then_some(Self { what, port })
+        let hosts = ExemptHosts::Domain(domain);
+        (hosts != ExemptHosts::Domain(String::new())).then_some(Self { hosts, port })
     }
 }
 

@@ -161,7 +161,7 @@ impl Memory {
     }
 
     /// Memory in use for `kind` now, in bytes.
-    pub fn taken(&self, kind: MemoryUse) -> usize {
+    pub fn used(&self, kind: MemoryUse) -> usize {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 
@@ -260,10 +260,10 @@ impl MemoryOwner {
         self.whole.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn release(&self, bytes: usize) {
         if let Some((owner, cluster)) = &self.of {
             cluster.used.fetch_sub(bytes, Ordering::SeqCst);
-            return owner.give_back(bytes);
+            return owner.release(bytes);
         }
         self.used.fetch_sub(bytes, Ordering::SeqCst);
         self.whole.used.fetch_sub(bytes, Ordering::SeqCst);
@@ -324,7 +324,7 @@ impl Reservation {
             owner.take(more)?;
             kind.fetch_add(more, Ordering::Relaxed);
         } else {
-            owner.give_back(self.bytes - bytes);
+            owner.release(self.bytes - bytes);
             kind.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
         }
         self.bytes = bytes;

@@ -39,7 +39,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
         .take(MemoryUse::Answers, most / 4)
         .unwrap();
     // It is there once.
-    assert_eq!(memory.taken(MemoryUse::Answers), most / 2 + most / 4);
+    assert_eq!(memory.used(MemoryUse::Answers), most / 2 + most / 4);
     let short = Short::Cluster { most };
     let half = most / 2;
     assert_eq!(
@@ -49,7 +49,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
         short
     );
     assert_eq!(bad.take(MemoryUse::Answers, half).unwrap_err(), short);
-    // What was refused is no one's, another head is another matter, and ann has her own still.
+    // A refusal charges no account, another head has its own limit, and ann keeps her share.
     let good = asks("bob", "good").take(MemoryUse::Answers, most).unwrap();
     let messages = memory.account(Some("ann")).take(MemoryUse::Messages, half);
     assert!(messages.is_ok());
@@ -71,14 +71,14 @@ fn everything_is_given_back() {
     taken.resize(3 * MIB).unwrap();
     assert!(taken.resize(64 * MIB).is_err());
     assert_eq!(
-        (taken.bytes(), memory.taken(MemoryUse::Links)),
+        (taken.bytes(), memory.used(MemoryUse::Links)),
         (3 * MIB, 3 * MIB)
     );
     taken.resize(MIB).unwrap();
     taken.insist(64 * MIB);
-    assert_eq!(memory.taken(MemoryUse::Links), 64 * MIB);
+    assert_eq!(memory.used(MemoryUse::Links), 64 * MIB);
     drop((taken, account));
-    assert_eq!(memory.taken(MemoryUse::Links), 0);
+    assert_eq!(memory.used(MemoryUse::Links), 0);
     assert_eq!(memory.0.used.load(Ordering::Relaxed), 0);
     assert!(memory.0.owners.lock().is_empty());
     // It is not counted.

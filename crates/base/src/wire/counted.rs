@@ -193,7 +193,7 @@ mod tests {
                 .unwrap();
             assert_eq!(socket.next().await.unwrap().unwrap().len(), size);
             assert!(socket.next().await.unwrap().unwrap().is_ping());
-            assert_eq!(memory.taken(MemoryUse::Links), 0, "{size}");
+            assert_eq!(memory.used(MemoryUse::Links), 0, "{size}");
         }
         // The beginning of one.
         let raw = client.get_mut();
@@ -208,7 +208,7 @@ mod tests {
             got = socket.next() => panic!("{got:?}"),
             () = tokio::task::yield_now() => {}
         }
-        assert_eq!(memory.taken(MemoryUse::Links), MIB);
+        assert_eq!(memory.used(MemoryUse::Links), MIB);
         let more = async { raw.write_all(&vec![0; 14 * MIB]).await };
         let (_, error) = tokio::join!(more, async {
             let error = socket.next().await.unwrap().unwrap_err();
@@ -219,7 +219,7 @@ mod tests {
             most: memory.of_one(),
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");
-        assert_eq!(memory.taken(MemoryUse::Links), 0);
+        assert_eq!(memory.used(MemoryUse::Links), 0);
     }
 
     #[tokio::test]

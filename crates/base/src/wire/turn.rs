@@ -35,7 +35,7 @@ pub(crate) struct Pace {
     /// It moves at least the minimum of a turn, and waits for each turn.
     busy: bool,
     /// Its position in the queue while it waits.
-    place: Option<TurnNumber>,
+    number: Option<TurnNumber>,
 }
 
 impl Pace {
@@ -44,13 +44,13 @@ impl Pace {
         if self.has_turn {
             return Poll::Ready(());
         }
-        if self.busy && self.place.is_none() {
-            self.place = QUEUE.join(cx);
+        if self.busy && self.number.is_none() {
+            self.number = QUEUE.join(cx);
         }
-        if let Some(place) = &self.place {
-            ready!(QUEUE.poll_served(place, cx));
+        if let Some(number) = &self.number {
+            ready!(QUEUE.poll_served(number, cx));
         }
-        self.place = None;
+        self.number = None;
         self.has_turn = true;
         self.moved = 0;
         self.began = self.busy.then(Instant::now);
@@ -82,15 +82,15 @@ impl Pace {
     }
 
     /// Whether the direction waits for its next turn.
-    pub(crate) fn goes_on(&self) -> bool {
-        self.place.is_some()
+    pub(crate) fn continues_turn(&self) -> bool {
+        self.number.is_some()
     }
 
     /// Yields the turn.
     pub(crate) fn end<T>(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.pause();
-        self.place = QUEUE.join(cx);
-        match self.place {
+        self.number = QUEUE.join(cx);
+        match self.number {
             Some(_) => Poll::Pending,
             None => yield_turn(cx),
         }
@@ -124,7 +124,7 @@ impl Default for Pace {
             began: None,
             moved: 0,
             busy: false,
-            place: None,
+            number: None,
         }
     }
 }

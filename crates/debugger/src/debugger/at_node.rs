@@ -84,7 +84,7 @@ impl Attended {
                 tcp::bound_silence(&stream)?;
                 let mut worker = Worker::over(stream, tasks);
                 if let Some(connection) = worker.connection_mut() {
-                    connection.ledger.stands = Some(Box::default());
+                    connection.ledger.stored = Some(Box::default());
                 }
                 Ok(Self::Debugpy(Box::new(worker)))
             }
@@ -171,7 +171,7 @@ impl Attended {
             let text = format!("{cut} messages of output were dropped meanwhile");
             frames.extend(frame(&notice(&text, false)));
         }
-        let mut stored = StoredMessages::of(kept.stands.cleared());
+        let mut stored = StoredMessages::of(kept.threads.cleared());
         for message in messages {
             put_frame(&mut frames, &message);
         }
@@ -197,16 +197,16 @@ impl Worker {
 
     /// The paused threads. The caller tracks stops and resumes from now on.
     pub fn take_stored(&mut self) -> StoredMessages {
-        let stands = self
+        let stored = self
             .connection_mut()
-            .and_then(|connection| connection.ledger.stands.take());
-        stands.map_or_else(StoredMessages::default, |stands| *stands)
+            .and_then(|connection| connection.ledger.stored.take());
+        stored.map_or_else(StoredMessages::default, |stored| *stored)
     }
 
     /// Tracks the paused threads itself again, starting from `kept`.
     pub fn set_stored(&mut self, kept: StoredMessages) {
         if let Some(connection) = self.connection_mut() {
-            connection.ledger.stands = Some(Box::new(kept));
+            connection.ledger.stored = Some(Box::new(kept));
         }
     }
 

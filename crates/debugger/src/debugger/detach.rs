@@ -94,7 +94,7 @@ async fn end_session(mut connection: DebuggerConnection) -> Option<Box<dyn Tenan
     let mut settling = None;
     if let Some(tenant) = &mut connection.tenant {
         settling = tenant.settling();
-        tenant.give_back();
+        tenant.release();
     }
     if connection.ledger.progress.attach != Attach::No {
         connection.exchange(CLOSE_TIMEOUT, |_| false).await;
@@ -135,7 +135,7 @@ impl DebuggerConnection {
             && let Some(tenant) = &mut self.tenant
         {
             // This ends the hold of a snapshot, even if native code keeps the debugger from responding.
-            tenant.give_back();
+            tenant.release();
         }
         if !evaluated(&self.ledger) && !self.ledger.progress.disconnect {
             self.request(Command::Evaluate, crate::pdb::interrupt());

@@ -62,7 +62,7 @@ impl Stored {
     }
 
     /// The messages without a client, with the paused threads.
-    pub(super) fn kept(&self) -> StoredMessages {
+    pub(super) fn messages(&self) -> StoredMessages {
         let (cut, messages) = &self.missed;
         let messages = messages.iter().map(|message| message.as_bytes().into());
         StoredMessages::restored(self.stands.clone(), *cut, messages)
@@ -142,15 +142,15 @@ impl KeptConnection {
         &mut self,
         progress: Progress,
         midway: bool,
-        stands: Option<&StoppedThreads>,
+        threads: Option<&StoppedThreads>,
     ) {
         let stored = (self.stored.progress, self.stored.midway);
-        if stored == (progress, midway) && stands.is_none() {
+        if stored == (progress, midway) && threads.is_none() {
             return;
         }
         (self.stored.progress, self.stored.midway) = (progress, midway);
-        if let Some(stands) = stands {
-            self.stored.stands = stands.clone();
+        if let Some(threads) = threads {
+            self.stored.stands = threads.clone();
         }
         self.write();
     }

@@ -43,16 +43,16 @@ pub(super) struct ProtocolTracker {
     /// The traffic is not DAP: the state is unknown.
     pub(super) lost: bool,
     /// The paused threads, if someone needs them: an agent, or the keeper of the connection.
-    pub(super) stands: Option<Box<StoredMessages>>,
+    pub(super) stored: Option<Box<StoredMessages>>,
     /// Whether they have changed since the last call of [`threads_if_changed`](Self::threads_if_changed).
     threads_changed: bool,
 }
 
 impl ProtocolTracker {
-    /// A new conversation; it tracks paused threads in `stands`, if there are any.
-    pub(super) fn with_stored(stands: Option<Box<StoredMessages>>) -> Self {
+    /// A new conversation; it tracks paused threads in `stored`, if there are any.
+    pub(super) fn with_stored(stored: Option<Box<StoredMessages>>) -> Self {
         Self {
-            stands,
+            stored,
             ..Self::default()
         }
     }
@@ -80,7 +80,7 @@ impl ProtocolTracker {
             progress: stored.progress,
             owed: stored.progress.evaluating.into(),
             lost: stored.midway,
-            stands: Some(Box::new(stored.kept())),
+            stored: Some(Box::new(stored.messages())),
             ..Self::default()
         }
     }
@@ -88,8 +88,8 @@ impl ProtocolTracker {
     /// The paused threads, if they have changed since the last call.
     pub(super) fn threads_if_changed(&mut self) -> Option<&StoppedThreads> {
         let changed = std::mem::take(&mut self.threads_changed);
-        let kept = self.stands.as_ref().filter(|_| changed)?;
-        Some(&kept.stands)
+        let kept = self.stored.as_ref().filter(|_| changed)?;
+        Some(&kept.threads)
     }
 
     /// Records bytes sent to the debugger.
@@ -116,14 +116,14 @@ impl ProtocolTracker {
                 let arguments = arguments(body);
                 // A partial one is assumed to map paths: forgetting mappings without need does no harm.
                 self.progress.mapped = arguments.as_ref().is_none_or(mappings::has_mappings);
-                if let (Some(kept), Some(arguments)) = (&mut self.stands, arguments) {
-                    kept.stands.attach(&arguments.into());
+                if let (Some(kept), Some(arguments)) = (&mut self.stored, arguments) {
+                    kept.threads.attach(&arguments.into());
                     self.threads_changed = true;
                 }
             }
             Some(Command::Continue) => {
-                if let Some(kept) = &mut self.stands {
-                    kept.stands
+                if let Some(kept) = &mut self.stored {
+                    kept.threads
                         .let_run(&arguments(body).unwrap_or_default().into());
                     self.threads_changed = true;
                 }
@@ -199,8 +199,8 @@ impl ProtocolTracker {
                 Some(Event::DebugpySockets) => self.progress.welcomed = true,
                 Some(name @ (Event::Stopped | Event::Continued)) => {
                     self.progress.stopped |= self.progress.configured && name == Event::Stopped;
-                    if let Some(stands) = &mut self.stands {
-                        stands.take(body);
+                    if let Some(stored) = &mut self.stored {
+                        stored.take(body);
                         self.threads_changed = true;
                     }
                 }

@@ -15,7 +15,7 @@ pub trait Tenant: Debug + Send + Sync {
     fn settling(&self) -> Option<Box<dyn Any + Send>>;
 
     /// Releases the worker for the next session. Idempotent.
-    fn give_back(&mut self);
+    fn release(&mut self);
 
     /// Makes sure that the task does not stop unnoticed after a detach from a configured debugger. Owned by the
     /// session that has detached.

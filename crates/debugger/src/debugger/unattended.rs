@@ -35,7 +35,7 @@ pub type TerminalPrompt = Prompt<Prefixed<Worker>>;
 pub struct Unattended {
     reader: Reader,
     /// Its messages since; those of the legacy debugger are stored in its connection.
-    kept: StoredMessages,
+    messages: StoredMessages,
     /// The relay's own pending request.
     pending: PendingRequest,
 }
@@ -134,16 +134,16 @@ impl PendingRequest {
 }
 
 impl Unattended {
-    /// debugpy, as left by an editor or another process, with the stored messages `kept`.
-    pub fn splice(splice: KeptSplice, kept: StoredMessages) -> Self {
-        Self::by(Reader::Splice(Box::new(splice)), kept)
+    /// debugpy, as left by an editor or another process, with the stored `messages`.
+    pub fn splice(splice: KeptSplice, messages: StoredMessages) -> Self {
+        Self::by(Reader::Splice(Box::new(splice)), messages)
     }
 
     /// debugpy, as left by a prompt.
     pub fn prompt(prompt: Box<TerminalPrompt>) -> Self {
-        let mut kept = StoredMessages::default();
-        kept.stopped(&prompt.stopped());
-        Self::by(Reader::Prompt(prompt), kept)
+        let mut messages = StoredMessages::default();
+        messages.stopped(&prompt.stopped());
+        Self::by(Reader::Prompt(prompt), messages)
     }
 
     /// The prompt of the legacy debugger.
@@ -151,11 +151,11 @@ impl Unattended {
         Self::by(Reader::Legacy(entered), StoredMessages::default())
     }
 
-    fn by(reader: Reader, kept: StoredMessages) -> Self {
+    fn by(reader: Reader, messages: StoredMessages) -> Self {
         let pending = PendingRequest::default();
         Self {
             reader,
-            kept,
+            messages,
             pending,
         }
     }
@@ -174,7 +174,7 @@ impl Unattended {
                 // The next client is notified that something is missing.
                 SpliceEvent::Malformed(Side::Worker, FrameError::Short(_)) => {
                     splice.pass_over();
-                    self.kept.passed_over();
+                    self.messages.passed_over();
                     UnattendedEvent::Nothing
                 }
                 SpliceEvent::Malformed(Side::Worker, _) => UnattendedEvent::Garbled,
@@ -184,10 +184,10 @@ impl Unattended {
                 | SpliceEvent::Failed(Side::Client, _)
                 | SpliceEvent::Malformed(Side::Client, _) => UnattendedEvent::Nothing,
             },
-            Reader::Prompt(prompt) => match prompt.overhear().await {
+            Reader::Prompt(prompt) => match prompt.receive_unattended().await {
                 Ok(Some(body)) => self.on_message(&body),
                 Ok(None) => {
-                    self.kept.passed_over();
+                    self.messages.passed_over();
                     UnattendedEvent::Nothing
                 }
                 Err(_) if prompt.stream().get_ref().was_kept() => UnattendedEvent::Closed,
@@ -205,9 +205,9 @@ impl Unattended {
         if let Some(value) = self.pending.answered(body) {
             return value;
         }
-        match self.kept.take(body) {
+        match self.messages.take(body) {
             Meaning::Stopped => UnattendedEvent::Stopped,
-            Meaning::Runs if self.kept.runs() => UnattendedEvent::Runs,
+            Meaning::Runs if self.messages.runs() => UnattendedEvent::Runs,
             Meaning::Runs | Meaning::Nothing => UnattendedEvent::Nothing,
             Meaning::Ended => UnattendedEvent::Gone,
         }
@@ -244,7 +244,7 @@ impl Unattended {
     /// Whether no thread is known to be paused.
     pub fn runs(&self) -> bool {
         match &self.reader {
-            Reader::Splice(_) | Reader::Prompt(_) => self.kept.runs(),
+            Reader::Splice(_) | Reader::Prompt(_) => self.messages.runs(),
             Reader::Legacy(_) => false,
         }
     }
@@ -327,7 +327,7 @@ impl Unattended {
 
     /// The announced subprocesses, which wait for a client.
     pub fn subprocesses(&self) -> impl Iterator<Item = u32> {
-        self.kept.subprocesses()
+        self.messages.subprocesses()
     }
 
     /// The connection to debugpy, if it is one.
@@ -370,7 +370,7 @@ impl Unattended {
     pub fn into_splice(self) -> Option<(KeptSplice, StoredMessages)> {
         let is_whole = self.is_whole();
         match self.reader {
-            Reader::Splice(splice) if is_whole => Some((*splice, self.kept)),
+            Reader::Splice(splice) if is_whole => Some((*splice, self.messages)),
             _ => None,
         }
     }
@@ -385,7 +385,7 @@ impl Unattended {
             Reader::Prompt(prompt) => IdleConnection::Prompt(prompt),
             Reader::Legacy(entered) => IdleConnection::Legacy(entered),
         };
-        (connection, self.kept)
+        (connection, self.messages)
     }
 }
 

@@ -41,11 +41,11 @@ impl Worker {
 
     /// A new connection for `tenant`. Requires a runtime.
     pub fn new(stream: Stream, tenant: Option<Box<dyn Tenant>>, tasks: TaskTracker) -> Self {
-        let stands = stream.kept().map(|_| Box::default());
+        let stored = stream.kept().map(|_| Box::default());
         Self {
             connection: Some(DebuggerConnection {
                 stream,
-                ledger: ProtocolTracker::with_stored(stands),
+                ledger: ProtocolTracker::with_stored(stored),
                 unsent: Vec::new(),
                 part: Vec::new(),
                 configured: None,
@@ -210,7 +210,7 @@ impl Worker {
                 && let Some(tenant) = &mut connection.tenant
             {
                 // The debugger is not busy with its client yet: another client may come.
-                tenant.give_back();
+                tenant.release();
             }
             let (tasks, runtime) = (connection.tasks.clone(), connection.runtime.clone());
             tasks.spawn_on(detach::run(connection).in_current_span(), &runtime);
@@ -379,7 +379,7 @@ mod tests {
         })
         .await;
         assert!((1..large.len()).contains(&written), "{written}");
-        // What follows it was not begun, and is lost.
+        // The message behind it was not begun, and is lost.
         worker.complete(&[&large[written..], &frame(&request("pause", 0))].concat());
         drop(worker);
 

@@ -96,19 +96,19 @@ impl Keeper {
         path: Option<&Path>,
         passed: &mut PassedDescriptors,
     ) -> Result<Option<(Arc<Self>, Vec<UnclaimedConnection>)>, Error> {
-        let (store, kept) = match path {
+        let (store, pairs) = match path {
             Some(path) => {
-                let (process, kept) = KeeperProcess::dial(path).await?;
-                (Store::Process(process), kept)
+                let (process, pairs) = KeeperProcess::dial(path).await?;
+                (Store::Process(process), pairs)
             }
             None => match ServiceManager::of_this_process(passed) {
-                Some((manager, kept)) => (Store::ServiceManager(manager), kept),
+                Some((manager, pairs)) => (Store::ServiceManager(manager), pairs),
                 None => return Ok(None),
             },
         };
         let keeper = Arc::new(Self(store));
-        let unclaimed = kept.into_iter();
-        let unclaimed = unclaimed.filter_map(|kept| UnclaimedConnection::new(&keeper, kept).ok());
+        let unclaimed = pairs.into_iter();
+        let unclaimed = unclaimed.filter_map(|pair| UnclaimedConnection::new(&keeper, pair).ok());
         let unclaimed = unclaimed.collect();
         Ok(Some((keeper, unclaimed)))
     }

@@ -91,7 +91,7 @@ impl KeeperProcess {
         let until = Instant::now() + START_TIMEOUT;
         let mut backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
         let mut is_said = false;
-        let (link, kept) = loop {
+        let (link, pairs) = loop {
             match dial(path).await {
                 // Both may be starting at the same moment.
                 Err(Error::NotListening(_)) if Instant::now() < until => {
@@ -110,7 +110,7 @@ impl KeeperProcess {
             begins: Mutex::new(Some((to_write, link))),
             is_there: AtomicBool::new(true),
         };
-        Ok((process, kept))
+        Ok((process, pairs))
     }
 
     pub(super) fn is_there(&self) -> bool {
@@ -168,12 +168,12 @@ impl KeeperProcess {
                 while to_write.try_recv().is_ok() {}
             }
             sleep(backoff.pause()).await;
-            if let Ok((again, kept)) = dial(&self.path).await {
+            if let Ok((again, pairs)) = dial(&self.path).await {
                 self.is_there.store(true, Ordering::Relaxed);
                 info!("a keeper is there again: sessions from now on outlive this process");
                 backoff.reset();
-                for kept in kept {
-                    let unclaimed = UnclaimedConnection::new(keeper, kept);
+                for pair in pairs {
+                    let unclaimed = UnclaimedConnection::new(keeper, pair);
                     _ = unclaimed.map(|unclaimed| leave.try_send(unclaimed));
                 }
                 link = Some(again);
@@ -210,15 +210,15 @@ async fn dial(path: &Path) -> Result<(KeeperLink, Vec<KeptPair>), Error> {
             connections: HashMap::new(),
         };
         let mut all = Vec::new();
-        while let Some(kept) = incoming.next().await? {
-            all.push(kept);
+        while let Some(pair) = incoming.next().await? {
+            all.push(pair);
         }
         Ok((incoming, all))
     };
     let hello = timeout(HELLO_TIMEOUT, hello).await;
     let hello = hello.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
-    let (incoming, kept) = hello.map_err(|why| Error::Silent(named(), why.to_string()))?;
-    Ok((KeeperLink { incoming, writer }, kept))
+    let (incoming, pairs) = hello.map_err(|why| Error::Silent(named(), why.to_string()))?;
+    Ok((KeeperLink { incoming, writer }, pairs))
 }
 
 /// Runs the link until it breaks, and returns the reason.
@@ -236,8 +236,8 @@ async fn linked(
         loop {
             match incoming.next().await {
                 // If there are too many, the slot that is dropped here removes it.
-                Ok(Some(kept)) => {
-                    _ = UnclaimedConnection::new(keeper, kept)
+                Ok(Some(pair)) => {
+                    _ = UnclaimedConnection::new(keeper, pair)
                         .map(|unclaimed| leave.try_send(unclaimed))
                 }
                 Ok(None) => {}

@@ -46,7 +46,7 @@ const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct ConnectionStore {
-    kept: Mutex<HashMap<KeepKey, Duplicate>>,
+    entries: Mutex<HashMap<KeepKey, Duplicate>>,
     /// Notified when something is unclaimed, or gone.
     changed: Notify,
 }
@@ -70,27 +70,29 @@ type Offered = (KeepKey, Arc<OwnedFd>, Arc<OwnedFd>);
 
 impl ConnectionStore {
     /// Processes a message of `link`.
-    fn take(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
-        let mut kept = self.kept.lock();
+    fn process(&self, link: u64, message: &KeeperMessage, descriptor: Option<OwnedFd>) {
+        let mut entries = self.entries.lock();
         match (message, descriptor) {
-            (KeeperMessage::Debugger { key }, Some(connection)) if kept.len() < MAX_CONNECTIONS => {
+            (KeeperMessage::Debugger { key }, Some(connection))
+                if entries.len() < MAX_CONNECTIONS =>
+            {
                 let entry = Duplicate {
                     connection: Arc::new(connection),
                     record: None,
                     owner: DuplicateOwner::Link(link),
                 };
-                kept.entry(*key).or_insert(entry);
+                entries.entry(*key).or_insert(entry);
             }
             (KeeperMessage::Record { key }, Some(record)) => {
-                let own = kept.get_mut(key);
+                let own = entries.get_mut(key);
                 if let Some(entry) = own.filter(|entry| entry.owner == DuplicateOwner::Link(link)) {
                     entry.record = Some(Arc::new(record));
                 }
             }
             (KeeperMessage::Remove { key }, _) => {
                 let is_own =
-                    kept.get(key).map(|entry| entry.owner) == Some(DuplicateOwner::Link(link));
-                is_own.then(|| kept.remove(key));
+                    entries.get(key).map(|entry| entry.owner) == Some(DuplicateOwner::Link(link));
+                is_own.then(|| entries.remove(key));
                 self.changed.notify_waiters();
             }
             _ => {}
@@ -98,12 +100,13 @@ impl ConnectionStore {
     }
 
     /// Marks the connections of `link` as unclaimed, since its relay is gone.
-    fn lose(&self, link: u64) {
-        let mut kept = self.kept.lock();
+    fn unclaim(&self, link: u64) {
+        let mut entries = self.entries.lock();
         let now = Instant::now();
         // An entry without a record is incomplete: its purpose is unknown.
-        kept.retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
-        for entry in kept.values_mut() {
+        entries
+            .retain(|_, entry| entry.owner != DuplicateOwner::Link(link) || entry.record.is_some());
+        for entry in entries.values_mut() {
             if entry.owner == DuplicateOwner::Link(link) {
                 entry.owner = DuplicateOwner::Unclaimed(now);
             }
@@ -112,10 +115,10 @@ impl ConnectionStore {
     }
 
     /// Assigns everything unclaimed to `link`, and returns it.
-    fn offer(&self, link: u64) -> Vec<Offered> {
-        let mut kept = self.kept.lock();
+    fn assign_unclaimed(&self, link: u64) -> Vec<Offered> {
+        let mut entries = self.entries.lock();
         let mut offered = Vec::new();
-        for (key, entry) in kept.iter_mut() {
+        for (key, entry) in entries.iter_mut() {
             if let (DuplicateOwner::Unclaimed(_), Some(record)) = (entry.owner, &entry.record) {
                 entry.owner = DuplicateOwner::Link(link);
                 offered.push((*key, Arc::clone(&entry.connection), Arc::clone(record)));
@@ -125,9 +128,9 @@ impl ConnectionStore {
     }
 
     /// Closes connections that no relay has claimed in time.
-    fn let_go(&self) {
+    fn close_expired(&self) {
         let now = Instant::now();
-        self.kept.lock().retain(|_, entry| match entry.owner {
+        self.entries.lock().retain(|_, entry| match entry.owner {
             DuplicateOwner::Unclaimed(since) if since + UNCLAIMED_PERIOD <= now => {
                 warn!(
                     "no relay has claimed a connection for a day: it is closed, and its task runs on"
@@ -138,10 +141,10 @@ impl ConnectionStore {
         });
     }
 
-    fn waits(&self) -> usize {
-        let kept = self.kept.lock();
+    fn unclaimed_count(&self) -> usize {
+        let entries = self.entries.lock();
         let is_unclaimed = |entry: &&Duplicate| matches!(entry.owner, DuplicateOwner::Unclaimed(_));
-        kept.values().filter(is_unclaimed).count()
+        entries.values().filter(is_unclaimed).count()
     }
 }
 
@@ -170,12 +173,12 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
     let mut ending = false;
     {
         let mut accepting = std::pin::pin!(accept(&socket, &store));
-        while !ending || store.waits() > 0 {
+        while !ending || store.unclaimed_count() > 0 {
             let changed = store.changed.notified();
             tokio::select! {
                 () = &mut accepting => {}
                 () = signals.next() => {
-                    let waits = store.waits();
+                    let waits = store.unclaimed_count();
                     if ending || waits == 0 {
                         break;
                     }
@@ -183,7 +186,7 @@ pub async fn serve(path: &Path, mut signals: Signals) -> Result<(), Error> {
                     ending = true;
                 }
                 () = changed => {}
-                () = sleep(EXPIRY_CHECK_INTERVAL) => store.let_go(),
+                () = sleep(EXPIRY_CHECK_INTERVAL) => store.close_expired(),
             }
         }
     }
@@ -201,7 +204,7 @@ async fn accept(socket: &OwnSocket, store: &Arc<ConnectionStore>) {
                 Ok(relay) => {
                     link += 1;
                     let store = Arc::clone(store);
-                    relays.spawn(async move { keep(&store, link, relay).await });
+                    relays.spawn(async move { serve_relay(&store, link, relay).await });
                 }
                 Err(why) => {
                     warn!(%why, "cannot accept a relay at the moment; trying again");
@@ -214,14 +217,14 @@ async fn accept(socket: &OwnSocket, store: &Arc<ConnectionStore>) {
 }
 
 /// Serves one relay to its end.
-async fn keep(store: &ConnectionStore, link: u64, relay: UnixStream) {
+async fn serve_relay(store: &ConnectionStore, link: u64, relay: UnixStream) {
     let (reader, writer) = channel(relay);
-    let ended = talk(store, link, reader, writer).await;
+    let ended = exchange(store, link, reader, writer).await;
     debug!(link, why = ?ended.err(), "a relay is gone");
-    store.lose(link);
+    store.unclaim(link);
 }
 
-async fn talk(
+async fn exchange(
     store: &ConnectionStore,
     link: u64,
     mut reader: MessageReader<KeeperMessage>,
@@ -236,18 +239,18 @@ async fn talk(
         // It has read the version of this keeper.
         _ => return Ok(()),
     }
-    give(store, link, &writer).await?;
+    send_unclaimed(store, link, &writer).await?;
     writer.write(&KeeperMessage::All, None).await?;
     let read = async {
         loop {
             let (message, descriptor) = reader.read().await?;
-            store.take(link, &message, descriptor);
+            store.process(link, &message, descriptor);
         }
     };
     let write = async {
         loop {
             let changed = store.changed.notified();
-            give(store, link, &writer).await?;
+            send_unclaimed(store, link, &writer).await?;
             changed.await;
         }
     };
@@ -258,8 +261,12 @@ async fn talk(
 }
 
 /// Hands unclaimed connections to the relay of `link`.
-async fn give(store: &ConnectionStore, link: u64, writer: &MessageWriter) -> io::Result<()> {
-    let offered = store.offer(link);
+async fn send_unclaimed(
+    store: &ConnectionStore,
+    link: u64,
+    writer: &MessageWriter,
+) -> io::Result<()> {
+    let offered = store.assign_unclaimed(link);
     if !offered.is_empty() {
         info!(connections = offered.len(), "given back to a relay");
     }

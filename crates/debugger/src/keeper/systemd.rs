@@ -27,7 +27,7 @@ pub(super) struct ServiceManager {
     notify: UnixDatagram,
     /// Largest number of descriptors, and the current number.
     most: usize,
-    kept: AtomicUsize,
+    stored: AtomicUsize,
 }
 
 /// The number of descriptors that the service manager keeps for this service: set by systemd since 254, and by our
@@ -48,16 +48,16 @@ impl ServiceManager {
                 return None;
             }
         };
-        let (kept, halves) = paired(passed.named(NAME_PREFIX));
+        let (pairs, halves) = paired(passed.named(NAME_PREFIX));
         let manager = Self {
             notify,
             most,
-            kept: AtomicUsize::new(DESCRIPTORS_PER_CONNECTION * kept.len()),
+            stored: AtomicUsize::new(DESCRIPTORS_PER_CONNECTION * pairs.len()),
         };
         for half in halves {
             manager.forget(&half);
         }
-        Some((manager, kept))
+        Some((manager, pairs))
     }
 
     /// A manager at `notify` that keeps up to 1024 connections.
@@ -66,7 +66,7 @@ impl ServiceManager {
         Self {
             notify,
             most: DESCRIPTORS_PER_CONNECTION * 1024,
-            kept: AtomicUsize::new(0),
+            stored: AtomicUsize::new(0),
         }
     }
 
@@ -77,12 +77,12 @@ impl ServiceManager {
         record: BorrowedFd<'_>,
     ) -> io::Result<()> {
         if self
-            .kept
+            .stored
             .fetch_add(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed)
             + DESCRIPTORS_PER_CONNECTION
             > self.most
         {
-            self.kept
+            self.stored
                 .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
@@ -90,7 +90,7 @@ impl ServiceManager {
         let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME_PREFIX}{}", key.digits());
         let sent = send(&self.notify, text.as_bytes(), &[connection, record]);
         if sent.is_err() {
-            self.kept
+            self.stored
                 .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
         }
         sent.map(|_| ())
@@ -98,7 +98,7 @@ impl ServiceManager {
 
     pub(super) fn remove(&self, key: &KeepKey) {
         self.forget(&key.digits());
-        self.kept
+        self.stored
             .fetch_sub(DESCRIPTORS_PER_CONNECTION, Ordering::Relaxed);
     }
 

@@ -23,7 +23,7 @@ use ray_relay_base::wire::tunnel::text::Hex;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a keeper may listen.
+/// A path at which a keeper may listen.
 pub struct KeeperPlace {
     _folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -99,7 +99,7 @@ impl KeptRelay {
         }
     }
 
-    /// What the one before has left, so many connections.
+    /// Waits for this many connections that the previous process has left.
     pub async fn is_left(&mut self, connections: usize) -> Vec<UnclaimedConnection> {
         let mut left = std::mem::take(&mut self.left);
         while left.len() < connections {

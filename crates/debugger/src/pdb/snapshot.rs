@@ -155,11 +155,11 @@ where
     };
     let body = body.map_err(late)??;
     let result = result_of(body);
-    let mut taken = wire.keep();
+    let mut reserved = wire.keep();
     // The parsed values need memory in addition to the text.
-    let held = taken.resize(taken.bytes() + weight(result.as_bytes()));
+    let held = reserved.resize(reserved.bytes() + weight(result.as_bytes()));
     held.map_err(|short| PromptError::Refused(short.to_string()))?;
-    Ok((read(&result)?, taken))
+    Ok((read(&result)?, reserved))
 }
 
 /// Attaches, up to the point where a client would configure.

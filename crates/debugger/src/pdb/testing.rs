@@ -1,9 +1,9 @@
-//! What tests of the probe share.
+//! Shared by the tests of the probe.
 
 /// Python with values that have a secret inside, and how to find it.
 pub const PLANTED: &str = include_str!("planted_values.py");
 
-/// What `program` prints in a Python of its own; `None` where there is none, which is said.
+/// Runs `program` in a Python process and returns its output; `None`: there is no Python, which is reported.
 #[allow(clippy::print_stderr)]
 pub fn printed(program: &str) -> Option<Vec<u8>> {
     // One that hangs fails its test, and holds up no other.

@@ -67,7 +67,7 @@ pub(super) struct Wire<S> {
     seq: u64,
     account: Account,
     /// For the current message, or the last one.
-    taken: Reservation,
+    reserved: Reservation,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
@@ -79,15 +79,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             skip: 0,
             seq: 0,
             account: account.clone(),
-            taken: account.nothing(MemoryUse::Messages),
+            reserved: account.nothing(MemoryUse::Messages),
         }
     }
 
     /// Charges memory to `account` from now on.
     pub(super) fn count(&mut self, account: &Account) {
         self.account = account.clone();
-        self.taken = account.nothing(MemoryUse::Messages);
-        self.taken.insist(self.bytes.len());
+        self.reserved = account.nothing(MemoryUse::Messages);
+        self.reserved.insist(self.bytes.len());
     }
 
     /// The account that is charged.
@@ -98,7 +98,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The memory of the last message, for a caller that keeps a part of it.
     pub(super) fn keep(&mut self) -> Reservation {
         let nothing = self.account.nothing(MemoryUse::Messages);
-        std::mem::replace(&mut self.taken, nothing)
+        std::mem::replace(&mut self.reserved, nothing)
     }
 
     /// Sends a request and returns its number. Not cancel safe.
@@ -172,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         let Some((head, length)) =
             header(&self.bytes, usize::MAX >> 1).map_err(|error| malformed(&error))?
         else {
-            self.taken.insist(self.bytes.len());
+            self.reserved.insist(self.bytes.len());
             return Ok(None);
         };
         if length > MAX_MESSAGE_BYTES {
@@ -184,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             // The buffer grows by doubling.
             None => (false, here),
         };
-        if let Err(short) = self.taken.resize_beyond(UNCOUNTED_BYTES, here + weight) {
+        if let Err(short) = self.reserved.resize_beyond(UNCOUNTED_BYTES, here + weight) {
             let why = format!("is not shown, because {short}");
             return Ok(self.skip(head, length, &why));
         }
@@ -206,7 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         let mut rest = BytesMut::with_capacity(READ_BYTES);
         rest.extend_from_slice(&self.bytes[here..]);
         self.bytes = rest;
-        self.taken.insist(self.bytes.len());
+        self.reserved.insist(self.bytes.len());
         Some(WorkerMessage::Skipped(stands_for))
     }
 
@@ -370,13 +370,13 @@ mod tests {
             panic!("no answer");
         };
         assert!(body.is_ok());
-        let held = memory.taken(MemoryUse::Messages);
+        let held = memory.used(MemoryUse::Messages);
         assert!((3 << 20..16 << 20).contains(&held), "{held}");
         let kept = wire.keep();
         wire.read().await.unwrap();
-        assert!(memory.taken(MemoryUse::Messages) >= held);
+        assert!(memory.used(MemoryUse::Messages) >= held);
         drop((kept, wire));
-        assert_eq!(memory.taken(MemoryUse::Messages), 0);
+        assert_eq!(memory.used(MemoryUse::Messages), 0);
         writer.await.unwrap();
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         let most = memory.of_one();
         let text = "x".repeat(most / 2 + 1);
         out.text(&text).await;
-        assert_eq!(memory.taken(MemoryUse::Messages), text.len());
+        assert_eq!(memory.used(MemoryUse::Messages), text.len());
         out.text(&text).await;
         out.text("(Pdb) ").await;
         let shown = |pieces: &mut mpsc::Receiver<Queued>| pieces.try_recv().unwrap().0;
@@ -197,7 +197,7 @@ mod tests {
             "{said:.200}"
         );
         assert_eq!(&*shown(&mut pieces), b"(Pdb) ");
-        assert_eq!(memory.taken(MemoryUse::Messages), 0);
+        assert_eq!(memory.used(MemoryUse::Messages), 0);
     }
 
     #[tokio::test]

@@ -60,7 +60,7 @@ impl Opening {
     ) -> Result<(TerminalPrompt, After), PromptError> {
         match self {
             Self::New(stream) => Prompt::open(*stream, options, out).await,
-            Self::Prompt(prompt, state) => prompt.go_on(options, out, state).await,
+            Self::Prompt(prompt, state) => prompt.resume_park(options, out, state).await,
             Self::Kept(worker, state) => {
                 let stream = Prefixed::new(Default::default(), *worker);
                 Prompt::take_up(stream, options, out, state).await

@@ -76,7 +76,7 @@ impl Hold {
     }
 
     /// Releases it for the session of `claim`; `ran`: its task may have resumed.
-    pub fn give_back(&mut self, claim: u64, ran: bool) -> MergeStep {
+    pub fn release(&mut self, claim: u64, ran: bool) -> MergeStep {
         if !self.is_by(claim) {
             return MergeStep::Same;
         }

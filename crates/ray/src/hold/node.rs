@@ -123,7 +123,7 @@ impl<A> NodeHolds<A> {
     }
 
     /// Removes one connection of `id`; with the last one the worker is released.
-    pub fn give_back(&mut self, id: HoldId) {
+    pub fn release(&mut self, id: HoldId) {
         let Some(at) = self.rows.iter().position(|row| row.id == id) else {
             return;
         };

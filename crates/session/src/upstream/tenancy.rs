@@ -128,9 +128,9 @@ impl Tenant for Tenancy {
         Some(Box::new(settling))
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         if let Some(lease) = self.lease.take() {
-            self.released = Some(lease.give_back());
+            self.released = Some(lease.release());
         }
     }
 

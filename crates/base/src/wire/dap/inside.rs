@@ -40,7 +40,7 @@ impl Inside {
         let mut at = 0;
         while self.open > 0 && at < bytes.len() {
             let rest = &bytes[at..];
-            let taken = match rest.split_first_chunk() {
+            let consumed = match rest.split_first_chunk() {
                 Some((block, _)) => self.pass_block(block, BLOCK),
                 None => {
                     let mut block = [b' '; BLOCK];
@@ -48,11 +48,11 @@ impl Inside {
                     self.pass_block(&block, rest.len())
                 }
             };
-            at += match taken {
+            at += match consumed {
                 // A long string.
                 None => memchr2(b'"', b'\\', rest).unwrap_or(rest.len()),
                 Some(0) => break,
-                Some(taken) => taken,
+                Some(consumed) => consumed,
             };
         }
         at
@@ -171,10 +171,15 @@ mod tests {
         let (mut fast, mut slow) = (begin, begin);
         for end in cuts.iter().copied().chain([usize::MAX]) {
             let shown = &bytes[..bytes.len().min(end)];
-            let taken = fast.pass(shown);
+            let consumed = fast.pass(shown);
             let expected = slow.pass_bytes(shown);
-            assert_eq!((taken, fast), (expected, slow), "{}", shown.escape_ascii());
-            bytes = &bytes[taken..];
+            assert_eq!(
+                (consumed, fast),
+                (expected, slow),
+                "{}",
+                shown.escape_ascii()
+            );
+            bytes = &bytes[consumed..];
             if fast.open == 0 {
                 break;
             }

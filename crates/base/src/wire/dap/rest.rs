@@ -93,9 +93,9 @@ impl Rest {
             let Some(first) = rest.first() else {
                 return Ok(at);
             };
-            let (taken, next) = match self.state {
+            let (consumed, next) = match self.state {
                 RestState::Key(level) => match key(rest, level)? {
-                    Some((taken, next)) => (taken, next),
+                    Some((consumed, next)) => (consumed, next),
                     None => return Ok(at),
                 },
                 RestState::Colon(level, body) if *first == b':' => {
@@ -115,12 +115,12 @@ impl Rest {
                     Some(n) => (n + 2, RestState::Text(level)),
                 },
                 RestState::Nested(level, mut inside) => {
-                    let taken = inside.pass(rest);
+                    let consumed = inside.pass(rest);
                     if inside.open > 0 {
                         self.state = RestState::Nested(level, inside);
-                        return Ok(at + taken);
+                        return Ok(at + consumed);
                     }
-                    (taken, RestState::After(level))
+                    (consumed, RestState::After(level))
                 }
                 RestState::Scalar(level) => match memchr2(b',', b'}', rest) {
                     None => return Ok(bytes.len()),
@@ -132,7 +132,7 @@ impl Rest {
                     return Err(AmbiguousMessage);
                 }
             };
-            at += taken;
+            at += consumed;
             self.state = next;
         }
     }

@@ -203,7 +203,7 @@ where
 
     /// Drops a message of the worker for which there was no memory, and continues behind it.
     pub fn pass_over(&mut self) {
-        self.down.go_on();
+        self.down.resume_reading();
     }
 
     /// Replaces the client by a [`NullPeer`], and applies the rules `down` to the worker's messages. Bytes for the

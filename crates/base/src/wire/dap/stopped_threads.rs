@@ -207,44 +207,44 @@ mod tests {
 
     #[test]
     fn where_one_thread_steps_alone_the_others_stand() {
-        let mut stands = StoppedThreads::attached(&json!({"steppingResumesAllThreads": false}));
+        let mut threads = StoppedThreads::attached(&json!({"steppingResumesAllThreads": false}));
         // debugpy says it of one thread, or of two.
-        stands.stopped(&stopped(2, true));
-        stands.step(&json!({"threadId": 2}));
-        stands.continued(&continued(2));
-        assert!(stands.any() && stands.but_one() && stands.last().is_none());
-        stands.stopped(&stopped(2, true));
-        assert!(!stands.but_one());
-        stands.let_run(&json!({"threadId": 2}));
-        assert!(!stands.any() && !stands.but_one());
+        threads.stopped(&stopped(2, true));
+        threads.step(&json!({"threadId": 2}));
+        threads.continued(&continued(2));
+        assert!(threads.any() && threads.but_one() && threads.last().is_none());
+        threads.stopped(&stopped(2, true));
+        assert!(!threads.but_one());
+        threads.let_run(&json!({"threadId": 2}));
+        assert!(!threads.any() && !threads.but_one());
     }
 
     #[test]
     fn where_a_step_has_all_threads_run_none_stands() {
-        let mut stands = StoppedThreads::attached(&json!({}));
+        let mut threads = StoppedThreads::attached(&json!({}));
         for thread in [2, 3] {
-            stands.stopped(&stopped(thread, true));
+            threads.stopped(&stopped(thread, true));
         }
-        stands.step(&json!({"threadId": 2}));
-        assert!(!stands.any());
-        stands.stopped(&stopped(2, true));
-        stands.step(&json!({"threadId": 2, "singleThread": true}));
-        assert!(stands.any() && stands.but_one());
-        stands.continued(&continued(3));
-        assert!(!stands.any());
+        threads.step(&json!({"threadId": 2}));
+        assert!(!threads.any());
+        threads.stopped(&stopped(2, true));
+        threads.step(&json!({"threadId": 2, "singleThread": true}));
+        assert!(threads.any() && threads.but_one());
+        threads.continued(&continued(3));
+        assert!(!threads.any());
     }
 
     #[test]
     fn threads_that_stop_one_by_one_run_one_by_one() {
-        let mut stands = StoppedThreads::default();
+        let mut threads = StoppedThreads::default();
         for thread in [2, 3, 4] {
-            stands.stopped(&stopped(thread, false));
+            threads.stopped(&stopped(thread, false));
         }
-        stands.let_run(&json!({"threadId": 3, "singleThread": true}));
-        assert!(stands.any() && !stands.but_one());
-        let standing: Vec<_> = stands.clone().into_messages().collect();
+        threads.let_run(&json!({"threadId": 3, "singleThread": true}));
+        assert!(threads.any() && !threads.but_one());
+        let standing: Vec<_> = threads.clone().into_messages().collect();
         assert_eq!(standing.len(), 2);
-        stands.let_run(&json!({"threadId": 4}));
-        assert!(!stands.any());
+        threads.let_run(&json!({"threadId": 4}));
+        assert!(!threads.any());
     }
 }

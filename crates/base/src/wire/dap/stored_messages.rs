@@ -17,7 +17,7 @@ pub const MAX_STORED_BYTES: usize = 32 * 1024;
 #[derive(Debug, Default)]
 pub struct StoredMessages {
     /// The paused threads.
-    pub stands: StoppedThreads,
+    pub threads: StoppedThreads,
     messages: VecDeque<Box<[u8]>>,
     /// Bytes of `messages`.
     size: usize,
@@ -58,9 +58,9 @@ pub fn matters(kind: MessageType, name: &[u8]) -> bool {
 
 impl StoredMessages {
     /// Without messages, for a debugger with these paused threads.
-    pub fn of(stands: StoppedThreads) -> Self {
+    pub fn of(threads: StoppedThreads) -> Self {
         Self {
-            stands,
+            threads,
             ..Self::default()
         }
     }
@@ -68,11 +68,11 @@ impl StoredMessages {
     /// Restores the store of another process: the paused threads, `messages`, and the number `cut` of messages dropped
     /// before them.
     pub fn restored(
-        stands: StoppedThreads,
+        threads: StoppedThreads,
         cut: usize,
         messages: impl Iterator<Item = Box<[u8]>>,
     ) -> Self {
-        let mut kept = Self::of(stands);
+        let mut kept = Self::of(threads);
         kept.cut = cut;
         for message in messages {
             kept.keep(&message);
@@ -93,7 +93,7 @@ impl StoredMessages {
                     return Meaning::Stopped;
                 }
                 Some(Event::Continued) => {
-                    self.stands.continued(body);
+                    self.threads.continued(body);
                     return Meaning::Runs;
                 }
                 Some(Event::Terminated) => return Meaning::Ended,
@@ -108,7 +108,7 @@ impl StoredMessages {
 
     /// Records a stopped thread from the `stopped` event with this body.
     pub fn stopped(&mut self, body: &[u8]) {
-        self.stands.stopped(body);
+        self.threads.stopped(body);
         self.make_room();
     }
 
@@ -128,7 +128,7 @@ impl StoredMessages {
     }
 
     fn make_room(&mut self) {
-        while self.size + self.stands.size() > MAX_STORED_BYTES
+        while self.size + self.threads.size() > MAX_STORED_BYTES
             && let Some(oldest) = self.messages.pop_front()
         {
             self.size -= oldest.len();
@@ -155,12 +155,12 @@ impl StoredMessages {
 
     /// The messages of the stops, the latest last.
     pub fn stops(self) -> impl Iterator<Item = Box<[u8]>> {
-        self.stands.into_messages()
+        self.threads.into_messages()
     }
 
     /// Whether no thread is known to be paused.
     pub fn runs(&self) -> bool {
-        self.stands.is_empty()
+        self.threads.is_empty()
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
     fn a_stop_with_a_long_text_is_kept_without_it() {
         let mut kept = StoredMessages::default();
         kept.take(&stopped(4, &"boom ".repeat(10_000)));
-        assert!(kept.stands.size() <= 1024);
+        assert!(kept.threads.size() <= 1024);
         assert_eq!(threads(kept), [4]);
     }
 
@@ -279,7 +279,7 @@ mod tests {
                 kept.take(&body);
                 let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
                 prop_assert_eq!(kept.size, messages);
-                prop_assert!(kept.size + kept.stands.size() <= MAX_STORED_BYTES);
+                prop_assert!(kept.size + kept.threads.size() <= MAX_STORED_BYTES);
             }
         }
     }

@@ -22,11 +22,11 @@ pub struct Front {
     pub request_seq: Option<u64>,
 }
 
-/// Passes each text among the values in `body` to `goes_on`, in order. `None` if that returns false, if `body` is no
+/// Passes each text among the values in `body` to `continues`, in order. `None` if that returns false, if `body` is no
 /// JSON object, or if its type is unclear: a deciding key is missing, duplicated, or of another shape.
-pub fn look_through(body: &[u8], goes_on: impl FnMut(&str) -> bool) -> Option<Front> {
+pub fn look_through(body: &[u8], continues: impl FnMut(&str) -> bool) -> Option<Front> {
     let mut parser = serde_json::Deserializer::from_slice(body);
-    let front = parser.deserialize_map(Top(Texts(goes_on))).ok()?;
+    let front = parser.deserialize_map(Top(Texts(continues))).ok()?;
     parser.end().ok()?;
     Some(front)
 }

@@ -32,7 +32,7 @@ async fn ends(room: usize) -> (End, End) {
     )
 }
 
-/// What ends `link`, and when.
+/// Waits for the end of `link`; returns its reason and time.
 async fn ended(link: &mut End) -> (LinkError, Instant) {
     loop {
         if let Err(why) = link.next().await {

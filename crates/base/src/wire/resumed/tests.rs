@@ -22,7 +22,7 @@ enum Step {
     Send(usize),
     Read(usize),
     Tell(bool),
-    /// What is under way is lost.
+    /// Everything in transit is lost.
     Cut,
 }
 

@@ -162,12 +162,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ByteStream<S> {
     fn take(&mut self, cx: &mut Context<'_>, message: Message) -> io::Result<()> {
         let mut socket = Pin::new(&mut self.socket);
         // There is room, so this registers no waker.
-        let taken = match socket.as_mut().poll_ready(cx) {
+        let accepted = match socket.as_mut().poll_ready(cx) {
             Poll::Ready(Ok(())) => socket.as_mut().start_send(message),
             Poll::Ready(Err(error)) => Err(error),
             Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
         };
-        taken.map_err(|error| self.broken(error))?;
+        accepted.map_err(|error| self.broken(error))?;
         self.unsent = true;
         match self.poll_sent(cx) {
             Poll::Ready(sent) => sent,
@@ -287,8 +287,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ByteStream<S> {
         }
         ready!(self.poll_room(cx))?;
         let now = &buf[..buf.len().min(MAX_FRAME_BYTES)];
-        let taken = self.take(cx, Message::Binary(Bytes::copy_from_slice(now)));
-        Poll::Ready(taken.map(|()| now.len()))
+        let accepted = self.take(cx, Message::Binary(Bytes::copy_from_slice(now)));
+        Poll::Ready(accepted.map(|()| now.len()))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

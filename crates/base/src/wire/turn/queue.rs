@@ -73,18 +73,18 @@ impl TurnQueue {
         if state.servers == 0 {
             return None;
         }
-        let place = TurnNumber(state.served + state.waiting.len() as u64);
+        let number = TurnNumber(state.served + state.waiting.len() as u64);
         state.waiting.push_back(cx.waker().clone());
         self.length.store(state.waiting.len(), Ordering::Relaxed);
         drop(state);
         self.joined.notify_waiters();
-        Some(place)
+        Some(number)
     }
 
-    /// Whether it is the turn of `place`.
-    pub(super) fn poll_served(&self, place: &TurnNumber, cx: &mut Context<'_>) -> Poll<()> {
+    /// Whether it is the turn of `number`.
+    pub(super) fn poll_served(&self, number: &TurnNumber, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
-        let Some(ahead) = place.0.checked_sub(state.served) else {
+        let Some(ahead) = number.0.checked_sub(state.served) else {
             return Poll::Ready(());
         };
         // The session may have moved to another task.

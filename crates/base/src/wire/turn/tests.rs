@@ -1,4 +1,4 @@
-//! What a turn is, and who comes between two of them.
+//! Tests the length of turns, and which tasks run between two of them.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ async fn one_that_has_gone_or_is_not_polled_holds_nobody_up() {
             .await
             .expect("it has its turn");
     }
-    // What waits goes on when no one serves any more.
+    // A waiting direction continues when no other is served any more.
     let waiting = tokio::spawn(async move {
         loop {
             turn(&mut other).await;

@@ -220,8 +220,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Lines of source, from the worker if it shows them, otherwise from a local file of that name.
     pub(super) async fn lines_at(&mut self, at: &[(String, u32)]) -> Result<Vec<String>, Lost> {
-        let asked = self.probe(&json!({"op": "lines", "at": at})).await;
-        if let Some(ProbeAnswer { lines, .. }) = if_any(asked)? {
+        let answer = self.probe(&json!({"op": "lines", "at": at})).await;
+        if let Some(ProbeAnswer { lines, .. }) = if_any(answer)? {
             return Ok(lines);
         }
         let local = at.iter().map(|(file, line)| {
@@ -252,7 +252,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if self.sources.len() >= MAX_SOURCES {
             self.sources.clear();
         }
-        let (mut lines, mut taken) = (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
+        let (mut lines, mut reserved) =
+            (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
         while lines.len() < MAX_SOURCE_LINES {
             let ask =
                 json!({"op": "file", "file": file, "from": lines.len(), "count": REQUEST_LINES});
@@ -260,11 +261,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Ok(ProbeAnswer { lines: more, .. }) => {
                     let whole = more.len() < REQUEST_LINES;
                     let size = |line: &String| line.len() + size_of::<String>();
-                    let size = taken.bytes() + more.iter().map(size).sum::<usize>();
-                    if taken.resize(size).is_err() {
+                    let size = reserved.bytes() + more.iter().map(size).sum::<usize>();
+                    if reserved.resize(size).is_err() {
                         // The sources of other files can be fetched again.
                         self.sources.clear();
-                        let held = taken.resize(size);
+                        let held = reserved.resize(size);
                         held.map_err(|short| PdbError::refused(short.to_string()))?;
                     }
                     lines.extend(more);
@@ -282,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
         }
         let lines: Arc<[String]> = lines.into();
-        let kept = (Arc::clone(&lines), taken);
+        let kept = (Arc::clone(&lines), reserved);
         self.sources.insert(file.to_owned(), kept);
         Ok(lines)
     }

@@ -17,7 +17,7 @@ const NO_KILL: &str =
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// Detaches, which resumes the task.
     pub async fn leave(&mut self) {
-        self.goodbye(false).await;
+        self.disconnect(false).await;
     }
 
     /// Leaves the task paused, for the same user to resume: through a relay that keeps sessions.
@@ -50,7 +50,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.error(NO_KILL).await;
             return Ok(None);
         }
-        match self.goodbye(true).await {
+        match self.disconnect(true).await {
             Some(sentence) => {
                 self.error(&sentence).await;
                 Ok(None)
@@ -60,7 +60,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Disconnects; returns the sentence of a refusal.
-    async fn goodbye(&mut self, kill: bool) -> Option<String> {
+    async fn disconnect(&mut self, kill: bool) -> Option<String> {
         let arguments = json!({"restart": false, "terminateDebuggee": kill});
         let refusal = match timeout(
             REQUEST_TIMEOUT / 6,

@@ -40,11 +40,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.interrupts.mark_unchanged();
         self.failed = false;
         let line = line.trim_end_matches(['\r', '\n']);
-        let taken = match self.take_line(line).await {
+        let outcome = match self.take_line(line).await {
             Ok(After::Prompt) => self.keep_breakpoints().await.map(|()| After::Prompt),
-            taken => taken,
+            outcome => outcome,
         };
-        match taken {
+        match outcome {
             Ok(after) => after,
             Err(Lost::Terminated) => After::Ended(PromptEnd::Terminated),
             Err(lost) => After::Ended(PromptEnd::Lost(lost)),

@@ -36,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     ) -> Result<(Self, After), PromptError> {
         let mut prompt = Self::over(stream, options, out.clone());
         prompt.reattach(&options.client).await?;
-        let (mut prompt, after) = prompt.go_on(options, out, kept).await?;
+        let (mut prompt, after) = prompt.resume_park(options, out, kept).await?;
         prompt.adopt_breakpoints().await?;
         Ok((prompt, after))
     }
@@ -47,7 +47,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     ///
     /// # Errors
     /// [`PromptError`]: the program runs, or the connection broke.
-    pub async fn go_on(
+    pub async fn resume_park(
         mut self,
         options: &Options,
         out: mpsc::Sender<Piece>,
@@ -94,11 +94,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     /// Waits for the debugger's next message without a user at the prompt, and returns its body; `None`: it is not
     /// held. Cancel safe.
-    pub(crate) async fn overhear(&mut self) -> Result<Option<BytesMut>, Lost> {
+    pub(crate) async fn receive_unattended(&mut self) -> Result<Option<BytesMut>, Lost> {
         self.wire.body().await
     }
 
-    /// Sends an expression outside the prompt, whose response is [overheard](Self::overhear); returns the number of
+    /// Sends an expression outside the prompt, whose response is [received](Self::receive_unattended); returns the number of
     /// the request. Not cancel safe.
     pub async fn evaluate(&mut self, arguments: Value) -> Result<u64, Lost> {
         self.wire.send(Command::Evaluate, arguments).await

@@ -224,12 +224,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     /// pdb stops inside a function that is about to return; the debugger stops in its caller, and knows the value.
     async fn tell_return(&mut self, name: &str) -> Result<(), Lost> {
         let variables = self.locals().await?;
-        let wanted = format!("(return) {name}");
+        let return_name = format!("(return) {name}");
         let value = variables
             .iter()
             .rev()
             .find(|Variable { name: n, .. }| {
-                *n == wanted || n.ends_with(&format!(".{name}")) && n.starts_with("(return) ")
+                *n == return_name || n.ends_with(&format!(".{name}")) && n.starts_with("(return) ")
             })
             .map(|variable| escaped(&variable.value));
         let line = match &value {

@@ -72,7 +72,7 @@ async fn stopped(file: &str, options: Options) -> (Prompt<DuplexStream>, mpsc::R
     (prompt, pieces)
 }
 
-/// What has been written.
+/// The text written so far.
 fn written(pieces: &mut mpsc::Receiver<Piece>) -> String {
     let pieces = std::iter::from_fn(|| pieces.try_recv().ok());
     pieces.map(|piece| piece.text().to_owned()).collect()

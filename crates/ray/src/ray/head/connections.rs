@@ -122,7 +122,7 @@ impl Connections {
                 home,
             };
             if body.body.is_end_stream() {
-                body.give_back();
+                body.return_to_pool();
             }
             body
         })
@@ -247,7 +247,7 @@ fn poll_behind<T>(
 
 impl HeadBody {
     /// Returns the connection to the pool, after the end of the response.
-    fn give_back(&mut self) {
+    fn return_to_pool(&mut self) {
         if let Some(mut connection) = self.connection.take()
             && let Some(home) = self.home.upgrade()
             && connection.is_ready()
@@ -281,7 +281,7 @@ impl Body for HeadBody {
         }
         match &frame {
             Poll::Ready(Some(Ok(_))) if !this.body.is_end_stream() => {}
-            Poll::Ready(Some(Ok(_)) | None) => this.give_back(),
+            Poll::Ready(Some(Ok(_)) | None) => this.return_to_pool(),
             Poll::Ready(Some(Err(_))) => this.connection = None,
             Poll::Pending => {}
         }

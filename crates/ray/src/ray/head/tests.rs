@@ -348,10 +348,10 @@ async fn the_answers_of_a_head_are_taken_from_the_memory_of_its_cluster() {
     let (most, limit) = (memory.of_one(), 32 << 20);
     let answer = turns.read(body(most / 4), limit).await.unwrap();
     assert_eq!(answer.bytes.len(), most / 4);
-    let held = memory.taken(MemoryUse::Answers);
+    let held = memory.used(MemoryUse::Answers);
     assert!(held >= most / 4, "{held}");
     drop(answer);
-    assert_eq!(memory.taken(MemoryUse::Answers), 0);
+    assert_eq!(memory.used(MemoryUse::Answers), 0);
     let _others = memory
         .cluster("bad")
         .take(MemoryUse::Answers, most)

@@ -233,7 +233,7 @@ impl Lease {
     }
 
     /// Releases this share, and keeps what is needed to look after the worker.
-    pub fn give_back(self) -> ReleasedWorker {
+    pub fn release(self) -> ReleasedWorker {
         let ClaimInUse {
             breakpoint,
             shared,

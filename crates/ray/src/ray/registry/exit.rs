@@ -36,7 +36,7 @@ pub(super) fn of_worker(row: &WorkerRow) -> WorkerExit {
 
 fn why(row: &WorkerRow) -> Arc<str> {
     let detail = one_line(without_guesses(&row.exit_detail));
-    let what = match row.exit_type.as_str() {
+    let reason = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
         "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
         // The type depends on the version.
@@ -54,7 +54,7 @@ fn why(row: &WorkerRow) -> Arc<str> {
             );
         }
     };
-    joined(what, &detail)
+    joined(reason, &detail)
 }
 
 /// The reason in the row of a node in state DEAD, as a sentence.
@@ -96,11 +96,11 @@ fn without_guesses(detail: &str) -> &str {
     .map_or(detail, |at| &detail[..at])
 }
 
-fn joined(what: &str, detail: &str) -> Arc<str> {
+fn joined(reason: &str, detail: &str) -> Arc<str> {
     if detail.is_empty() {
-        what.into()
+        reason.into()
     } else {
-        format!("{what}: {detail}").into()
+        format!("{reason}: {detail}").into()
     }
 }
 

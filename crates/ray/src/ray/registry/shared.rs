@@ -237,7 +237,7 @@ impl Shared {
         }
         let now = Now::now();
         let state = &mut core.state;
-        let changes = state.give_back(cluster.slot, worker_id, claim, ran, now);
+        let changes = state.release_claim(cluster.slot, worker_id, claim, ran, now);
         self.publish(&mut core, changes, now, false);
         drop(core);
         cluster.ask_now();

@@ -105,7 +105,7 @@ impl Buffer {
             }
         };
         larger[..self.end].copy_from_slice(&self.storage[..self.end]);
-        give_back(std::mem::replace(&mut self.storage, larger));
+        recycle(std::mem::replace(&mut self.storage, larger));
         self.reserved.insist(self.storage.len());
         Ok(())
     }
@@ -134,7 +134,7 @@ impl Buffer {
         }
         let rest = filled.to_vec();
         (self.start, self.end) = (0, rest.len());
-        give_back(std::mem::replace(
+        recycle(std::mem::replace(
             &mut self.storage,
             rest.into_boxed_slice(),
         ));
@@ -149,7 +149,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        give_back(std::mem::take(&mut self.storage));
+        recycle(std::mem::take(&mut self.storage));
     }
 }
 
@@ -159,7 +159,7 @@ fn take() -> Box<[u8]> {
         .unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice())
 }
 
-fn give_back(storage: Box<[u8]>) {
+fn recycle(storage: Box<[u8]>) {
     if storage.len() == BUFFER_BYTES {
         // At the end of the thread the pool may be gone: then the memory is freed.
         let _ = SPARE.try_with(|spare| {
@@ -193,13 +193,13 @@ mod tests {
                 }
                 Err(short) => break short,
             }
-            assert!(memory.taken(MemoryUse::Messages) >= buffer.held());
+            assert!(memory.used(MemoryUse::Messages) >= buffer.held());
         };
         assert!(matches!(short, Short::Yours { .. }));
         assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
         // A person's bytes pass, with all of that person's memory taken.
         let mut passing = Buffer::new(Vec::new(), &account);
-        let rest = memory.of_one() - memory.taken(MemoryUse::Messages);
+        let rest = memory.of_one() - memory.used(MemoryUse::Messages);
         let _rest = account.take(MemoryUse::Links, rest).unwrap();
         for _ in 0..100 {
             let read = passing.space(0).unwrap().len();
@@ -210,7 +210,7 @@ mod tests {
         buffer.clear();
         buffer.park();
         drop(passing);
-        assert_eq!(memory.taken(MemoryUse::Messages), 0);
+        assert_eq!(memory.used(MemoryUse::Messages), 0);
     }
 
     proptest! {

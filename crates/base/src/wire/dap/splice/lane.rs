@@ -51,7 +51,7 @@ enum LaneItem {
 #[derive(Debug, PartialEq, Eq)]
 enum Eof {
     Open,
-    /// There was no memory for a message. Nothing is read until [`go_on`](Lane::go_on).
+    /// There was no memory for a message. Nothing is read until [`resume_reading`](Lane::resume_reading).
     Short,
     Seen,
     Reported,
@@ -107,7 +107,7 @@ impl Lane {
         if turn.is_pending() {
             self.pace.pause();
             // In the middle of a message it continues at once.
-            if !self.pace.goes_on() || self.buffer.filled().is_empty() {
+            if !self.pace.continues_turn() || self.buffer.filled().is_empty() {
                 self.buffer.park();
             }
         }
@@ -314,7 +314,7 @@ impl Lane {
     }
 
     /// Continues behind a message for which there was no memory, if there was one.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn resume_reading(&mut self) {
         if self.eof == Eof::Short {
             self.eof = Eof::Open;
         }
@@ -338,7 +338,7 @@ impl Lane {
     /// Serves another peer from now on, by `rules`. Bytes that the previous one did not accept are dropped.
     pub(super) fn redirect(&mut self, rules: Rules) {
         self.drop_rest();
-        self.go_on();
+        self.resume_reading();
         self.close = Close::No;
         self.bytes = 0;
         self.scanner.follow(rules);

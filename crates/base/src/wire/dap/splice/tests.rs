@@ -434,7 +434,7 @@ async fn directions_whose_bytes_cost_much_take_turns_by_time() {
             assert!(*turns == 0 || moved < 3 * 20_000, "{turns}: {moved}");
             *turns += usize::from(moved > 0);
         }
-        // Whose turn is next is decided.
+        // The next turn is decided.
         tokio::task::yield_now().await;
     }
 }

@@ -103,7 +103,7 @@ impl State {
 
     /// Releases a claimed breakpoint; `ran`: its task may have resumed, so that it is over until a poll shows it
     /// paused again. Otherwise it waits as before, as the same stop.
-    pub(in crate::ray::registry) fn give_back(
+    pub(in crate::ray::registry) fn release_claim(
         &mut self,
         cluster: Cluster,
         key: &str,
@@ -111,7 +111,7 @@ impl State {
         ran: bool,
         now: Now,
     ) -> Changes {
-        self.change(cluster, key, now, |hold| hold.give_back(claim, ran))
+        self.change(cluster, key, now, |hold| hold.release(claim, ran))
     }
 
     /// Applies `update` to the remote reports. Returns the clusters in which a hold has ended, too.

@@ -32,7 +32,7 @@ enum Step {
     GiveBack(usize),
     /// The debugger of a claimed worker attaches: its count falls to 0.
     Attach(usize),
-    /// What is to be looked up is answered: not at all, in part, or well.
+    /// Due lookups are answered: not at all, in part, or completely.
     LookUp(usize),
 }
 
@@ -101,7 +101,7 @@ struct Bench {
     next_claim: u64,
     clock: Instant,
     began: Instant,
-    /// What events alone say: live stops by worker.
+    /// Live stops by worker, according to events alone.
     heard: HashMap<Arc<str>, u64>,
     last_stop: HashMap<Arc<str>, u64>,
     published: List,
@@ -154,7 +154,9 @@ impl Bench {
             Step::Claim(w) => self.claim(w, now),
             Step::GiveBack(w) => {
                 if let Some(claim) = self.claims.remove(&w) {
-                    let changes = self.state.give_back(0, &format!("w{w}"), claim, true, now);
+                    let changes = self
+                        .state
+                        .release_claim(0, &format!("w{w}"), claim, true, now);
                     self.hear(changes);
                 }
             }

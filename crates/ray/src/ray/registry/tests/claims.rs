@@ -269,7 +269,7 @@ async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() 
     let lease = claim.lease();
     drop(claim);
     lease.let_run();
-    let left = lease.give_back();
+    let left = lease.release();
     // Still paused at the last poll; there is no poll after it.
     live(&registry, |b| b.is_paused()).await;
     assert_eq!(left.now().await, WorkerLocation::Listed);
@@ -297,7 +297,7 @@ async fn thousands_that_are_left_at_once_are_asked_after_a_few_at_a_time() {
     let claim = registry.claim(id, holder(1)).unwrap();
     let lease = claim.lease();
     drop(claim);
-    let left = lease.give_back();
+    let left = lease.release();
     let about_one = "filter_keys=worker_id";
     head.with(|w| w.slow = Some((about_one, SECOND)));
     let answers = futures_util::future::join_all((0..40).map(|_| left.now())).await;

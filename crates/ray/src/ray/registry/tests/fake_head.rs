@@ -26,7 +26,7 @@ use ray_relay_base::config;
 
 pub(super) const NODE: &str = "aaaa";
 
-/// What the head knows and how it behaves.
+/// The head's data and behaviour.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) workers: Vec<Value>,

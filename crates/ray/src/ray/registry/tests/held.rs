@@ -1,5 +1,5 @@
-//! What the list says of a worker that a session holds, held, or asks for: whether its debugger is there, which task it
-//! is in, and where it stands.
+//! Tests the list's row of a worker that a session holds, held, or requests: whether its debugger is there, its task, and
+//! its location.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;

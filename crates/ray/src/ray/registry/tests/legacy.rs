@@ -31,7 +31,7 @@ use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, Parked};
 
 const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 
-/// What is stored, and what was asked.
+/// The stored entries, and the requests so far.
 #[derive(Clone, Default)]
 pub(super) struct FakeGcs {
     entries: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -168,7 +168,7 @@ async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
     head.with(|world| world.workers.push(worker("bb", 1)));
     gcs.put(KEY, entry(40_001, "outer"));
     gcs.put("RAY_PDB_CONTINUE_84ccee", json!({"job_id": "01000000"}));
-    // What a long life leaves behind hides nothing.
+    // Entries left behind in a long life hide none.
     for n in 0..2500 {
         gcs.put(&format!("RAY_PDB_{n:032x}"), json!({"exit_debugger": true}));
     }
@@ -305,7 +305,7 @@ async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_
             entered: EnteredBreakpoint::to_text(&row),
         }),
     };
-    // What it says of another port is not believed.
+    // Its report about another port is not believed.
     registry.update_remote(|remote| remote.set_report(1, vec![node.clone()], &[parked(40_002)]));
     assert!(registry.snapshot().live.is_empty());
     registry.update_remote(|remote| remote.set_report(1, vec![node.clone()], &[parked(40_001)]));

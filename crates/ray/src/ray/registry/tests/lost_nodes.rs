@@ -1,4 +1,4 @@
-//! What waits and what is attached on a node that is lost.
+//! Tests waiting and attached workers on a lost node.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -135,7 +135,7 @@ async fn what_ray_says_too_late_for_the_session_is_in_the_list_of_what_ended() {
     }
 }
 
-/// What runs on after its debugger has left it was released, and stays so.
+/// A worker that runs after its debugger has detached was released, and stays so.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_lives_is_not_asked_after_for_ever() {
     let head = FakeHead::start().await;

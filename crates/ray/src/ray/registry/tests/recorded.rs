@@ -171,7 +171,7 @@ fn tasks_and_actor_methods_are_named() {
 
         let mut actor = names::of_tasks(&running(version, "tasks_of_actor_worker.json")).unwrap();
         assert_eq!(actor.names.name.as_deref(), Some("Bp.method"), "{version}");
-        // What it took to create the actor, which does not keep it.
+        // The resources to create the actor, which does not keep them.
         assert_eq!(cpus(&actor.names), None, "{version}");
         let rows: Vec<ActorRow> = rows(version, "actors.json");
         let row = rows

@@ -1,4 +1,4 @@
-//! What runs, as a head tells it: tasks, methods, replicas and drivers, by one question of a client.
+//! Tests the running tasks, methods, replicas and drivers that a head reports, by one query of a client.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

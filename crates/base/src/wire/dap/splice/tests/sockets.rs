@@ -43,7 +43,7 @@ async fn a_long_frame_passes_in_parts_and_what_the_relay_says_waits_for_its_end(
         }
     };
     timeout(Duration::from_secs(60), stalled).await.unwrap();
-    // What the relay has to say waits for the end of the frame.
+    // The relay's own frames wait for the end of the frame in progress.
     let own = frame(&json!({"own": true}));
     splice.insert(Side::Client, &own);
     let expected = (16 << 20) + own.len();

@@ -229,7 +229,7 @@ impl World {
         };
         match said.map(|said| (until(&said), said)) {
             Some((until, said)) if until > ms => {
-                // Who has taken it over and has not said by what it is kept has not had it.
+                // A user who has taken it over without sending terms has not had it.
                 let person = person_called(&said.keep.owner);
                 self.workers[worker].owner = Some(person);
                 at.keep(hold, (&said.keep, person), until);

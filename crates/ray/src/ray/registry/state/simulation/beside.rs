@@ -63,7 +63,7 @@ impl Agent {
                     self.keep_beside();
                 }
             }
-            None => self.holds.give_back(self.beside.remove(own).hold),
+            None => self.holds.release(self.beside.remove(own).hold),
         }
     }
 
@@ -117,7 +117,7 @@ impl Agent {
             let stays = self.holds.task_of(one.hold).is_some();
             assert_eq!(stays, has, "a subprocess of worker {}", one.worker);
             if !stays {
-                self.holds.give_back(one.hold);
+                self.holds.release(one.hold);
             }
             stays
         });

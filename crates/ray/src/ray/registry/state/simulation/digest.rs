@@ -1,11 +1,11 @@
-//! What tells one state of the world from another, in as few steps as can be: most of a schedule would be that otherwise.
+//! Distinguishes the states of the world in as few steps as possible: otherwise it would take most of a schedule's time.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::world::{Channel, Connection, Message, World};
 
-/// What tells states from each other, in as few steps as can be.
+/// Distinguishes states in as few steps as possible.
 #[derive(Default)]
 pub(super) struct Digest(u64);
 

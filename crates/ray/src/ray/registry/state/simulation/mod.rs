@@ -1,8 +1,8 @@
 //! Relays, agents, workers, people and a network in one process, by a clock of their own: whatever happens to them, in any
 //! order, no task runs on unasked, no two sessions have one worker, and all lists agree in the end.
 //!
-//! What decides is the real thing: the registry's core with its holds, the table of an agent, the terms of a park. What is
-//! played here is what carries their words ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake
+//! The deciding parts are the real ones: the registry's core with its holds, the table of an agent, the terms of a park.
+//! Simulated here is the transport of their messages ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake
 //! each other where they take different connections, or be lost with a connection or a process. Beside each of them is kept,
 //! in the simplest way, what it must come to: what a relay was told ([`words`]), and what an agent has ([`table`]). A schedule
 //! is a list of [`Step`]s that follows from its seed; one that fails is told as a story, and is played again by
@@ -69,7 +69,7 @@ fn play(seed: u64, begun: impl FnOnce(Shape, usize) -> World, mut seen: impl FnM
     world.settle();
 }
 
-/// What a schedule comes to: everything that it does, and why that is wrong.
+/// Describes a failed schedule: all of its steps, and why it is wrong.
 fn story(seed: u64) -> String {
     world::TOLD.with_borrow_mut(Vec::clear);
     let told = |shape, scene| World::begun(shape, scene, true);

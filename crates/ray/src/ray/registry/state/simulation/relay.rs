@@ -24,9 +24,9 @@ pub(super) struct Process {
     /// The number of its last claim.
     claims: u64,
     pub(super) links: BTreeMap<usize, u64>,
-    /// What others have said to it.
+    /// The reports that it has received from others.
     pub(super) words: Words,
-    /// What of each worker its events have told.
+    /// The state of each worker according to its events.
     pub(super) feed: [Option<Arc<Breakpoint>>; 2],
     /// When what it lists of a worker has changed last, other than by a poll.
     pub(super) changed: [u64; 2],
@@ -40,7 +40,7 @@ pub(super) struct Session {
     pub(super) stream: Option<u64>,
     /// The stream has come.
     pub(super) has_come: bool,
-    /// Which stop it has.
+    /// The number of its stop.
     pub(super) stop: u32,
     /// When the first session with it began.
     pub(super) began: u64,
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// What was asked of `agent` is not answered any more.
+    /// Requests to `agent` are no longer answered.
     fn forget_opening(&mut self, relay: usize, agent: usize) {
         let opening = self.relays[relay].sessions.iter().filter(|(_, session)| {
             !session.has_come && session.worker % 2 == agent && session.phase == Phase::Opening

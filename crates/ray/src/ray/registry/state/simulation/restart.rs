@@ -114,7 +114,7 @@ impl World {
         world
     }
 
-    /// Where a schedule begins: person 0 has worker 0, or has lost it, or an agent or a keeper has it for that one, who may have
+    /// The beginning of a schedule: person 0 has worker 0, or has lost it, or an agent or a keeper has it for that one, who may have
     /// said that its task is to run on, or goes on with it elsewhere, or another takes it over, or it has run on.
     fn begin_with(&mut self, scene: usize) {
         self.take(Step::Attach(0, 0, 0));

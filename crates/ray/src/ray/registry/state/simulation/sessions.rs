@@ -1,4 +1,4 @@
-//! What sessions of a relay do: they come, are lost, are gone on with, and end.
+//! The life of a relay's sessions: they begin, are lost, are resumed, and end.
 
 use std::time::{Duration, SystemTime};
 
@@ -51,7 +51,7 @@ impl World {
         };
         let (w, process) = (session.worker, &mut self.relays[relay]);
         let stop = process.entry(name(w)).map(|entry| entry.stop);
-        let changes = process.state.give_back(0, name(w), claim, ran, now);
+        let changes = process.state.release_claim(0, name(w), claim, ran, now);
         let after = process.entry(name(w)).map(|entry| entry.stop);
         let stays = !ran || process.words.told(w).is_some();
         assert!(

@@ -1,4 +1,4 @@
-//! What may happen next.
+//! The possible next steps.
 
 use super::Random;
 use super::relay::Phase;
@@ -76,8 +76,8 @@ impl Step {
 /// The first of the kinds of steps that are rare in each schedule.
 const ALWAYS_RARE: usize = 27;
 
-/// Which kinds of steps are rare in a schedule: some that are not in others, so that each is late in some, and most of all what
-/// is on some of the connections of a kind.
+/// The kinds of steps that are rare in a schedule. They differ between schedules, so that each kind is late in some of
+/// them, above all the messages on some of the connections of a kind.
 pub(super) fn rare(random: &mut Random) -> u64 {
     let some = random.next() & random.next();
     some | (u64::MAX << ALWAYS_RARE)

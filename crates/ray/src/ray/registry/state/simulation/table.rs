@@ -15,7 +15,7 @@ use ray_relay_base::wire::tunnel::messages::{
 pub(super) struct Agent {
     pub(super) is_alive: bool,
     pub(super) holds: NodeHolds<()>,
-    /// What is in them.
+    /// Their contents.
     pub(super) table: BTreeMap<HoldId, Entry>,
     /// The number of the link with each relay.
     pub(super) links: BTreeMap<usize, u64>,
@@ -23,14 +23,14 @@ pub(super) struct Agent {
     pub(super) kept: Vec<Kept>,
     /// Subprocesses of workers.
     pub(super) beside: Vec<Subprocess>,
-    /// Whose debuggers are being left: their tasks run already.
+    /// Holds whose debuggers are being detached: their tasks run already.
     pub(super) leaving: Vec<HoldId>,
     pub(super) told: ToldLists,
     /// Words about parks that are over, which may still come.
     pub(super) late: Vec<LetRun>,
 }
 
-/// What relays are told, and what only the truth knows of it.
+/// The lists for relays, with the facts that only the simulation knows.
 type ToldLists = (Arc<[HoldRow]>, Arc<[Row]>);
 
 #[derive(Clone)]
@@ -71,7 +71,7 @@ pub(super) struct Subprocess {
     pub(super) hold: HoldId,
     pub(super) worker: usize,
     pub(super) person: usize,
-    /// Whose session with it is, or was.
+    /// The relay of the session with it, now or before.
     pub(super) relay: usize,
     /// That of the session with the worker; `None`: it is kept.
     pub(super) stream: Option<u64>,
@@ -156,7 +156,7 @@ impl Agent {
     }
 
     pub(super) fn give_back(&mut self, id: HoldId) {
-        self.holds.give_back(id);
+        self.holds.release(id);
         if let Some(entry) = self.table.get_mut(&id) {
             entry.streams -= 1;
             if entry.streams == 0 {
@@ -202,7 +202,7 @@ impl Agent {
         Some(self.kept.remove(position?))
     }
 
-    /// What relays are to be told, where that has changed.
+    /// The lists for relays, if they have changed.
     pub(super) fn news(&mut self) -> Option<ToldLists> {
         let (held, rows) = (self.holds.rows(), self.table.values());
         let is_old = held == self.told.0 && rows.clone().map(|e| &e.row).eq(&*self.told.1);
@@ -243,7 +243,7 @@ impl Agent {
     }
 }
 
-/// What has the task run on that is kept as `row` says.
+/// The request that resumes the task kept according to `row`.
 fn let_run(row: Row) -> LetRun {
     LetRun {
         worker_id: name_told(row.worker).clone(),

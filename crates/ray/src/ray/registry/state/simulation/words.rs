@@ -1,4 +1,5 @@
-//! What each relay was told, beside its core, in the simplest way: its list and its events must follow from that.
+//! The reports that each relay has received, next to its core, in the simplest form: its list and events must follow
+//! from them.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use crate::ray::registry::state::Changes;
 use crate::ray::registry::{Change, ClaimError};
 use ray_relay_base::timestamp::unix_ms;
 
-/// Who has a worker, and what only the truth knows of that: at which stop.
+/// The holder of a worker, with a fact that only the simulation knows: the stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) worker: usize,
     pub(super) person: usize,
-    /// Whose session it is, and by which claim.
+    /// The relay and the claim of the session.
     pub(super) relay: usize,
     pub(super) session: u64,
     pub(super) stop: u32,
@@ -40,7 +41,7 @@ struct AgentReport {
     until: Option<u64>,
 }
 
-/// Who else has a worker.
+/// Another holder of a worker.
 type HolderSeen = Option<Row>;
 
 impl Words {
@@ -185,7 +186,7 @@ impl World {
         self.heard(relay, changes);
     }
 
-    /// Who follows the events of `relay` hears of `changes`.
+    /// Delivers `changes` to the follower of the events of `relay`.
     pub(super) fn heard(&mut self, relay: usize, changes: Changes) {
         self.touched |= 1 << relay;
         for (change, of) in changes {
@@ -225,7 +226,7 @@ impl World {
                 "{holder:?} has worker {w}, and it is gone on with"
             );
         }
-        let changes = state.give_back(0, name(w), LATE, true, now);
+        let changes = state.release_claim(0, name(w), LATE, true, now);
         assert!(
             changes.is_empty(),
             "nobody's claim is given back: {changes:?}"
@@ -316,7 +317,7 @@ fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
     let is_same = (before.relay, before.session) == (after.relay, after.session);
     match before.stop == after.stop {
         _ if is_same => Some(false),
-        // Who goes on with what was parked has the same stop, as far as those know who were not told of its end.
+        // A session that resumes a park has the same stop, as far as those know that were not notified of its end.
         true => before.parked.map(|_| false),
         false => (before.parked.is_none() || !gap).then_some(true),
     }

@@ -1,4 +1,4 @@
-//! What there is, what is true of it, and what must never be.
+//! The simulated world, the truth about it, and its invariants.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,7 +30,7 @@ pub(super) const SCENES: usize = 9;
 static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 thread_local! {
-    /// What has happened, where it is told.
+    /// The steps so far, if they are recorded.
     pub(super) static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -77,9 +77,9 @@ pub(super) struct Worker {
     pub(super) stop: u32,
     pub(super) standing: bool,
     pub(super) dead: bool,
-    /// Who is connected to its debugger.
+    /// The connection to its debugger.
     pub(super) connection: Option<Connection>,
-    /// Whose session that is.
+    /// The person of that session.
     pub(super) owner: Option<usize>,
     /// Until when it was said to that one that it is parked.
     pub(super) promised: Option<u64>,
@@ -122,7 +122,7 @@ pub(super) enum Channel {
 
 #[derive(Debug, Clone)]
 pub(super) enum Message {
-    /// What a head says of all, or of those that such an answer lacked, and when it was asked.
+    /// A head's response about all workers, or about those that such a response lacked, and the time of the query.
     Rows(&'static [WorkerRow], u64, Vec<String>),
     /// Each with what only the truth knows of it.
     Held(Arc<[HoldRow]>, Arc<[Row]>),
@@ -174,7 +174,7 @@ pub(super) struct World {
     pub(super) net: BTreeMap<Channel, VecDeque<Message>>,
     /// Relays and agents that do not reach each other, and since when.
     pub(super) cuts: BTreeMap<(usize, usize), u64>,
-    /// What keepers have, on which machine.
+    /// The connections of keepers, each with its machine.
     pub(super) kept: Vec<(usize, Park)>,
     /// Relays with which something has happened that is to be looked at.
     pub(super) touched: u32,
@@ -257,7 +257,7 @@ impl World {
         self.net.entry(channel).or_default().push_back(message);
     }
 
-    /// What a head would say of the workers now.
+    /// The current response of a head about the workers.
     pub(super) fn rows(&self) -> &'static [WorkerRow] {
         let state = |worker: &Worker| match worker.dead {
             true => 2,
@@ -302,7 +302,7 @@ impl World {
         self.tell(|| format!("        worker {worker} runs on: {cause:?}"));
     }
 
-    /// What must be so after every step.
+    /// Checks the invariants after every step.
     pub(super) fn check(&mut self) {
         let touched = std::mem::take(&mut self.touched);
         for relay in (0..self.relays.len()).filter(|r| touched & (1 << r) != 0) {
@@ -436,7 +436,7 @@ pub(super) fn person_called(name: &str) -> usize {
     PEOPLE.iter().position(|person| *person == name).unwrap()
 }
 
-/// What a head may say of the workers: of one in each of its states, and of two.
+/// The possible responses of a head: about one worker in each of its states, and about two.
 static ROWS: LazyLock<Vec<Vec<WorkerRow>>> = LazyLock::new(|| {
     let row = |w: usize, state: usize| WorkerRow {
         worker_id: name(w).to_owned(),
