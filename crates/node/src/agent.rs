@@ -1,4 +1,4 @@
-//! What is one in an agent, for all links.
+//! The state of an agent that all links share.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -21,9 +21,9 @@ use ray_relay_base::config::is_loopback_host;
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::tunnel::messages::{Hex, MAX_ROWS};
 
-/// What all links have together.
+/// The state that all links share.
 pub(super) struct Agent {
-    /// Tells this process from others that claim its node.
+    /// Distinguishes this process from others that claim its node.
     pub(super) instance: Hex<16>,
     pub(super) look: TargetVerifier,
     pub(super) py_spy: PySpy,
@@ -32,9 +32,9 @@ pub(super) struct Agent {
     pub(super) held: HoldTable,
     pub(super) board: RevocationGossip,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
-    /// By which relays are reached, and never a head or a debugger.
+    /// The proxies for relays, never for a head or a debugger.
     pub(super) proxies: Proxies,
-    /// One for each stream, and each question that is being answered.
+    /// One slot for each stream, and for each request being answered.
     pub(super) places: Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
     pub(super) ending: CancellationToken,

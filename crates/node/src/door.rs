@@ -1,8 +1,8 @@
-//! Where workers find the agent: a socket in a folder of the agent's own among those of Ray's session.
+//! The socket where workers reach the agent: in a folder of the agent's own among the sockets of Ray's session.
 //!
-//! Everybody on the node may put things into that session's folder, so what is called like the agent's is used only where
-//! it is the agent's own and no other user may write to it. Who comes is seen by the credentials of its process: it has to be
-//! a worker of this machine. What it says is bounded, and so is for how long it is heard.
+//! Every user of the node may create files in that session's folder. So the agent uses a folder by its name only if
+//! it owns the folder and no other user may write to it. A peer is identified by its process credentials: it has to
+//! be a worker of this machine. The size of its message and the time to read it are bounded.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -28,30 +28,30 @@ use super::agent::Agent;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
 use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
-/// The name of the folder, before the beginning of the node's id; and of the socket in it.
+/// The name of the folder, up to the start of the node's id, and that of the socket in it.
 const FOLDER: &str = "ray-relay-node-";
 const SOCKET: &str = "failed";
 
-/// Characters of the node's id in it.
+/// Characters of the node's id in the folder's name.
 const SHORT: usize = 16;
 
-/// The pause between two looks for sessions of Ray's, and at what has become old.
+/// The pause between two scans for Ray sessions and expired black boxes.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// The pause before Ray is asked for the jobs of workers: it lists a task a second late.
+/// The pause before Ray is asked for the jobs of workers: its task list lags by a second.
 const JOB_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long one worker is heard, and how many are at a time.
+/// How long one worker is read from, and how many are at a time.
 const HEARD: Duration = Duration::from_secs(5);
 const AT_A_TIME: usize = 8;
 
-/// Bytes of all that one says.
+/// Bytes of a worker's message.
 const MAX_MESSAGE_BYTES: u64 = MAX_INSPECTION_BYTES as u64 + 4096;
 
 /// Bytes of a path in a row.
 const MAX_PATH_BYTES: usize = 160;
 
-/// What a worker says.
+/// The message of a worker.
 #[derive(Deserialize)]
 struct WorkerMessage<'a> {
     worker_id: String,
@@ -61,16 +61,16 @@ struct WorkerMessage<'a> {
     look: &'a RawValue,
 }
 
-/// A socket that workers of one node find.
+/// A socket for the workers of one node.
 struct HookSocket {
     session: PathBuf,
     node_id: Name,
-    /// The folder, however it may be called meanwhile.
+    /// The folder, even if it is renamed meanwhile.
     folder: File,
     listener: UnixListener,
 }
 
-/// Keeps what workers leave, where a relay wants that, until the agent ends.
+/// Stores what workers leave, while a relay wants that, until the agent ends.
 pub(super) async fn keep(agent: Arc<Agent>) {
     let places = Arc::new(Semaphore::new(AT_A_TIME));
     let mut doors: Vec<HookSocket> = Vec::new();
@@ -89,7 +89,7 @@ pub(super) async fn keep(agent: Arc<Agent>) {
                 () = agent.ending.cancelled() => return,
                 () = &mut pause => break,
                 _ = changes.changed() => {
-                    // What is kept changes often; that doors are wanted seldom.
+                    // The stored boxes change often, the need for sockets seldom.
                     if agent.black_boxes.are_wanted() == doors.is_empty() { break }
                 }
                 come = next(&doors), if !doors.is_empty() => {
@@ -134,7 +134,7 @@ pub(super) async fn attribute(agent: Arc<Agent>) {
     }
 }
 
-/// The next one who comes to any of `doors`; `None`: they are to be looked after.
+/// Accepts the next connection at any of `doors`. `None`: accepting failed, and the sockets have to be checked.
 async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
     let accepting = doors
         .iter()
@@ -146,7 +146,7 @@ async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
     }
 }
 
-/// Has a door for each of this agent's nodes in each session of Ray's, and no others.
+/// Keeps one socket open for each of this agent's nodes in each Ray session, and no others.
 async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
     let nodes = agent.black_boxes.nodes();
     let sessions = agent.look.sessions().await;
@@ -189,7 +189,7 @@ async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
 }
 
 impl HookSocket {
-    /// Opens one among the sockets in `session`. It blocks for a moment: it is all in memory.
+    /// Opens a socket among those in `session`. Blocks for a moment only: the files are in memory.
     fn open(session: &Path, node_id: &Name) -> Result<Self, String> {
         let short = node_id.get(..SHORT).unwrap_or(node_id);
         let wrong = |why: io::Error| {
@@ -208,7 +208,7 @@ impl HookSocket {
                 "in Ray's session folder another user has something called {FOLDER}{short}: remove it"
             ));
         }
-        // From here on no other user can change what is in it.
+        // From here on no other user can change the folder's content.
         let root = geteuid().is_root();
         let (of_folder, of_socket) = if root { (0o711, 0o666) } else { (0o700, 0o600) };
         let own = format!("/proc/self/fd/{}", folder.as_raw_fd());
@@ -228,7 +228,7 @@ impl HookSocket {
         })
     }
 
-    /// Whether workers find it yet, by its name.
+    /// Whether workers still find the socket by its name.
     fn is_open(&self) -> bool {
         let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
         let there = directory(&self.session.join(format!("{FOLDER}{short}")));
@@ -251,7 +251,7 @@ impl Drop for HookSocket {
     }
 }
 
-/// The folder at `path`, which is no link.
+/// Opens the folder at `path`, unless it is a symbolic link.
 pub(super) fn directory(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     OpenOptions::new()
@@ -260,12 +260,12 @@ pub(super) fn directory(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// By the descriptor: that is short enough for an address, and remains the same folder.
+/// Builds the path through the descriptor: short enough for a socket address, and always the same folder.
 pub(super) fn inside(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Keeps what comes on `stream`. An error says why nothing is kept, and nothing of what was said.
+/// Stores the message on `stream`. An error says why it is not stored, and repeats none of it.
 async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<(), &'static str> {
     let peer = stream
         .peer_cred()
@@ -315,7 +315,7 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
         pid: number,
         ..look
     };
-    // Strings and numbers: that does not fail.
+    // Strings and numbers only: this cannot fail.
     let json = serde_json::to_vec(&look).unwrap_or_default();
     if json.len() > MAX_INSPECTION_BYTES {
         return Err("what it says is too long");

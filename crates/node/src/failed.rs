@@ -1,8 +1,8 @@
-//! Black boxes: what workers have left of tasks that failed, kept for relays to fetch.
+//! Black boxes: what workers have left of failed tasks, stored for relays to fetch.
 //!
-//! Bounded by tasks, bytes and age, as relays want it, and fair between jobs. A worker's job is what Ray says of its process: what
-//! the worker says of itself counts for nothing here. What is kept is values of people's programs: it is in memory alone,
-//! no word of it is logged, and only a relay that the agent is linked with gets it.
+//! Bounded by tasks, bytes and age, as relays configure it, and fair between jobs. The job of a worker comes from
+//! Ray: the worker's own claims are ignored here. The content is values of users' programs: it stays in memory, none
+//! of it is logged, and only linked relays can fetch it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,38 +17,38 @@ use ray_relay_base::wire::tunnel::messages::{
     FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, Name, Node, PostMortem, Sentence,
 };
 
-/// Bytes that an agent keeps at most, whatever a relay says.
+/// Bytes that an agent stores at most, whatever a relay requests.
 const MAX_KEPT_BYTES: u64 = 256 << 20;
 
-/// The same for how long.
+/// The longest period to store them, whatever a relay requests.
 const MAX_KEEP_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How often it is asked for that of one worker.
+/// How often Ray is asked for the job of one worker.
 const MAX_JOB_QUESTIONS: u8 = 4;
 
-/// Workers that it is asked about between two pauses.
+/// Workers that Ray is asked about between two pauses.
 const MAX_WORKERS_ASKED: usize = 32;
 
-/// What is kept of one task.
+/// The stored black box of one task.
 #[derive(Debug)]
 struct Kept {
-    /// Of which `ago_ms` is told anew each time.
+    /// The task. Its `ago_ms` is computed for each report.
     task: FailedTask,
-    /// The job of its worker, as far as Ray has said.
+    /// The job of its worker, as far as Ray has told.
     job: Option<String>,
-    /// How often Ray was asked for that.
+    /// How often Ray was asked for the job.
     questions: u8,
     at: Instant,
-    /// A look, as JSON.
+    /// A snapshot, as JSON.
     look: Arc<[u8]>,
 }
 
 #[derive(Debug, Default)]
 struct Boxes {
     wanted: Option<PostMortem>,
-    /// The agent's own, by the last word of a relay.
+    /// The agent's own nodes, as a relay last sent them.
     nodes: Vec<Node>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     kept: Vec<Kept>,
     trouble: Option<Sentence>,
 }
@@ -69,12 +69,12 @@ impl BlackBoxes {
         }
     }
 
-    /// Wakes whenever something else is kept or wanted.
+    /// Subscribes to changes of the stored boxes and of the settings.
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What a relay has said is to be kept, of tasks on `nodes`.
+    /// Applies a relay's settings for failed tasks on `nodes`.
     pub(super) fn want(&self, wanted: PostMortem, nodes: &[Node]) {
         let wanted = PostMortem {
             most: wanted.most.min(MAX_AGENT_FAILURES as u32),
@@ -88,18 +88,18 @@ impl BlackBoxes {
         });
     }
 
-    /// Whether any relay wants something to be kept.
+    /// Whether any relay wants black boxes to be stored.
     pub(super) fn are_wanted(&self) -> bool {
         let boxes = self.boxes.lock();
         boxes.wanted.is_some_and(|wanted| wanted.most > 0)
     }
 
-    /// The nodes whose workers are heard.
+    /// The nodes whose workers are accepted.
     pub(super) fn nodes(&self) -> Vec<Node> {
         self.boxes.lock().nodes.clone()
     }
 
-    /// Why workers do not find the agent.
+    /// Sets why workers do not find the agent.
     pub(super) fn set_trouble(&self, trouble: Option<Sentence>) {
         self.change(|boxes| {
             let changed = boxes.trouble != trouble;
@@ -108,12 +108,12 @@ impl BlackBoxes {
         });
     }
 
-    /// Forgets what is too old.
+    /// Drops expired boxes.
     pub(super) fn forget(&self) {
         self.change(|boxes| boxes.make_room(Instant::now()));
     }
 
-    /// Keeps `look` of `task`.
+    /// Stores the snapshot `look` of `task`.
     pub(super) fn put(&self, task: FailedTask, look: Vec<u8>) {
         let at = Instant::now();
         let look = look.into();
@@ -132,7 +132,7 @@ impl BlackBoxes {
         });
     }
 
-    /// All rows, as they are told now; `None`: no relay has said what is to be kept.
+    /// Returns all rows with their current age. `None`: no relay has sent settings.
     pub(super) fn told(&self) -> Option<Failures> {
         let boxes = self.boxes.lock();
         boxes.wanted?;
@@ -146,7 +146,7 @@ impl BlackBoxes {
         })
     }
 
-    /// The look that is kept as `id` of a worker of that id.
+    /// Returns the snapshot stored as `id` of the worker `worker_id`.
     pub(super) fn look(&self, id: FailureId, worker_id: &Name) -> Option<Arc<[u8]>> {
         let boxes = self.boxes.lock();
         let mut kept = boxes.kept.iter();
@@ -154,7 +154,7 @@ impl BlackBoxes {
         Some(Arc::clone(&kept.look))
     }
 
-    /// One task of each worker whose job is to be asked for, the latest first.
+    /// Returns one task of each worker whose job is unknown, the latest first.
     pub(super) fn unattributed(&self) -> Vec<FailedTask> {
         let boxes = self.boxes.lock();
         let unknown = |kept: &&Kept| kept.job.is_none() && kept.questions < MAX_JOB_QUESTIONS;
@@ -167,7 +167,7 @@ impl BlackBoxes {
         tasks
     }
 
-    /// Takes in what Ray has said of the job of the worker of `task`.
+    /// Records the job of the worker of `task`, as Ray reports it.
     pub(super) fn attribute(&self, task: &FailedTask, job: Option<&str>) {
         let mut boxes = self.boxes.lock();
         for kept in boxes.kept.iter_mut().filter(|kept| kept.is_of(task)) {
@@ -176,7 +176,7 @@ impl BlackBoxes {
         }
     }
 
-    /// Changes what is kept; where `change` says that it did, all links are woken.
+    /// Changes the boxes. If `change` returns true, all links are notified.
     fn change(&self, change: impl FnOnce(&mut Boxes) -> bool) {
         if change(&mut self.boxes.lock()) {
             self.changes.send_modify(|changes| *changes += 1);
@@ -185,9 +185,9 @@ impl BlackBoxes {
 }
 
 impl Boxes {
-    /// Takes out what is too old, and then the oldest of the job that has most until the rest has room; whether it took
-    /// anything. So a job that fails again and again leaves those of others. Workers whose job is not known count as one job,
-    /// and in a job the process that has most gives way first.
+    /// Drops expired boxes, then the oldest of the job that has most, until the rest fits. Returns whether any was
+    /// dropped. So a job that fails again and again does not displace others. Workers of unknown jobs count as one
+    /// job, and within a job the process that has most gives way first.
     fn make_room(&mut self, now: Instant) -> bool {
         let before = self.kept.len();
         let Some(wanted) = self.wanted else {
@@ -214,13 +214,13 @@ impl Boxes {
 }
 
 impl Kept {
-    /// Whether it is of the worker of `task`.
+    /// Whether it is of the same worker as `task`.
     fn is_of(&self, task: &FailedTask) -> bool {
         (self.task.pid, &self.task.worker_id) == (task.pid, &task.worker_id)
     }
 }
 
-/// The most frequent of `all`; of several the one that comes first.
+/// Returns the most frequent of `all`. Of several, the one that comes first.
 fn fullest<T: Copy + Eq + Hash>(all: impl Iterator<Item = T> + Clone) -> Option<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for one in all.clone() {

@@ -1,5 +1,5 @@
-//! What relays that are linked with this agent have told for each other: which of them there are, and what they have
-//! revoked. The agent understands none of it: relays seal what they say with a secret that agents do not have.
+//! Gossip between the relays linked with this agent: which relays there are, and what they have revoked. The agent
+//! cannot read it: relays seal their notices with a secret that agents do not have.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use tokio::time::{Instant, sleep_until};
 
 use ray_relay_base::wire::tunnel::messages::{Hex, MAX_RELAYS, Replica, Revocations};
 
-/// What one relay may have told that is kept: so much can none crowd out of another's.
+/// Notices of one relay that are stored, so that none crowds out another's.
 const OF_ONE: usize = 16;
 
-/// What is kept of all of them, also of those that have gone: one that comes later hears of it.
+/// Notices of all relays that are stored, also of those that have gone, for relays that link later.
 const MAX_NOTICES: usize = 64;
 
-/// What one relay has said.
+/// A notice and the relay that sent it.
 pub(super) type Bulletin = (Replica, Arc<Revocations>);
 
-/// See the module.
+/// The gossip of all links.
 #[derive(Debug)]
 pub(super) struct RevocationGossip {
     relays: Arc<watch::Sender<Vec<Replica>>>,
     notices: watch::Sender<Arc<[Bulletin]>>,
 }
 
-/// The one link with a relay process: a process that several addresses lead to has one.
+/// The claim of the one link to a relay process, which several addresses may lead to.
 pub(super) struct ProcessLink {
     relays: Arc<watch::Sender<Vec<Replica>>>,
     replica: Replica,
 }
 
-/// What one link has passed on, and what it has still to.
+/// The position of one link: which notices it has passed on.
 #[derive(Debug)]
 pub(super) struct GossipReader {
     notices: watch::Receiver<Arc<[Bulletin]>>,
     replica: Replica,
-    /// What its relay knows.
+    /// The notices that its relay has.
     known: HashSet<Hex<32>>,
 }
 
@@ -48,7 +48,7 @@ impl RevocationGossip {
         }
     }
 
-    /// Enters a link with `replica`; `None`: there is one.
+    /// Registers a link with `replica`. `None`: there is one already.
     pub(super) fn claim(&self, replica: Replica) -> Option<ProcessLink> {
         let entered = self.relays.send_if_modified(|relays| {
             let is_new = !relays.contains(&replica);
@@ -57,19 +57,19 @@ impl RevocationGossip {
             }
             is_new
         });
-        // Made only then: dropped, it would take the other one off.
+        // Created only if entered: dropping it would remove the other link's entry.
         entered.then(|| ProcessLink {
             relays: Arc::clone(&self.relays),
             replica,
         })
     }
 
-    /// The relays that are linked with.
+    /// Subscribes to the list of linked relays.
     pub(super) fn relays(&self) -> watch::Receiver<Vec<Replica>> {
         self.relays.subscribe()
     }
 
-    /// Keeps what `replica` has said, for the others. What was said before is no news.
+    /// Stores the notice of `replica` for the other relays. A repeated notice is not news.
     pub(super) fn put(&self, replica: Replica, said: Revocations) {
         self.notices.send_if_modified(|notices| {
             if notices
@@ -94,7 +94,7 @@ impl RevocationGossip {
         });
     }
 
-    /// What the relay `replica` is to be told, from now on.
+    /// Returns a reader of the notices for the relay `replica`, from now on.
     pub(super) fn reader(&self, replica: Replica) -> GossipReader {
         GossipReader {
             notices: self.notices.subscribe(),
@@ -105,10 +105,10 @@ impl RevocationGossip {
 }
 
 impl GossipReader {
-    /// The next that the relay has not heard of.
+    /// Returns the next notice that the relay does not have.
     fn next(&mut self) -> Option<Arc<Revocations>> {
         let notices = Arc::clone(&self.notices.borrow_and_update());
-        // No more of it than there is.
+        // Forgets notices that are no longer stored.
         self.known
             .retain(|mac| notices.iter().any(|(_, said)| said.mac == *mac));
         let others = notices.iter().filter(|(of, _)| *of != self.replica);
@@ -118,7 +118,7 @@ impl GossipReader {
         Some(said)
     }
 
-    /// The same as soon as there is one, `after` that time. Cancel safe.
+    /// Waits for the next notice, at the earliest at `after`. Cancel safe.
     pub(super) async fn heard(&mut self, after: Instant) -> Arc<Revocations> {
         sleep_until(after).await;
         loop {
@@ -126,7 +126,7 @@ impl GossipReader {
                 return said;
             }
             if self.notices.changed().await.is_err() {
-                // The board outlives every link.
+                // The gossip outlives every link.
                 return std::future::pending().await;
             }
         }
@@ -141,7 +141,7 @@ impl Drop for ProcessLink {
     }
 }
 
-/// As many of `relays` as a message has room for.
+/// Truncates `relays` to as many as a message holds.
 pub(super) fn few(relays: &[Replica]) -> Vec<Replica> {
     relays.iter().take(MAX_RELAYS).copied().collect()
 }

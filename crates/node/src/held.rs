@@ -1,5 +1,5 @@
-//! Which workers sessions hold through this agent, and which it keeps itself, as tasks share it. Every relay is told, so that
-//! all show the same holders. What is decided is decided by [`NodeHolds`].
+//! The workers that sessions hold through this agent, and those that the agent keeps itself. All tasks share the
+//! table, and every relay receives it, so that all show the same holders. The rules are those of [`NodeHolds`].
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,23 +13,23 @@ use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
 use ray_relay_ray::hold::{HoldId, NoPlace, NodeHolds};
 
-/// The table. Cheap to clone.
+/// The table of held workers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct HoldTable {
     holds: Arc<Mutex<NodeHolds<mpsc::Sender<HeldRequest>>>>,
     shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
 
-/// What is asked of the task that keeps a worker. One whose time is over drops the question.
+/// A request to the task that keeps a worker. A task whose time is over drops the request.
 #[derive(Debug)]
 pub(super) enum HeldRequest {
-    /// That a session goes on with it.
+    /// Hand the worker over to a session.
     HandOver(oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>),
-    /// That its task runs on.
+    /// Resume the worker's task.
     LetRun,
 }
 
-/// A session's hold of a worker: given back when this and all others of the session are dropped.
+/// A session's hold of a worker: released when this and all others of the session are dropped.
 #[derive(Debug)]
 pub(super) struct WorkerHold {
     table: HoldTable,
@@ -44,12 +44,12 @@ impl HoldTable {
         }
     }
 
-    /// All rows, and from now on whenever they change.
+    /// Subscribes to all rows.
     pub(super) fn watch(&self) -> watch::Receiver<Arc<[HoldRow]>> {
         self.shown.subscribe()
     }
 
-    /// Takes a worker for the session that `open` of `replica` names.
+    /// Acquires a worker for the session that `open` of `replica` names.
     ///
     /// # Errors
     /// As [`NodeHolds::take`].
@@ -61,10 +61,10 @@ impl HoldTable {
         })
     }
 
-    /// The worker that is kept for the owner that `open` names, as soon as its debugger has answered what it was asked.
+    /// Returns the worker kept for the owner that `open` names, once its debugger has answered all pending requests.
     ///
     /// # Errors
-    /// [`Refused`]: it is not kept, or for another person, or its debugger is at work.
+    /// [`Refused`]: the worker is not kept, is kept for another user, or its debugger is busy.
     pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<ParkedDebugger>, Refused> {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
         let asks = {
@@ -82,27 +82,27 @@ impl HoldTable {
         handed_over.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// The subprocesses that are kept for the owner of the worker that `open` names.
+    /// Returns the subprocesses kept for the owner of the worker that `open` names.
     pub(super) fn kept_subprocesses(&self, open: &Open) -> Vec<u32> {
         let holds = self.holds.lock();
         let of = |owner| holds.kept_subprocesses(&open.worker_id, open.port, owner);
         open.resume.as_ref().map(of).unwrap_or_default()
     }
 
-    /// Has the task of a worker that is kept run on.
+    /// Requests that the task of a kept worker resumes.
     pub(super) fn let_run(&self, let_run: &LetRun) {
         if let Some(asks) = self.holds.lock().to_let_run(let_run) {
-            // Where a session goes on with it, that one is asked next.
+            // If a session is about to resume it, that request is queued first.
             _ = asks.try_send(HeldRequest::LetRun);
         }
     }
 
-    /// Changes what is held, and shows what came of it.
+    /// Changes the table and publishes the new rows.
     fn change<T>(&self, change: impl FnOnce(&mut NodeHolds<mpsc::Sender<HeldRequest>>) -> T) -> T {
         let mut holds = self.holds.lock();
         let result = change(&mut holds);
         let rows = holds.rows();
-        // Under the lock: rows are shown in the order in which they came to be.
+        // Under the lock, so that rows are published in the order of the changes.
         self.shown.send_if_modified(|shown| {
             let differs = *shown != rows;
             *shown = rows;
@@ -113,7 +113,7 @@ impl HoldTable {
 }
 
 impl WorkerHold {
-    /// Resolves when no other session of the same relay still leaves the worker. Cancel safe.
+    /// Resolves when no other session of the same relay is still detaching from the worker. Cancel safe.
     pub(super) async fn settled(&self) {
         let mut rows = self.table.watch();
         loop {
@@ -126,7 +126,7 @@ impl WorkerHold {
         }
     }
 
-    /// Resolves when this is kept for a subprocess whose worker its person has no more. Cancel safe.
+    /// Resolves when this holds a subprocess whose worker its owner no longer has. Cancel safe.
     pub(super) async fn left_by_its_task(&self) {
         let mut rows = self.table.watch();
         loop {
@@ -134,22 +134,23 @@ impl WorkerHold {
             if self.table.holds.lock().task_of(self.id).is_none() {
                 return;
             }
-            // The table outlives this.
+            // The table outlives this hold.
             _ = rows.changed().await;
         }
     }
 
-    /// For how long still the worker is kept that this is a subprocess of; `None`: it is not.
+    /// Returns how much longer the worker of this subprocess is kept. `None`: it is not kept.
     pub(super) fn kept_with_its_task(&self) -> Option<Duration> {
         let until = self.table.holds.lock().task_of(self.id)??;
         let left = until.checked_sub(now_unix_ms()).filter(|left| *left > 0)?;
         Some(Duration::from_millis(left))
     }
 
-    /// Shows the worker as kept by `keep` for so long from now, and whether it `evaluates`; gives what is asked of its keeper.
+    /// Marks the worker as kept by `keep` for this long from now, and whether it `evaluates`. Returns the requests to
+    /// its keeper.
     ///
     /// # Errors
-    /// [`NoPlace`]: that one, or all together, have as many as may be.
+    /// [`NoPlace`]: that owner, or all owners together, have reached their limit.
     pub(super) fn park(
         &self,
         keep: &ParkTerms,
@@ -163,13 +164,13 @@ impl WorkerHold {
         Ok(asks)
     }
 
-    /// Shows whether an expression of the lost client runs in the worker, which is kept.
+    /// Publishes whether an expression of the lost client runs in the kept worker.
     pub(super) fn evaluates(&self, evaluates: bool) {
         self.table
             .change(|holds| holds.evaluates(self.id, evaluates));
     }
 
-    /// Shows the worker as that of the session which `open` of `replica` names.
+    /// Marks the worker as held by the session that `open` of `replica` names.
     pub(super) fn resume(&self, open: &Open, replica: Replica) {
         self.table
             .change(|holds| holds.resume(self.id, open, replica, now_unix_ms()));

@@ -1,8 +1,9 @@
-//! What a worker does that waits at no breakpoint: asked of its hook, and where it has none, or is silent, seen by py-spy. Its
-//! debugger is opened by its hook, which is put there for that where there is none.
+//! Inspects a worker that waits at no breakpoint: its hook is asked, and py-spy if there is no hook, or no answer.
+//! The hook also opens the worker's debugger, and is injected for that if it is missing.
 //!
-//! A relay names a worker and its process. A hook says itself whether it is that worker, in a process that is seen to be a
-//! worker of this machine. Before anything reaches into a process, Ray has said that it is that worker's.
+//! A relay names a worker and its process. A hook confirms itself that it is that worker, in a process that is
+//! visibly a worker of this machine. Before the agent reaches into a process, Ray has confirmed that it is that
+//! worker's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,20 +27,20 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_ray::ray::look::{self, Look};
 
-/// How long anything may take at most, whatever a relay says.
+/// The longest time for one request, whatever a relay asks for.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a hook may take for a look before py-spy is tried; half of what there is, if that is less.
+/// How long a hook may take for a snapshot before py-spy is tried. Half of the remaining time, if that is less.
 const HOOK: Duration = Duration::from_secs(2);
 
-/// How long a hook may take to be heard before its debugger is opened; a quarter of what there is, if that is less. To open one
-/// takes seconds, and a person whose task keeps Python's lock need not wait for those.
+/// How long a hook may take to respond before its debugger is opened. A quarter of the remaining time, if that is
+/// less. Opening a debugger takes seconds, which a user whose task holds the GIL need not wait for.
 const HEARD: Duration = Duration::from_secs(10);
 
 /// How long a relay may take to read an answer.
 const TAKEN: Duration = Duration::from_secs(10);
 
-/// Does what `asked` asks for, and tells the relay on its link where it does not.
+/// Serves the request, or reports on the relay's link why not.
 pub(super) async fn serve(
     agent: Arc<Agent>,
     dialler: Dialler,
@@ -101,7 +102,7 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
     match asked.what {
         Inspection::Look | Inspection::Evaluate => {
             let look = looked(agent, asked, &workers, until).await?;
-            // Strings and numbers: that does not fail.
+            // Strings and numbers only: this cannot fail.
             Ok(serde_json::to_vec(&look).unwrap_or_default())
         }
         Inspection::Open => {
@@ -176,7 +177,7 @@ async fn looked(
         .unwrap_or_else(|_| Err(late()))
 }
 
-/// What the hook of the worker that is meant answers to `what`.
+/// Asks the hook of the requested worker for `what`.
 async fn hooked(
     asked: &Inspect,
     what: &'static str,
@@ -199,7 +200,7 @@ async fn hooked(
     Err(why)
 }
 
-/// Puts the hook into the worker that is meant, unless its job's owner has forbidden that.
+/// Injects the hook into the requested worker, unless its job's owner has forbidden that.
 async fn inject(
     agent: &Agent,
     asked: &Inspect,
@@ -219,7 +220,7 @@ async fn inject(
     }
     agent.look.is_resident(&asked.worker_id, asked.pid).await?;
     let left = until.saturating_duration_since(Instant::now());
-    // Some is left for the debugger to be opened in.
+    // The rest of the time is for opening the debugger.
     let injected = agent
         .injections
         .inject(worker, Instant::now() + left.mul_f64(0.6))

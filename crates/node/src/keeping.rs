@@ -1,9 +1,9 @@
-//! A worker whose relay is lost: it stays stopped for the person who had it, at whatever relay that one comes to next.
+//! A worker whose relay is lost: it stays paused for its owner, who may resume it through any relay.
 //!
-//! The relay has said on the stream by what ([`ParkTerms`]), and [`super::held`] tells every relay. It waits as in a park of a
-//! relay's own ([`Waiting`]). It ends when a session goes on with it, when its time is over, when a
-//! relay wants the task to run, with the debugger, or with the agent; in all cases but the first the debugger is left in
-//! order.
+//! The relay sent the terms ([`ParkTerms`]) on the stream, and [`super::held`] tells every relay. The worker waits as
+//! in a relay's own park ([`Waiting`]). The wait ends when a session resumes, when its time is over, when a relay
+//! requests that the task resumes, with the debugger, or with the agent. In all cases but the first the debugger is
+//! detached in order.
 
 use std::time::Duration;
 
@@ -20,47 +20,47 @@ use ray_relay_debugger::debugger::at_node::Attended;
 use ray_relay_debugger::debugger::unattended::{Taker, UnattendedEvent};
 use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 
-/// The longest that a relay may have a worker kept.
+/// The longest period for which a relay may have a worker kept.
 const MAX_KEEP_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
-/// By what a worker is kept, and since when that holds.
+/// The terms by which a worker is kept, and since when they apply.
 #[derive(Debug, Clone)]
 pub(super) struct KeepingTerms {
     pub(super) keep: ParkTerms,
     pub(super) at: Instant,
 }
 
-/// A worker, its debugger, and what keeps it from everybody else. Dropped, the worker is left.
+/// A worker, its debugger, and the hold that keeps other sessions out. Dropping it detaches from the worker.
 #[derive(Debug)]
 pub(super) struct WorkerHandle {
     pub(super) debugger: Attended,
     pub(super) hold: WorkerHold,
-    /// Its own, to know when this one debugger has been left.
+    /// A tracker of its own, to know when this one debugger has been detached.
     pub(super) leaving: TaskTracker,
 }
 
-/// See the module. Dropped, it leaves the worker.
+/// A parked worker, as described in the module. Dropping it detaches from the worker.
 #[derive(Debug)]
 pub(super) struct ParkedDebugger {
     waiting: Waiting<ResumeSender>,
     said: KeepingTerms,
     asks: mpsc::Receiver<HeldRequest>,
     hold: WorkerHold,
-    /// Whether an expression of the lost client runs, as relays were told last.
+    /// Whether an expression of the lost client runs, as last published to relays.
     evaluates: bool,
-    /// It is a subprocess, which is kept no longer than its worker.
+    /// Whether it is a subprocess, which is kept no longer than its worker.
     subprocess: bool,
     leaving: TaskTracker,
 }
 
-/// Who wants to go on with it.
+/// A session that waits for the handover.
 type ResumeSender = oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>;
 
 impl ParkedDebugger {
-    /// Of a worker whose relay is lost now.
+    /// Parks a worker whose relay has just been lost.
     ///
     /// # Errors
-    /// The worker, to be left: there are too many, or its debugger is gone.
+    /// The worker, to be detached: the limit is reached, or its debugger is gone.
     pub(super) async fn begin(
         tenure: Box<WorkerHandle>,
         said: KeepingTerms,
@@ -109,7 +109,7 @@ impl ParkedDebugger {
         }))
     }
 
-    /// Waits until a session goes on with it, or to its end: then it is to be left.
+    /// Waits until a session resumes it, or to its end. Returns the worker in the latter case, to be detached.
     pub(super) async fn wait(mut self: Box<Self>, agent: &Agent) -> Option<WorkerHandle> {
         loop {
             let evaluates = self.waiting.debugger.evaluates();
@@ -132,7 +132,7 @@ impl ParkedDebugger {
                 next = self.waiting.next() => match next {
                     AfterWaiting::Ready(answer) => match answer.send(Ok(self)) {
                         Ok(()) => return None,
-                        // No relay waits any more.
+                        // The relay no longer waits.
                         Err(Ok(stays)) => {
                             self = stays;
                             continue;
@@ -164,8 +164,8 @@ impl ParkedDebugger {
         }
     }
 
-    /// For who goes on with it: the worker, by what it was kept, and, as its debugger would say it, what was said meanwhile and
-    /// where it stands.
+    /// Returns, for the session that resumes: the worker, the terms it was kept by, and, in its debugger's protocol,
+    /// the messages missed meanwhile and where the task is paused.
     pub(super) fn resumed(self) -> (WorkerHandle, KeepingTerms, Vec<u8>) {
         let (tenure, missed, said) = self.into_tenure();
         let said = KeepingTerms {

@@ -1,12 +1,14 @@
-//! The agent, `ray-relay node`: one process beside the workers of a Ray node, through which relays reach their debuggers.
+//! The agent, `ray-relay node`: one process next to the workers of a Ray node, through which relays reach their
+//! debuggers.
 //!
-//! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
-//! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
-//! dialled, `held` tells all relays who has what, `keeping` has workers whose relay is lost wait for who had them, and `board` what they say to each other. `reverse` is the other way
-//! round: workers that dial a debugger. What workers do that wait at no breakpoint is told by `inspect`, and `failed` keeps what
-//! they leave at the `door` when a task fails.
+//! It dials out to every relay and has no port of its own. `relays` maintains the links, `link` is one of them, and
+//! `stream` serves one debugger connection. Before the agent dials anything, `look` verifies a relay's request
+//! against Ray and this machine. `held` tells all relays which session holds which worker. `keeping` keeps the
+//! workers of a lost relay paused for their owners, and `gossip` passes revocations from relay to relay. `reverse`
+//! handles the opposite direction: workers that dial a debugger. `inspect` reports what running workers do, and
+//! `failed` stores what they leave at the `door` when a task fails.
 //!
-//! For `ray-relay node`. It must not know what a relay does with a debugger, and who its clients are.
+//! For `ray-relay node`. It must know neither what a relay does with a debugger nor who its clients are.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(
@@ -55,14 +57,15 @@ pub use self::settings::{AgentError, RelayAccess, Settings};
 use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::relay_url::RelayUrl;
 
-/// The deadline of one look-up of a name.
+/// The deadline of one name resolution.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// How long debuggers may take to be left when the agent ends.
+/// The deadline for detaching all debuggers when the agent ends.
 const LEFT: Duration = Duration::from_secs(20);
 
 impl Agent {
-    /// Keeps links with all addresses of `url`, or the one that a proxy finds, until the agent ends.
+    /// Maintains links with all addresses of `url`, or with the one address that a proxy resolves, until the agent
+    /// ends.
     async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn RelayAccess>) {
         let lookup = || async {
             let to = url.uri("/").ok_or(std::io::ErrorKind::InvalidInput)?;
@@ -82,9 +85,9 @@ impl Agent {
         relays::follow(lookup, link, self.ending.clone()).await;
     }
 
-    /// Keeps a link by one way to a relay.
+    /// Maintains a link over one route to a relay.
     async fn keep(self: Arc<Self>, relay: Relay, retired: CancellationToken) {
-        // Said once for each cause: a relay may be away for hours.
+        // Each cause is logged once: a relay may be away for hours.
         let said = Mutex::new(String::new());
         let attempt = || async {
             let (ended, linked) = Box::pin(link::run(Arc::clone(&self), relay.clone())).await;
@@ -109,10 +112,10 @@ impl Agent {
     }
 }
 
-/// Runs an agent until SIGTERM or Ctrl-C, leaves its debuggers in order, and ends at once at the second one.
+/// Runs an agent until SIGTERM or Ctrl-C, then detaches its debuggers in order. A second signal ends it at once.
 ///
 /// # Errors
-/// [`AgentError`]: what would not change by waiting. A relay that is away is waited for.
+/// [`AgentError`] for a cause that waiting would not fix. A relay that is away is retried.
 pub async fn run(settings: Settings) -> Result<(), AgentError> {
     let mut signals = Signals::new().map_err(AgentError::Signal)?;
     for relay in &settings.relays {
@@ -144,7 +147,7 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
 }
 
 impl Agent {
-    /// Says by which proxy `relay` is reached, if by one.
+    /// Logs which proxy leads to `relay`, if any.
     async fn check_proxy(&self, relay: &RelayUrl) -> Result<(), String> {
         let Some(to) = relay.uri("/") else {
             return Ok(());
@@ -159,7 +162,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes no more questions, leaves every debugger, and closes the links.
+    /// Accepts no more requests, detaches every debugger, and closes the links.
     async fn end(&self) {
         self.ending.cancel();
         self.tasks.close();

@@ -1,7 +1,7 @@
-//! One link: who the agent is, what the relay asks for, what the agent answers.
+//! One link: the agent introduces itself, the relay sends requests, the agent answers.
 //!
-//! Before the credential of a link expires, another link takes its place, by what the files of tokens and certificates hold
-//! then. The older one stays until the relay has made the newer one welcome, and its streams beyond that.
+//! Before the credential of a link expires, another link replaces it, with whatever the token and certificate files
+//! hold by then. The older link stays until the relay has accepted the newer one, and its streams outlive it.
 
 mod asked;
 
@@ -31,20 +31,20 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_base::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 
-/// A credential that is good for less is not renewed: the link ends with it, and is made again.
+/// A credential that is valid for less is not renewed: the link ends with it and is established again.
 const HARDLY_GOOD: Duration = Duration::from_secs(3);
 
-/// Answers that wait to be sent: beyond them who answers waits.
+/// Answers that may be queued for sending: beyond that, senders wait.
 const ANSWERS: usize = 64;
 
-/// The pause after what other relays have said, before more of that: a relay takes no more messages than an agent has to
-/// send.
+/// The pause between two notices passed on from other relays: a relay accepts no more messages a second than an agent
+/// has to send.
 const PASSED_ON: Duration = Duration::from_millis(100);
 
-/// Messages of one second that a relay may send: more than it has questions.
+/// Messages that a relay may send within a second: more than it has requests.
 const MAX_MESSAGES_PER_SECOND: u32 = 512;
 
-/// Why a link is over. `Display` is for the log.
+/// Why a link ended. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkEnded {
     #[error(transparent)]
@@ -88,7 +88,7 @@ impl From<LinkError> for LinkEnded {
     }
 }
 
-/// Links to `relay` until that ends, and returns whether the relay accepted the agent.
+/// Links to `relay` until the link ends. Returns whether the relay accepted the agent.
 pub(super) async fn run(agent: Arc<Agent>, relay: Relay) -> (LinkEnded, bool) {
     let dialled = tokio::select! {
         dialled = Box::pin(AgentLink::dial(&agent, relay)) => dialled,
@@ -106,11 +106,11 @@ pub(super) async fn run(agent: Arc<Agent>, relay: Relay) -> (LinkEnded, bool) {
     }
 }
 
-/// What a link comes to.
+/// How serving a link ended.
 pub(super) enum LinkOutcome {
-    /// This one has taken its place.
+    /// This newer link replaces it.
     Renewed(Box<AgentLink<Stream>>),
-    /// Its end, and whether the agent was made welcome.
+    /// It ended; whether the relay had accepted the agent.
     Ended(LinkEnded, bool),
 }
 
@@ -136,33 +136,34 @@ pub(super) struct AgentLink<S> {
     dialler: Dialler,
     answers: mpsc::Sender<FromAgent>,
     to_send: mpsc::Receiver<FromAgent>,
-    /// No other agent links to the same relay process.
+    /// Ensures that no other link of this agent leads to the same relay process.
     only: Option<ProcessLink>,
-    /// What the relay may call off.
+    /// Streams being opened, which the relay may cancel.
     opening: HashMap<StreamId, CancellationToken>,
     replica: Replica,
-    /// What the agent may speak for, once it is welcome.
+    /// The nodes that the agent may speak for, once the relay has accepted it.
     nodes: Option<Vec<Node>>,
-    /// The relay has said what is to be kept of tasks that fail.
+    /// Whether the relay has sent how many failed tasks to keep.
     wants_failures: bool,
-    /// Where the relay has workers met whose debugger listens elsewhere.
+    /// The rendezvous of the relay, for workers that dial their debugger.
     reverse: Reverse,
-    /// Nothing comes from the relay any more, on streams as little as here: theirs may wait for a debugger or a person.
+    /// Cancelled when the relay has gone silent. Its streams are equally dead then, but may themselves be waiting for
+    /// a debugger or a user.
     lost: CancellationToken,
-    /// When its credential expires.
+    /// When the link's credential expires.
     good_until: Option<Instant>,
-    /// When a link with a newer one is to be tried for.
+    /// When to attempt a newer link.
     renew_at: Option<Instant>,
 }
 
-/// What a relay is told without asking.
+/// Updates that the agent sends to a relay without a request.
 struct Announcements {
     held: watch::Receiver<Arc<[HoldRow]>>,
     relays: watch::Receiver<Vec<Replica>>,
     others: gossip::GossipReader,
-    /// Of what is kept of tasks that failed.
+    /// Changes of the stored black boxes.
     failed: watch::Receiver<u64>,
-    /// When more of what others have said may be passed on.
+    /// When the next notice of another relay may be passed on.
     pass_on: Instant,
 }
 
@@ -175,7 +176,7 @@ impl AgentLink<Stream> {
         Ok(Self::new(Arc::clone(agent), socket, dialler))
     }
 
-    /// Another link with the process `replica` of `relay`, which has made the agent welcome on it.
+    /// Establishes another link with the process `replica` of `relay`, up to its acceptance by the relay.
     async fn newer(agent: Arc<Agent>, relay: Relay, replica: Replica) -> Result<Self, LinkEnded> {
         let mut link = Self::dial(&agent, relay).await?;
         let nonce = link.hello().await?;
@@ -213,7 +214,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         }
     }
 
-    /// Everything, to the newer link that takes the place of this one, or to the end.
+    /// Runs the link, until a newer link replaces this one, or to the end.
     async fn all(&mut self) -> Result<AgentLink<Stream>, LinkEnded> {
         if self.only.is_none() {
             let nonce = self.hello().await?;
@@ -260,7 +261,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         }
     }
 
-    /// Settles when a link with a newer credential is to be tried for: early enough for some more tries.
+    /// Schedules the attempt of a link with a newer credential, early enough for some more attempts.
     fn renew_later(&mut self) {
         let now = Instant::now();
         let left = self
@@ -271,7 +272,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             .map(|left| now + left * 2 / 3);
     }
 
-    /// Hears which relay process this is, and what the announcement has to repeat.
+    /// Receives which relay process this is, and the nonce that the announcement has to repeat.
     async fn hello(&mut self) -> Result<Hex<16>, LinkEnded> {
         let Some(hello) = self.wire.next().await? else {
             return Err(LinkEnded::Lost(
@@ -326,7 +327,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         })
     }
 
-    /// Until the link is to be renewed, or the end.
+    /// Serves the link until it is to be renewed, or ends.
     async fn talk(&mut self, news: &mut Announcements, renews: bool) -> Result<(), LinkEnded> {
         let ending = self.agent.ending.clone();
         loop {
@@ -353,7 +354,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                     self.wire.say(&FromAgent::Revocations(Revocations::clone(&said))).await?;
                     news.pass_on = Instant::now() + PASSED_ON;
                 }
-                // The link has a sender of its own.
+                // The link itself has a sender, so the channel never closes.
                 Some(answer) = self.to_send.recv() => {
                     if let FromAgent::Refused { stream, .. } = &answer {
                         self.opening.remove(stream);
@@ -418,7 +419,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                     opening.cancel();
                 }
             }
-            // Of one that has not made the agent welcome nothing is known.
+            // Notices of a relay that has not accepted the agent are ignored.
             FromRelay::Revocations(said) if self.nodes.is_some() => {
                 self.agent.board.put(self.replica, said);
             }

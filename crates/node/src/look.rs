@@ -1,7 +1,8 @@
-//! The agent's own look before it dials: what Ray says of the debugger, and whose the listening socket is.
+//! Verifies a request before the agent dials: what Ray reports of the debugger, and which process owns the listening
+//! socket.
 //!
-//! A relay names a worker and a port. Nothing that it says is dialled before Ray's registry has attributed that port to
-//! that worker, alive and on a node that this machine is.
+//! A relay names a worker and a port. The agent dials it only after Ray's registry has attributed that port to that
+//! worker, alive and on a node of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -21,33 +22,33 @@ use ray_relay_base::wire::tunnel::messages::{FailedTask, HoldRow, Open, Refusal,
 use ray_relay_ray::ray::head::HeadConfigError;
 use ray_relay_ray::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
 
-/// The deadline of one question to Ray.
+/// The deadline of one request to Ray.
 const RAY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an adapter may take to connect with its worker before its port is taken to be another's.
+/// How long an adapter may take to connect to its worker before its port counts as another process's.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// The pause between two looks at such a one.
+/// The pause between two inspections of such an adapter.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Processes with the same connection that are asked about.
+/// Processes that share one connection and are looked up in Ray.
 const MAX_FORKS: usize = 8;
 
-/// How long the nodes that this machine is are taken for the same.
+/// How long the list of this machine's nodes is cached.
 const NODES_KEPT: Duration = Duration::from_secs(10);
 
-/// What tells which nodes this machine is.
+/// How to recognize the nodes of this machine.
 #[derive(Debug, Clone)]
 pub(super) struct NodeLocation {
     pub(super) node_id: Option<String>,
-    /// The addresses that are given; where there are none, the machine's own.
+    /// The configured addresses. If empty, those of the machine.
     pub(super) given: Vec<IpAddr>,
-    /// A node at a loopback address is this machine's, because its head is.
+    /// A node at a loopback address counts as this machine's, because its head does.
     pub(super) loopback: bool,
 }
 
 impl NodeLocation {
-    /// The addresses of this machine at this moment.
+    /// The current addresses of this machine.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let mut all = match self.given.is_empty() {
             true => machine::addresses(),
@@ -70,12 +71,12 @@ impl NodeLocation {
     }
 }
 
-/// Why a debugger is not dialled.
+/// Why the agent does not dial a debugger.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) kind: Refusal,
     pub(super) detail: Sentence,
-    /// Who holds the worker, where that is why.
+    /// The holder of the worker, where that is the reason.
     pub(super) holder: Option<Box<HoldRow>>,
 }
 
@@ -95,7 +96,7 @@ impl From<AttributionError> for Refused {
     }
 }
 
-/// Why who has dialled the agent is not heard. `Display` is for the log.
+/// Why a peer that has dialled the agent is rejected. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnverifiedPeer {
     #[error(
@@ -112,32 +113,32 @@ pub(super) enum UnverifiedPeer {
     Nodes(Refused),
 }
 
-/// Where a debugger may be dialled, and whose the process has to be that answers.
+/// An address where a debugger may be dialled, and the process that has to answer there.
 #[derive(Debug, Clone)]
 pub(super) struct DialTarget {
     pub(super) address: SocketAddr,
     debugger: Attributed,
-    /// Nothing was seen at the look.
+    /// The owner of the socket could not be seen at the inspection.
     unseen: bool,
 }
 
-/// What is seen of some ways.
+/// What the inspection of some targets has found.
 #[derive(Default)]
 struct TargetScan {
     good: Vec<DialTarget>,
     wrong: Option<(u32, String)>,
     unsettled: bool,
-    /// No process can be seen, so that nothing is known of some of them.
+    /// No process can be seen, so some owners are unknown.
     blind: bool,
 }
 
-/// Looks, at Ray and at this machine.
+/// Verifies targets against Ray and this machine.
 pub(super) struct TargetVerifier {
     ray: Attribution,
     place: NodeLocation,
     processes: Arc<Processes>,
     nodes: Mutex<Option<(Instant, Arc<[RayNode]>)>>,
-    /// It was said that it cannot be checked whose a socket is.
+    /// Whether the warning that socket owners cannot be checked was logged.
     said: AtomicBool,
 }
 
@@ -160,7 +161,7 @@ impl TargetVerifier {
         })
     }
 
-    /// Whether it can be checked now whose a socket is.
+    /// Whether the owners of sockets can be checked now.
     pub(super) async fn sees_processes(&self) -> bool {
         let processes = Arc::clone(&self.processes);
         let looked = tokio::task::spawn_blocking(move || processes.are_seen());
@@ -171,7 +172,7 @@ impl TargetVerifier {
         &self.place
     }
 
-    /// Where the debugger that `open` asks for may be dialled, in this order.
+    /// Returns the addresses where the debugger that `open` requests may be dialled, in this order.
     ///
     /// # Errors
     /// [`Refused`], for the relay.
@@ -185,7 +186,7 @@ impl TargetVerifier {
                 .iter()
                 .find(|node| *node.node_id == *debugger.node_id())
                 .map(|node| node.address);
-            // Before Ray 2.40 the entry of a legacy debugger says an address, or none that helps.
+            // Before Ray 2.40 the entry of a legacy debugger has an address, or nothing of use.
             let nameless = debugger.node_id().is_empty() && !nodes.is_empty();
             let own: Vec<IpAddr> = match node {
                 Some(address) => addresses.iter().copied().chain([address]).collect(),
@@ -209,10 +210,11 @@ impl TargetVerifier {
         self.owned(here).await
     }
 
-    /// The live worker of this machine's nodes whose process has the end at `peer` of a connection from there to `local`.
+    /// Returns the live worker of this machine's nodes whose process owns the end at `peer` of the connection from
+    /// there to `local`.
     ///
     /// # Errors
-    /// [`UnverifiedPeer`]: whatever is not known to be a worker is none.
+    /// [`UnverifiedPeer`]: a peer that is not known to be a worker is rejected.
     pub(super) async fn caller(
         &self,
         peer: SocketAddr,
@@ -237,7 +239,8 @@ impl TargetVerifier {
         }
     }
 
-    /// The job of the worker that has left `task`, by Ray's word: its process has to be that worker's, and the task that worker's.
+    /// Returns the job of the worker that left `task`, from Ray: both the process and the task have to be that
+    /// worker's.
     pub(super) async fn job_of(&self, task: &FailedTask) -> Option<String> {
         let residents = self.ray.residents(task.pid).await.ok()?;
         let is_it =
@@ -246,7 +249,7 @@ impl TargetVerifier {
         self.ray.job_of(worker, &task.task_id).await.ok()?
     }
 
-    /// The nodes that this machine is and one of which `wanted` names; asked for anew where the last answer has none.
+    /// Returns this machine's nodes. Ray is asked again where the cached list names no node of `wanted`.
     async fn nodes(&self, wanted: &[Attributed]) -> Result<Arc<[RayNode]>, Refused> {
         let known = self.nodes.lock().clone();
         if let Some((at, nodes)) = known
@@ -269,8 +272,8 @@ impl TargetVerifier {
         Ok(nodes)
     }
 
-    /// Of `here` those behind which no process is seen that is not the worker's. An adapter that has just begun to listen is
-    /// waited for, until it is connected with its worker.
+    /// Drops from `here` each target behind which a process other than the worker is seen. Waits for an adapter that
+    /// has just begun to listen, until it is connected to its worker.
     async fn owned(
         &self,
         here: Vec<(Attributed, Vec<SocketAddr>)>,
@@ -307,11 +310,11 @@ impl TargetVerifier {
         }
     }
 
-    /// Whether the process that has taken `stream`, a connection to one of `ways`, is the one that was looked at: its port
-    /// may have become another's since.
+    /// Checks that the process that accepted `stream`, a connection to one of `ways`, is the one inspected before:
+    /// the port may have changed hands since.
     ///
     /// # Errors
-    /// [`Refused`]: nothing may be said to it.
+    /// [`Refused`]: nothing may be sent to it.
     pub(super) async fn still(
         &self,
         ways: &[DialTarget],
@@ -346,7 +349,7 @@ impl TargetVerifier {
         }
     }
 
-    /// The workers of this machine whose process calls itself `pid`, as `/proc` shows them: at least one.
+    /// Returns the workers of this machine whose process has `pid` in its own namespace, from `/proc`: at least one.
     ///
     /// # Errors
     /// [`Refused`], for the relay.
@@ -371,10 +374,10 @@ impl TargetVerifier {
         }
     }
 
-    /// What RAY_RELAY_HOOK says in the environment with which `worker` was started.
+    /// Returns the value of RAY_RELAY_HOOK in the environment with which `worker` was started.
     ///
     /// # Errors
-    /// [`Refused`], for the relay: it cannot be told.
+    /// [`Refused`], for the relay: the environment cannot be read.
     pub(super) async fn may_of(&self, worker: u32) -> Result<String, Refused> {
         let processes = Arc::clone(&self.processes);
         let read = move || processes.started_with(worker, "RAY_RELAY_HOOK");
@@ -387,14 +390,15 @@ impl TargetVerifier {
         })
     }
 
-    /// The sessions of Ray's on this machine.
+    /// Returns the Ray sessions on this machine.
     pub(super) async fn sessions(&self) -> Vec<processes::Session> {
         let processes = Arc::clone(&self.processes);
         let looked = tokio::task::spawn_blocking(move || processes.sessions());
         looked.await.unwrap_or_default()
     }
 
-    /// The number by which the process `pid` calls itself, if `/proc` shows it to be a worker's, of the user `uid`.
+    /// Returns the pid in its own namespace of the process `pid`, if `/proc` shows it to be a worker of the user
+    /// `uid`.
     pub(super) async fn worker(&self, pid: u32, uid: u32) -> Option<u32> {
         let processes = Arc::clone(&self.processes);
         let looked = tokio::task::spawn_blocking(move || processes.worker_of(pid, uid));
@@ -420,12 +424,12 @@ impl TargetVerifier {
         }
     }
 
-    /// Whether a process of Ray's with `title` listens on `port` of this machine, and on which node.
+    /// Returns the node on which a Ray process with `title` listens on `port` of this machine, if any.
     pub(super) async fn locate(&self, port: u16, title: &str) -> Option<String> {
         let name = title.strip_prefix("ray::")?;
         let name = name.split('(').next().unwrap_or_default().to_owned();
         let nodes = self.own_nodes().await.ok()?;
-        // Where several nodes are on one machine, it cannot be told which.
+        // With several nodes on one machine, the right one is unknown.
         let [node] = &*nodes else { return None };
         let mut at = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         at.push(node.address);
@@ -438,11 +442,11 @@ impl TargetVerifier {
     }
 }
 
-/// What is seen of each of `here`. It blocks.
+/// Inspects each of `here`. Blocks.
 fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> TargetScan {
     let (mut seen, mut any_unseen) = (TargetScan::default(), false);
     for (debugger, ways) in here {
-        // Where Ray does not say the node, only the process's title tells that it is this one.
+        // Where Ray names no node, only the process's title proves that it is this one.
         let nameless = debugger.node_id().is_empty();
         for address in ways {
             let way = |unseen| DialTarget {

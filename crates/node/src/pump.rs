@@ -1,4 +1,4 @@
-//! Bytes both ways between a debugger and a relay, in one task, as fast as the slower side takes them.
+//! Copies bytes both ways between a debugger and a relay, in one task, at the speed of the slower side.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,12 +17,12 @@ use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::turn::{SEALED_TURN, yield_turn};
 use ray_relay_debugger::debugger::at_node::Attended;
 
-/// Less room than this is not read into.
+/// The least free space of the buffer for a read.
 const ROOM: usize = SEALED_TURN / 4;
 
 /// A connection to a debugger.
 pub(super) trait DebuggerStream: AsyncRead + Unpin {
-    /// Writes what can be written of `bytes`; nothing: what was taken before and is not written yet.
+    /// Writes as much of `bytes` as possible. With no bytes, flushes those accepted before.
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 }
 
@@ -42,24 +42,24 @@ impl DebuggerStream for TcpStream {
     }
 }
 
-/// Who has ended the exchange.
+/// Which side ended the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PumpEnd {
-    /// The debugger has closed, and the relay has its last word.
+    /// The debugger has closed, and the relay has received everything.
     Debugger,
-    /// The relay has gone. What it has said and the debugger has not taken is left in [`Pump::unsaid`].
+    /// The relay has gone. What it sent and the debugger has not accepted is in [`Pump::unsaid`].
     Relay,
 }
 
-/// The exchange between `debugger` and `relay`. Cancel safe: it goes on where it was.
+/// The exchange between `debugger` and `relay`. Cancel safe: it resumes where it was.
 pub(super) struct Pump<D, S> {
     pub(super) debugger: D,
     relay: ByteStream<S>,
-    /// Room to read from the debugger into; none while it says nothing.
+    /// Buffer for reads from the debugger. Unallocated while the debugger is idle.
     room: BytesMut,
     from_debugger: Bytes,
     debugger_ended: bool,
-    /// What the relay has said.
+    /// Bytes from the relay that are not written yet.
     pub(super) unsaid: Bytes,
     relay_ended: bool,
 }
@@ -77,7 +77,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         }
     }
 
-    /// The same, where the relay hears `first` before what the debugger says from now on.
+    /// Like [`Self::new`], with `first` sent to the relay before the debugger's further output.
     pub(super) fn after(debugger: D, relay: ByteStream<S>, first: Vec<u8>) -> Self {
         Self {
             from_debugger: first.into(),
@@ -85,27 +85,27 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         }
     }
 
-    /// By what the relay has last said that the debugger is to be kept.
+    /// Takes the terms by which the debugger is to be kept, as the relay last sent them.
     pub(super) fn kept_by(&mut self) -> Option<(Instant, Utf8Bytes)> {
         self.relay.take_text()
     }
 
-    /// The relay has gone without saying that nothing more comes from it.
+    /// Whether the relay has gone without an orderly end of its stream.
     pub(super) fn is_lost(&self) -> bool {
         !self.relay.ended_in_order()
     }
 
-    /// Says `text` to the relay, before any bytes; says whether the relay was there to hear it.
+    /// Sends `text` to the relay, before any bytes. Returns whether it could be sent.
     pub(super) async fn begin(&mut self, text: String) -> bool {
         self.relay.say(text).await.is_ok()
     }
 
-    /// The debugger, and what the relay has said that it has not taken.
+    /// Returns the debugger, and the bytes of the relay that it has not accepted.
     pub(super) fn into_parts(self) -> (D, Bytes) {
         (self.debugger, self.unsaid)
     }
 
-    /// Passes bytes until one side has ended. A relay that only says that nothing more comes from it still hears.
+    /// Passes bytes until one side has ended. A relay that has only ended its own half still receives.
     pub(super) async fn run(&mut self) -> PumpEnd {
         poll_fn(|cx| {
             let up = self.poll_up(cx);
@@ -118,8 +118,8 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         .await
     }
 
-    /// Reads what the relay still says, until it has gone too: what is not read when a connection is closed can cost the
-    /// other side what it has not read.
+    /// Reads from the relay until it has gone too: closing a connection with unread input can cost the other side its
+    /// own unread input.
     pub(super) async fn linger(&mut self) {
         while !self.relay_ended {
             let said = poll_fn(|cx| self.relay.poll_bytes(cx)).await;
@@ -154,7 +154,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 }
                 Poll::Ready(Ok(0) | Err(_)) => self.debugger_ended = true,
                 Poll::Pending => {
-                    // Who is idle holds no memory.
+                    // An idle connection holds no memory.
                     self.room = BytesMut::new();
                     return Poll::Pending;
                 }
@@ -171,7 +171,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                     continue;
                 }
                 Poll::Ready(Ok(0)) => {}
-                // It is read to its end first.
+                // The relay is read to its end first.
                 Poll::Ready(Err(_)) => self.unsaid.clear(),
                 Poll::Pending => return Poll::Pending,
             }

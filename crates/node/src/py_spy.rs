@@ -1,7 +1,7 @@
-//! py-spy, which Ray ships, for workers that do not tell what they do themselves.
+//! py-spy, which Ray ships, for workers that do not report their stack themselves.
 //!
-//! It is run as the worker's own user, whichever user the agent is: a path that a process's command line names is not to be run
-//! with more than that process has.
+//! It runs as the worker's own user, whichever user the agent is: a path from a process's command line must not run
+//! with more privileges than that process has.
 
 use std::process::Stdio;
 
@@ -14,13 +14,13 @@ use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::look::{Look, py_spy::MAX_DUMP_BYTES};
 
-/// How many run at a time: each stops its process for a moment, and takes a core.
+/// How many run at a time: each stops its process for a moment, and uses a core.
 const AT_A_TIME: usize = 4;
 
-/// Bytes of what it complains of.
+/// Bytes of its error output that are read.
 const COMPLAINT: u64 = 4096;
 
-/// Why it does not tell. `Display` is a clause.
+/// Why py-spy reports no stack. `Display` is a clause.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unseen {
     #[error("py-spy is not installed beside the Python of its raylet, or that is another user's")]
@@ -39,7 +39,7 @@ pub(super) enum Unseen {
     Late,
 }
 
-/// See the module.
+/// Runs py-spy, a few at a time.
 pub(super) struct PySpy(Semaphore);
 
 impl PySpy {
@@ -47,7 +47,7 @@ impl PySpy {
         Self(Semaphore::new(AT_A_TIME))
     }
 
-    /// A look at `worker`, which calls itself `number`, until then. Dropped, py-spy is killed.
+    /// Dumps the stacks of `worker`, which has the own pid `number`. When the future is dropped, py-spy is killed.
     ///
     /// # Errors
     /// [`Unseen`].
@@ -82,7 +82,7 @@ impl PySpy {
             let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
                 return Err(Unseen::Missing);
             };
-            // Each is closed as soon as enough of it is read: who says more than that does not end by itself.
+            // Each pipe is closed once enough is read: py-spy would block on a longer output.
             let said = read(stdout, MAX_DUMP_BYTES as u64 + 1);
             let (said, complaint) =
                 tokio::try_join!(said, read(stderr, COMPLAINT)).map_err(failed)?;

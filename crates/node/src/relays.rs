@@ -1,4 +1,5 @@
-//! Links to all relays: every address that a name has, looked up again, each tried again after a pause.
+//! Links to all relays: one for each address of a name, which is resolved periodically. Failed links are retried
+//! after a pause.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// How often a name is looked up.
+/// How often a name is resolved.
 const LOOKUP: Duration = Duration::from_secs(10);
 
 /// Addresses of one name that are linked to.
@@ -20,8 +21,8 @@ const MAX_ADDRESSES: usize = 64;
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// Has `link` run for each address that `lookup` finds, until `ending`. Its token says that the name no longer has that
-/// address: a link that is up stays, and one that is lost is not made again.
+/// Runs `link` for each address that `lookup` finds, until `ending`. Its token is cancelled when the name no longer
+/// has that address: an established link stays, and a lost one is not retried.
 pub(super) async fn follow<A, L, F, R, G>(mut lookup: L, link: R, ending: CancellationToken)
 where
     A: Copy + Eq + Hash,
@@ -76,22 +77,22 @@ where
             }
         }
     }
-    // They end by themselves, with a word to their relays.
+    // They end on their own, and close their links in order.
     while links.join_next().await.is_some() {}
 }
 
-/// What became of one attempt to link.
+/// The outcome of one attempt to link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkAttempt {
-    /// There was a link, which is lost.
+    /// The link was established, and is lost.
     Linked,
-    /// There was none.
+    /// The link was not established.
     Failed,
-    /// The relay is linked to by another address: it is seldom that this has to be tried again.
+    /// Another address leads to the same relay: retried rarely.
     Needless,
 }
 
-/// Makes `attempt` again and again with pauses between, until the address is `retired` or the agent is `ending`.
+/// Repeats `attempt` with pauses between, until the address is `retired` or the agent is `ending`.
 pub(super) async fn again<F: Future<Output = LinkAttempt>>(
     mut attempt: impl FnMut() -> F,
     retired: CancellationToken,
@@ -105,7 +106,7 @@ pub(super) async fn again<F: Future<Output = LinkAttempt>>(
             LinkAttempt::Failed => {}
             LinkAttempt::Needless => backoff.slow_down(),
         }
-        // So that not all agents come back to a relay at the same moment.
+        // So that not all agents reconnect to a relay at the same moment.
         let pause = backoff.pause();
         debug!(?made, ?pause, "the next attempt");
         tokio::select! {

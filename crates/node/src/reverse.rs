@@ -1,8 +1,9 @@
-//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay takes them to a person's debugger.
+//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay connects them to a user's
+//! debugger.
 //!
-//! Only on ports of the range that the agent was started with, and only while a relay has a person who waits there. A process that
-//! dials is looked at first: a process that Ray does not list as a live worker of this node is not heard. Of a worker
-//! no byte leaves the agent before the relay has asked for it.
+//! Only on ports of the range that the agent was started with, and only while a user waits there at a relay. Each
+//! peer is verified first: a process that Ray does not list as a live worker of this node is not read from. No byte
+//! of a worker leaves the agent before the relay has requested it.
 
 mod let_run;
 
@@ -37,29 +38,29 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_base::wire::{read_through, tcp};
 
-/// Ports that an agent may be given.
+/// Ports that may be configured for an agent.
 const MAX_PORTS: usize = 1000;
 
 /// Workers that may wait at one rendezvous.
 const MAX_WAITING_WORKERS: usize = 16;
 
-/// How long a port may still be another's: a link that was lost gives its own back in a moment.
+/// How long to retry a port in use: a lost link releases its own ports in a moment.
 const BOUND: Duration = Duration::from_secs(3);
 
-/// The deadline of the look at who has dialled.
+/// The deadline for verifying a peer.
 const LOOKED: Duration = Duration::from_secs(15);
 
-/// The deadline for the relay to ask for a worker that has arrived: it looks at the worker itself, and the person's command
-/// dials a debugger first.
+/// The deadline for the relay to request a worker that has arrived: the relay verifies the worker itself, and the
+/// user's command dials a debugger first.
 const ASKED_FOR: Duration = Duration::from_secs(40);
 
-/// The deadline for the first word on a stream to be taken.
+/// The deadline for sending the first message on a stream.
 const SAID: Duration = Duration::from_secs(10);
 
-/// Idle time before a worker is asked whether it is still there.
+/// Idle time before keepalive probes to a worker.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 
-/// What the relay says of a worker that waits: by which stream it goes on.
+/// The relay's request for a waiting worker: the stream by which it continues.
 #[derive(Debug)]
 struct WaitingWorkerNotice {
     stream: StreamId,
@@ -68,7 +69,7 @@ struct WaitingWorkerNotice {
 
 type Waiting = Arc<Mutex<HashMap<ArrivalId, oneshot::Sender<WaitingWorkerNotice>>>>;
 
-/// Where one link's relay has workers met. Dropped, all ports of it are closed, and workers that wait run on.
+/// The rendezvous of one link's relay. Dropped, all its ports are closed and waiting workers resume.
 #[derive(Default)]
 pub(super) struct Reverse {
     listening: HashMap<RendezvousId, DropGuard>,
@@ -81,7 +82,7 @@ impl Drop for Reverse {
     }
 }
 
-/// What every arrival at one rendezvous goes by.
+/// Shared by all arrivals at one rendezvous.
 #[derive(Clone)]
 struct Site {
     agent: Arc<Agent>,
@@ -92,18 +93,18 @@ struct Site {
     over: CancellationToken,
 }
 
-/// Who has dialled.
+/// The verified identity of a peer.
 enum Looked {
     /// A worker of this node.
     Worker(RendezvousArrival),
-    /// Not a process of Ray's.
+    /// Not a Ray process.
     Stranger,
-    /// It is not known who.
+    /// The peer could not be identified.
     Unknown,
 }
 
 impl Reverse {
-    /// Listens for all of `rendezvous`, and tells the relay on its link where that came about.
+    /// Listens for each of `rendezvous`, and reports the result on the relay's link.
     pub(super) fn listen(
         &mut self,
         agent: &Arc<Agent>,
@@ -130,12 +131,12 @@ impl Reverse {
         }
     }
 
-    /// No person waits there any more.
+    /// Stops listening: no user waits there any more.
     pub(super) fn unlisten(&mut self, rendezvous: &RendezvousId) {
         self.listening.remove(rendezvous);
     }
 
-    /// The relay asks for a worker; what it is told where that waits no longer.
+    /// Hands a worker to the relay that requests it. Returns the refusal if the worker waits no longer.
     pub(super) fn receive(
         &self,
         arrival: &ArrivalId,
@@ -153,7 +154,7 @@ impl Reverse {
         })
     }
 
-    /// The relay passes a worker on to no person.
+    /// Drops a worker that the relay has no user for.
     pub(super) fn dismiss(&self, arrival: &ArrivalId) {
         self.waiting.lock().remove(arrival);
     }
@@ -186,7 +187,8 @@ impl Site {
         info!("listens for workers whose debugger listens elsewhere");
         let places = Arc::new(Semaphore::new(MAX_WAITING_WORKERS));
         loop {
-            // Beyond those that may wait they do so in the kernel's queue: a connection that is just closed is waited on for ever.
+            // Workers beyond the limit wait in the kernel's queue: a worker whose connection is closed early waits
+            // for ever.
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return;
             };
@@ -213,12 +215,12 @@ impl Site {
         }
     }
 
-    /// Serves one connection to its end. `waits` is its place among those that wait.
+    /// Serves one connection to its end. `waits` is its slot among the waiting ones.
     async fn arrive<P>(self, mut stream: TcpStream, peer: SocketAddr, waits: P) {
         let arrived = match self.looked_at(&stream, peer).await {
             Looked::Worker(arrived) => arrived,
             Looked::Stranger => return,
-            // It may be a worker, and would wait for ever.
+            // It may be a worker, which would wait for ever.
             Looked::Unknown => return let_run::let_run(&mut stream).await,
         };
         if tcp::tune(&stream, PROBE_AFTER).is_err() {
@@ -251,7 +253,7 @@ impl Site {
         info!(worker = %worker_id, let_run = free, "a worker's connection is over");
     }
 
-    /// Who has dialled.
+    /// Identifies the peer.
     async fn looked_at(&self, stream: &TcpStream, peer: SocketAddr) -> Looked {
         let Ok(local) = stream.local_addr() else {
             return Looked::Stranger;
@@ -282,7 +284,7 @@ impl Site {
         }
     }
 
-    /// The stream by which `arrived` goes on, once the relay has asked for it.
+    /// Announces `arrived` and returns the stream for it, once the relay has requested it.
     async fn taken(&self, arrived: RendezvousArrival) -> Option<ByteStream<Stream>> {
         let (give, asked) = oneshot::channel();
         let arrival = arrived.arrival;
@@ -302,10 +304,10 @@ impl Site {
     }
 }
 
-/// Reads a range of ports, such as `7700-7799`.
+/// Parses a range of ports, such as `7700-7799`.
 ///
 /// # Errors
-/// What a range is, in a sentence: from port 1024 on, and of 1,000 ports at most.
+/// A sentence that describes a valid range: ports from 1024 on, at most 1,000 of them.
 pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.trim().split_once('-').unwrap_or((text, text));
     let port = |text: &str| text.trim().parse().ok().filter(|port| *port >= 1024);
@@ -319,7 +321,7 @@ pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     }
 }
 
-/// Listens on `port` of loopback, where that is one of `ports`.
+/// Listens on `port` of loopback, if that is one of `ports`.
 async fn bound(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpListener, String> {
     if !ports.is_some_and(|ports| ports.contains(&port)) {
         return Err(format!("port {port} is not in its --reverse-ports"));
@@ -336,8 +338,8 @@ async fn bound(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpList
     }
 }
 
-/// A worker that has dialled. It waits for its debugger's first word without end, also when the connection has ended: without
-/// that word its half is not ended, and it is let run instead.
+/// A worker that has dialled. It waits without end for its debugger's first message, even after the connection has
+/// ended. Without that message its half is not shut down, and the worker is resumed instead.
 struct Worker<'a> {
     stream: &'a mut TcpStream,
     spoken_to: bool,

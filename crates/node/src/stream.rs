@@ -1,8 +1,8 @@
-//! One connection to a debugger, from the relay's question to the debugger's end.
+//! One connection to a debugger, from the relay's request to the debugger's end.
 //!
-//! The agent looks for itself, takes the worker, opens the stream to the relay, and only then dials: a debugger is not
-//! dialled for no session. When the relay has gone, the debugger is left in the order that it survives; where the relay has said
-//! by what, and has gone without a word, the worker is kept instead ([`super::keeping`]).
+//! The agent verifies the target, acquires the worker, opens the stream to the relay, and dials last: no debugger is
+//! dialled without a session. When the relay has gone, the debugger is detached in the order that it survives. If the
+//! relay has sent terms and vanished without closing, the worker is kept instead ([`super::keeping`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,24 +33,24 @@ use ray_relay_base::wire::tunnel::{self, ByteStream, handshake};
 use ray_relay_debugger::debugger::at_node::{self, Attended};
 use ray_relay_debugger::debugger::settled;
 
-/// The deadline of the dial to one address of the debugger.
+/// The deadline of a dial to one address of the debugger.
 const DIAL: Duration = Duration::from_secs(10);
 
-/// The deadline for the session before to be over: longer than a debugger takes to close.
+/// The deadline for the previous session to be over: longer than a debugger takes to close.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// How long a relay may take to close once the debugger has.
+/// How long a relay may take to close after the debugger has closed.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// The relay that asks for a stream.
+/// The relay that requests a stream.
 pub(super) struct Asking {
     pub(super) dialler: Dialler,
     pub(super) replica: Replica,
-    /// Its link was silent for too long.
+    /// Cancelled when its link was silent for too long.
     pub(super) lost: CancellationToken,
 }
 
-/// Does what `open` asks for, and tells the relay on its link where it does not.
+/// Serves the request `open`, or reports on the relay's link why not.
 pub(super) async fn serve(
     agent: Arc<Agent>,
     asking: Asking,
@@ -80,7 +80,7 @@ async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>
     tell_refused(open.stream, refused, answers).await;
 }
 
-/// Tells the relay why there is no stream.
+/// Reports to the relay why there is no stream.
 pub(super) async fn tell_refused(
     stream: StreamId,
     refused: Refused,
@@ -97,11 +97,11 @@ pub(super) async fn tell_refused(
         detail,
         holder,
     };
-    // Where the link is gone, no relay waits.
+    // If the link is gone, no relay waits.
     _ = answers.send(refused).await;
 }
 
-/// The stream to the relay that has asked for it by that name and secret.
+/// Opens the stream to the relay that requested it by that id and secret.
 pub(super) async fn stream_for(
     dialler: &Dialler,
     stream: StreamId,
@@ -119,7 +119,7 @@ pub(super) async fn stream_for(
         .map_err(|error| Refused::new(Refusal::Busy, &format!("no stream to the relay: {error}")))
 }
 
-/// A stream that the relay waits on, and where its debugger is.
+/// A stream that the relay waits on, and the addresses of its debugger.
 struct PendingStream {
     relay: Socket,
     ways: Vec<DialTarget>,
@@ -144,7 +144,7 @@ async fn prepare(
             ..Refused::new(Refusal::Held, &detail)
         }
     })?;
-    // A session that does not end in time is met by the debugger itself.
+    // If a session does not end in time, the debugger itself rejects this one.
     _ = timeout(SETTLED, hold.settled()).await;
     let relay = stream_for(dialler, open.stream, &open.secret).await?;
     Ok(PendingStream { relay, ways, hold })
@@ -186,7 +186,7 @@ impl PendingStream {
     }
 }
 
-/// Tells the relay that there is no debugger.
+/// Reports to the relay that there is no debugger.
 async fn tell(mut relay: Socket, failed: StreamGreeting) {
     let told = async {
         _ = relay.send(Message::text(written(&failed))).await;
@@ -195,11 +195,11 @@ async fn tell(mut relay: Socket, failed: StreamGreeting) {
     _ = timeout(LINGER, told).await;
 }
 
-/// What a session goes on with: by what its worker was kept, and what its relay hears first.
+/// How a session resumes: the terms by which its worker was kept, and the first messages for its relay.
 type Resumed = (KeepingTerms, Vec<u8>);
 
 impl WorkerHandle {
-    /// Passes what both sides say, and keeps the worker where the relay is lost that has wanted it so.
+    /// Passes bytes both ways, and keeps the worker if its relay is lost and has requested that.
     async fn serve(
         self,
         agent: &Agent,
@@ -262,7 +262,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Leaves the debugger in order, and gives the worker back then.
+    /// Detaches the debugger in order, then releases the worker.
     async fn leave(self) {
         let Self {
             debugger,
@@ -277,14 +277,14 @@ impl WorkerHandle {
     }
 }
 
-/// Keeps a worker until a session goes on with it, or leaves it.
+/// Keeps a worker until a session resumes it, or detaches from it.
 async fn wait(agent: &Agent, keeping: Box<ParkedDebugger>) {
     if let Some(tenure) = Box::pin(keeping.wait(agent)).await {
         tenure.leave().await;
     }
 }
 
-/// Goes on with a worker that is kept for `owner`.
+/// Resumes a worker that is kept for its owner.
 async fn resume(
     agent: &Agent,
     asking: &Asking,
@@ -292,7 +292,7 @@ async fn resume(
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
-    // Not given up: who is handed a worker has it.
+    // Not cancelled: once handed over, the worker is this session's.
     let keeping = match agent.held.hand_over(open).await {
         Ok(keeping) => keeping,
         Err(refused) => return refuse(open, refused, &answers).await,
@@ -324,7 +324,7 @@ async fn resume(
     }
 }
 
-/// Tells the relay by `first` that its debugger is there, and passes what both say until one of them, or the agent, ends, or
+/// Reports the debugger to the relay by `first`, then passes bytes both ways until either side or the agent ends, or
 /// the relay is `lost`.
 async fn exchange<D: DebuggerStream>(
     agent: &Agent,

@@ -1,4 +1,4 @@
-//! Which workers of this machine have the hook, by their sockets: nothing is asked of them.
+//! Finds the workers of this machine that have the hook, by their sockets, without a request to them.
 
 use std::io;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::look::TargetVerifier;
 
 const MAX_WORKERS: usize = 4096;
 
-/// Names in a folder that are looked at. Workers that were killed leave theirs behind.
+/// Names in a folder that are checked. Workers that were killed leave theirs behind.
 const MAX_NAMES: usize = 1 << 16;
 
-/// The workers that have one, by the numbers by which they call themselves; `None`: that is not known until then.
+/// Returns the workers that have the hook, by their own pids. `None`: the scan was not done in time.
 pub(crate) async fn present(look: &TargetVerifier, until: Instant) -> Option<Vec<u32>> {
     timeout_at(until, all(look)).await.ok()
 }
@@ -28,7 +28,7 @@ async fn all(look: &TargetVerifier) -> Vec<u32> {
             if found.len() >= MAX_WORKERS {
                 return found;
             }
-            // One that holds Python's lock takes the connection as well: the system does that.
+            // A worker that holds the GIL connects as well: the kernel accepts for it.
             let Ok(stream) = connect_in(&session.folder, number).await else {
                 continue;
             };
@@ -42,7 +42,7 @@ async fn all(look: &TargetVerifier) -> Vec<u32> {
     found
 }
 
-/// Whether the worker that calls itself `number` has the other end: everybody may put a socket there.
+/// Whether the worker with the own pid `number` has the other end: every user may create a socket there.
 async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
     let Ok(peer) = stream.peer_cred() else {
         return false;
@@ -53,7 +53,7 @@ async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool
     }
 }
 
-/// The numbers in the names of hooks' sockets, whichever process has them. It blocks.
+/// Returns the numbers in the names of hook sockets, whichever process owns them. Blocks.
 fn named(folder: &Path) -> io::Result<Vec<u32>> {
     let names = std::fs::read_dir(folder)?.flatten().take(MAX_NAMES);
     let number = |name: std::ffi::OsString| {

@@ -1,7 +1,8 @@
-//! The hook in a worker that was started without one, put there from outside for a debugger that is to be opened.
+//! Injects the hook into a worker that was started without one, for a debugger that is to be opened.
 //!
-//! Like py-spy it is run as the worker's own user, whichever user the agent is. What calls into a process of Python is never ended
-//! halfway: the process would not survive that. So who waits for it may give up, and it goes on to its end.
+//! Like py-spy it runs as the worker's own user, whichever user the agent is. A call into a Python process is never
+//! aborted halfway: the process would not survive that. So a caller may give up waiting, and the injection runs to
+//! its end.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -18,19 +19,19 @@ use tokio_util::task::TaskTracker;
 use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
 
-/// What does it, for the worker's Python.
+/// The program that injects, for the worker's Python.
 const INJECT: &str = include_str!("inject.py");
 
 /// The hook.
 const HOOK: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
 
-/// Where gdb is looked for.
+/// The search path for gdb.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Bytes of what it complains of; gdb says a lot.
+/// Bytes of its error output that are read: gdb is verbose.
 const COMPLAINT: u64 = 256 << 10;
 
-/// Why the hook is not there. `Display` is a clause.
+/// Why the hook was not injected. `Display` is a clause.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum NotInjected {
     #[error("the Python of its raylet is not seen, or that is another user's")]
@@ -47,21 +48,21 @@ pub(super) enum NotInjected {
     Late,
 }
 
-/// What comes of one, for all who wait for it; `None`: it is under way.
+/// The outcome of one injection, for all who wait for it. `None`: it is in progress.
 type Outcome = watch::Receiver<Option<Result<(), NotInjected>>>;
 
-/// Those that are under way, by their processes.
+/// The injections in progress, by their processes.
 type Pids = Arc<Mutex<HashMap<u32, Outcome>>>;
 
-/// All of an agent.
+/// All injections of an agent.
 pub(super) struct Injections {
     under_way: Pids,
-    /// Each is a task of these, until the agent ends.
+    /// Tracks each injection, until the agent ends.
     tasks: TaskTracker,
     ending: CancellationToken,
 }
 
-/// One of them, which is told of what comes of it.
+/// One injection in progress, which publishes its outcome.
 struct UnderWay {
     all: Pids,
     pid: u32,
@@ -83,7 +84,7 @@ impl Injections {
         }
     }
 
-    /// What comes of the one into the process `pid`, and the one itself where none is under way.
+    /// Returns the outcome of the injection into the process `pid`, and the injection itself if it is new.
     fn begin(&self, pid: u32) -> (Outcome, Option<UnderWay>) {
         let mut all = self.under_way.lock();
         if let Some(outcome) = all.get(&pid) {
@@ -95,8 +96,8 @@ impl Injections {
         (outcome, Some(UnderWay { all, pid, tells }))
     }
 
-    /// Puts the hook into `worker`, until then. Dropped, it goes on to its end. Two relays that want it at once wait for the
-    /// same one.
+    /// Injects the hook into `worker`. When the future is dropped, the injection runs on to its end. Concurrent
+    /// requests of two relays share one injection.
     ///
     /// # Errors
     /// [`NotInjected`].
@@ -125,10 +126,10 @@ impl Injections {
             self.tasks.spawn(async move {
                 let ran = tokio::select! {
                     ran = run(command) => ran,
-                    // It is not killed.
+                    // The process is not killed.
                     () = ending.cancelled() => return,
                 };
-                // No caller waits where it has come late.
+                // If it is late, no caller waits any more.
                 under_way.tells.send_replace(Some(ran));
             });
         }
@@ -147,7 +148,7 @@ async fn run(mut command: Command) -> Result<(), NotInjected> {
         return Err(NotInjected::NoPython);
     };
     let feeding = async {
-        // Where it reads nothing, it says why below.
+        // If it reads nothing, its error output says why.
         _ = stdin.write_all(HOOK.as_bytes()).await;
         _ = stdin.write_all(b"\nsetup()\n").await;
         drop(stdin);
@@ -162,7 +163,7 @@ async fn run(mut command: Command) -> Result<(), NotInjected> {
     }
 }
 
-/// The last that it says: what comes before is of gdb.
+/// Returns the last line of the error output: gdb writes what comes before.
 fn complained(complaint: &[u8]) -> String {
     let text = String::from_utf8_lossy(complaint);
     let last = text.lines().rfind(|line| !line.trim().is_empty());

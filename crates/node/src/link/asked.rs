@@ -12,7 +12,7 @@ use crate::{inspect, stream};
 use ray_relay_base::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
-    /// Takes a place for a stream that the relay may call off; where there is none, the relay is told.
+    /// Acquires a slot for a stream that the relay may cancel. Where there is none, the relay is notified.
     async fn admit(
         &mut self,
         stream: StreamId,

@@ -1,12 +1,12 @@
-//! Lets a worker run on whose debugger will not speak to it.
+//! Resumes a worker whose debugger will not answer it.
 //!
-//! `pydevd_pycharm.settrace` and `debugpy.connect` wait for the first word of a debugger, and go on waiting when their
-//! connection ends before it. What frees them, with pydevd-pycharm 263 and debugpy 1.8.22:
+//! `pydevd_pycharm.settrace` and `debugpy.connect` wait for the first message of a debugger, and go on waiting if
+//! their connection ends before it. These messages free them, with pydevd-pycharm 263 and debugpy 1.8.22:
 //!
-//! - pydevd's `101` (run) ends both calls. pydevd-pycharm answers it with `103`; with `suspend=True` its thread stands next,
-//!   says `105`, and runs on when the connection ends.
-//! - debugpy answers nothing to it. A `debugpy.wait_for_client()` waits for `attach` and `configurationDone`, and notices
-//!   neither where `disconnect` comes right behind them.
+//! - pydevd's `101` (run) ends both calls. pydevd-pycharm answers it with `103`. With `suspend=True` its thread
+//!   pauses next, sends `105`, and resumes when the connection ends.
+//! - debugpy does not answer it. A `debugpy.wait_for_client()` waits for `attach` and `configurationDone`, and
+//!   notices neither if `disconnect` follows directly.
 
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ use ray_relay_base::wire::dap::codec::frame;
 /// pydevd's own protocol: run.
 const RUN: &[u8] = b"101\t1\t\n";
 
-/// How long the answer to it may take.
+/// How long the answer to `101` may take.
 const ANSWERED: Duration = Duration::from_secs(1);
 
-/// How long a thread may take to stand.
+/// How long a thread may take to pause.
 const STOPPED: Duration = Duration::from_millis(1500);
 
-/// What `debugpy.wait_for_client()` needs to notice that a client was there.
+/// The time `debugpy.wait_for_client()` needs to notice a client.
 const NOTICED: Duration = Duration::from_millis(500);
 
-/// How long the last answer may take.
+/// How long the answer to `disconnect` may take.
 const LEFT: Duration = Duration::from_secs(2);
 
-/// Bytes of answers that are kept to look through.
+/// Bytes of answers that are searched.
 const KEPT: usize = 64 * 1024;
 
-/// Has the worker at the other end of `stream` run on, as far as it is one of these. Takes four seconds at most.
+/// Resumes the worker at the other end of `stream`, if it is one of these. Takes four seconds at most.
 pub(super) async fn let_run(stream: &mut TcpStream) {
-    // A worker that is gone needs nothing.
+    // A worker that is gone needs no answer.
     let _ = said(stream).await;
     let _ = stream.shutdown().await;
 }
@@ -57,7 +57,7 @@ async fn said(stream: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads for `patience`, or until `word` has come; says whether it has.
+/// Reads for `patience`, or until `word` is received. Returns whether it was.
 async fn heard(
     stream: &mut TcpStream,
     word: Option<&[u8]>,
