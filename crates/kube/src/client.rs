@@ -1,8 +1,9 @@
-//! An API server, by kube's client: it shows the credential and says what is asked, and the one dialler makes its connections.
+//! An API server, through kube's client: the client adds the credential and sends requests, and our dialler connects.
 //!
-//! Here is what the client leaves open. An answer that refuses is [`kube::Error::Api`] with the status of HTTP and one plain
-//! word, and every answer has a bound. [`ApiServer::read`] stands beside the client's typed calls because those log an answer
-//! that they cannot parse, and a Secret is one; so is a TokenReview, which repeats the token.
+//! This module bounds what the client leaves open. A refusal becomes [`kube::Error::Api`] with the HTTP status and
+//! one plain word, and every answer has a size limit. [`ApiServer::read`] exists next to the client's typed calls
+//! because those log an answer that they cannot parse. A Secret is such an answer, and so is a TokenReview, which
+//! repeats the token.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -34,20 +35,20 @@ use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, Proxies, STEP};
 use ray_relay_base::wire::text::shortened;
 
-/// How long a connection is kept for the next question.
+/// How long an idle connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Largest answer where none is named: a page of Services or pods.
+/// Largest answer if the request names no limit: a page of Services or pods.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Largest answer that refuses, of which one word is read.
+/// Largest refusal, of which one word is read.
 const MAX_REFUSAL: usize = 64 * 1024;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An API server, and who asks. Cheap to clone.
+/// An API server and the client's credential for it. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiServer {
     pub(super) client: Client,
@@ -55,25 +56,26 @@ pub struct ApiServer {
     namespace: String,
 }
 
-/// How large the answer to a request may be, in bytes: an extension of it.
+/// Size limit of the answer to a request, in bytes: an extension of the request.
 #[derive(Debug, Clone, Copy)]
 enum AnswerLimit {
     Whole(usize),
-    /// Each line: a watch goes on.
+    /// For each line: a watch never ends.
     Line(usize),
 }
 
 impl ApiServer {
-    /// What `config` says, through `proxies`. Reads the credential, or has a plugin give it; asks nothing yet.
+    /// Returns the API server of `config`, reached through `proxies`. Reads the credential, or runs its plugin, and
+    /// sends no request.
     ///
     /// # Errors
-    /// [`KubeError`]: there is none.
+    /// [`KubeError`]: there is no usable credential.
     pub async fn of(config: Config, proxies: Proxies) -> Result<Self, KubeError> {
         let (server, _) = Self::showing(config, proxies).await?;
         Ok(server)
     }
 
-    /// The same, and what shows the credential, where it is one that is shown.
+    /// Like [`Self::of`]. Also returns the layer that adds the `Authorization` header, if the credential has one.
     pub(super) async fn showing(
         config: Config,
         proxies: Proxies,
@@ -97,12 +99,12 @@ impl ApiServer {
         if let Some(plugin) = &mut preparing.auth_info.exec {
             bound_output(plugin);
         }
-        // Plugins are run here, and wait for a person.
+        // Plugins run here, and may wait for the user.
         let prepared = spawn_blocking(move || {
             let shown = preparing.auth_layer()?;
             let mut preparing = preparing;
             if shown.is_some() {
-                // It has given a token, and is not to be run once more for a certificate.
+                // The plugin has returned a token, and is not run again for a certificate.
                 preparing.auth_info.exec = None;
             }
             Ok::<_, kube::Error>((shown, preparing.rustls_client_config()?))
@@ -136,7 +138,7 @@ impl ApiServer {
         Ok((server, shown))
     }
 
-    /// Its host and port, for messages.
+    /// Host and port, for messages.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -146,7 +148,8 @@ impl ApiServer {
         &self.namespace
     }
 
-    /// What is answered to `request`, in at most `limit` bytes, of which no copy is left. Who asks has a deadline.
+    /// Sends `request` and parses the answer of at most `limit` bytes, leaving no copy of them. The caller sets the
+    /// deadline.
     ///
     /// # Errors
     /// [`Unread`].
@@ -163,7 +166,7 @@ impl ApiServer {
         serde_json::from_slice(&held).map_err(|error| Unread::strange(&error))
     }
 
-    /// The watch that `request` opens, of which no line is longer than `limit` bytes; a line that is cut off ends it.
+    /// Opens the watch `request`. No line may exceed `limit` bytes: a longer one ends the watch.
     ///
     /// # Errors
     /// [`Unread`].
@@ -183,15 +186,15 @@ impl ApiServer {
     }
 }
 
-/// Host and port of the API server that `config` names, for messages.
+/// Returns host and port of the API server of `config`, for messages.
 pub fn address(config: &Config) -> String {
     let authority = config.cluster_url.authority().map_or("", |of| of.as_str());
-    // What stands before an @ is a password.
+    // Anything before an @ is a password.
     let address = authority.rsplit('@').next().unwrap_or_default();
     shortened(address, MAX_NAME_CHARS)
 }
 
-/// HTTP by the one dialler.
+/// HTTP over our one dialler.
 #[derive(Clone)]
 struct Transport(HttpClient<Body>);
 
@@ -223,7 +226,7 @@ impl Service<Request<Body>> for Transport {
     }
 }
 
-/// Why there is no other answer: the message that stands in it may quote what was asked.
+/// Builds the error for a refusal. The message of the answer is left out: it may quote the request.
 async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
     let held = held(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
     let said = held
@@ -235,11 +238,11 @@ async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
     kube::Error::Api(status.boxed())
 }
 
-/// All of `body`, which has a bound.
+/// Reads all of `body`, which has a size limit.
 async fn held<B: hyper::body::Body<Data = Bytes> + Unpin>(
     mut body: B,
 ) -> Result<Zeroizing<Vec<u8>>, B::Error> {
-    // Room for most at once: a buffer that grows leaves copies behind.
+    // Preallocated for most answers: a growing buffer leaves copies behind.
     let mut held = Zeroizing::new(Vec::with_capacity(64 * 1024));
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -249,11 +252,11 @@ async fn held<B: hyper::body::Body<Data = Bytes> + Unpin>(
     Ok(held)
 }
 
-/// An answer that is cut off where it grows too large.
+/// The body of an answer, which fails once it exceeds the limit.
 struct Bounded {
     body: Incoming,
     limit: AnswerLimit,
-    /// What has come, of all of it or of the line.
+    /// Bytes received so far, of the body or of the current line.
     held: usize,
 }
 

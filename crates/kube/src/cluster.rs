@@ -1,4 +1,4 @@
-//! An API server, as the user of a kubeconfig is known there.
+//! An API server, with the user of a kubeconfig.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,12 +22,12 @@ use ray_relay_base::wire::relay_url::is_this_machine;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a credential plugin may take: it may ask a person to log in.
+/// How long a credential plugin may take: it may ask the user to log in.
 pub(super) const LOGIN: Duration = Duration::from_secs(120);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// See the module. The kubeconfig is read anew where its credential is not taken any more.
+/// A cluster and the user of a kubeconfig there. The kubeconfig is read again once its credential is rejected.
 pub struct KubeCluster {
     choice: KubeconfigChoice,
     context: String,
@@ -39,15 +39,15 @@ pub struct KubeCluster {
 /// A client with the credential of the kubeconfig.
 #[derive(Clone)]
 struct Login {
-    /// Which one it is, by when it was made.
+    /// Serial number of the login.
     number: u64,
     client: Client,
-    /// Gives back what the client would show as `Authorization`.
+    /// Returns the `Authorization` header that the client would send.
     echo: Option<Client>,
 }
 
 impl KubeCluster {
-    /// Reads the kubeconfig, and runs its credential plugin; asks nothing yet.
+    /// Reads the kubeconfig and runs its credential plugin. Sends no request.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -75,7 +75,7 @@ impl KubeCluster {
         &self.context
     }
 
-    /// The namespace that is meant where none is named.
+    /// The namespace to use if none is named.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -85,7 +85,7 @@ impl KubeCluster {
         &self.server
     }
 
-    /// Has `call` ask the API server; once more with a new credential, where it does not take the first.
+    /// Sends a request to the API server with `call`, and once more with a new credential if the first is rejected.
     ///
     /// # Errors
     /// [`KubeError`], at the deadline at the latest.
@@ -115,7 +115,7 @@ impl KubeCluster {
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
-        // Where the credential has to be replaced first, that takes its own time.
+        // Replacing the credential has a deadline of its own.
         self.authorization().await?;
         let client = self.login.lock().await.client.clone();
         match timeout(ANSWER_TIMEOUT, Box::pin(call(client))).await {
@@ -127,10 +127,10 @@ impl KubeCluster {
         }
     }
 
-    /// The bearer token that the kubeconfig has for the API server; `None`: it knows its user by something else.
+    /// Returns the bearer token of the kubeconfig. `None`: it authenticates its user by other means.
     ///
     /// # Errors
-    /// [`KubeError`]: its plugin gives none.
+    /// [`KubeError`]: its plugin returns no token.
     pub async fn bearer(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
         let shown = self.authorization().await?;
         let token = shown
@@ -139,7 +139,7 @@ impl KubeCluster {
         Ok(token.map(|token| Zeroizing::new(token.trim().to_owned())))
     }
 
-    /// What is shown to the API server, by a credential that is not about to expire.
+    /// Returns the `Authorization` header for the API server, with a credential that is not about to expire.
     async fn authorization(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
         let Some(echo) = self.login.lock().await.echo.clone() else {
             return Ok(None);
@@ -155,7 +155,7 @@ impl KubeCluster {
         Ok(shown.map(|shown| Zeroizing::new(shown.to_owned())))
     }
 
-    /// Reads the kubeconfig, and has its plugin give a credential, anew: the last was not taken.
+    /// Reads the kubeconfig and runs its plugin again, after the credential was rejected.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -164,7 +164,8 @@ impl KubeCluster {
         self.renew_after(number).await
     }
 
-    /// The same where the last is that one: of several that were refused one renews it, and the others wait for that.
+    /// Renews the login unless that has happened since `number`: of several rejected callers one renews, and the
+    /// others wait.
     async fn renew_after(&self, number: u64) -> Result<(), KubeError> {
         let mut login = self.login.lock().await;
         if login.number == number {
@@ -220,7 +221,8 @@ impl Login {
     }
 }
 
-/// Answers with what was shown. kube keeps a credential fresh behind its layer, and tells it to no other code.
+/// Answers with the request's `Authorization`. kube refreshes a credential behind its layer, and reveals it to no
+/// other code.
 #[derive(Clone)]
 struct Echo;
 

@@ -24,12 +24,12 @@ use ray_relay_base::wire::write_through;
 /// Pods that are tried for one connection.
 const MAX_TRIED_PODS: usize = 3;
 
-/// The verbs that a port-forward over a WebSocket takes. It is asked for by GET, and from Kubernetes 1.35 on wants what it
-/// takes otherwise, too.
+/// The verbs that a port-forward over a WebSocket needs: it is a GET, and Kubernetes 1.35 and later require `create`,
+/// too.
 const VERBS: &str = "get and create";
 
-/// Opens port-forwards to the relay's pods. Each one finds a pod that is ready then, so that a pod that is replaced costs a
-/// connection and no more.
+/// Opens port-forwards to the relay's pods. Each one picks a pod that is ready then, so a replaced pod costs one
+/// connection only.
 pub struct Forwarder {
     cluster: Arc<KubeCluster>,
     namespace: String,
@@ -46,7 +46,7 @@ impl fmt::Debug for Forwarder {
 }
 
 impl Forwarder {
-    /// To the relay's Service in the cluster's namespace, or to the one of that name.
+    /// Targets the relay's Service in the cluster's namespace, or the Service of that name.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -63,17 +63,17 @@ impl Forwarder {
         })
     }
 
-    /// Where the Service is.
+    /// The namespace of the Service.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Its name.
+    /// The name of the Service.
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// A pod that is ready now.
+    /// Returns a pod that is ready now.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -82,7 +82,7 @@ impl Forwarder {
         Ok(first)
     }
 
-    /// A connection to the relay in a pod that is ready.
+    /// Connects to the relay in a ready pod.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -92,7 +92,7 @@ impl Forwarder {
         let mut others = others.into_iter().take(MAX_TRIED_PODS - 1);
         loop {
             let failed = match self.to(&place).await {
-                // A pod that is ready on a node that is lost, or was deleted just now.
+                // The pod is ready on a lost node, or was deleted just now.
                 Err(error @ KubeError::NotForwarded { .. }) => error,
                 opened => return opened,
             };
@@ -149,10 +149,10 @@ impl Forward for Forwarder {
     }
 }
 
-/// What the kubelet says where nothing is reached.
+/// The kubelet's error, if it could not connect.
 type KubeletError = Pin<Box<dyn Future<Output = Option<String>> + Send + Sync>>;
 
-/// The bytes of a port-forward. There is no half of it that could be closed alone: an end that has said everything has heard
+/// The bytes of a port-forward. It cannot be half-closed: a side that has sent everything has also received
 /// everything.
 pub struct Forwarded {
     pod: String,
@@ -167,7 +167,7 @@ impl Forwarded {
         &self.pod
     }
 
-    /// The kubelet's word, where it has said one.
+    /// Returns the kubelet's error, if it has sent one.
     fn failed(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
         let Poll::Ready(said) = self.failure.as_mut()?.as_mut().poll(cx) else {
             return None;
@@ -209,7 +209,7 @@ impl AsyncRead for Forwarded {
 write_through!([] Forwarded { Self { stream, .. } => stream });
 
 impl Drop for Forwarded {
-    /// What was said last is sent; an API server that does not answer to that is not waited for.
+    /// Sends the remaining output, and gives the API server a bounded time to answer.
     fn drop(&mut self) {
         if let (Some(forwarder), Ok(runtime)) = (self.forwarder.take(), Handle::try_current()) {
             runtime.spawn(async move {

@@ -1,4 +1,4 @@
-//! From the relay's Service to a pod that is ready and its port, as `kubectl port-forward` goes.
+//! Resolves the relay's Service to a ready pod and its port, as `kubectl port-forward` does.
 
 use k8s_openapi::api::core::v1::{Container, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -10,27 +10,27 @@ use super::cluster::KubeCluster;
 use super::error::{KubeError, MAX_NAME_CHARS, Permission};
 use ray_relay_base::wire::text::shortened;
 
-/// What the manifests and the chart label the relay's Service and pods with.
+/// The label of the relay's Service and pods in the manifests and the chart.
 const LABEL: &str = "app.kubernetes.io/name=ray-relay";
 
-/// What they call its port.
+/// The name of its port there.
 const PORT: &str = "relay";
 
-/// Services and pods that are looked at.
+/// Largest number of Services or pods that are listed.
 const MAX_LISTED_OBJECTS: u32 = 200;
 
-/// A pod of the relay that is ready.
+/// A ready pod of the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayPod {
     /// Its name.
     pub pod: String,
-    /// The port that the relay has there.
+    /// The relay's port in the pod.
     pub port: u16,
-    /// It speaks TLS there.
+    /// Whether that port uses TLS.
     pub https: bool,
 }
 
-/// The name of the relay's only Service in `namespace`.
+/// Returns the name of the relay's only Service in `namespace`.
 ///
 /// # Errors
 /// [`KubeError`].
@@ -58,10 +58,10 @@ pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<Stri
     }
 }
 
-/// A pod that is ready behind a Service, and the others, in no order: any may be the one that is not reached.
+/// Returns one ready pod behind a Service, and the others, in random order: any of them may be unreachable.
 ///
 /// # Errors
-/// [`KubeError`]; [`KubeError::NoPod`] where there is none.
+/// [`KubeError`], [`KubeError::NoPod`] if there is none.
 pub(super) async fn places(
     cluster: &KubeCluster,
     namespace: &str,
@@ -132,7 +132,7 @@ pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str
     }
 }
 
-/// The relay's port among those of its Service: the one that is called so, or the only one.
+/// Returns the relay's port of its Service: the one of that name, or the only one.
 fn relays(ports: &[ServicePort]) -> Option<&ServicePort> {
     let named = ports.iter().find(|port| port.name.as_deref() == Some(PORT));
     named.or(match ports {
@@ -141,7 +141,7 @@ fn relays(ports: &[ServicePort]) -> Option<&ServicePort> {
     })
 }
 
-/// As an EndpointSlice would have it.
+/// Whether the pod is ready, by the rules of an EndpointSlice.
 fn is_ready(pod: &Pod) -> bool {
     let leaves = pod.metadata.deletion_timestamp.is_some();
     let status = pod.status.as_ref();
@@ -150,7 +150,7 @@ fn is_ready(pod: &Pod) -> bool {
     !leaves && conditions.any(|of| of.type_ == "Ready" && of.status == "True")
 }
 
-/// What there is where no pod is ready, in a few words.
+/// Describes the pods in a few words if none is ready.
 fn instead(pods: &[Pod]) -> String {
     let leaving = pods
         .iter()
@@ -188,8 +188,8 @@ fn place(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
     })
 }
 
-/// Whether the kubelet asks `container` at that port by HTTPS whether it is ready: that the relay speaks TLS has to be said
-/// there, and nowhere else.
+/// Whether the kubelet's readiness probe of `container` at that port uses HTTPS: the only setting that must state
+/// whether the relay uses TLS.
 fn is_probed_by_https(container: &Container, port: u16) -> bool {
     let probe = container.readiness_probe.as_ref();
     let Some(probe) = probe.and_then(|probe| probe.http_get.as_ref()) else {

@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts, for a relay that shows them to Kubernetes (TokenRequest).
+//! Tokens of ServiceAccounts (TokenRequest), which a relay presents to Kubernetes.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,19 +14,19 @@ use super::cluster::KubeCluster;
 use super::error::KubeError;
 use super::service::asked;
 
-/// How long a token is asked for. The API server may give another time, and gives none below 10 minutes.
+/// The requested lifetime of a token. The API server may choose another one, never less than 10 minutes.
 const LASTS: Duration = Duration::from_secs(3600);
 
-/// A ServiceAccount whose tokens a person may make.
+/// A ServiceAccount for which a user may create tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountName {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
-/// A new token of `account` for `audience`, and when it expires.
+/// Requests a new token of `account` for `audience`. Returns it with its expiry.
 ///
 /// # Errors
 /// [`KubeError`].
@@ -56,7 +56,7 @@ pub async fn request(
         let given = accounts.create_token_request(name, &as_usual, &wanted);
         match given.await {
             Ok(given) => Ok(Ok(given)),
-            // Who asks is not known: that is no matter of the account.
+            // A 401 rejects the user, not the account.
             Err(kube::Error::Api(status)) if status.code != 401 => {
                 Ok(Err(no_token(KubeAnswer::of(status.code, &status.reason))))
             }
