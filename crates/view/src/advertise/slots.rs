@@ -1,6 +1,6 @@
-//! Numbered addresses and the breakpoints that have them: spellings of one host, or ports.
+//! Numbered addresses and their breakpoints: spellings of one host, or ports.
 //!
-//! The bookkeeping of [`crate::advertise::AdvertisedAddresses`], under its lock. Which invariants it keeps is said there.
+//! The bookkeeping of [`crate::advertise::AdvertisedAddresses`], under its lock. See there for the invariants.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -16,21 +16,20 @@ pub const HOLD: Duration = Duration::from_secs(600);
 /// Breakpoints with a spelling, for each host.
 pub(super) const MAX_IDS: usize = 16_384;
 
-/// Once full, how often at most the ended ones are looked for.
+/// Once full, the least time between two searches for ended ones.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a worker that the registry does not list is given an address of its own. Polls may be
-/// a minute apart.
+/// How long a worker that the registry does not list keeps an address of its own. Polls may be a minute apart.
 pub(super) const EXPECTED_FOR: Duration = Duration::from_secs(120);
 
-/// One address in so many may be kept for workers that the registry has never listed.
+/// One address in this many may be reserved for workers that the registry has never listed.
 const EXPECTED_SHARE: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     by_id: HashMap<BreakpointId, u32>,
     by_slot: HashMap<u32, Slot>,
-    /// How many of them were never listed.
+    /// Number of slots that were never listed.
     unlisted: usize,
     used: Option<Instant>,
     swept: Option<Instant>,
@@ -39,25 +38,25 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Slot {
     id: BreakpointId,
-    /// Once the registry had it.
+    /// Whether the registry has listed it.
     listed: bool,
-    /// When it was first seen to be over, or last given out as expected.
+    /// When its end was first seen, or when it was last given out as expected.
     ended: Option<Instant>,
     /// Since when it is expected to be listed (again).
     expected: Option<Instant>,
 }
 
-/// How sure it is that a breakpoint exists.
+/// How certain the existence of a breakpoint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Confidence {
     /// The registry lists it.
     Listed,
-    /// A row of Ray's says so.
+    /// Ray has a row of it.
     Expected,
 }
 
 impl Slots {
-    /// Takes note of which breakpoints are alive now.
+    /// Records which breakpoints are alive now.
     pub(super) fn observe(&mut self, live: &HashSet<BreakpointId>) {
         let now = Instant::now();
         for slot in self.by_slot.values_mut() {
@@ -74,18 +73,18 @@ impl Slots {
         self.by_slot.get(&slot).map(|slot| slot.id)
     }
 
-    /// Takes note that one was asked for.
+    /// Records a use.
     pub(super) fn is_used(&mut self) {
         self.used = Some(Instant::now());
     }
 
-    /// When one was last asked for.
+    /// When one was last used.
     pub(super) fn used(&self) -> Option<Instant> {
         self.used
     }
 
-    /// The slot of `id` out of `range`: the one it has, or else the first free one from where
-    /// its bits point, so that replicas mostly agree.
+    /// Returns the slot of `id` in `range`: its current one, or the first free one from the position that its bits
+    /// give, so that replicas mostly agree.
     pub(super) fn assign(
         &mut self,
         id: BreakpointId,
@@ -138,7 +137,7 @@ impl Slots {
         Some(slot)
     }
 
-    /// Frees what ended more than [`HOLD`] ago.
+    /// Frees the slots that ended more than [`HOLD`] ago.
     fn sweep(&mut self, now: Instant) {
         if self
             .swept
@@ -165,7 +164,7 @@ impl Slot {
         self.expected = None;
     }
 
-    /// Whether it may still be given out; [`HOLD`] counts from the last time that it was.
+    /// Whether it may still be given out. [`HOLD`] counts from the last time it was.
     fn is_expected(&mut self, now: Instant) -> bool {
         let since = *self.expected.get_or_insert(now);
         let given = now.duration_since(since) < EXPECTED_FOR;

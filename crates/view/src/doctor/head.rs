@@ -1,11 +1,11 @@
-//! Findings about a Ray head that was asked for the sake of a diagnosis. Pure.
+//! Findings about a Ray head that was queried for a diagnosis. Pure.
 
 use super::lists::{DEBUGPY_BY_DEFAULT, TOLD, answers, release};
 use super::{ChainLink, Fault, Finding, said_and_next};
 use ray_relay_ray::ray::head::HeadError;
 use ray_relay_ray::ray::registry::Examined;
 
-/// What `head` answers, and what that says of breakpoints in its cluster.
+/// Reports how `head` answers, and what that means for breakpoints in its cluster.
 pub fn findings(head: &Examined) -> Vec<Finding> {
     let cluster = &head.cluster;
     let version = match (&head.version, &head.state_api) {
@@ -21,7 +21,7 @@ pub fn findings(head: &Examined) -> Vec<Finding> {
             return vec![found.next(NO_DASHBOARD)];
         }
         (Err(error), _) => return vec![trouble(cluster, error)],
-        // A dashboard without its State API: Ray was installed without all of it.
+        // A dashboard without the State API: Ray was installed without all extras.
         (Ok(version), Err(HeadError::Status { status: 404, .. })) => {
             let says = format!(
                 "the head of cluster {cluster} (Ray {version}) answers, and has no State API"
@@ -70,7 +70,7 @@ fn trouble(cluster: &str, error: &HeadError) -> Finding {
     next.into_iter().fold(found, Finding::next)
 }
 
-/// Which debugger the jobs and nodes of a cluster with Ray `version` get.
+/// Reports which debugger the jobs and nodes of a cluster with Ray `version` get.
 fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
     let cluster = &head.cluster;
     let mut all = Vec::new();
@@ -91,7 +91,7 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
         let next = "`pip install debugpy` there, in the environment of the job where it has one of its own";
         all.push(Finding::warning(ChainLink::Debugger, says).next(next));
     }
-    // Older ones take any value for debugpy.
+    // Older versions treat any value as debugpy.
     if release(version).is_some_and(|version| version < DEBUGPY_BY_DEFAULT) {
         return all;
     }

@@ -1,6 +1,6 @@
-//! Findings in the list of what runs: how many of the workers have the hook.
+//! Findings about running tasks: how many of the workers have the hook.
 //!
-//! Pure. A driver is not counted: it calls the hook itself, if it wants to.
+//! Pure. Drivers are not counted: they call the hook themselves if they want it.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::{ChainLink, Finding};
 use crate::listing::hooks::HookCount;
 use ray_relay_base::wire::json::{self, typed_at};
 
-/// Of the workers in `tasks`, which are rows of `/relay/v1/tasks?hook=true`, how many have it. Without an agent in `nodes`
-/// it is not known, and the findings about agents say so.
+/// Counts the workers with the hook in `tasks`, rows of `/relay/v1/tasks?hook=true`. Without an agent in `nodes` the
+/// count is unknown, and the findings about agents report that.
 pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let linked = |node: &Value| typed_at::<&str>(node, "link") == "linked";
     if !nodes.is_some_and(|nodes| json::list(nodes, "nodes").iter().any(linked)) {

@@ -1,4 +1,4 @@
-//! What tasks have answered to one command, as people see it.
+//! The answers of tasks to one command, as text.
 
 use super::kept::{KeptOutput, Printed};
 use crate::listing::fold::answers::{self, Answers};
@@ -7,20 +7,20 @@ use crate::listing::fold::told;
 use crate::listing::fold::who::Names;
 use ray_relay_ray::ray::look::Frame;
 
-/// What one task has answered to one command.
+/// The answer of one task to one command.
 #[derive(Debug)]
 pub struct Answered {
-    /// With how much of it is not there.
+    /// Ends with a note if it was truncated.
     answer: String,
-    /// What its program wrote meanwhile.
+    /// Output of its program during the command.
     program: String,
-    /// What the relay said of its session meanwhile.
+    /// Notices of the relay about its session during the command.
     notes: String,
-    /// The calls that the answer shows, where it is a stack.
+    /// The calls in the answer, if it is a stack.
     stack: Option<Vec<Frame>>,
 }
 
-/// What several have answered to one command, the same once.
+/// The answers of several tasks to one command, identical ones merged.
 pub struct FoldedAnswers {
     pub answers: Answers,
     pub program: Answers,
@@ -28,7 +28,7 @@ pub struct FoldedAnswers {
 }
 
 impl Answered {
-    /// What it has `printed`.
+    /// Takes the answer from `printed`.
     pub fn to(printed: &Printed) -> Self {
         let answer = printed.answer.trim_end();
         let answer = match printed.cut {
@@ -45,19 +45,19 @@ impl Answered {
         }
     }
 
-    /// The answer to the last command of `kept`.
+    /// Takes the answer to the last command of `kept`.
     pub fn of(kept: &mut KeptOutput) -> Self {
         Self::to(&kept.commands.pop().unwrap_or_default())
     }
 
-    /// It alone.
+    /// Formats one answer on its own.
     pub fn alone(&self) -> String {
         let lines = [&self.program, &self.notes, &self.answer].into_iter();
         let lines = lines.filter(|text| !text.is_empty());
         lines.map(|text| format!("{text}\n")).collect()
     }
 
-    /// What `all` have answered to one command, as people see it; nothing where none has printed anything.
+    /// Formats the answers of `all` to one command. Empty if none has printed anything.
     pub fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
         let FoldedAnswers {
             answers,
@@ -83,7 +83,7 @@ impl Answered {
         text
     }
 
-    /// All of it, folded.
+    /// Merges identical answers, output and notices.
     pub fn folded(all: &[(usize, Self)]) -> FoldedAnswers {
         let fold = |of: fn(&Self) -> &str| {
             let texts = all.iter().map(|(member, said)| (*member, of(said)));

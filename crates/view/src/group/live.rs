@@ -1,4 +1,4 @@
-//! One of those at the prompt for many: how its prompt is opened, and what it does with a line.
+//! One task at the prompt for many: opens its prompt, and runs lines in it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 
-/// How long a task that is to run on may keep those waiting that have stopped after it.
+/// How long a resumed task may delay those that paused after it.
 pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
 
-/// Pieces of output of one task that wait to be kept.
+/// Pieces of one task's output that may be queued.
 const MAX_QUEUED_PIECES: usize = 64;
 
-/// One of those at the prompt.
+/// One task at the prompt.
 pub struct LivePrompt<S> {
-    /// Its place among all members.
+    /// Its index among all members.
     pub(super) at: usize,
     pub(super) prompt: Prompt<S>,
     pieces: mpsc::Receiver<Piece>,
-    /// Tells in which order they have stopped.
+    /// Its position in the order in which the tasks paused.
     pub(super) since: usize,
 }
 
-/// What came of opening a prompt on the one at a place, with what it has said on arrival; or why there is none.
+/// The result of opening a prompt on the member at an index: the prompt and its first output, or why there is none.
 pub type Opened<S> = (usize, Result<(LivePrompt<S>, KeptOutput), String>);
 
-/// Opens a prompt on each of `members` that is free or parked: on the connection that `dial` makes for the place and the id of one. Of
-/// each at most `room` bytes are kept.
+/// Opens a prompt on each of `members` that is free or parked, on the connection that `dial` makes for its index and
+/// id. Stores at most `room` bytes of output for each.
 pub async fn open_all<S, F>(
     members: &MeantTasks,
     room: usize,
@@ -62,10 +62,10 @@ where
     stream::iter(opening).buffered(OPENING).collect().await
 }
 
-/// A prompt on the one `at` this place, and what it has said: where it stands.
+/// Opens a prompt on the member `at` this index, and stores its first output: its location.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no prompt.
 async fn open<S>(
     at: usize,
     dialled: impl Future<Output = Result<(S, Options), String>>,
@@ -102,11 +102,11 @@ where
     Ok((live, kept))
 }
 
-/// What becomes of a task that was left, unless an expression goes on in it.
+/// The outcome for a task that was detached, unless an expression still runs in it.
 const RUNS_ON: &str = "the task runs on without a debugger";
 const EVALUATES: &str = "an expression goes on in the task, which runs on when that ends";
 
-/// How a session ended, as a clause about its task, in which an expression may still be `evaluated`.
+/// Describes the end of a session as a clause about its task, in which an expression may still be `evaluated`.
 pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
     match end {
         PromptEnd::TaskEnded => "the task has ended".to_owned(),
@@ -120,28 +120,29 @@ pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
     }
 }
 
-/// When one may run on, and what tells the next that it may.
+/// The signal that lets one task resume, and the sender that releases the next one.
 pub(super) type Order = (Option<oneshot::Receiver<()>>, oneshot::Sender<()>);
 
-/// What has become of a line in one.
+/// The result of a line in one task.
 pub struct LineDone {
     pub(super) at: usize,
     pub(super) after: After,
     pub(super) kept: KeptOutput,
-    /// Whether it has run, and so may have stopped anew.
+    /// Whether the task has resumed, and so may have paused again.
     pub(super) has_run: bool,
-    /// Whether an expression still runs in its task.
+    /// Whether an expression still runs in the task.
     pub(super) evaluates: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
-    /// Leaves the task: what becomes of it, as a clause.
+    /// Detaches from the task. Returns the outcome as a clause.
     pub(super) async fn leave(&mut self) -> String {
         self.prompt.leave().await;
         ended(&PromptEnd::Left, self.prompt.evaluates())
     }
 
-    /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
+    /// Runs `line`, and stores at most `room` bytes of output. If the line may resume the task, it waits for its turn
+    /// in `order`.
     pub(super) async fn does(
         &mut self,
         line: String,
@@ -152,7 +153,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
         kept.begin();
         let (turn, goes_on) = order.unzip();
         if let Some(turn) = turn.flatten() {
-            // Nothing is sent: its turn comes when the one before drops the other end.
+            // The channel carries no value: the turn comes when the previous one drops its end.
             let _ = turn.await;
         }
         let resumed = self.prompt.resumed();
@@ -171,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
     }
 }
 
-/// Awaits `doing`, and drops `goes_on` as soon as the task has `resumed`, or keeps the next waiting for too long.
+/// Awaits `doing`, and drops `goes_on` once the task has `resumed`, or delays the next one for too long.
 async fn in_order<T>(
     doing: impl Future<Output = T>,
     mut resumed: watch::Receiver<u64>,

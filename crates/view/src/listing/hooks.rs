@@ -1,4 +1,4 @@
-//! How many processes have the hook, in rows of `/relay/v1/tasks?hook=true`. Pure.
+//! Counts the processes that have the hook, in rows of `/relay/v1/tasks?hook=true`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +8,20 @@ use super::received::RowAnswer;
 use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::shortened;
 
-/// Longest sentence of an agent's, in characters.
+/// Longest sentence of an agent, in characters.
 const MAX_REASON_CHARS: usize = 300;
 
-/// See the module. Several tasks may run in one process, which counts once.
+/// Processes with and without the hook. Several tasks may run in one process, which counts once.
 #[derive(Debug, Default, PartialEq)]
 pub struct HookCount {
     pub with: usize,
     pub without: usize,
-    /// Those of which it is not known, by the reason.
+    /// Processes where it is unknown, by the reason.
     pub unknown: BTreeMap<String, usize>,
 }
 
 impl HookCount {
-    /// Of `rows`, those that say something about it.
+    /// Counts the `rows` that have the field.
     pub fn of<'a>(rows: impl IntoIterator<Item = &'a Value>) -> Self {
         let (mut count, mut seen) = (Self::default(), BTreeSet::new());
         for row in rows {
@@ -48,7 +48,7 @@ impl HookCount {
         count
     }
 
-    /// What is not known, a sentence for each reason; a process is called `what` in it.
+    /// Formats a sentence for each reason why it is unknown. `what` is the word for a process.
     pub fn unknown(&self, what: &str, several: &str) -> Vec<String> {
         let sentence = |(why, count): (&String, &usize)| match count {
             1 => format!("of 1 {what} it is not known whether it has the hook: {why}"),
