@@ -1,4 +1,4 @@
-//! What a person at a prompt sees of a list, and what they type to see something else of it.
+//! Browsing a list at a prompt: pages, filters and sorting, by lines that the user types.
 
 use super::menu::Menu;
 use super::received::RowAnswer;
@@ -7,30 +7,30 @@ use crate::listing::select;
 use ray_relay_base::wire::json::{list_mut, typed};
 use serde_json::Value;
 
-/// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].
+/// Filter, order and page. [`Self::foot`] names the lines that change them.
 #[derive(Debug, Default)]
 pub struct Browse {
     pub choice: ListSelection,
-    /// Rows of a page; `None`: all.
+    /// Rows of a page. `None`: all.
     rows: Option<usize>,
     from: usize,
-    /// Whose parks come first; `None`: no one's.
+    /// The owner whose parks come first. `None`: no owner.
     owner: Option<Value>,
 }
 
-/// What became of a line.
+/// The result of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BrowseStep {
-    /// The list looks different now.
+    /// The view has changed.
     Changed,
-    /// The line asks for something that cannot be done, for this reason.
+    /// The line is invalid, for this reason.
     Refused(String),
-    /// The line is not about the list: it names something to pick.
+    /// The line is no browse command: it picks a row.
     Other,
 }
 
 impl Browse {
-    /// `rows`: of a page; `None` where there are no pages.
+    /// `rows` is the size of a page, `None` without pages.
     pub fn new(choice: ListSelection, rows: Option<usize>) -> Self {
         Self {
             choice,
@@ -40,7 +40,7 @@ impl Browse {
         }
     }
 
-    /// What `subject` has parked comes first, unless another order is asked for; null: an unauthenticated client.
+    /// Lists the parks of `subject` first, unless another order is chosen; null is an unauthenticated client.
     pub fn owned_by(mut self, subject: Value) -> Self {
         self.owner = Some(subject);
         self
@@ -52,15 +52,15 @@ impl Browse {
         owner.is_some_and(|owner| row.is_park_of(owner))
     }
 
-    /// The terminal has another size.
+    /// Adapts to a new terminal size.
     pub fn resize(&mut self, rows: Option<usize>) {
         self.rows = rows.map(|rows| rows.max(1));
     }
 
-    /// What there is to pick from in `list`. A page that is no longer there becomes the last one.
+    /// Returns the menu for `list`. If the current page no longer exists, moves to the last one.
     pub fn read(&mut self, mut list: Value) -> Menu {
         if let Some(rows) = list_mut(&mut list, "breakpoints") {
-            // Its order is kept otherwise.
+            // The sort is stable.
             rows.sort_by_key(|row| !self.is_own(row));
         }
         let menu = Menu::read(&select::arranged(list, &self.choice));
@@ -71,7 +71,7 @@ impl Browse {
         menu
     }
 
-    /// What `menu` looks like, with a word on what else there is.
+    /// Formats the current page of `menu`, with a footer about the rest.
     pub fn show(&self, menu: &Menu, verbose: bool, columns: Option<usize>) -> String {
         let to = self
             .rows
@@ -79,13 +79,13 @@ impl Browse {
         menu.render(verbose, columns, self.from.min(to)..to) + &self.foot(menu, to)
     }
 
-    /// Whether `before` and `now` look the same here; how long something waits makes no difference.
+    /// Whether `before` and `now` look the same on this page, apart from waiting times.
     pub fn sees_same(&self, now: &Menu, before: &Menu) -> bool {
         let rows = self.rows.unwrap_or(usize::MAX);
         now.offers_as(before, self.from, rows)
     }
 
-    /// Takes a line that is about the list: `/PATTERN`, `sort KEY[,desc]`, `n` and `p` where there are pages.
+    /// Handles a browse command: `/PATTERN`, `sort KEY[,desc]`, and `n` and `p` if there are pages.
     pub fn hear(&mut self, line: &str, menu: &Menu) -> BrowseStep {
         let line = line.trim();
         if let Some(pattern) = line.strip_prefix('/') {

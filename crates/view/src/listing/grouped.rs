@@ -1,6 +1,6 @@
-//! Rows of the list that say the same of several tasks, as one: those of one group that stand at one place and that are free.
+//! Merges rows of the list: free tasks of one group that are paused at the same location become one row.
 //!
-//! Pure. The odd ones keep rows of their own, with the ids by which they are reached.
+//! Pure. All other tasks keep rows of their own, with the ids by which they are reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use super::received::RowAnswer;
 use super::row::Row;
 use ray_relay_base::wire::json::typed_list;
 
-/// Fewer rows are told apart by looking at them.
+/// Smallest number of rows that are merged.
 pub const LEAST: usize = 5;
 
-/// The rows of `list`, the relay's answer, with one for each [`LEAST`] or more that are alike, in the place of the first of
-/// them; and whether there is any such.
+/// Returns the rows of `list`, the relay's answer, with one row for [`LEAST`] or more similar ones, at the position
+/// of the first of them. Also returns whether any were merged.
 pub fn rows(list: &Value) -> (Vec<Row>, bool) {
     let all: Vec<RowAnswer<'_>> = typed_list(list, "breakpoints").collect();
     let who = identified(&all);
@@ -64,7 +64,7 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
     (shown.collect(), !first.is_empty())
 }
 
-/// One row for `members`, of a group of `total`.
+/// Builds one row for `members`, of a group of `total`.
 fn one<'a>(
     members: impl Iterator<Item = (&'a Row, &'a RowAnswer<'a>)>,
     called: Option<String>,
@@ -74,7 +74,7 @@ fn one<'a>(
     let distinct = |text: &dyn Fn(usize) -> String| -> BTreeSet<String> {
         (0..rows.len()).map(text).collect()
     };
-    // What they have in common, or how many they are.
+    // The common text, or the number of distinct ones.
     let common = |texts: BTreeSet<String>, many: &str| match texts.len() {
         1 => texts.into_iter().next().unwrap_or_default(),
         count if many.is_empty() => format!("{count}"),
@@ -97,7 +97,7 @@ fn one<'a>(
     let first = rows.first().copied().cloned().unwrap_or_default();
     let none = || "-".to_owned();
     Row {
-        // As wide as an id: what is cut of a name is not missed so much.
+        // As wide as an id, so that the name keeps its width.
         id: format!("{} of {total}", rows.len()),
         task,
         node: common(distinct(&|at| rows[at].node.clone()), "nodes"),

@@ -1,9 +1,9 @@
-//! What a task holds of its node, as people see it.
+//! The resources of a task, as text.
 
-/// How Ray names the type of a GPU that was asked for: `accelerator_type:A100`, of which a task holds a trace.
+/// Ray's prefix for a requested GPU type: `accelerator_type:A100`, of which a task holds a tiny amount.
 const ACCELERATOR: &str = "accelerator_type:";
 
-/// For people: `2 GPU (A100), 1 CPU`, or `nothing`.
+/// Formats resources: `2 GPU (A100), 1 CPU`, or `nothing`.
 pub(super) fn told<'a>(resources: impl IntoIterator<Item = (&'a str, f64)>) -> String {
     let (mut gpus, mut cpus, mut types, mut others) = (None, None, Vec::new(), Vec::new());
     for (name, amount) in resources {

@@ -1,7 +1,7 @@
 //! The relay's JSON as the list shows it.
 //!
-//! Everything is read with forgiveness (a relay of another version may leave keys out or add
-//! some) and cleaned for a terminal here, once: later code prints these texts as they are.
+//! All fields are read leniently (a relay of another version may leave keys out or add some). They are cleaned for a
+//! terminal here, once: later code prints these texts as they are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::SERVE;
 
-/// A snapshot older than this is worth a word.
+/// A snapshot older than this, in seconds, gets a warning.
 const OLD: f64 = 5.0;
 
 /// The answer of `/relay/v1/breakpoints`.
@@ -29,7 +29,7 @@ pub struct List {
     pub rows: Vec<Row>,
     pub clusters: Vec<ListedCluster>,
     pub discovery: Discovery,
-    /// Rows that a filter has left out.
+    /// Number of rows that a filter has left out.
     pub hidden: u64,
     age: Option<f64>,
 }
@@ -42,38 +42,38 @@ pub struct ListedCluster {
     trouble: Option<String>,
     /// The head answers with some workers left out.
     incomplete: bool,
-    /// It was found, and its head does not serve yet.
+    /// It was found, and its head is not serving yet.
     pending: bool,
 }
 
-/// One breakpoint, in the words of the list.
+/// One breakpoint, as the list shows it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     pub id: String,
     pub cluster: String,
-    /// Name with actor, rank and, of a post-mortem, the exception.
+    /// Name with actor, rank and, at a post-mortem, the exception.
     pub task: String,
     /// `train.py:26`, or `-`.
     pub location: String,
     pub node: String,
     pub waiting: Duration,
-    /// How long those can wait still that wait for its job in a collective, where that is known.
+    /// Time until tasks that wait for its job in a collective time out, if known.
     pub timeout: Option<Duration>,
     /// `ann with VS Code from 10.0.0.9:5000`, how it ended, or `-`.
     pub holder: String,
-    /// `holder` without the address, for where there is little room.
+    /// `holder` without the address, for narrow tables.
     pub(crate) holder_name: String,
     /// `paused`, `attached`, `unreachable`, `unlisted`, `released` or `died`.
     pub state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
     pub kind: String,
-    /// Id of the process, or `-`; these four are for who asks for ids.
+    /// The process id, or `-`. This and the next fields appear in verbose tables.
     pub pid: String,
     /// Ray's job id, or `-`.
     pub job: String,
-    /// What it holds of its node, `2 GPU, 1 CPU`, or `-` where that is not known.
+    /// Its resources on the node, `2 GPU, 1 CPU`, or `-` if unknown.
     pub holds: String,
-    /// GPUs that it holds.
+    /// Number of its GPUs.
     pub gpus: f64,
     /// Ray's task id, or `-`.
     pub task_id: String,
@@ -101,7 +101,7 @@ impl List {
         }
     }
 
-    /// The same list with these of its rows alone.
+    /// Returns the same list with only these rows.
     pub fn part(&self, rows: Range<usize>) -> Self {
         Self {
             rows: self.rows.get(rows).unwrap_or_default().to_vec(),
@@ -111,7 +111,7 @@ impl List {
         }
     }
 
-    /// Sentences on heads that stopped answering since `before`, or answer again.
+    /// Returns sentences about heads that stopped answering since `before`, or answer again.
     pub fn changes(&self, before: &Self) -> Vec<String> {
         let earlier = |name: &str| {
             let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
@@ -125,20 +125,20 @@ impl List {
                     Some(format!("cluster {name}: its list is complete again"))
                 }
                 (Some(_), None) => Some(format!("cluster {name}: its head answers again")),
-                // Another wording of the same trouble is no news.
+                // The same trouble in other words is no news.
                 (Some(_), Some(_)) | (None, None) => None,
             }
         });
         changed.collect()
     }
 
-    /// Clusters that come up, or do not get there.
+    /// Returns the clusters that are starting, or fail to.
     fn coming(&self) -> impl Iterator<Item = &ListedCluster> {
         let all = self.clusters.iter();
         all.filter(|cluster| cluster.pending && cluster.trouble.is_some())
     }
 
-    /// Sentences on what makes this list incomplete or old.
+    /// Returns sentences about causes that make this list incomplete or old.
     pub fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();
         let coming: Vec<&str> = self.coming().map(|cluster| &*cluster.name).collect();
@@ -180,7 +180,8 @@ impl List {
     }
 }
 
-/// `rows`, each with the first time-out of its job: who waits for one of a job waits for all of it.
+/// Sets the timeout of each of `rows` to the earliest of its job: a task that waits for one task of a job waits for
+/// all.
 fn timed(mut rows: Vec<Row>) -> Vec<Row> {
     let mut first: BTreeMap<(String, String), Duration> = BTreeMap::new();
     let job = |row: &Row| (row.cluster.clone(), row.job.clone());
@@ -233,7 +234,7 @@ impl Row {
             false => "",
         };
         let holder = row.holder.unwrap_or_default();
-        // An agent of another relay may not say by which client.
+        // An agent of another relay may not report the client.
         let client = match (text(holder.subject), text(holder.client)) {
             (Some(person), Some(client)) => Some(format!("{person} with {client}")),
             (person, client) => client.or(person),
@@ -280,18 +281,18 @@ impl Row {
         }
     }
 
-    /// Whether a debugger waits there that speaks DAP; any that is not known is taken for one.
+    /// Whether a debugger that speaks DAP waits there. True for an unknown kind.
     pub fn speaks_dap(&self) -> bool {
         Kind::named(&self.kind).is_none_or(Kind::speaks_dap)
     }
 }
 
-/// How long those can wait still that wait for what `row` is about, by the relay's own clock.
+/// Returns the time until tasks that wait for `row` time out, by the relay's own clock.
 fn timeout(row: &RowAnswer<'_>) -> Option<Duration> {
     Some(seconds(row.collective_ends? - row.now()?))
 }
 
-/// Who has parked what `row` is about, and for how long still, by the relay's own clock.
+/// Describes who has parked `row`, and for how much longer, by the relay's own clock.
 fn parked(row: &RowAnswer<'_>) -> Option<String> {
     let holder = row.holder?;
     let (until, now) = (holder.parked_until?, row.now()?);
@@ -300,7 +301,7 @@ fn parked(row: &RowAnswer<'_>) -> Option<String> {
     if holder.evaluates {
         return Some(format!("{by}'s expression, which still runs"));
     }
-    // It waits no longer since then, so that the row does not tell what time it is.
+    // Its waiting time has stopped since then, so the row does not reveal the current time.
     if row.task_ended.is_some() {
         let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");
         return Some(format!("parked by {by} until {until}; its task has ended"));
@@ -311,7 +312,7 @@ fn parked(row: &RowAnswer<'_>) -> Option<String> {
         false => "",
     };
     let left = seconds(until - now).as_secs();
-    // In minutes, where it has some: a list is read for a while.
+    // In minutes from one minute on: a list is read for a while.
     let left = match left {
         0..60 => format!("{left}s"),
         _ => match left.div_ceil(60) {

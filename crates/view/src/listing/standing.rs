@@ -1,4 +1,4 @@
-//! Jobs of which some tasks stand while others run, and perhaps wait for them. Pure.
+//! Jobs with some tasks paused while others run, and perhaps wait for them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, What};
 
-/// Groups of a job that are told of one by one.
+/// Groups of a job that are listed one by one.
 const GROUPS: usize = 32;
 
-/// What runs of one group.
+/// The running tasks of one group.
 #[derive(Default)]
 struct RunningGroup {
     tasks: usize,
     ranks: BTreeSet<u32>,
-    /// The one that has run for longest.
+    /// The longest running time in the group.
     longest: Option<Duration>,
 }
 
-/// The jobs of `list` with tasks that stand, and which others of them are among `running`. Of both, what a person may not see
-/// has been taken out before.
+/// Returns the jobs of `list` with paused tasks, and their other tasks among `running`. The caller has removed from
+/// both what the principal may not see.
 pub fn jobs<'a>(
     list: &Snapshot,
     running: impl Iterator<Item = &'a Running>,
@@ -76,7 +76,7 @@ pub fn jobs<'a>(
     told.collect()
 }
 
-/// One of the `jobs` of the relay's answer.
+/// One of the `jobs` in the relay's answer.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct JobAnswer<'a> {
@@ -97,7 +97,7 @@ struct GroupAnswer<'a> {
     running_seconds: Option<f64>,
 }
 
-/// The `jobs` of the relay's `answer` for people, a line each: those of which anything else runs.
+/// Formats the `jobs` of the relay's `answer`, one line for each job with other running tasks.
 pub fn lines(answer: &Value) -> String {
     let span_of = |seconds: f64| Some(span(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?));
     let mut lines = String::new();

@@ -1,8 +1,8 @@
 //! Rows as a table that fits the terminal.
 //!
-//! Pure. Columns are as wide as what is in them; where that is too much, the addresses of holders
-//! go, the widest columns shrink, then whole columns go, the least telling ones first. In a pipe
-//! nothing is cut.
+//! Pure. Columns are as wide as their content. If that is too wide, the addresses of holders are dropped first. Then
+//! the widest columns shrink, and last whole columns are dropped, the least important ones first. In a pipe nothing
+//! is cut.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use ray_relay_base::wire::human_time::span;
 /// One column of the table.
 struct Column {
     title: &'static str,
-    /// Narrower than this says nothing; `None`: never shrinks.
+    /// Least useful width. `None`: never shrinks.
     least: Option<usize>,
     keep: KeptEnd,
-    /// Order in which columns go where the terminal is too narrow; `None`: stays.
+    /// Order in which columns are dropped from narrow tables. `None`: never dropped.
     goes: Option<u8>,
     cell: fn(usize, &Row) -> String,
     wanted: fn(&List, &Extras) -> bool,
 }
 
-/// Columns that only some tables have.
+/// Optional columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras {
-    /// A number in front of each row, from zero.
+    /// The row's number at the front.
     pub index: bool,
-    /// What it holds, process, job, task and worker at the end.
+    /// Resources, process, job, task and worker at the end.
     pub ids: bool,
-    /// The number of the first row, where it has one.
+    /// The number of the first row, if rows are numbered.
     pub first: usize,
 }
 
-/// A column that every table has, whole.
+/// Base of all columns: always shown, and never cut.
 const PLAIN: Column = Column {
     title: "",
     least: None,
@@ -67,7 +67,7 @@ const COLUMNS: [Column; 16] = [
         title: "KIND",
         goes: Some(3),
         cell: |_, row| row.kind.clone(),
-        // Most people have never seen the other one.
+        // Most users have never seen the other kind.
         wanted: |list, _| !list.rows.iter().all(Row::speaks_dap),
         ..PLAIN
     },
@@ -87,7 +87,7 @@ const COLUMNS: [Column; 16] = [
     },
     Column {
         title: "NODE",
-        // Half an address names no client; that of IPv6 is told by its end.
+        // A partial address identifies no host. IPv6 addresses differ at their end.
         least: Some(15),
         keep: KeptEnd::End,
         goes: Some(1),
@@ -108,7 +108,7 @@ const COLUMNS: [Column; 16] = [
             Some(left) => span(left),
             None => "-".to_owned(),
         },
-        // Where nothing is known of collectives, there is nothing to say.
+        // Without known timeouts the column is useless.
         wanted: |list, _| list.rows.iter().any(|row| row.timeout.is_some()),
         ..PLAIN
     },
@@ -119,7 +119,7 @@ const COLUMNS: [Column; 16] = [
             true => row.gpus.to_string(),
             false => "-".to_owned(),
         },
-        // Of those that are waited for, the dear ones.
+        // GPUs make a waiting task expensive.
         wanted: |list, _| list.rows.iter().any(|row| row.gpus > 0.0),
         ..PLAIN
     },
@@ -137,7 +137,7 @@ const COLUMNS: [Column; 16] = [
     id("WORKER", |_, row| row.worker.clone()),
 ];
 
-/// One of Ray's, whole: half of it finds nothing.
+/// A column for one of Ray's ids, which is useless if cut.
 const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
     Column {
         title,
@@ -147,7 +147,7 @@ const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
     }
 }
 
-/// Stands for the column of that title where there is little room.
+/// Replaces the column of the same title in narrow tables.
 static HOLDER_NAME: Column = Column {
     title: "HOLDER",
     least: Some(6),
@@ -156,7 +156,7 @@ static HOLDER_NAME: Column = Column {
     ..PLAIN
 };
 
-/// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.
+/// Formats the table, each line ended by a line feed. `columns` is the width of the terminal, `None` for a pipe.
 pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
     let rows = &list.rows;
     let mut shown: Vec<&Column> = COLUMNS
@@ -171,7 +171,7 @@ pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
     };
     let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
     if let Some(room) = columns {
-        // A holder's address is the first that is not missed.
+        // A holder's address is the least important part.
         if total(&widths) > room
             && let Some(holder) = shown
                 .iter()
@@ -199,7 +199,7 @@ pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
     text
 }
 
-/// What the columns and the gaps between them take.
+/// Returns the width of the columns with the gaps between them.
 fn total(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + gaps(widths.len())
 }
@@ -208,7 +208,7 @@ fn gaps(columns: usize) -> usize {
     GAP * columns.saturating_sub(1)
 }
 
-/// What the columns need when all have shrunk as far as they go.
+/// Returns the width with all columns shrunk as far as possible.
 fn least_total(shown: &[&Column], widths: &[usize]) -> usize {
     let columns = shown.iter().zip(widths);
     columns
@@ -239,6 +239,6 @@ fn line(
         let cell = fit(&cell(column), *room, column.keep).into_owned();
         (cell, *room)
     });
-    // Only a terminal narrower than an id and a name still has something to cut here.
+    // A cut is only needed on a terminal narrower than an id and a name.
     beside(cells, columns) + "\n"
 }

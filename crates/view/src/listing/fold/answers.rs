@@ -1,64 +1,65 @@
-//! Answers of many to one question, each there once with who gave it: the odd ones first, and the figures of numbers.
+//! Merges the answers of many to one question: each distinct answer with its members, odd ones first, and statistics
+//! of numbers.
 //!
-//! Pure. Odd is who says something else than most; where no answer is that of most, whose number is none (`nan`, `inf`) or far
-//! from the others'. Where half or more would be odd, none is.
+//! Pure. An answer is odd if the majority gives another one. Without a majority, a number is odd if it is not finite
+//! (`nan`, `inf`) or far from the others. If half or more would be odd, none is.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers from which on one can be far from the others.
+/// Fewest numbers among which one can be an outlier.
 const FEWEST: usize = 4;
 
-/// How many times as far from the median as half of all are is far.
+/// An outlier is this many times farther from the median than the median distance.
 const FAR: f64 = 10.0;
 
-/// One answer.
+/// One distinct answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Same {
     pub text: String,
-    /// Who gave it.
+    /// The members that gave it.
     pub members: BTreeSet<usize>,
     pub odd: bool,
 }
 
-/// What is to be said of answers that are numbers.
+/// Statistics of numeric answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// The least finite one, and who said that.
+    /// The least finite number, and who gave it.
     pub min: (f64, BTreeSet<usize>),
     pub median: f64,
     pub max: (f64, BTreeSet<usize>),
-    /// Whose is not finite.
+    /// Members whose number is not finite.
     pub(crate) not_finite: BTreeSet<usize>,
 }
 
 /// All answers to one question.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
-    /// The odd ones first, then those of the fewest, then in the order of their members.
+    /// Odd ones first, then by the number of members, then by the first member.
     pub same: Vec<Same>,
-    /// Where all are numbers, and not all the same.
+    /// Present if all answers are numbers, and not all are equal.
     pub figures: Option<Figures>,
 }
 
 impl Answers {
-    /// Who is odd.
+    /// Returns the odd members.
     pub fn odd(&self) -> BTreeSet<usize> {
         let odd = self.same.iter().filter(|same| same.odd);
         odd.flat_map(|same| &same.members).copied().collect()
     }
 
-    /// Marks none as odd.
+    /// Clears all marks.
     pub(super) fn none_is_odd(&mut self) {
         self.same.iter_mut().for_each(|same| same.odd = false);
     }
 
-    /// Whether all say the same.
+    /// Whether all answers are equal.
     pub fn agree(&self) -> bool {
         self.same.len() <= 1
     }
 
-    /// Whether each says something else.
+    /// Whether all answers are distinct.
     pub(crate) fn all_differ(&self) -> bool {
         self.same.len() > 1 && self.same.iter().all(|same| same.members.len() == 1)
     }
@@ -68,7 +69,7 @@ impl Answers {
     }
 }
 
-/// Folds what members said. Where objects lie in memory makes no difference.
+/// Merges the answers of members. Memory addresses of objects are ignored.
 pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers {
     let mut by_text: BTreeMap<Cow<'a, str>, BTreeSet<usize>> = BTreeMap::new();
     for (member, text) in answers {
@@ -103,7 +104,7 @@ pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers 
     all
 }
 
-/// The places in `all` of those whose numbers are none, or far from the others'.
+/// Returns the indexes in `all` of answers whose number is not finite, or an outlier.
 fn far(all: &Answers) -> BTreeSet<usize> {
     let Some(figures) = &all.figures else {
         return BTreeSet::new();
@@ -131,7 +132,7 @@ fn far(all: &Answers) -> BTreeSet<usize> {
         .collect()
 }
 
-/// The figures of `numbers`, which `same` say.
+/// Computes statistics of `numbers`, which belong to `same`.
 fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
     let mut finite = Vec::new();
     let mut not_finite = BTreeSet::new();
@@ -158,7 +159,7 @@ fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
     })
 }
 
-/// The median of `sorted`; 0 where there is nothing.
+/// Returns the median of `sorted`, 0 if it is empty.
 fn median(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     match (
@@ -171,13 +172,13 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The number that Python writes as `text`: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`,
+/// Parses a number as Python prints it: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`,
 /// `np.float64(0.69)` and the like.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let inner = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
         Some((name, inner)) if is_name(name, '.') => match inner.split_once(',') {
-            // `device='cuda:0'` says no further number, as `Fraction(1, 3)` does.
+            // `device='cuda:0'` is no second number, unlike the one in `Fraction(1, 3)`.
             Some((first, rest))
                 if rest
                     .split_once('=')
@@ -197,7 +198,7 @@ fn number(text: &str) -> Option<f64> {
         .flatten()
 }
 
-/// Whether `text` is a name of Python's, with `or` in it.
+/// Whether `text` is a Python name, which may contain `or`.
 fn is_name(text: &str, or: char) -> bool {
     let begins = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
     begins
@@ -206,7 +207,7 @@ fn is_name(text: &str, or: char) -> bool {
             .all(|c| c.is_alphanumeric() || c == '_' || c == or)
 }
 
-/// `text` with `0x…` for where objects lie: `<Model object at 0x7f3a…>` says no more than that it is one.
+/// Replaces memory addresses with `0x…`: the one in `<Model object at 0x7f3a…>` carries no information.
 pub(super) fn addressless(text: &str) -> Cow<'_, str> {
     const BEFORE: &str = " at 0x";
     if !text.contains(BEFORE) {

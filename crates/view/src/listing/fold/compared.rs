@@ -1,4 +1,4 @@
-//! Paused tasks beside each other, as `ray-relay diff` and the page have them: what differs within each group, and the stacks of all
+//! Compares paused tasks for `ray-relay diff` and the page: the differences within each group, and the stacks of all
 //! as one tree.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::tree::{self, Node};
 use super::who::Names;
 use ray_relay_base::wire::json::put;
 
-/// Where tasks stand, by their places among all.
+/// The comparison of all tasks, which are identified by index.
 pub struct Compared<'a> {
     names: Names<'a>,
     groups: Vec<Compare<'a>>,
@@ -18,18 +18,18 @@ pub struct Compared<'a> {
     size: usize,
 }
 
-/// Those that are compared with each other.
+/// The comparison of one group.
 struct Compare<'a> {
     group: &'a str,
     size: usize,
     seen: Comparison,
 }
 
-/// What tasks of different groups are called, where they are compared all the same.
+/// The name of the set of all tasks, if different groups are compared.
 const ALL: &str = "all";
 
 impl<'a> Compared<'a> {
-    /// Of those that run the same. Where no two do, all are compared: they may have a function in common.
+    /// Compares within each group. If no group has two members, compares all: they may have a function in common.
     pub fn new(names: Names<'a>, stands: &BTreeMap<usize, Stands>) -> Self {
         let of = |group: &'a str, all: &BTreeSet<usize>| {
             let of = stands.iter().filter(|(at, _)| all.contains(at));
@@ -55,7 +55,7 @@ impl<'a> Compared<'a> {
         }
     }
 
-    /// What people see of it.
+    /// Formats the comparison.
     pub fn text(&self) -> String {
         let group = |compare: &Compare<'_>| {
             let head = match self.groups.len() {
@@ -74,7 +74,7 @@ impl<'a> Compared<'a> {
         self.groups.iter().map(group).collect()
     }
 
-    /// The same as JSON, besides `members`: [`json`](super::who::json) of each.
+    /// Returns the comparison as JSON, with `members`: [`json`](super::who::json) of each.
     pub fn json(&self, members: &[Value]) -> Value {
         let groups = self.groups.iter().map(|compare| {
             let mut told = compare.seen.json(&self.names);
@@ -85,7 +85,7 @@ impl<'a> Compared<'a> {
     }
 
     fn calls(&self, nodes: &[Node]) -> Vec<Value> {
-        // As deep as the stacks, which are bounded.
+        // The recursion is as deep as the stacks, which are bounded.
         let nodes = nodes.iter().map(|node| {
             let (call, members) = (&node.call, &node.members);
             json!({

@@ -1,10 +1,12 @@
-//! What differs between the frames of paused tasks that run the same: where they stand, and their variables by name.
+//! Compares the frames of paused tasks that run the same: their locations, and their variables by name.
 //!
-//! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of the program's own
-//! code on, at a post-mortem the frames of the exception. Frames are the same where file and function are, however deep they are.
+//! Pure. Reads the threads of `/relay/v1/snapshot`. Each task contributes one thread, from the outermost frame of the
+//! program's own code on, or the frames of the exception at a post-mortem. Frames are matched by file and function,
+//! at any depth.
 //!
-//! Values are the same where their checksums are, which the task itself makes of the whole. Without one, a text that is cut or tells an
-//! object by its address alone is no comparison: where such values look alike they count as not compared.
+//! Values are equal if their checksums are, which the task itself computes over the whole value. Without a checksum,
+//! a text that is cut or names an object only by its address cannot be compared: if such values look alike, they
+//! count as not compared.
 
 mod held;
 
@@ -19,40 +21,40 @@ use super::told::{json as as_json, lines};
 use super::who::Names;
 use ray_relay_base::wire::json::{self, put, typed_at};
 
-/// Differences that people are shown, and of each value so many characters.
+/// Differences that are shown, and characters of each value.
 const MAX_DIFFERENCES: usize = 40;
 const MAX_VALUE_CHARS: usize = 160;
 
-/// Values of a variable that is another one everywhere.
+/// Examples shown for a variable that differs everywhere.
 const EXAMPLES: usize = 4;
 
-/// Variables of a frame that no other has.
+/// Variables shown of a frame that no other task has.
 const OWN: usize = 8;
 
-/// Values that were not compared, which are named.
+/// Values that were not compared and are named.
 const NAMED: usize = 8;
 
-/// The kind of what a process has in its environment. It may differ by node, and marks no rank as odd.
+/// The frame name of the process environment. It may differ by node, and marks no rank as odd.
 const ENVIRONMENT: &str = "environment";
 
-/// Why a task is not compared that was looked at.
+/// Why an inspected task is not compared.
 pub const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
 
-/// Where a task stands.
+/// The paused thread of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stands {
     /// Outermost first.
     frames: Vec<Frame>,
     exception: Option<String>,
-    /// What is known of the process beside: its environment, packages and random numbers, each as a frame of that name.
+    /// Properties of the process: its environment, packages and random numbers, each as a frame of that name.
     process: Vec<Frame>,
 }
 
-/// A frame, wherever it is called from: file, function, and how many of the same are above it.
+/// A frame, whatever its caller: file, function, and the number of equal ones above it.
 type Key<'a> = (&'a str, &'a str, usize);
 
 impl Stands {
-    /// Where the first of `threads` that has any frame stands.
+    /// Reads the first of `threads` that has any frame.
     pub fn read(threads: &Value) -> Option<Self> {
         let is_process = |thread: &&Value| typed_at(thread, "process");
         let frames = |thread: &Value, key: &str| -> Vec<Frame> {
@@ -92,7 +94,7 @@ impl Stands {
         keyed
     }
 
-    /// Outermost first.
+    /// Returns the calls, outermost first.
     pub(super) fn calls(&self) -> Vec<Call> {
         self.frames.iter().map(|frame| frame.call.clone()).collect()
     }
@@ -104,23 +106,23 @@ impl Stands {
     }
 }
 
-/// Something that is compared.
+/// A compared property.
 #[derive(Debug, Clone, PartialEq)]
 struct Difference {
     what: What,
-    /// The function with its file, where it is about a frame.
+    /// The function with its file, if it belongs to a frame.
     frame: Option<String>,
     answers: Answers,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum What {
-    /// Where a task stands.
+    /// The location of a task.
     Place,
-    /// By which calls it came there, where that is the same place.
+    /// The calls that led there, if the location is the same.
     Callers,
     Exception,
-    /// At which line a frame is whose place is not where the task stands.
+    /// The line of a frame that is not the location of the task.
     Line,
     Variable(String),
 }
@@ -137,15 +139,15 @@ impl What {
     }
 }
 
-/// What differs, the odd ones first, and how much does not.
+/// The differences, odd ones first, and what is equal.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Comparison {
     differences: Vec<Difference>,
-    /// What is the same wherever it is.
+    /// Properties that are equal wherever they exist.
     alike: Vec<Difference>,
-    /// What looks the same, and was not compared as a whole.
+    /// Properties that look equal, and were not compared as a whole.
     not_compared: Vec<Difference>,
-    /// Who is odd most often, and how often that is.
+    /// The members that are odd most often, and how often.
     odd: (BTreeSet<usize>, usize),
 }
 
@@ -165,7 +167,7 @@ impl Comparison {
     }
 }
 
-/// Compares where `all` stand, who run the same.
+/// Compares the locations of `all`, which run the same.
 pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
     let mut seen = Comparison::default();
     let of = |text: fn(&Stands) -> String| {
@@ -193,7 +195,7 @@ pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
     in_frames(&mut seen, all);
     of_processes(&mut seen, all);
     seen.odd = odd(&seen.differences, all.len());
-    // What names the odd one is first, and what is another one everywhere tells least.
+    // Differences that involve the odd member come first. A variable that differs everywhere is the least useful.
     let key = |difference: &Difference| {
         let odd = difference.answers.odd();
         let tells = !odd.is_disjoint(&seen.odd.0);
@@ -205,7 +207,8 @@ pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
     seen
 }
 
-/// What differs in frames that several have, the innermost first, and what is in those that one alone stands in.
+/// Compares frames that several tasks have, innermost first. Lists the variables of a frame that only one task is
+/// paused in.
 fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
     let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
     let mut order: Vec<Key<'_>> = Vec::new();
@@ -253,7 +256,7 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         }
         let of = |name: &str| values(name, members.iter().map(|(at, frame)| (*at, *frame)));
         if members.len() == 1 {
-            // There is nothing to compare it with: what it holds is shown where the task stands there.
+            // With nothing to compare it to, its variables are shown if the task is paused there.
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
                 for name in names.into_iter().take(OWN) {
                     let frame = Some(format!("{} ({})", first.call.function, first.call.file));
@@ -282,7 +285,7 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
     }
 }
 
-/// What differs between the processes: by kinds, and in each by names.
+/// Compares properties of the processes: by kind, then by name.
 fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
     for frame in all.values().flat_map(|stands| &stands.process) {
@@ -307,7 +310,7 @@ fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
     }
 }
 
-/// Who of so many is odd most often, and how often; none where that would be half of them.
+/// Returns who of `size` members is odd most often, and how often. Empty if that would be half of them.
 fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
     for member in differences
@@ -326,7 +329,7 @@ fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
 }
 
 impl Comparison {
-    /// What people see of it.
+    /// Formats the comparison.
     pub(super) fn text(&self, names: &Names<'_>) -> String {
         let (alike, differ) = (self.alike.len(), self.differences.len());
         let values = |count: usize| match count {
@@ -373,7 +376,7 @@ impl Comparison {
         text + &format!("\n{rest}")
     }
 
-    /// How many values were not compared, as the end of a sentence.
+    /// Says how many values were not compared, as the end of a sentence.
     fn says_not_compared(&self) -> String {
         let named = self.not_compared.iter().filter_map(|one| match &one.what {
             What::Variable(name) => Some(&**name),
@@ -388,7 +391,7 @@ impl Comparison {
         }
     }
 
-    /// The same as JSON.
+    /// Returns the comparison as JSON.
     pub(super) fn json(&self, names: &Names<'_>) -> Value {
         let differences = self.differences.iter().map(|difference| {
             let told = as_json(names, &difference.answers);
@@ -415,7 +418,7 @@ impl Comparison {
 }
 
 impl Difference {
-    /// `told` with what it is about.
+    /// Adds to `told` the property that it is about.
     fn named(&self, mut told: Value) -> Value {
         put(&mut told, "what", self.what.word());
         if let What::Variable(name) = &self.what {

@@ -1,9 +1,9 @@
-//! Tables of what is known by its file and function.
+//! Tables of files and functions with known waits.
 
-/// Folders behind which the name of a package begins.
+/// Folders that directly contain packages.
 pub(super) const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
 
-/// Packages, and modules of Python's own, that are not the program's own code, as py-spy writes them.
+/// Packages, and Python modules, that are not the program's own code, as py-spy prints them.
 pub(super) const LIBRARIES: &[&str] = &[
     "_pydevd_bundle",
     "_pydevd_frame_eval",
@@ -62,13 +62,13 @@ pub(super) const LIBRARIES: &[&str] = &[
     "weakref.py",
 ];
 
-/// The relay's own hook, wherever it was put.
+/// The relay's own hook, at any path.
 pub(super) const HOOK: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
 
-/// The name of a function stands for this in words.
+/// Placeholder for the function's name.
 pub(super) const ITSELF: &str = "{}";
 
-/// The end of a path, functions in it (none: every one that is not private), and what waits there waits for.
+/// Path suffix, functions in it (empty: every public one), and what a thread waits for there.
 pub(super) type Known = (&'static str, &'static [&'static str], &'static str);
 
 pub(super) const KNOWN: &[Known] = &[
@@ -284,7 +284,7 @@ pub(super) const KNOWN: &[Known] = &[
     ("selectors.py", &["select"], "select"),
 ];
 
-/// Parts of names of functions in C.
+/// Substrings of native function names.
 pub(super) const IN_C: &[(&str, &str)] = &[
     ("gloo::", "gloo"),
     ("nccl", "NCCL"),

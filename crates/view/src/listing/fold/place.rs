@@ -1,31 +1,32 @@
-//! Known places of Python's, Ray's and torch's, in words.
+//! Describes known waits in Python, Ray and torch.
 //!
-//! By the file and the function of frames, of which only the end of a path counts: py-spy shortens paths, the hook in a
-//! worker does not. What waits in C has no frame of its own, unless py-spy was asked for those of C.
+//! Matches the file and function of frames, by the end of the path only: py-spy shortens paths, the hook in a worker
+//! does not. A wait in C has no frame of its own, unless py-spy was asked for native frames.
 
 use std::fmt;
 
 use super::known::{HOOK, IN_C, ITSELF, KNOWN, LIBRARIES, PACKAGES};
 use ray_relay_ray::ray::look::Frame;
 
-/// Where a stack is: in words, and by the innermost call of code that is no library's.
+/// Where a stack is: in words, and by the innermost call outside of libraries.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// What was raised there: it is over.
+    /// The exception raised there: the stack is over.
     pub(super) raised: Option<String>,
-    /// What it waits for, where that is known.
+    /// What it waits for, if known.
     pub(super) waits: Option<String>,
     /// `train (loop.py:41)`.
     pub(super) at: Option<String>,
-    /// It waits in a call outside Python, of which no more is known.
+    /// Whether it waits in an unknown call outside Python.
     pub(super) in_c: bool,
 }
 
 impl Place {
-    /// The place of `frames`, innermost first, of a thread that waits in the system where `idle` holds, in `call` if that is known.
+    /// Describes `frames`, innermost first, of a thread that waits in the system if `idle`, in `call` if that is
+    /// known.
     pub(super) fn of(frames: &[Frame], idle: Option<bool>, call: Option<&str>) -> Self {
         let own = frames.iter().position(|frame| !is_library(&frame.file));
-        // What a library does below the code that called it is told by where that code went in.
+        // A wait inside a library is best described by the function that the program called.
         let below = &frames[..own.unwrap_or(frames.len())];
         let waits = below.iter().rev().find_map(known);
         let waits = waits
@@ -42,7 +43,7 @@ impl Place {
 }
 
 impl Place {
-    /// The same of a stack that an exception has left.
+    /// Describes a stack that an exception has left.
     pub(super) fn left_by(raised: &str, frames: &[Frame]) -> Self {
         Self {
             raised: Some(raised.to_owned()),
@@ -52,7 +53,7 @@ impl Place {
         }
     }
 
-    /// What it waits for, as far as that is known.
+    /// Returns what it waits for, as far as that is known.
     pub(super) fn waits(&self) -> Option<&str> {
         let outside = self.in_c.then_some("outside Python");
         self.waits.as_deref().or(outside)
@@ -77,7 +78,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One call, as stacks are compared by it.
+/// One call, the unit of stack comparison.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Call {
     pub(super) file: String,
@@ -86,12 +87,12 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The call that `frame` is of.
+    /// Returns the call of `frame`.
     pub(super) fn of(frame: &Frame) -> Self {
         Self::named(&frame.file, frame.function.clone(), frame.line)
     }
 
-    /// The call of `function` at `line` of `file`.
+    /// Returns the call of `function` at `line` of `file`.
     pub(super) fn named(file: &str, function: String, line: u32) -> Self {
         Self {
             file: short(file).to_owned(),
@@ -111,7 +112,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// `path` from the package on, where it is in a library's folder.
+/// Strips from `path` everything before the package, if it is in a library folder.
 pub(super) fn short(path: &str) -> &str {
     for folder in PACKAGES {
         if let Some((_, rest)) = path.rsplit_once(folder) {
@@ -125,18 +126,18 @@ pub(super) fn short(path: &str) -> &str {
     }
 }
 
-/// Whether the code in `path` is a library's, of Python's own or of others.
+/// Whether the code in `path` belongs to a library, of Python or of others.
 pub(super) fn is_library(path: &str) -> bool {
     let is_hooks = HOOK.iter().any(|hook| path.ends_with(hook));
     if path.starts_with('<') || short(path).len() < path.len() || is_c(path) || is_hooks {
         return true;
     }
-    // What py-spy has shortened. A folder of the program's own may have such a name further down.
+    // Paths shortened by py-spy. A folder of the program may have such a name further down.
     let first = path.split('/').next().unwrap_or_default();
     LIBRARIES.contains(&first)
 }
 
-/// Whether `path` is of a library in C, as py-spy writes it.
+/// Whether `path` is a C library, as py-spy prints it.
 fn is_c(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".so") || name.contains(".so.") || name.ends_with(".pyx")

@@ -1,4 +1,4 @@
-//! Who is elsewhere: of those that run the same, where each is, the fewest first.
+//! Groups the members that run the same by location, the smallest set first, to find those at a different location.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,21 +8,21 @@ use super::member::Member;
 use super::place::Place;
 use super::who::Names;
 
-/// Those of one group that are at one place.
+/// The members of one group at one location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(super) members: BTreeSet<usize>,
     pub(super) place: Place,
 }
 
-/// A group, with the places of those of it that could be looked at, the fewest first.
+/// A group with the locations of its inspected members, the smallest set first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub(super) name: String,
     pub(super) spots: Vec<Spot>,
 }
 
-/// Where `members` are, the largest groups first.
+/// Groups `members` by location, the largest groups first.
 pub fn of(members: &[Member]) -> Vec<Group> {
     let names = Names::new(members.iter().map(|member| &member.who));
     in_groups(&names, members)
@@ -40,7 +40,7 @@ fn in_groups(names: &Names<'_>, members: &[Member]) -> Vec<Group> {
         let mut spots: Vec<Spot> = spots
             .map(|(place, members)| Spot { members, place })
             .collect();
-        // Those of one number stay in the order of their places.
+        // The sort is stable: sets of equal size stay in the order of their locations.
         spots.sort_by_key(|spot| spot.members.len());
         Group {
             name: (*name).to_owned(),
@@ -57,7 +57,7 @@ impl Group {
         self.spots.iter().map(|spot| spot.members.len()).sum()
     }
 
-    /// The spots of fewer than half, where the others are all at one.
+    /// Returns the minority locations, if a majority is at one location.
     pub(super) fn odd(&self) -> Option<(&[Spot], &Spot)> {
         let (most, odd) = self.spots.split_last()?;
         let is_most = 2 * most.members.len() > self.size();
@@ -65,7 +65,7 @@ impl Group {
     }
 }
 
-/// The same as JSON: `[{"group", "places": [{"tasks": "3", "count", "waits_in", "at", "odd"}]}]`.
+/// Returns the groups as JSON: `[{"group", "places": [{"tasks": "3", "count", "waits_in", "at", "odd"}]}]`.
 pub fn json(members: &[Member]) -> Value {
     let names = Names::new(members.iter().map(|member| &member.who));
     let groups = in_groups(&names, members);

@@ -1,4 +1,4 @@
-//! Folded looks as people see them: first who is elsewhere, then the stacks of all as one tree.
+//! Merged snapshots as text: first the members at a different location, then the stacks of all as one tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,24 +11,24 @@ use crate::listing::text::width;
 use ray_relay_base::wire::text::shortened;
 use ray_relay_ray::ray::look::Frame;
 
-/// The widest column of names; what is longer moves its own line alone.
+/// Largest width of the names column. Longer names shift only their own line.
 const WIDEST: usize = 32;
 
-/// Variables of a place that are shown, of each so many values, and of each value so many characters.
+/// Variables shown of a call, values of each, and characters of a value.
 const VARIABLES: usize = 16;
 const VALUES: usize = 4;
 const MAX_VALUE_CHARS: usize = 160;
 
-/// What is shown.
+/// Options of the tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TreeOptions {
-    /// Every thread, and not those alone that have code of the program's own.
+    /// Includes threads without code of the program's own.
     pub all_threads: bool,
-    /// What variables hold in the innermost call of the program's own code.
+    /// Includes variables of the innermost call of the program's own code.
     pub locals: bool,
 }
 
-/// Who is elsewhere, of each group, and who could not be looked at.
+/// Lists the members of each group at a different location, and those that could not be inspected.
 pub fn summary(members: &[Member]) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let mut text = String::new();
@@ -90,7 +90,7 @@ fn of_group(names: &Names<'_>, group: &Group) -> String {
     }
 }
 
-/// The words of `place` for so many.
+/// Describes `place` in singular or plural.
 fn plural(place: &Place, count: usize) -> String {
     let words = place.to_string();
     match (count, words.split_once(' ')) {
@@ -101,7 +101,7 @@ fn plural(place: &Place, count: usize) -> String {
     }
 }
 
-/// The stacks of `members` as one tree.
+/// Formats the stacks of `members` as one tree.
 pub fn tree(members: &[Member], shown: TreeOptions) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let (mut stacks, mut told) = (Vec::new(), Told::default());
@@ -126,7 +126,7 @@ pub fn tree(members: &[Member], shown: TreeOptions) -> String {
     told.tree(&names, &stacks)
 }
 
-/// Where each of some stands, by its place among all and its frames, the innermost first, as one tree.
+/// Formats stacks as one tree, each with the index of its member and its frames, innermost first.
 pub fn stacks<'a>(
     names: &Names<'_>,
     all: impl IntoIterator<Item = (usize, &'a [Frame])>,
@@ -151,16 +151,16 @@ struct TreeLine {
     says: String,
 }
 
-/// What is told at calls, by their paths from the outermost on.
+/// Annotations of calls, by their paths from the outermost call on.
 #[derive(Default)]
 struct Told<'a> {
-    /// What stacks that end there wait for, or raised.
+    /// Waits or exceptions of stacks that end there.
     ends: HashMap<Vec<Call>, BTreeSet<String>>,
     locals: HashMap<Vec<Call>, Vec<(usize, &'a Frame)>>,
 }
 
 impl Told<'_> {
-    /// The tree of `stacks`, with what is told.
+    /// Formats the tree of `stacks`, with annotations.
     fn tree(&self, names: &Names<'_>, stacks: &[(usize, Vec<Call>)]) -> String {
         let nodes = tree::fold(stacks.iter().map(|(at, calls)| (*at, &**calls)));
         let mut lines = Vec::new();
@@ -214,7 +214,7 @@ impl Told<'_> {
                     says,
                 });
             }
-            // Only where they part.
+            // Indents only at branches.
             let parts = node.calls.len() > 1 || !(node.ends.is_empty() || node.calls.is_empty());
             self.lines(names, &node.calls, path, depth + usize::from(parts), lines);
             path.pop();
@@ -222,7 +222,8 @@ impl Told<'_> {
     }
 }
 
-/// What the variables of one call hold: once where it is the same everywhere, else with who has which.
+/// Formats the variables of one call: a value that is the same everywhere once, otherwise each value with its
+/// members.
 fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
     let mut order: Vec<&str> = Vec::new();
     let mut by_name: HashMap<&str, BTreeMap<String, BTreeSet<usize>>> = HashMap::new();

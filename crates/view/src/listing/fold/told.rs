@@ -1,4 +1,4 @@
-//! Folded answers as people and scripts see them.
+//! Merged answers, formatted for people and scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use super::answers::{Answers, Figures, Same};
 use super::who::{Names, Who};
 use crate::listing::text::width;
 
-/// Different answers that people are shown.
+/// Distinct answers that are shown.
 const MAX_ANSWERS: usize = 32;
 
-/// The same in one line, and characters of each.
+/// Answers shown on one line, and characters of each.
 const IN_A_LINE: usize = 6;
 const MAX_INLINE_CHARS: usize = 60;
 
-/// Members that are named one by one where their numbers say nothing yet.
+/// Members that are named one by one if their ranks are unknown.
 const NAMED: usize = 16;
 
-/// The widest column of names; what is longer moves its own line alone.
+/// Largest width of the names column. Longer names shift only their own line.
 const WIDEST: usize = 32;
 
-/// What of a long text that all have in common is left of before they part.
+/// Characters kept of a common prefix before the first difference.
 const IN_COMMON: usize = 20;
 
-/// What is said of an answer without a text.
+/// The text for an empty answer.
 const NOTHING: &str = "(nothing printed)";
 
-/// Which tasks there are, and which of them have no rank that is known: `ids` name those.
+/// Lists the groups of tasks, and those without a known rank by the `ids`.
 pub fn legend(members: &[Who], ids: &[String]) -> String {
     let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, who) in members.iter().enumerate() {
@@ -54,12 +54,12 @@ pub fn legend(members: &[Who], ids: &[String]) -> String {
     text
 }
 
-/// What all answered, the odd ones first, and the figures of numbers.
+/// Formats all answers, odd ones first, with statistics of numbers.
 pub fn text(names: &Names<'_>, all: &Answers) -> String {
     lines(names, all, "", None) + &figures(names, all)
 }
 
-/// What all answered, in one line: each answer with who gave it, the odd ones first, and who gave none.
+/// Formats all answers on one line: each with its members, odd ones first, then the silent members.
 pub fn in_one_line<'a>(
     names: &Names<'_>,
     all: &Answers,
@@ -87,7 +87,7 @@ pub fn in_one_line<'a>(
     told.join(", ")
 }
 
-/// One line for each answer behind who gave it, or several where it has several. `longest`: characters of one that are shown.
+/// Formats each answer after its members, on one line or several. `longest` limits the characters shown of one.
 pub(super) fn lines(
     names: &Names<'_>,
     all: &Answers,
@@ -132,7 +132,8 @@ pub(super) fn lines(
     text
 }
 
-/// Characters that all of `all` begin with, but for some before they part; 0 where that does not hide where they do.
+/// Returns the number of common leading characters to skip, with some context left. 0 if the first difference is
+/// visible without.
 fn in_common(all: &Answers, longest: usize) -> usize {
     let Some((first, rest)) = all.same.split_first() else {
         return 0;
@@ -147,7 +148,7 @@ fn in_common(all: &Answers, longest: usize) -> usize {
     }
 }
 
-/// `longest` characters of `text`, without the first `skipped`.
+/// Returns `longest` characters of `text`, without the first `skipped`.
 fn part(text: &str, skipped: usize, longest: usize) -> String {
     let mut part = if skipped > 0 {
         "…".to_owned()
@@ -161,7 +162,7 @@ fn part(text: &str, skipped: usize, longest: usize) -> String {
     part
 }
 
-/// The figures of numbers that differ by more than who is none.
+/// Formats the statistics, if finite numbers differ.
 fn figures(names: &Names<'_>, all: &Answers) -> String {
     let Some(figures) = all
         .figures
@@ -187,7 +188,7 @@ fn figures(names: &Names<'_>, all: &Answers) -> String {
     text + "\n"
 }
 
-/// `number` as people write it.
+/// Formats `number` for people.
 fn figure(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         format!("{number:.0}")
@@ -196,7 +197,7 @@ fn figure(number: f64) -> String {
     }
 }
 
-/// The same as JSON: members by their places in the list of all, and as people see them.
+/// Returns the answers as JSON: members by index, and as text.
 pub fn json(names: &Names<'_>, all: &Answers) -> Value {
     let same = all.same.iter().map(|same| {
         json!({"who": names.of(&same.members), "members": same.members, "text": same.text, "odd": same.odd})
@@ -208,7 +209,7 @@ pub fn json(names: &Names<'_>, all: &Answers) -> Value {
     json!({"answers": same.collect::<Vec<_>>(), "figures": figures})
 }
 
-/// Who gave no answer, with the sentences.
+/// Lists the members without an answer, with the reasons.
 pub fn silent<'a>(names: &Names<'_>, all: impl IntoIterator<Item = (usize, &'a str)>) -> String {
     let mut by_sentence: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (at, why) in all {

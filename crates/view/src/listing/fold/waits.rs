@@ -1,4 +1,5 @@
-//! Whose objects those wait for that wait in `ray.get`, in words: once for each object, with who waits for it.
+//! Objects that members wait for in `ray.get`, as text: one line for each object, with the members that wait and the
+//! owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use ray_relay_base::wire::text::{replaced, shortened};
 /// Characters of a name, a state or a sentence.
 const MAX_TEXT_CHARS: usize = 200;
 
-/// A line for each object that some of `looks`, each of the member at its place, wait for; empty where none was asked for.
+/// Formats one line for each object that some of `looks`, one for each member, wait for. Empty if objects were not
+/// requested.
 pub fn text(members: &[Member], looks: &[Value]) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let mut lines: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
@@ -38,10 +40,10 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
 #[serde(default)]
 struct ObjectAnswer<'a> {
     object_id: Option<&'a str>,
-    /// Why nothing more is known.
+    /// Why no more is known.
     unknown: Option<&'a str>,
     state: Option<&'a str>,
-    /// What makes it.
+    /// The task that creates it.
     #[serde(borrow)]
     task: Option<ProcessAnswer<'a>>,
     owner: Option<ProcessAnswer<'a>>,
@@ -96,7 +98,7 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
     }
 }
 
-/// What Ray's word for the state of a task says of its object.
+/// Explains what Ray's state of a task means for its object.
 fn meaning(state: &str) -> Option<&'static str> {
     Some(match state {
         "PENDING_ARGS_AVAIL" => "what it is called with is not there yet",
