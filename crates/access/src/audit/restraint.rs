@@ -1,9 +1,8 @@
-//! Rate limiting: how many lines the refusals of one person may cost.
+//! Rate limiting of audit lines about the refusals of one user.
 //!
-//! Pure. A principal that may do next to nothing can still be refused as often as they like, and every line takes the place of
-//! one that tells of something done. So refusals beyond [`FREE`] and then one in [`EVERY`] are counted instead, for each
-//! person (for each address, of unrecognised clients), and one line says how many and from when to when. What was
-//! done is never left out.
+//! Pure. A principal with almost no rights can still be refused any number of times, and every such line displaces
+//! one about an action. So refusals beyond [`FREE`], and then one in [`EVERY`], are only counted, for each user (for
+//! unauthenticated clients by address). One line gives their number and time span. Actions are never left out.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,16 +12,16 @@ use super::time::rfc3339;
 use super::{Entry, EntryKind};
 use crate::identity::Principal;
 
-/// Refusals of one person that have a line each, however fast they come.
+/// Refusals of one user with a line each, however fast they come.
 const FREE: u32 = 60;
 
-/// Beyond [`FREE`] one refusal in this time has a line.
+/// Beyond [`FREE`], one refusal in this time has a line.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How often a person's refusals are summed up while they go on.
+/// How often a user's refusals are summed up while they go on.
 pub(super) const SUM_UP_EVERY: Duration = Duration::from_secs(60);
 
-/// People who are told apart; those beyond share one account.
+/// Users with separate accounts. The rest share one.
 const MAX_ACCOUNTS: usize = 4096;
 
 /// Whose refusals are counted together.
@@ -36,10 +35,10 @@ enum RestrainedSubject {
 
 #[derive(Debug)]
 struct RestraintAccount {
-    /// Lines that are left, and since when.
+    /// Number of lines available, and when it was computed.
     left: f64,
     at: Instant,
-    /// What the sum is about.
+    /// The principal and peer of the summary.
     principal: Option<Principal>,
     peer: Option<SocketAddr>,
     left_out: Option<Repeats>,
@@ -50,27 +49,27 @@ struct Repeats {
     lines: u64,
     since: SystemTime,
     until: SystemTime,
-    /// When the first of them came.
+    /// When the first of them was counted.
     began: Instant,
 }
 
-/// The accounts of all whose refusals are counted.
+/// The accounts of all users whose refusals are counted.
 #[derive(Debug, Default)]
 pub(super) struct RefusalCounts {
     accounts: HashMap<RestrainedSubject, RestraintAccount>,
 }
 
-/// What becomes of an entry.
+/// The decision about an entry.
 #[derive(Debug)]
 pub(super) enum Restrained {
-    /// The entry is written, behind the sum of what was left out before.
+    /// The entry is written, after the summary of what was left out before.
     Write(Option<Entry>),
     /// The entry is only counted.
     LeftOut,
 }
 
 impl RefusalCounts {
-    /// Whether `entry` is written at `now`, which the clock on the wall calls `time`.
+    /// Decides whether `entry` is written at `now`, which is `time` on the system clock.
     pub(super) fn judge(&mut self, entry: &Entry, now: Instant, time: SystemTime) -> Restrained {
         if !is_refusal(entry) {
             return Restrained::Write(None);
@@ -104,7 +103,7 @@ impl RefusalCounts {
         Restrained::LeftOut
     }
 
-    /// Sums of what was left out for long enough by `now`; of everything where `all`.
+    /// Summarizes what was left out for long enough at `now`, or everything with `all`.
     pub(super) fn sums(&mut self, now: Instant, all: bool) -> Vec<Entry> {
         let due = |account: &&mut RestraintAccount| {
             let began = account.left_out.map(|left_out| left_out.began);
@@ -123,7 +122,7 @@ impl RefusalCounts {
         if self.accounts.len() < MAX_ACCOUNTS || self.accounts.contains_key(&who) {
             return who;
         }
-        // Those who have been quiet are as if they had never been there.
+        // An account with all its lines available can be dropped.
         self.accounts.retain(|_, account| {
             account.refill(now);
             account.left < f64::from(FREE) || account.left_out.is_some()
@@ -155,7 +154,7 @@ impl RestraintAccount {
     }
 }
 
-/// Whether `entry` records a refusal, and so nothing that was done.
+/// Whether `entry` records a refusal, and so no action.
 fn is_refusal(entry: &Entry) -> bool {
     let kind = matches!(
         entry.action,

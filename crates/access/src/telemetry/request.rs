@@ -1,4 +1,4 @@
-//! Ids by which a person's report of a trouble is found in the log.
+//! Ids that connect a user's report with the log.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde::{Serialize, Serializer};
 
 use ray_relay_base::wire::text::{BASE32, base32};
 
-/// Characters of the part that names the connection: 50 bits, so that ten million connections have hardly two alike.
+/// Characters of the connection's part: 50 bits, so that among ten million connections hardly two share one.
 const LEN: usize = 10;
 
-/// The id of one connection, `7k3f9m2qxd`, or of one of the requests of HTTP on it, `7k3f9m2qxd.3`. Random, so that it tells
-/// nothing of others; a name, and never a permission. The relay makes it: one that a client sends is not looked at.
+/// The id of one connection, `7k3f9m2qxd`, or of one HTTP request on it, `7k3f9m2qxd.3`. Random, so that it reveals
+/// nothing about others. It identifies, and never authorizes. The relay creates it, and ignores one from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestId {
     connection: u64,
-    /// Counts the requests of the connection, from 1; 0: the connection itself.
+    /// Number of the request on the connection, from 1. 0: the connection itself.
     request: u32,
 }
 
@@ -27,7 +27,7 @@ impl RequestId {
         }
     }
 
-    /// Whether `text` is written as an id is.
+    /// Whether `text` has the form of an id.
     pub fn is_written_so(text: &str) -> bool {
         let (connection, request) = text.split_once('.').unwrap_or((text, "1"));
         let is_count =
@@ -35,7 +35,7 @@ impl RequestId {
         is_count && connection.len() == LEN && connection.bytes().all(|b| BASE32.contains(&b))
     }
 
-    /// The id of the request number `request` of the same connection, from 1.
+    /// Returns the id of request number `request` of the same connection, from 1.
     #[must_use]
     pub fn of_request(self, request: u32) -> Self {
         Self { request, ..self }

@@ -1,5 +1,5 @@
-//! RayClusters at which a user may do nothing, which most are for most users: where there are many, they are not asked
-//! about with each look. It saves questions, and changes no answer to yes.
+//! RayClusters where a user has no rights, as on most of them: with many clusters, they are not queried at each
+//! review. This saves queries, and never turns a denial into a grant.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,31 +12,33 @@ use super::places::RoleScope;
 use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::Scopes;
 
-/// With so many places each is asked about with each look. With twice as many a no holds for this, and so on.
+/// With fewer clusters than twice this, each is queried at each review. With twice as many a denial is cached for
+/// `HOLDS`, and so on.
 const FEW: usize = 32;
 const HOLDS: Duration = Duration::from_secs(60);
 
-/// The longest that a no holds.
+/// The longest time to cache a denial.
 const MAX_DENIAL_PERIOD: Duration = Duration::from_secs(300);
 
-/// After something was allowed there, a no holds for no time: a binding that is replaced is away for a moment.
+/// For this long after a grant, denials are not cached: a binding that is being replaced is briefly absent.
 const RECENT: Duration = Duration::from_secs(300);
 
-/// People of whom it is known.
+/// Users whose answers are cached.
 const PEOPLE: usize = 128;
 
-/// Places that are asked about for the first time in one look: the API server is to answer in time. The others follow.
+/// Clusters that are queried for the first time in one review, so that the API server answers in time. The rest
+/// follows.
 pub(super) const MAX_NEW_PLACES: usize = 128;
 
 #[derive(Clone, Copy)]
 enum LastAnswer {
-    /// Something was allowed then.
+    /// Something was granted at this time.
     Allowed(Instant),
-    /// Nothing was; not asked again until then.
+    /// Nothing was granted; not queried again until this time.
     Nothing(Instant),
 }
 
-/// What was last answered, by who it was about.
+/// The last answers, by user.
 pub(super) struct Quiet(Mutex<ExpiringCache<Key, HashMap<String, LastAnswer>>>);
 
 impl Default for Quiet {
@@ -46,8 +48,8 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// Of `places` those that `user` is to be asked about now, at most [`MAX_NEW_PLACES`] that were not asked about
-    /// before; the others; and whether there are more.
+    /// Splits `places` into those to query for `user` now and those with a cached denial. At most [`MAX_NEW_PLACES`]
+    /// without a known grant are queried. The last value is whether more are due.
     pub(super) fn part(
         &self,
         user: &Key,
@@ -59,7 +61,7 @@ impl Quiet {
         let of = |place: &RoleScope| last.and_then(|last| last.get(&place.clusters)).copied();
         let is_quiet = |place: &RoleScope| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
         let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
-        // What a person has is looked at whatever there is beside it.
+        // Clusters with a grant are always queried first.
         asked.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
         let has = asked
             .iter()
@@ -70,8 +72,8 @@ impl Quiet {
         (asked, quiet, is_more)
     }
 
-    /// `user` was asked about these, `all` being the number of all that there are. To be told of no person who may do nothing
-    /// anywhere: an API server that starts says no to everything.
+    /// Records the answers for `user`, with `all` as the number of all clusters. Do not call it for a user without
+    /// any rights: an API server that is starting denies everything.
     pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
         let mut last = self.0.lock();
         let now = Instant::now();
@@ -87,7 +89,7 @@ impl Quiet {
                 false => drop(after.insert(place.clone(), LastAnswer::Allowed(now))),
                 true if was_allowed || all < 2 * FEW => {}
                 true => {
-                    // Not all of them at once.
+                    // Spread out, so that they do not all expire at once.
                     let holds = longest.mul_f64(rand::random_range(0.5..=1.0));
                     after.insert(place.clone(), LastAnswer::Nothing(now + holds));
                 }

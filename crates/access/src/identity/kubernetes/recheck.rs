@@ -1,10 +1,10 @@
-//! A client with a token of Kubernetes' is connected only as long as Kubernetes says so: one task for each accepted
-//! token shows it again, and withdraws it when it is refused or may do less than before, twice in a row: an API server that
-//! starts says no to what is right, and a binding that is replaced is away for a moment.
+//! Keeps clients with Kubernetes tokens connected only while Kubernetes accepts them. One task for each accepted
+//! token presents it again. It withdraws the token if it is refused or loses rights twice in a row: an API server
+//! that is starting denies valid requests, and a binding that is being replaced is briefly absent.
 //!
-//! A rechecker ends when nothing holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
-//! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn. As long, it goes on
-//! being accepted, whether or not a session has it.
+//! A rechecker ends when only the cache holds the [`VerifiedIdentity`], or once it has withdrawn the token. If the
+//! API server does not answer, it retries for `kubernetes.outage_grace`, then withdraws the token. For the same time
+//! the token remains accepted, whether or not a session uses it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,37 +18,37 @@ use crate::identity::validity::{Revoker, Withdrawn, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
 use crate::policy::Grants;
 
-/// Longest pause before an API server is asked again that did not answer.
+/// Longest pause before a retry during an outage.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// How long after a no Kubernetes is asked again, before a session ends.
+/// How long after a denial Kubernetes is asked again, before sessions end.
 const SECOND_LOOK: Duration = Duration::from_secs(5);
 
-/// A token that was accepted.
+/// An accepted token.
 pub(super) struct AcceptedToken {
     pub(super) key: Key,
     pub(super) token: Secret,
     pub(super) expires: Option<SystemTime>,
-    /// Of what has come since before it was asked about.
+    /// Clusters that appeared since just before the review.
     pub(super) appeared: watch::Receiver<u64>,
 }
 
-/// What was last said of a token that no session has any more.
+/// The last review of a token that no session uses any more.
 pub(super) struct Lapsed {
     review: Review,
     confirmed: Instant,
 }
 
-/// A client that is connected by a token.
+/// A token that is being rechecked.
 pub(super) struct TrackedToken {
     key: Key,
-    /// With no `validity`: this does not hold the credential.
+    /// Without `validity`, so that this does not count as a holder.
     who: VerifiedIdentity,
     withdraw: Arc<Revoker>,
 }
 
 impl TrackedToken {
-    /// One more who is there by it.
+    /// Returns the identity for one more holder.
     pub(super) fn join(&self) -> VerifiedIdentity {
         VerifiedIdentity {
             validity: Some(self.withdraw.validity()),
@@ -57,36 +57,37 @@ impl TrackedToken {
     }
 }
 
-/// Shows one token again and again.
+/// Rechecks one token.
 struct Rechecker {
     reviewer: Reviewer,
     key: Key,
     fingerprint: String,
     token: Secret,
     review: Review,
-    /// What comes of the review, for all who are there.
+    /// The resulting grants, shared by all holders.
     roles: Grants,
     withdraw: Arc<Revoker>,
-    /// When Kubernetes last said what it said at first.
+    /// When Kubernetes last confirmed the initial answer.
     confirmed: Instant,
     appeared: watch::Receiver<u64>,
 }
 
-/// What came of showing it again.
+/// The result of one recheck.
 enum Recheck {
     Confirmed,
     No(Withdrawn),
     Unknown,
 }
 
-/// Who is there by a token, or was a while ago, where Kubernetes does not answer and `kubernetes.outage_grace` is not over.
+/// Returns the identity of a token that is or was recently accepted, during an outage and within
+/// `kubernetes.outage_grace`.
 pub(super) fn through_outage(
     reviewer: &Reviewer,
     known: &mut Known,
     kept: AcceptedToken,
 ) -> Option<VerifiedIdentity> {
     let tracked = known.kept.get(&fingerprint(&kept.key));
-    // It ends with its grace.
+    // It is withdrawn at the end of its own grace.
     if let Some(tracked) = tracked.filter(|tracked| tracked.key == kept.key) {
         return Some(tracked.join());
     }
@@ -109,7 +110,7 @@ pub(super) fn keep(
     review: Review,
     confirmed: Instant,
 ) -> VerifiedIdentity {
-    // The first who holds it is the one in what is returned.
+    // The first holder is the returned identity.
     let (withdraw, _first) = validity();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
@@ -156,12 +157,12 @@ pub(super) fn keep(
 impl Rechecker {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
-        // With the second look, a no is found within the time of one.
+        // Including the second check, a denial is found within one recheck interval.
         let pause = inner.recheck.saturating_sub(SECOND_LOOK);
         let pause = pause.max(inner.recheck.mul_f64(0.9));
         let mut next = self.confirmed + spread(pause);
         let mut said_no = false;
-        // When the rest of what one look does not take is asked about.
+        // When to query the clusters that a partial review has left out.
         let mut rest = Instant::now() + NEWS;
         let again = inner.recheck.min(ASK_AGAIN);
         loop {
@@ -209,7 +210,7 @@ impl Rechecker {
         }
     }
 
-    /// Shows the token again.
+    /// Presents the token again.
     async fn look(&mut self) -> Recheck {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
@@ -229,8 +230,8 @@ impl Rechecker {
         Recheck::Confirmed
     }
 
-    /// Asks about what was not asked about yet: its sessions are to see it. Whether there was an answer; whatever else
-    /// becomes of the token, the next look says.
+    /// Queries clusters not queried yet, so that sessions see them. Returns whether there was an answer. All else is
+    /// left to the next check.
     async fn look_at_more(&mut self) -> bool {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
@@ -243,7 +244,7 @@ impl Rechecker {
         }
     }
 
-    /// Has all who are there have what comes of `review`, which allows no less.
+    /// Publishes the grants of `review`, which allows no less, to all holders.
     fn take(&mut self, review: Review) {
         if review != self.review {
             self.roles.replace(grants(&review));
@@ -251,7 +252,7 @@ impl Rechecker {
         }
     }
 
-    /// Has what is remembered of the token hold for `long` from now on.
+    /// Caches the token for `long` from now on.
     fn remember(&self, long: Duration) {
         let mut known = self.reviewer.0.known.lock();
         if let Some(reviewed) = self.remembered(&known) {
@@ -260,7 +261,7 @@ impl Rechecker {
         }
     }
 
-    /// Nothing is remembered of the token any more.
+    /// Drops the token from the cache.
     fn forget(&self) {
         let mut known = self.reviewer.0.known.lock();
         if self.is_current(&known) {
@@ -268,7 +269,7 @@ impl Rechecker {
         }
     }
 
-    /// Ends the sessions that have it.
+    /// Withdraws the token, which ends its sessions.
     fn withdraw(self, why: Withdrawn) {
         tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why = %why, "a token is withdrawn");
         self.forget();
@@ -284,10 +285,10 @@ impl Rechecker {
         self.withdraw.withdraw(why);
     }
 
-    /// Only the memory holds it; the memory then does not any more either.
+    /// Whether only the cache holds the identity. If so, drops it from the cache as well.
     fn is_forgotten(&self) -> bool {
         let mut known = self.reviewer.0.known.lock();
-        // Under the lock no client can be given it meanwhile.
+        // Under the lock no other client can obtain it meanwhile.
         let by_memory = usize::from(self.is_current(&known));
         if self.withdraw.holders() > by_memory {
             return false;
@@ -311,7 +312,7 @@ impl Rechecker {
         }
     }
 
-    /// What is remembered of the token is this rechecker's, and not that of a later one.
+    /// Whether the cache entry belongs to this rechecker, and not to a later one.
     fn is_current(&self, known: &Known) -> bool {
         self.remembered(known).is_some()
     }
@@ -326,7 +327,7 @@ impl Rechecker {
     }
 }
 
-/// Up to a tenth less, so that those who came together do not ask together for ever.
+/// Shortens a pause by up to a tenth, so that tokens that came together do not stay in step.
 fn spread(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.9..=1.0))
 }

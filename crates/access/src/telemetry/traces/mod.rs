@@ -1,9 +1,9 @@
-//! Traces: the parts of a connection's life as spans, for a collector of OpenTelemetry (`telemetry.otlp`), by OTLP over
+//! Traces: phases of a connection as spans, exported to an OpenTelemetry collector (`telemetry.otlp`), by OTLP over
 //! HTTP.
 //!
-//! A trace is made when its connection has ended, from what the log is told of it, and waits in a queue with a bound: no
-//! session waits for a collector, and what the queue or the collector does not take is lost and counted. In a trace is
-//! what is in that line of the log: never a credential, nor the value of a variable.
+//! A trace is built when its connection has ended, from the facts of its log line, and waits in a bounded queue. No
+//! session waits for a collector: traces that the queue or the collector does not accept are dropped and counted. A
+//! trace has the content of that log line: never a credential, nor the value of a variable.
 
 mod messages;
 #[cfg(test)]
@@ -35,27 +35,27 @@ use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::innermost_cause;
 
-/// Traces that wait for the collector: some megabytes.
+/// Traces that wait for the collector: a few megabytes.
 const QUEUE: usize = 2048;
 
-/// Traces that go out together, at most, and how long the first of them waits for the others.
+/// Traces in one batch, and how long the first of them waits for the others.
 const BATCH: usize = 256;
 const GATHERED: Duration = Duration::from_secs(1);
 
 /// How long the collector may take for one batch.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The pauses before a batch that was not taken is tried once more.
+/// The pauses before a refused batch is retried.
 const AGAIN: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
 
-/// How long what waits at the end of the relay may take.
+/// How long the last batch may take when the relay ends.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Where OTLP's traces go, below the address of a collector.
+/// The path of OTLP traces at a collector.
 const PATH: &str = "/v1/traces";
 
 /// The spans of one connection.
@@ -66,7 +66,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// With the span `name` of what began and ended then.
+    /// Starts a trace with the root span `name` and these times.
     pub fn new(name: &str, began: Timestamp, ended: Timestamp) -> Self {
         let mut trace = Self {
             spans: Vec::new(),
@@ -76,14 +76,14 @@ impl Trace {
         trace
     }
 
-    /// What is known of it. Nothing is said where `value` is `None`.
+    /// Sets an attribute of the root span. `None` sets nothing.
     pub fn attribute(&mut self, key: &str, value: Option<impl Value>) {
         if let (Some(root), Some(value)) = (self.spans.first_mut(), value) {
             root.attributes.push(attribute(key, value));
         }
     }
 
-    /// It did not end well.
+    /// Marks the root span as failed.
     pub fn failed(&mut self, why: &str) {
         if let Some(root) = self.spans.first_mut() {
             root.status = Some(Status {
@@ -93,7 +93,7 @@ impl Trace {
         }
     }
 
-    /// With the span `name` of a part of it; the first is of the whole.
+    /// Adds the span `name` of a part. The first one is the root.
     pub fn part(&mut self, name: &str, from: Timestamp, to: Timestamp) {
         let id = |bytes: u64| bytes.to_be_bytes().to_vec();
         let (trace_id, parent_span_id, kind) = match self.spans.first() {
@@ -107,7 +107,7 @@ impl Trace {
                 (random.to_be_bytes().to_vec(), Vec::new(), SpanKind::Server)
             }
         };
-        // By one clock, however the other is set meanwhile.
+        // Derived from one clock, even if the other is set meanwhile.
         let at = |moment: Timestamp| nanoseconds(self.began.time + self.began.until(moment));
         self.spans.push(Span {
             trace_id,
@@ -122,7 +122,7 @@ impl Trace {
     }
 }
 
-/// What sends traces to a collector.
+/// Exports traces to a collector.
 #[derive(Debug)]
 pub struct Traces {
     queue: mpsc::Sender<Trace>,
@@ -133,10 +133,10 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Those for the collector that `config` names, if it names one; nothing is sent before [`Self::run`].
+    /// Builds the exporter for the collector of `config`, if any. Nothing is sent before [`Self::run`].
     ///
     /// # Errors
-    /// A sentence, where the address is none or the system's authorities cannot be read.
+    /// A sentence, if the address is invalid or the system's authorities cannot be read.
     pub fn new(
         config: &config::Telemetry,
         metrics: Arc<Metrics>,
@@ -148,7 +148,7 @@ impl Traces {
         let target: Uri = format!("{address}{PATH}")
             .parse()
             .map_err(|why: hyper::http::uri::InvalidUri| wrong(why.to_string()))?;
-        // A collector without TLS is near: a proxy is not meant for it, and most would refuse its port.
+        // A collector without TLS is nearby: a proxy is not meant for it, and most would refuse its port.
         let (roots, proxies) = match target.scheme_str() {
             Some("https") => (Roots::System, Proxies::from_env()),
             _ => (Roots::None, Proxies::none()),
@@ -165,14 +165,14 @@ impl Traces {
         })))
     }
 
-    /// Has `trace` sent some time. Never waits: where too many wait, it is lost and counted.
+    /// Queues `trace`. Never waits: if the queue is full, the trace is dropped and counted.
     pub fn offer(&self, trace: Trace) {
         if self.queue.try_send(trace).is_err() {
             self.metrics.traces(TraceOutcome::Dropped, 1);
         }
     }
 
-    /// Sends what is offered until `ending`, and what waits then for a moment more. To be called once.
+    /// Exports traces until `ending`, and the rest for a moment more. Call it once.
     pub async fn run(self: Arc<Self>, ending: CancellationToken) {
         let Some(mut waiting) = self.waiting.lock().take() else {
             return;
@@ -243,7 +243,7 @@ impl Traces {
                 return Err(refused(why, true));
             }
         };
-        // OTLP's own: these alone are to be tried again.
+        // As OTLP specifies: only these are retried.
         let again = matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS
@@ -258,13 +258,13 @@ impl Traces {
     }
 }
 
-/// A batch was not taken.
+/// A batch was refused.
 struct BatchRefused {
     why: String,
     again: bool,
 }
 
-/// The next traces that go out together; `None`: there will be none.
+/// Collects the next batch. `None`: there will be no more traces.
 async fn gathered(waiting: &mut mpsc::Receiver<Trace>) -> Option<Vec<Trace>> {
     let mut batch = vec![waiting.recv().await?];
     let until = Instant::now() + GATHERED;
