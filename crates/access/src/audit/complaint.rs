@@ -1,4 +1,4 @@
-//! What the log is told of lines that are not written.
+//! Errors in the log about lines that were not written.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use super::{Entry, EntryKind, Running};
 use crate::identity::Principal;
 use ray_relay_base::config::OnFailure;
 
-/// The shortest time between two errors in the log about lines that are not written.
+/// The shortest time between two such errors in the log.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 impl Running {
-    /// An error in the log, not more often than a log can take.
+    /// Logs an error, rate-limited.
     pub(super) fn complain(&self, entry: &Entry, why: &str) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let last = self.complained.load(Ordering::Relaxed);

@@ -1,22 +1,22 @@
-//! From an [`Entry`] to the members of its line, bounded whatever a client sent.
+//! Converts an [`Entry`] to the members of its line, bounded whatever a client sent.
 //!
-//! Pure. Texts, lists and nesting are bounded, more tightly where the line would be longer than [`MAX_LINE`]
-//! ([`BOUNDS`]); nothing of an entry can make a line fail. Control characters are escaped by JSON.
+//! Pure. Texts, lists and nesting are bounded, more tightly if the line would be longer than [`MAX_LINE`]
+//! ([`BOUNDS`]). No entry can make a line fail. Control characters are escaped by JSON.
 
 use serde_json::{Map, Value};
 
 use super::chain::{Hash, MAX_LINE};
 use super::{Entry, EntryKind};
 
-/// How much of an entry is written out. What is not is told by its length and its SHA-256, so that a person who has it can
-/// be sure that this was it.
+/// How much of an entry is written out. The rest is replaced by its length and its SHA-256, so that someone who has
+/// the original can prove it.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Bytes of a text, as JSON writes them.
     text: usize,
     /// Members of an object and items of a list.
     items: usize,
-    /// Objects and lists in each other.
+    /// Nesting of objects and lists.
     depth: usize,
 }
 
@@ -51,14 +51,14 @@ const TIGHTEST: Bounds = Bounds {
     depth: 0,
 };
 
-/// What [`super::chain`] adds to the members: time, number and two hashes.
+/// Bytes that [`super::chain`] adds to the members: time, number and two hashes.
 const SEAL: usize = 256;
 
-/// Shortest token that is taken for one (`eyJ` and two dots): three parts of a signed JSON Web Token.
+/// Shortest text that is treated as a token (`eyJ` and two dots): three parts of a signed JSON Web Token.
 const SHORTEST_TOKEN: usize = 40;
 
 impl EntryKind {
-    /// All, in the order of their words in `--help`.
+    /// All kinds, in the order of their words in `--help`.
     pub const ALL: [Self; 9] = [
         Self::Authentication,
         Self::Decision,
@@ -71,7 +71,7 @@ impl EntryKind {
         Self::Audit,
     ];
 
-    /// The value of `action` in a line.
+    /// Returns the value of `action` in a line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Authentication => "authentication",
@@ -87,7 +87,7 @@ impl EntryKind {
     }
 }
 
-/// The members of `entry`'s line that are between `seq` and `prev`, as one JSON object.
+/// Returns the members of `entry`'s line between `seq` and `prev`, as one JSON object.
 pub(super) fn members(entry: &Entry) -> String {
     let fits = BOUNDS
         .iter()
@@ -176,15 +176,15 @@ fn bounded(value: &Value, bounds: Bounds) -> Value {
     }
 }
 
-/// What is said of `text` where it is not written out: of lists and objects the JSON without blanks.
+/// Describes `text` that is not written out. Lists and objects count as JSON without spaces.
 fn told(text: &str) -> String {
     let hash = Hash::plain(text.as_bytes());
     format!("({} bytes, SHA-256 {hash})", text.len())
 }
 
-/// `text` without what looks like a token, cut to `longest` bytes as JSON writes them.
+/// Removes texts that look like tokens, and cuts to `longest` bytes as JSON writes them.
 fn bounded_text(text: &str, longest: usize) -> String {
-    // Whatever comes after is cut in any case, and a token that begins before it is seen whole or cut.
+    // Anything after this is cut in any case. A token that begins before it is seen whole or cut.
     let mut end = text.len().min(longest);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -209,7 +209,7 @@ fn bounded_text(text: &str, longest: usize) -> String {
     kept
 }
 
-/// Bytes that JSON takes for it.
+/// Returns the bytes that JSON needs for `c`.
 fn escaped(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -218,7 +218,7 @@ fn escaped(c: char) -> usize {
     }
 }
 
-/// Callers put no tokens into entries; what a person typed into a debug console may hold one.
+/// Callers put no tokens into entries, but input of a debug console may contain one.
 fn without_tokens(text: &str) -> String {
     let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut clean = String::with_capacity(text.len());
@@ -228,7 +228,7 @@ fn without_tokens(text: &str) -> String {
         let length = from.find(|c| !part(c)).unwrap_or(from.len());
         let (word, after) = from.split_at(length);
         clean += before;
-        // At the end of a text that was cut, a token may lack its last parts.
+        // At the end of a cut text, a token may lack its last parts.
         let token = word.len() >= SHORTEST_TOKEN && (word.contains('.') || after.is_empty());
         clean += if token { "[token]" } else { word };
         rest = after;

@@ -6,7 +6,7 @@
 //! makes one address of many users.
 //!
 //! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for
-//! whoever comes first, and a second one for credentials that come back after a pause. A user's credential does come
+//! clients that come first, and a second one for credentials that come back after a pause. A user's credential does come
 //! back. Garbage that differs each time does not, so it cannot use up the trials of waiting users. A credential that
 //! was valid a moment ago is not delayed at all.
 //!
@@ -56,7 +56,7 @@ struct FailureCount {
     last: Instant,
     /// The end of its back-off.
     until: Instant,
-    /// Trials for whoever comes first.
+    /// Trials for clients that come first.
     first: Trickle,
     /// Trials for credentials that come back.
     again: Trickle,

@@ -1,4 +1,4 @@
-//! The thread of one recording: from its queue to its file, up to its largest size.
+//! The thread of one recording: writes its queue to its file, up to the largest size.
 //!
 //! Ends when the [`super::CaptureWriter`] is dropped or finished, or at the first failure.
 
@@ -16,7 +16,7 @@ use ray_relay_base::config::units::format_size;
 
 pub(super) struct Writer {
     pub(super) path: PathBuf,
-    /// Bytes of all recordings in the folder.
+    /// Largest size of all recordings in the folder, in bytes.
     pub(super) keep: u64,
     /// Largest file, in bytes.
     pub(super) most: u64,
@@ -27,7 +27,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn run(self, header: &str, queue: mpsc::Receiver<String>) {
-        // The queue is closed after the state is told, so that a writer that finds it closed finds out why.
+        // The queue is closed after the state is published, so that a writer that finds it closed can read why.
         let mut queue = queue;
         let result = self.record(header, &mut queue);
         self.tell.send_replace(match result {

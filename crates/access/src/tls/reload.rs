@@ -1,20 +1,20 @@
-//! Reloading: whether the files of `[tls]` have changed, as [`super::Tls::run`] asks every few seconds.
+//! Detects changes of the files of `[tls]`, which [`super::Tls::run`] checks every few seconds.
 
 use std::path::PathBuf;
 
 use ray_relay_base::config::Tls;
 use ray_relay_base::wire::watched_file::FileVersion;
 
-/// The files, and how they were when they were last taken.
+/// The files, and their versions when they were last loaded.
 pub(super) struct WatchedFiles {
     paths: Vec<PathBuf>,
     taken: Vec<Option<FileVersion>>,
-    /// Seen at the last look, where that is something new.
+    /// Versions at the last check, if they were new.
     news: Option<Vec<Option<FileVersion>>>,
 }
 
 impl WatchedFiles {
-    /// The files that `config` names, in the versions that are there now.
+    /// Watches the files that `config` names, starting from their current versions.
     pub(super) fn new(config: &Tls) -> Self {
         let paths = [
             &config.cert_file,
@@ -31,7 +31,7 @@ impl WatchedFiles {
         files
     }
 
-    /// Whether they have changed, and not since the look before this one: then they count as taken.
+    /// Whether they have changed, and not since the previous check. If so, records the versions as loaded.
     pub(super) fn settled(&mut self) -> bool {
         let now = self.look();
         if now == self.taken {

@@ -130,7 +130,7 @@ pub(super) fn is_past(revocation: &Revocation, now: SystemTime) -> bool {
 }
 
 /// Appends `revocations` to the file at `path`, which is created (for its owner alone) if missing. All lines go in
-/// one write, under a lock, and are on the disk when this returns. Void lines stay: whoever maintains the file
+/// one write, under a lock, and are on the disk when this returns. Void lines stay: the maintainer of the file
 /// removes them.
 ///
 /// # Errors
