@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, debug, info};
+use tracing::{debug, info};
 
 use super::connect::{Dialler, Relay, RelayDialError};
 use super::gossip::{self, ProcessLink};
@@ -261,6 +261,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         }
     }
 
+    /// Takes note of the nodes that the relay has accepted the agent for, and of how long its credential is valid yet.
+    fn accepted(&mut self, nodes: Vec<Node>, good_for_ms: Option<u64>) {
+        if self.nodes.as_ref() != Some(&nodes) {
+            let list = nodes
+                .iter()
+                .map(|node| format!("{} at {} of {}", node.node_id, node.address, node.cluster));
+            let list = list.collect::<Vec<_>>().join(", ");
+            info!(nodes = list, "linked to a relay");
+        }
+        self.nodes = Some(nodes);
+        let good_for = good_for_ms.map(Duration::from_millis);
+        self.good_until = good_for.and_then(|good| Instant::now().checked_add(good));
+        self.renew_later();
+    }
+
     /// Schedules the attempt of a link with a newer credential, early enough for some more attempts.
     fn renew_later(&mut self) {
         let now = Instant::now();
@@ -372,19 +387,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
 
     async fn message(&mut self, message: FromRelay) -> Result<(), LinkEnded> {
         match message {
-            FromRelay::Welcome { nodes, good_for_ms } => {
-                if self.nodes.as_ref() != Some(&nodes) {
-                    let shown = nodes.iter().map(|node| {
-                        format!("{} at {} of {}", node.node_id, node.address, node.cluster)
-                    });
-                    let shown = shown.collect::<Vec<_>>().join(", ");
-                    info!(nodes = shown, "linked to a relay");
-                }
-                self.nodes = Some(nodes);
-                let good_for = good_for_ms.map(Duration::from_millis);
-                self.good_until = good_for.and_then(|good| Instant::now().checked_add(good));
-                self.renew_later();
-            }
+            FromRelay::Welcome { nodes, good_for_ms } => self.accepted(nodes, good_for_ms),
             FromRelay::Refused { reason } => {
                 return Err(LinkEnded::Refused(shortened(&reason, 512)));
             }
@@ -396,23 +399,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                     self.wants_failures = true;
                 }
             }
-            FromRelay::Locate { query, port, title } => {
-                let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-                let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
-                    return Ok(());
-                };
-                let locating = async move {
-                    let node_id = agent.look.locate(port, &title).await;
-                    let located = FromAgent::Located {
-                        query,
-                        found: node_id.is_some(),
-                        node_id: node_id.as_deref().map(Into::into),
-                    };
-                    _ = answers.send(located).await;
-                    drop(place);
-                };
-                self.agent.tasks.spawn(locating.in_current_span());
-            }
+            FromRelay::Locate { query, port, title } => self.locate(query, port, title),
             FromRelay::LetRun(let_run) => self.agent.held.let_run(&let_run),
             FromRelay::Cancel { stream } => {
                 if let Some(opening) = self.opening.remove(&stream) {

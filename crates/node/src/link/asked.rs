@@ -1,4 +1,4 @@
-//! The streams that a relay asks for on its link.
+//! The requests of a relay on its link that run in tasks of their own.
 
 use std::sync::Arc;
 
@@ -9,7 +9,9 @@ use tracing::{Instrument as _, info_span};
 
 use super::{AgentLink, LinkEnded};
 use crate::{inspect, stream};
-use ray_relay_base::wire::tunnel::messages::{FromAgent, Inspect, Open, Refusal, StreamId};
+use ray_relay_base::wire::tunnel::messages::{
+    FromAgent, Hex, Inspect, Open, Refusal, StreamId, Text,
+};
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     /// Acquires a slot for a stream that the relay may cancel. Where there is none, the relay is notified.
@@ -74,5 +76,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         };
         self.agent.tasks.spawn(serving.instrument(span));
         Ok(())
+    }
+
+    /// Answers on which node a process with `title` listens on `port`. Without a free slot there is no answer.
+    pub(super) fn locate(&self, query: Hex<8>, port: u16, title: Text<256>) {
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
+            return;
+        };
+        let locating = async move {
+            let node_id = agent.look.locate(port, &title).await;
+            let located = FromAgent::Located {
+                query,
+                found: node_id.is_some(),
+                node_id: node_id.as_deref().map(Into::into),
+            };
+            _ = answers.send(located).await;
+            drop(place);
+        };
+        self.agent.tasks.spawn(locating.in_current_span());
     }
 }
