@@ -33,17 +33,17 @@ const FOLDER: &str = "ray-relay-node-";
 const SOCKET: &str = "failed";
 
 /// Characters of the node's id in the folder's name.
-const SHORT: usize = 16;
+const NODE_ID_CHARS: usize = 16;
 
 /// The pause between two scans for Ray sessions and expired black boxes.
-const AGAIN: Duration = Duration::from_secs(2);
+const SCAN_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The pause before Ray is asked for the jobs of workers: its task list lags by a second.
 const JOB_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long one worker is read from, and how many are at a time.
-const HEARD: Duration = Duration::from_secs(5);
-const AT_A_TIME: usize = 8;
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_READERS: usize = 8;
 
 /// Bytes of a worker's message.
 const MAX_MESSAGE_BYTES: u64 = MAX_INSPECTION_BYTES as u64 + 4096;
@@ -72,17 +72,17 @@ struct HookSocket {
 
 /// Stores what workers leave, while a relay wants that, until the agent ends.
 pub(super) async fn keep(agent: Arc<Agent>) {
-    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let slots = Arc::new(Semaphore::new(MAX_READERS));
     let mut doors: Vec<HookSocket> = Vec::new();
     let mut changes = agent.black_boxes.watch();
     loop {
         changes.mark_unchanged();
-        match agent.black_boxes.are_wanted() {
+        match agent.black_boxes.are_enabled() {
             true => open(&agent, &mut doors).await,
             false => doors.clear(),
         }
         agent.black_boxes.forget();
-        let pause = sleep(AGAIN);
+        let pause = sleep(SCAN_INTERVAL);
         tokio::pin!(pause);
         loop {
             tokio::select! {
@@ -90,26 +90,26 @@ pub(super) async fn keep(agent: Arc<Agent>) {
                 () = &mut pause => break,
                 _ = changes.changed() => {
                     // The stored boxes change often, the need for sockets seldom.
-                    if agent.black_boxes.are_wanted() == doors.is_empty() { break }
+                    if agent.black_boxes.are_enabled() == doors.is_empty() { break }
                 }
-                come = next(&doors), if !doors.is_empty() => {
-                    let Some((stream, node_id)) = come else {
+                accepted = next(&doors), if !doors.is_empty() => {
+                    let Some((stream, node_id)) = accepted else {
                         // The agent has too many files open.
                         tokio::select! {
                             () = agent.ending.cancelled() => return,
                             () = &mut pause => break,
                         }
                     };
-                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
                     let agent = Arc::clone(&agent);
                     let tasks = agent.tasks.clone();
                     tasks.spawn(async move {
-                        match timeout(HEARD, hear(&agent, stream, node_id)).await {
+                        match timeout(READ_TIMEOUT, receive(&agent, stream, node_id)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(why)) => debug!(why, "who has come with a failure is not heard"),
                             Err(_) => debug!("a worker has not said in time what has failed"),
                         }
-                        drop(place);
+                        drop(slot);
                     });
                 }
             }
@@ -119,18 +119,18 @@ pub(super) async fn keep(agent: Arc<Agent>) {
 
 /// Asks Ray for the jobs of workers, until the agent ends.
 pub(super) async fn attribute(agent: Arc<Agent>) {
-    let asks = async {
+    let attributing = async {
         loop {
             sleep(JOB_INTERVAL).await;
             for task in agent.black_boxes.unattributed() {
-                let job = agent.look.job_of(&task).await;
+                let job = agent.verifier.job_of(&task).await;
                 agent.black_boxes.attribute(&task, job.as_deref());
             }
         }
     };
     tokio::select! {
         () = agent.ending.cancelled() => {}
-        () = asks => {}
+        () = attributing => {}
     }
 }
 
@@ -149,7 +149,7 @@ async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
 /// Keeps one socket open for each of this agent's nodes in each Ray session, and no others.
 async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
     let nodes = agent.black_boxes.nodes();
-    let sessions = agent.look.sessions().await;
+    let sessions = agent.verifier.sessions().await;
     let mut trouble = None;
     let is_of = |node: &Node, addresses: &[String]| {
         addresses.is_empty() || addresses.contains(&node.address.to_string())
@@ -191,7 +191,7 @@ async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
 impl HookSocket {
     /// Opens a socket among those in `session`. Blocks for a moment only: the files are in memory.
     fn open(session: &Path, node_id: &Name) -> Result<Self, String> {
-        let short = node_id.get(..SHORT).unwrap_or(node_id);
+        let short = node_id.get(..NODE_ID_CHARS).unwrap_or(node_id);
         let wrong = |why: io::Error| {
             format!("the folder for its socket among those of Ray's session cannot be used: {why}")
         };
@@ -230,7 +230,7 @@ impl HookSocket {
 
     /// Whether workers still find the socket by its name.
     fn is_open(&self) -> bool {
-        let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
+        let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
         let there = directory(&self.session.join(format!("{FOLDER}{short}")));
         let is_it = |there: File| {
             let (there, own) = (there.metadata().ok()?, self.folder.metadata().ok()?);
@@ -243,7 +243,7 @@ impl HookSocket {
 
 impl Drop for HookSocket {
     fn drop(&mut self) {
-        let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
+        let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
         if self.is_open() {
             _ = fs::remove_file(inside(&self.folder, SOCKET));
             _ = fs::remove_dir(self.session.join(format!("{FOLDER}{short}")));
@@ -266,7 +266,7 @@ pub(super) fn inside(folder: &File, name: &str) -> PathBuf {
 }
 
 /// Stores the message on `stream`. An error says why it is not stored, and repeats none of it.
-async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<(), &'static str> {
+async fn receive(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<(), &'static str> {
     let peer = stream
         .peer_cred()
         .map_err(|_| "the system does not say who it is")?;
@@ -274,20 +274,20 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let pid = pid
         .filter(|pid| *pid != 0)
         .ok_or("its process is in another namespace")?;
-    let worker = agent.look.worker(pid, peer.uid()).await;
+    let worker = agent.verifier.worker(pid, peer.uid()).await;
     let number = worker.ok_or("it is no worker of this machine")?;
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     let read = (&mut stream)
         .take(MAX_MESSAGE_BYTES + 1)
-        .read_to_end(&mut said)
+        .read_to_end(&mut message)
         .await;
     read.map_err(|_| "its connection broke")?;
-    if said.len() as u64 > MAX_MESSAGE_BYTES {
+    if message.len() as u64 > MAX_MESSAGE_BYTES {
         return Err("it says too much");
     }
-    let said: WorkerMessage<'_> =
-        serde_json::from_slice(&said).map_err(|_| "it says something else")?;
-    let look = Look::read(said.look.get().as_bytes()).map_err(|_| "what it says is no look")?;
+    let message: WorkerMessage<'_> =
+        serde_json::from_slice(&message).map_err(|_| "it says something else")?;
+    let look = Look::read(message.look.get().as_bytes()).map_err(|_| "what it says is no look")?;
     let innermost = look
         .threads
         .first()
@@ -302,11 +302,11 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let task = FailedTask {
         id,
         node_id,
-        worker_id: Name::new(&said.worker_id),
-        task_id: Name::new(&said.task_id),
+        worker_id: Name::new(&message.worker_id),
+        task_id: Name::new(&message.task_id),
         pid: number,
         ago_ms: 0,
-        exception: said.exception.as_str().into(),
+        exception: message.exception.as_str().into(),
         file: file.into(),
         line: innermost.map_or(0, |frame| frame.line),
         function: function.into(),

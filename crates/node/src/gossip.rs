@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use ray_relay_base::wire::tunnel::messages::{Hex, MAX_RELAYS, Replica, Revocations};
 
 /// Notices of one relay that are stored, so that none crowds out another's.
-const OF_ONE: usize = 16;
+const MAX_NOTICES_PER_RELAY: usize = 16;
 
 /// Notices of all relays that are stored, also of those that have gone, for relays that link later.
 const MAX_NOTICES: usize = 64;
@@ -37,7 +37,7 @@ pub(super) struct GossipReader {
     notices: watch::Receiver<Arc<[Bulletin]>>,
     replica: Replica,
     /// The notices that its relay has.
-    known: HashSet<Hex<32>>,
+    delivered: HashSet<Hex<32>>,
 }
 
 impl RevocationGossip {
@@ -50,7 +50,7 @@ impl RevocationGossip {
 
     /// Registers a link with `replica`. `None`: there is one already.
     pub(super) fn claim(&self, replica: Replica) -> Option<ProcessLink> {
-        let entered = self.relays.send_if_modified(|relays| {
+        let registered = self.relays.send_if_modified(|relays| {
             let is_new = !relays.contains(&replica);
             if is_new {
                 relays.push(replica);
@@ -58,7 +58,7 @@ impl RevocationGossip {
             is_new
         });
         // Created only if entered: dropping it would remove the other link's entry.
-        entered.then(|| ProcessLink {
+        registered.then(|| ProcessLink {
             relays: Arc::clone(&self.relays),
             replica,
         })
@@ -70,18 +70,18 @@ impl RevocationGossip {
     }
 
     /// Stores the notice of `replica` for the other relays. A repeated notice is not news.
-    pub(super) fn put(&self, replica: Replica, said: Revocations) {
+    pub(super) fn put(&self, replica: Replica, notice: Revocations) {
         self.notices.send_if_modified(|notices| {
             if notices
                 .iter()
-                .any(|(_, known)| known.mac == said.mac && **known == said)
+                .any(|(_, other)| other.mac == notice.mac && **other == notice)
             {
                 return false;
             }
             let mut all = notices.to_vec();
-            all.push((replica, Arc::new(said)));
+            all.push((replica, Arc::new(notice)));
             let own = |(of, _): &Bulletin| *of == replica;
-            if all.iter().filter(|notice| own(notice)).count() > OF_ONE
+            if all.iter().filter(|notice| own(notice)).count() > MAX_NOTICES_PER_RELAY
                 && let Some(oldest) = all.iter().position(own)
             {
                 all.remove(oldest);
@@ -99,7 +99,7 @@ impl RevocationGossip {
         GossipReader {
             notices: self.notices.subscribe(),
             replica,
-            known: HashSet::new(),
+            delivered: HashSet::new(),
         }
     }
 }
@@ -109,21 +109,21 @@ impl GossipReader {
     fn next(&mut self) -> Option<Arc<Revocations>> {
         let notices = Arc::clone(&self.notices.borrow_and_update());
         // Forgets notices that are no longer stored.
-        self.known
-            .retain(|mac| notices.iter().any(|(_, said)| said.mac == *mac));
+        self.delivered
+            .retain(|mac| notices.iter().any(|(_, notice)| notice.mac == *mac));
         let others = notices.iter().filter(|(of, _)| *of != self.replica);
-        let mut unheard = others.filter(|(_, said)| !self.known.contains(&said.mac));
-        let said = Arc::clone(&unheard.next()?.1);
-        self.known.insert(said.mac);
-        Some(said)
+        let mut undelivered = others.filter(|(_, notice)| !self.delivered.contains(&notice.mac));
+        let notice = Arc::clone(&undelivered.next()?.1);
+        self.delivered.insert(notice.mac);
+        Some(notice)
     }
 
     /// Waits for the next notice, at the earliest at `after`. Cancel safe.
-    pub(super) async fn heard(&mut self, after: Instant) -> Arc<Revocations> {
+    pub(super) async fn next_after(&mut self, after: Instant) -> Arc<Revocations> {
         sleep_until(after).await;
         loop {
-            if let Some(said) = self.next() {
-                return said;
+            if let Some(notice) = self.next() {
+                return notice;
             }
             if self.notices.changed().await.is_err() {
                 // The gossip outlives every link.
@@ -151,7 +151,7 @@ pub(super) fn few(relays: &[Replica]) -> Vec<Replica> {
 mod tests {
     use super::*;
 
-    fn said(mac: u8) -> Revocations {
+    fn notice(mac: u8) -> Revocations {
         Revocations {
             entries: vec!["{}".into()],
             mac: Hex([mac; 32]),
@@ -167,13 +167,13 @@ mod tests {
         let board = RevocationGossip::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let (mut first, mut second) = (board.reader(one), board.reader(other));
-        board.put(one, said(1));
-        board.put(other, said(1));
-        board.put(other, said(2));
+        board.put(one, notice(1));
+        board.put(other, notice(1));
+        board.put(other, notice(2));
         assert_eq!(all(&mut first), [2]);
         assert_eq!(all(&mut second), [1]);
         assert!(all(&mut second).is_empty());
-        board.put(one, said(3));
+        board.put(one, notice(3));
         assert_eq!(all(&mut second), [3]);
         assert_eq!(all(&mut board.reader(Hex([3; 8]))), [1, 2, 3]);
     }
@@ -181,13 +181,16 @@ mod tests {
     #[test]
     fn one_relay_crowds_out_no_other() {
         let board = RevocationGossip::new();
-        board.put(Hex([1; 8]), said(0));
+        board.put(Hex([1; 8]), notice(0));
         for mac in 1..=200 {
-            board.put(Hex([2; 8]), said(mac));
+            board.put(Hex([2; 8]), notice(mac));
         }
         let kept = all(&mut board.reader(Hex([3; 8])));
         assert_eq!(kept.first(), Some(&0));
-        assert_eq!((kept.len(), kept.last()), (1 + OF_ONE, Some(&200)));
+        assert_eq!(
+            (kept.len(), kept.last()),
+            (1 + MAX_NOTICES_PER_RELAY, Some(&200))
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::ParkedDebugger;
-use super::look::Refused;
+use super::verifier::Refused;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
 use ray_relay_ray::hold::{HoldId, NoPlace, NodeHolds};
@@ -17,7 +17,7 @@ use ray_relay_ray::hold::{HoldId, NoPlace, NodeHolds};
 #[derive(Debug, Clone)]
 pub(super) struct HoldTable {
     holds: Arc<Mutex<NodeHolds<mpsc::Sender<HeldRequest>>>>,
-    shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
+    published: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
 
 /// A request to the task that keeps a worker. A task whose time is over drops the request.
@@ -26,7 +26,7 @@ pub(super) enum HeldRequest {
     /// Hand the worker over to a session.
     HandOver(oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>),
     /// Resume the worker's task.
-    LetRun,
+    Resume,
 }
 
 /// A session's hold of a worker: released when this and all others of the session are dropped.
@@ -40,20 +40,24 @@ impl HoldTable {
     pub(super) fn new() -> Self {
         Self {
             holds: Arc::default(),
-            shown: Arc::new(watch::Sender::new(Arc::new([]))),
+            published: Arc::new(watch::Sender::new(Arc::new([]))),
         }
     }
 
     /// Subscribes to all rows.
     pub(super) fn watch(&self) -> watch::Receiver<Arc<[HoldRow]>> {
-        self.shown.subscribe()
+        self.published.subscribe()
     }
 
     /// Acquires a worker for the session that `open` of `replica` names.
     ///
     /// # Errors
     /// As [`NodeHolds::take`].
-    pub(super) fn take(&self, open: &Open, replica: Replica) -> Result<WorkerHold, Box<HoldRow>> {
+    pub(super) fn acquire(
+        &self,
+        open: &Open,
+        replica: Replica,
+    ) -> Result<WorkerHold, Box<HoldRow>> {
         let id = self.change(|holds| holds.take(open, replica, now_unix_ms()))?;
         Ok(WorkerHold {
             table: self.clone(),
@@ -67,18 +71,20 @@ impl HoldTable {
     /// [`Refused`]: the worker is not kept, is kept for another user, or its debugger is busy.
     pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<ParkedDebugger>, Refused> {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
-        let asks = {
+        let requests = {
             let holds = self.holds.lock();
-            let kept = holds.kept(&open.worker_id, open.port, open.process);
-            let (owner, asks) = kept.ok_or_else(gone)?;
+            let hold_entry = holds.kept(&open.worker_id, open.port, open.process);
+            let (owner, requests) = hold_entry.ok_or_else(gone)?;
             if open.resume.as_ref() != Some(owner) {
                 return Err(gone());
             }
-            asks.clone()
+            requests.clone()
         };
         let (answer, handed_over) = oneshot::channel();
         let busy = |_| Refused::new(Refusal::Kept, "another client resumes it at this moment");
-        asks.try_send(HeldRequest::HandOver(answer)).map_err(busy)?;
+        requests
+            .try_send(HeldRequest::HandOver(answer))
+            .map_err(busy)?;
         handed_over.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -90,10 +96,10 @@ impl HoldTable {
     }
 
     /// Requests that the task of a kept worker resumes.
-    pub(super) fn let_run(&self, let_run: &LetRun) {
-        if let Some(asks) = self.holds.lock().to_let_run(let_run) {
+    pub(super) fn resume_task(&self, let_run: &LetRun) {
+        if let Some(requests) = self.holds.lock().to_let_run(let_run) {
             // If a session is about to resume it, that request is queued first.
-            _ = asks.try_send(HeldRequest::LetRun);
+            _ = requests.try_send(HeldRequest::Resume);
         }
     }
 
@@ -103,9 +109,9 @@ impl HoldTable {
         let result = change(&mut holds);
         let rows = holds.rows();
         // Under the lock, so that rows are published in the order of the changes.
-        self.shown.send_if_modified(|shown| {
-            let differs = *shown != rows;
-            *shown = rows;
+        self.published.send_if_modified(|published| {
+            let differs = *published != rows;
+            *published = rows;
             differs
         });
         result
@@ -127,7 +133,7 @@ impl WorkerHold {
     }
 
     /// Resolves when this holds a subprocess whose worker its owner no longer has. Cancel safe.
-    pub(super) async fn left_by_its_task(&self) {
+    pub(super) async fn worker_released(&self) {
         let mut rows = self.table.watch();
         loop {
             rows.mark_unchanged();
@@ -140,10 +146,12 @@ impl WorkerHold {
     }
 
     /// Returns how much longer the worker of this subprocess is kept. `None`: it is not kept.
-    pub(super) fn kept_with_its_task(&self) -> Option<Duration> {
+    pub(super) fn worker_keep_time(&self) -> Option<Duration> {
         let until = self.table.holds.lock().task_of(self.id)??;
-        let left = until.checked_sub(now_unix_ms()).filter(|left| *left > 0)?;
-        Some(Duration::from_millis(left))
+        let remaining = until
+            .checked_sub(now_unix_ms())
+            .filter(|remaining| *remaining > 0)?;
+        Some(Duration::from_millis(remaining))
     }
 
     /// Marks the worker as kept by `keep` for this long from now, and whether it `evaluates`. Returns the requests to
@@ -154,14 +162,14 @@ impl WorkerHold {
     pub(super) fn park(
         &self,
         keep: &ParkTerms,
-        left: Duration,
+        remaining: Duration,
         evaluates: bool,
     ) -> Result<mpsc::Receiver<HeldRequest>, NoPlace> {
-        let (ask, asks) = mpsc::channel(1);
-        let until = unix_ms(SystemTime::now() + left);
+        let (sender, requests) = mpsc::channel(1);
+        let until = unix_ms(SystemTime::now() + remaining);
         self.table
-            .change(|holds| holds.park(self.id, keep, (until, evaluates), ask))?;
-        Ok(asks)
+            .change(|holds| holds.park(self.id, keep, (until, evaluates), sender))?;
+        Ok(requests)
     }
 
     /// Publishes whether an expression of the lost client runs in the kept worker.
@@ -222,21 +230,21 @@ mod tests {
         let table = HoldTable::new();
         let mut shown = table.watch();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
-        let first = table.take(&open("w", Some("7")), one).unwrap();
+        let first = table.acquire(&open("w", Some("7")), one).unwrap();
         assert_eq!(shown.borrow_and_update().len(), 1);
         assert_eq!(&*shown.borrow().first().unwrap().name, "ada");
-        let child = table.take(&open("w", None), one).unwrap();
+        let child = table.acquire(&open("w", None), one).unwrap();
         assert!(!shown.has_changed().unwrap());
-        let holder = table.take(&open("w", Some("8")), other).unwrap_err();
+        let holder = table.acquire(&open("w", Some("8")), other).unwrap_err();
         assert_eq!((&*holder.name, holder.replica), ("ada", one));
-        assert!(table.take(&open("w", None), other).is_err());
-        let elsewhere = table.take(&open("v", Some("9")), other).unwrap();
+        assert!(table.acquire(&open("w", None), other).is_err());
+        let elsewhere = table.acquire(&open("v", Some("9")), other).unwrap();
         drop(first);
-        assert!(table.take(&open("w", Some("8")), other).is_err());
+        assert!(table.acquire(&open("w", Some("8")), other).is_err());
         drop(child);
         // The next session of the same relay may come while the one before is being left.
-        let left = table.take(&open("w", Some("8")), other).unwrap();
-        let next = table.take(&open("w", Some("9")), other).unwrap();
+        let left = table.acquire(&open("w", Some("8")), other).unwrap();
+        let next = table.acquire(&open("w", Some("9")), other).unwrap();
         assert_eq!(shown.borrow_and_update().len(), 3);
         drop((left, next, elsewhere));
         assert!(shown.borrow_and_update().is_empty());
@@ -257,23 +265,23 @@ mod tests {
         }
     }
 
-    const LEFT: Duration = Duration::from_secs(60);
+    const PARK_TIME: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn whoever_comes_late_lets_no_other_sessions_task_run() {
         let table = HoldTable::new();
         let relay = Hex([1; 8]);
-        let first = table.take(&open("w", Some("7")), relay).unwrap();
-        drop(first.park(&keep("ada"), LEFT, false).unwrap());
+        let first = table.acquire(&open("w", Some("7")), relay).unwrap();
+        drop(first.park(&keep("ada"), PARK_TIME, false).unwrap());
         let late = LetRun::of(&table.watch().borrow()[0]);
         drop(first);
-        let next = table.take(&open("w", Some("8")), relay).unwrap();
-        let mut asks = next.park(&keep("bob"), LEFT, false).unwrap();
-        table.let_run(&late);
+        let next = table.acquire(&open("w", Some("8")), relay).unwrap();
+        let mut asks = next.park(&keep("bob"), PARK_TIME, false).unwrap();
+        table.resume_task(&late);
         assert!(asks.try_recv().is_err());
         let meant = LetRun::of(&table.watch().borrow()[0]);
-        table.let_run(&meant);
-        assert!(matches!(asks.try_recv().unwrap(), HeldRequest::LetRun));
+        table.resume_task(&meant);
+        assert!(matches!(asks.try_recv().unwrap(), HeldRequest::Resume));
     }
 
     #[tokio::test]
@@ -284,12 +292,12 @@ mod tests {
             process: Some(process),
             ..open("w", None)
         };
-        let worker = table.take(&open("w", Some("7")), one).unwrap();
-        let subprocess = table.take(&of(9), one).unwrap();
+        let worker = table.acquire(&open("w", Some("7")), one).unwrap();
+        let subprocess = table.acquire(&of(9), one).unwrap();
         assert_eq!(table.watch().borrow().len(), 1, "no relay is told of it");
-        let asks = worker.park(&keep("ada"), LEFT, false).unwrap();
-        let its_asks = subprocess.park(&keep("ada"), LEFT, false).unwrap();
-        assert!(subprocess.kept_with_its_task().is_some());
+        let asks = worker.park(&keep("ada"), PARK_TIME, false).unwrap();
+        let its_asks = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
+        assert!(subprocess.worker_keep_time().is_some());
         let resumes = |owner: &str| Open {
             resume: Some(owner.into()),
             ..open("w", Some("8"))
@@ -298,16 +306,16 @@ mod tests {
         assert!(table.kept_subprocesses(&resumes("bob")).is_empty());
         drop(asks);
         worker.resume(&resumes("ada"), other);
-        assert!(subprocess.kept_with_its_task().is_none());
+        assert!(subprocess.worker_keep_time().is_none());
         // Its debugger has a client already.
-        assert!(table.take(&of(9), other).is_err());
-        drop(table.take(&of(10), other).unwrap());
-        let stays = subprocess.left_by_its_task();
+        assert!(table.acquire(&of(9), other).is_err());
+        drop(table.acquire(&of(10), other).unwrap());
+        let stays = subprocess.worker_released();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
         drop(worker);
-        subprocess.left_by_its_task().await;
+        subprocess.worker_released().await;
         // It keeps no other from the worker.
-        let next = table.take(&open("w", Some("9")), one);
+        let next = table.acquire(&open("w", Some("9")), one);
         drop((next.unwrap(), its_asks));
     }
 
@@ -320,10 +328,10 @@ mod tests {
             ..open(worker, None)
         };
         let park = |worker: &str| {
-            let worker_hold = table.take(&open(worker, Some("7")), one).unwrap();
-            let subprocess = table.take(&of(worker), one).unwrap();
-            let asks = worker_hold.park(&keep("ada"), LEFT, false).unwrap();
-            let its_asks = subprocess.park(&keep("ada"), LEFT, false).unwrap();
+            let worker_hold = table.acquire(&open(worker, Some("7")), one).unwrap();
+            let subprocess = table.acquire(&of(worker), one).unwrap();
+            let asks = worker_hold.park(&keep("ada"), PARK_TIME, false).unwrap();
+            let its_asks = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
             (worker_hold, subprocess, (asks, its_asks))
         };
         let (worker, subprocess, _asks) = park("w");
@@ -343,31 +351,35 @@ mod tests {
         };
         assert_eq!(kept_for("w").as_deref(), Some("bob"));
         assert_eq!(kept_for("v").as_deref(), Some("ada"));
-        let stays = subprocess.left_by_its_task();
+        let stays = subprocess.worker_released();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
-        assert!(others.kept_with_its_task().is_some());
+        assert!(others.worker_keep_time().is_some());
         // Who has the worker next is another person.
         drop(worker);
-        let _next = table.take(&open("w", Some("9")), one).unwrap();
-        let is_left = subprocess.left_by_its_task();
-        assert!(futures_util::FutureExt::now_or_never(is_left).is_some());
+        let _next = table.acquire(&open("w", Some("9")), one).unwrap();
+        let released = subprocess.worker_released();
+        assert!(futures_util::FutureExt::now_or_never(released).is_some());
     }
 
     #[test]
     fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
         let table = HoldTable::new();
-        let take = |worker: &str| table.take(&open(worker, Some("7")), Hex([1; 8])).unwrap();
+        let take = |worker: &str| {
+            table
+                .acquire(&open(worker, Some("7")), Hex([1; 8]))
+                .unwrap()
+        };
         let mut kept = Vec::new();
         for n in 0..MAX_KEPT_WORKERS {
             let hold = take(&n.to_string());
-            let asks = hold.park(&keep(&(n / EACH).to_string()), LEFT, false);
+            let asks = hold.park(&keep(&(n / EACH).to_string()), PARK_TIME, false);
             kept.push((hold, asks.unwrap()));
         }
         let more = take("more");
-        assert!(more.park(&keep("another"), LEFT, false).is_err());
+        assert!(more.park(&keep("another"), PARK_TIME, false).is_err());
         kept.pop();
-        assert!(more.park(&keep("0"), LEFT, false).is_err());
-        assert!(more.park(&keep("another"), LEFT, false).is_ok());
+        assert!(more.park(&keep("0"), PARK_TIME, false).is_err());
+        assert!(more.park(&keep("another"), PARK_TIME, false).is_ok());
     }
 
     #[test]
@@ -376,12 +388,14 @@ mod tests {
         let mut kept = Vec::new();
         let mut park = |owner: &str, family: Option<u8>| {
             let worker = kept.len().to_string();
-            let hold = table.take(&open(&worker, Some("7")), Hex([1; 8])).unwrap();
+            let hold = table
+                .acquire(&open(&worker, Some("7")), Hex([1; 8]))
+                .unwrap();
             let keep = ParkTerms {
                 cluster_session: family.map(|family| Hex([family; 8])),
                 ..keep(owner)
             };
-            let asks = hold.park(&keep, LEFT, false);
+            let asks = hold.park(&keep, PARK_TIME, false);
             let is_kept = asks.is_ok();
             kept.push((hold, asks));
             is_kept
@@ -420,9 +434,9 @@ mod tests {
         let mut holds = Vec::new();
         let mut kept = 0;
         for n in 0..MAX_ROWS {
-            let hold = table.take(&long(n), Hex([1; 8])).unwrap();
+            let hold = table.acquire(&long(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
-            let asks = hold.park(&keep(&owner), LEFT, false);
+            let asks = hold.park(&keep(&owner), PARK_TIME, false);
             kept += usize::from(asks.is_ok());
             holds.push((hold, asks));
         }

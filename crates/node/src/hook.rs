@@ -37,7 +37,7 @@ pub(super) enum NoAnswer {
     Absent,
     /// The listener is another user's process, and is not contacted.
     #[error("the socket of the worker's hook belongs to another process, of the user {0}")]
-    Anothers(u32),
+    OtherOwner(u32),
     /// There is a hook, and it does not answer.
     #[error(
         "the worker's hook does not answer: what runs there keeps Python's lock (GIL), as C code can, or the process is stopped"
@@ -73,23 +73,23 @@ pub(super) async fn ask(
     worker: &Resident,
     number: u32,
     request: &Request<'_>,
-    until: Instant,
+    deadline: Instant,
 ) -> Result<Vec<u8>, NoAnswer> {
-    let asking = async {
+    let exchange = async {
         let mut stream = connect(worker, number).await?;
         // Names and constants only: this cannot fail.
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         stream.write_all(&line).await.map_err(NoAnswer::Broken)?;
         let mut answer = Vec::new();
-        let most = MAX_INSPECTION_BYTES as u64 + 1;
-        let read = stream.take(most).read_to_end(&mut answer).await;
+        let limit = MAX_INSPECTION_BYTES as u64 + 1;
+        let read = stream.take(limit).read_to_end(&mut answer).await;
         match read {
             Ok(1..) => Ok(answer),
             Ok(0) | Err(_) => Err(NoAnswer::Closed),
         }
     };
-    let answer = timeout_at(until, asking).await;
+    let answer = timeout_at(deadline, exchange).await;
     let answer = answer.unwrap_or(Err(NoAnswer::Silent))?;
     match serde_json::from_slice::<Failed>(&answer) {
         Ok(failed) => {
@@ -125,7 +125,7 @@ async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer>
         let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
         match pid == Some(worker.pid) && peer.uid() == worker.uid {
             true => return Ok(stream),
-            false => why = NoAnswer::Anothers(peer.uid()),
+            false => why = NoAnswer::OtherOwner(peer.uid()),
         }
     }
     Err(why)

@@ -14,7 +14,7 @@ use tracing::info;
 
 use super::Agent;
 use super::held::{HeldRequest, WorkerHold};
-use super::look::Refused;
+use super::verifier::Refused;
 use ray_relay_base::wire::tunnel::messages::{ParkTerms, Refusal};
 use ray_relay_debugger::debugger::at_node::Attended;
 use ray_relay_debugger::debugger::unattended::{Taker, UnattendedEvent};
@@ -36,21 +36,21 @@ pub(super) struct WorkerHandle {
     pub(super) debugger: Attended,
     pub(super) hold: WorkerHold,
     /// A tracker of its own, to know when this one debugger has been detached.
-    pub(super) leaving: TaskTracker,
+    pub(super) detaching: TaskTracker,
 }
 
 /// A parked worker, as described in the module. Dropping it detaches from the worker.
 #[derive(Debug)]
 pub(super) struct ParkedDebugger {
     waiting: Waiting<ResumeSender>,
-    said: KeepingTerms,
-    asks: mpsc::Receiver<HeldRequest>,
+    terms: KeepingTerms,
+    requests: mpsc::Receiver<HeldRequest>,
     hold: WorkerHold,
     /// Whether an expression of the lost client runs, as last published to relays.
     evaluates: bool,
     /// Whether it is a subprocess, which is kept no longer than its worker.
     subprocess: bool,
-    leaving: TaskTracker,
+    detaching: TaskTracker,
 }
 
 /// A session that waits for the handover.
@@ -62,50 +62,50 @@ impl ParkedDebugger {
     /// # Errors
     /// The worker, to be detached: the limit is reached, or its debugger is gone.
     pub(super) async fn begin(
-        tenure: Box<WorkerHandle>,
-        said: KeepingTerms,
+        worker: Box<WorkerHandle>,
+        terms: KeepingTerms,
         subprocess: bool,
     ) -> Result<Box<Self>, Box<WorkerHandle>> {
         let now = Instant::now();
-        let left = said.keep.lasts(now - said.at).min(MAX_KEEP_PERIOD);
-        let until = now + left;
+        let remaining = terms.keep.lasts(now - terms.at).min(MAX_KEEP_PERIOD);
+        let until = now + remaining;
         let WorkerHandle {
             debugger,
             hold,
-            leaving,
-        } = *tenure;
-        let left_over = |debugger, hold, leaving| {
+            detaching,
+        } = *worker;
+        let released = |debugger, hold, detaching| {
             Box::new(WorkerHandle {
                 debugger,
                 hold,
-                leaving,
+                detaching,
             })
         };
         let debugger = match debugger.unattended().await {
             Ok(debugger) => debugger,
-            Err(debugger) => return Err(left_over(debugger, hold, leaving)),
+            Err(debugger) => return Err(released(debugger, hold, detaching)),
         };
         let evaluates = debugger.evaluates();
-        let asks = match hold.park(&said.keep, left, evaluates) {
-            Ok(asks) => asks,
-            Err(most) => {
-                info!(%most, "a worker whose relay is lost is not kept, and its task runs on");
+        let requests = match hold.park(&terms.keep, remaining, evaluates) {
+            Ok(requests) => requests,
+            Err(limit) => {
+                info!(most = %limit, "a worker whose relay is lost is not kept, and its task runs on");
                 let (debugger, _) = Attended::again(debugger);
-                return Err(left_over(debugger, hold, leaving));
+                return Err(released(debugger, hold, detaching));
             }
         };
         info!(
-            seconds = left.as_secs(),
+            seconds = remaining.as_secs(),
             "a relay is lost, and the worker stays parked"
         );
         Ok(Box::new(Self {
             waiting: Waiting::new(debugger, until),
-            said,
-            asks,
+            terms,
+            requests,
             hold,
             evaluates,
             subprocess,
-            leaving,
+            detaching,
         }))
     }
 
@@ -116,18 +116,18 @@ impl ParkedDebugger {
             if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
                 self.hold.evaluates(evaluates);
             }
-            let over = tokio::select! {
+            let reason = tokio::select! {
                 biased;
                 () = agent.ending.cancelled() => "the agent ends",
-                () = self.hold.left_by_its_task(), if self.subprocess => "its task is kept no longer",
-                Some(ask) = self.asks.recv() => match ask {
+                () = self.hold.worker_released(), if self.subprocess => "its task is kept no longer",
+                Some(request) = self.requests.recv() => match request {
                     HeldRequest::HandOver(answer) => {
                         if let Err(answer) = self.waiting.want(Taker::Relay, answer) {
                             _ = answer.send(Err(busy()));
                         }
                         continue;
                     }
-                    HeldRequest::LetRun => "it was released",
+                    HeldRequest::Resume => "it was released",
                 },
                 next = self.waiting.next() => match next {
                     AfterWaiting::Ready(answer) => match answer.send(Ok(self)) {
@@ -150,46 +150,46 @@ impl ParkedDebugger {
                         continue;
                     }
                     AfterWaiting::Heard(_) => continue,
-                    AfterWaiting::Expired => match self.hold.kept_with_its_task() {
-                        Some(left) if self.subprocess => {
-                            self.waiting.until = Instant::now() + left.min(MAX_KEEP_PERIOD);
+                    AfterWaiting::Expired => match self.hold.worker_keep_time() {
+                        Some(remaining) if self.subprocess => {
+                            self.waiting.until = Instant::now() + remaining.min(MAX_KEEP_PERIOD);
                             continue;
                         }
                         _ => "its time is over",
                     },
                 },
             };
-            info!(why = over, "a worker is kept no longer");
-            return Some(self.into_tenure().0);
+            info!(why = reason, "a worker is kept no longer");
+            return Some(self.into_worker().0);
         }
     }
 
     /// Returns, for the session that resumes: the worker, the terms it was kept by, and, in its debugger's protocol,
     /// the messages missed meanwhile and where the task is paused.
     pub(super) fn resumed(self) -> (WorkerHandle, KeepingTerms, Vec<u8>) {
-        let (tenure, missed, said) = self.into_tenure();
-        let said = KeepingTerms {
-            keep: said.keep.renewed(said.at.elapsed()),
+        let (worker, missed, terms) = self.into_worker();
+        let terms = KeepingTerms {
+            keep: terms.keep.renewed(terms.at.elapsed()),
             at: Instant::now(),
         };
-        (tenure, said, missed)
+        (worker, terms, missed)
     }
 
-    fn into_tenure(self) -> (WorkerHandle, Vec<u8>, KeepingTerms) {
+    fn into_worker(self) -> (WorkerHandle, Vec<u8>, KeepingTerms) {
         let Self {
             waiting,
-            said,
+            terms,
             hold,
-            leaving,
+            detaching,
             ..
         } = self;
         let (debugger, missed) = Attended::again(waiting.debugger);
-        let tenure = WorkerHandle {
+        let worker = WorkerHandle {
             debugger,
             hold,
-            leaving,
+            detaching,
         };
-        (tenure, missed, said)
+        (worker, missed, terms)
     }
 }
 

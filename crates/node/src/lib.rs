@@ -2,7 +2,7 @@
 //! debuggers.
 //!
 //! It dials out to every relay and has no port of its own. `relays` maintains the links, `link` is one of them, and
-//! `stream` serves one debugger connection. Before the agent dials anything, `look` verifies a relay's request
+//! `stream` serves one debugger connection. Before the agent dials anything, `verifier` checks a relay's request
 //! against Ray and this machine. `held` tells all relays which session holds which worker. `keeping` keeps the
 //! workers of a lost relay paused for their owners, and `gossip` passes revocations from relay to relay. `reverse`
 //! handles the opposite direction: workers that dial a debugger. `inspect` reports what running workers do, and
@@ -27,7 +27,6 @@ mod injection;
 mod inspect;
 mod keeping;
 mod link;
-mod look;
 mod machine;
 mod processes;
 mod pump;
@@ -38,6 +37,7 @@ mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod verifier;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,19 +58,19 @@ use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::relay_url::RelayUrl;
 
 /// The deadline of one name resolution.
-const LOOKUP: Duration = Duration::from_secs(5);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The deadline for detaching all debuggers when the agent ends.
-const LEFT: Duration = Duration::from_secs(20);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Agent {
     /// Maintains links with all addresses of `url`, or with the one address that a proxy resolves, until the agent
     /// ends.
     async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn RelayAccess>) {
-        let lookup = || async {
+        let resolve = || async {
             let to = url.uri("/").ok_or(std::io::ErrorKind::InvalidInput)?;
-            let looked_up = timeout(LOOKUP, self.proxies.routes(&to)).await;
-            looked_up.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+            let resolved = timeout(RESOLVE_TIMEOUT, self.proxies.routes(&to)).await;
+            resolved.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
         };
         let link = |route, retired| {
             let relay = Relay {
@@ -82,13 +82,13 @@ impl Agent {
             let span = error_span!("link", relay = %url, address = %route);
             Arc::clone(&self).keep(relay, retired).instrument(span)
         };
-        relays::follow(lookup, link, self.ending.clone()).await;
+        relays::follow(resolve, link, self.ending.clone()).await;
     }
 
     /// Maintains a link over one route to a relay.
     async fn keep(self: Arc<Self>, relay: Relay, retired: CancellationToken) {
         // Each cause is logged once: a relay may be away for hours.
-        let said = Mutex::new(String::new());
+        let last_failure = Mutex::new(String::new());
         let attempt = || async {
             let (ended, linked) = Box::pin(link::run(Arc::clone(&self), relay.clone())).await;
             let why = ended.to_string();
@@ -96,19 +96,21 @@ impl Agent {
                 LinkEnded::Ending => return LinkAttempt::Linked,
                 LinkEnded::Duplicate => {
                     debug!(why, "not linked");
-                    return LinkAttempt::Needless;
+                    return LinkAttempt::Duplicate;
                 }
                 _ if linked => warn!(why, "the link is lost, and made again"),
-                _ if *said.lock() != why => warn!(why, "not linked; tried again until it is"),
+                _ if *last_failure.lock() != why => {
+                    warn!(why, "not linked; tried again until it is")
+                }
                 _ => debug!(why, "not linked"),
             }
-            *said.lock() = if linked { String::new() } else { why };
+            *last_failure.lock() = if linked { String::new() } else { why };
             match linked {
                 true => LinkAttempt::Linked,
                 false => LinkAttempt::Failed,
             }
         };
-        relays::again(attempt, retired, self.ending.clone()).await;
+        relays::retry(attempt, retired, self.ending.clone()).await;
     }
 }
 
@@ -127,8 +129,8 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
     }
     info!(
         head = settings.cluster.ray_address,
-        node_id = agent.look.place().node_id,
-        addresses = ?agent.look.place().addresses(),
+        node_id = agent.verifier.location().node_id,
+        addresses = ?agent.verifier.location().addresses(),
         "this agent's node"
     );
     agent.tasks.spawn(door::keep(Arc::clone(&agent)));
@@ -166,7 +168,7 @@ impl Agent {
     async fn end(&self) {
         self.ending.cancel();
         self.tasks.close();
-        if timeout(LEFT, self.tasks.wait()).await.is_err() {
+        if timeout(DETACH_TIMEOUT, self.tasks.wait()).await.is_err() {
             warn!(
                 "a worker's debugger did not answer the detach: its task may need `release --force`"
             );

@@ -3,7 +3,7 @@
 //! Before the credential of a link expires, another link replaces it, with whatever the token and certificate files
 //! hold by then. The older link stays until the relay has accepted the newer one, and its streams outlive it.
 
-mod asked;
+mod request;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -32,14 +32,14 @@ use ray_relay_base::wire::tunnel::messages::{
 use ray_relay_base::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 
 /// A credential that is valid for less is not renewed: the link ends with it and is established again.
-const HARDLY_GOOD: Duration = Duration::from_secs(3);
+const MIN_RENEWABLE_VALIDITY: Duration = Duration::from_secs(3);
 
 /// Answers that may be queued for sending: beyond that, senders wait.
-const ANSWERS: usize = 64;
+const MAX_QUEUED_ANSWERS: usize = 64;
 
 /// The pause between two notices passed on from other relays: a relay accepts no more messages a second than an agent
 /// has to send.
-const PASSED_ON: Duration = Duration::from_millis(100);
+const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Messages that a relay may send within a second: more than it has requests.
 const MAX_MESSAGES_PER_SECOND: u32 = 512;
@@ -118,7 +118,7 @@ pub(super) enum LinkOutcome {
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut link: AgentLink<S>,
 ) -> LinkOutcome {
-    let ended = match link.all().await {
+    let ended = match link.run().await {
         Ok(newer) => return LinkOutcome::Renewed(Box::new(newer)),
         Err(ended) => ended,
     };
@@ -137,21 +137,21 @@ pub(super) struct AgentLink<S> {
     answers: mpsc::Sender<FromAgent>,
     to_send: mpsc::Receiver<FromAgent>,
     /// Ensures that no other link of this agent leads to the same relay process.
-    only: Option<ProcessLink>,
+    process_link: Option<ProcessLink>,
     /// Streams being opened, which the relay may cancel.
     opening: HashMap<StreamId, CancellationToken>,
     replica: Replica,
     /// The nodes that the agent may speak for, once the relay has accepted it.
     nodes: Option<Vec<Node>>,
     /// Whether the relay has sent how many failed tasks to keep.
-    wants_failures: bool,
+    sends_failures: bool,
     /// The rendezvous of the relay, for workers that dial their debugger.
     reverse: Reverse,
     /// Cancelled when the relay has gone silent. Its streams are equally dead then, but may themselves be waiting for
     /// a debugger or a user.
     lost: CancellationToken,
     /// When the link's credential expires.
-    good_until: Option<Instant>,
+    valid_until: Option<Instant>,
     /// When to attempt a newer link.
     renew_at: Option<Instant>,
 }
@@ -160,11 +160,11 @@ pub(super) struct AgentLink<S> {
 struct Announcements {
     held: watch::Receiver<Arc<[HoldRow]>>,
     relays: watch::Receiver<Vec<Replica>>,
-    others: gossip::GossipReader,
+    notices: gossip::GossipReader,
     /// Changes of the stored black boxes.
     failed: watch::Receiver<u64>,
     /// When the next notice of another relay may be passed on.
-    pass_on: Instant,
+    next_notice_at: Instant,
 }
 
 impl AgentLink<Stream> {
@@ -195,61 +195,61 @@ impl AgentLink<Stream> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     pub(super) fn new(agent: Arc<Agent>, socket: WebSocketStream<S>, dialler: Dialler) -> Self {
-        let (answers, to_send) = mpsc::channel(ANSWERS);
+        let (answers, to_send) = mpsc::channel(MAX_QUEUED_ANSWERS);
         Self {
             agent,
             wire: ControlLink::answering(socket, MAX_MESSAGES_PER_SECOND, MAX_MESSAGES_PER_SECOND),
             dialler,
             answers,
             to_send,
-            only: None,
+            process_link: None,
             opening: HashMap::new(),
             replica: Hex([0; 8]),
             nodes: None,
-            wants_failures: false,
+            sends_failures: false,
             reverse: Reverse::default(),
             lost: CancellationToken::new(),
-            good_until: None,
+            valid_until: None,
             renew_at: None,
         }
     }
 
     /// Runs the link, until a newer link replaces this one, or to the end.
-    async fn all(&mut self) -> Result<AgentLink<Stream>, LinkEnded> {
-        if self.only.is_none() {
+    async fn run(&mut self) -> Result<AgentLink<Stream>, LinkEnded> {
+        if self.process_link.is_none() {
             let nonce = self.hello().await?;
-            let only = self.agent.board.claim(self.replica);
-            self.only = Some(only.ok_or(LinkEnded::Duplicate)?);
+            let process_link = self.agent.gossip.claim(self.replica);
+            self.process_link = Some(process_link.ok_or(LinkEnded::Duplicate)?);
             self.announce(nonce).await?;
         }
-        let mut news = Announcements {
+        let mut updates = Announcements {
             held: self.agent.held.watch(),
-            relays: self.agent.board.relays(),
-            others: self.agent.board.reader(self.replica),
+            relays: self.agent.gossip.relays(),
+            notices: self.agent.gossip.reader(self.replica),
             failed: self.agent.black_boxes.watch(),
-            pass_on: Instant::now(),
+            next_notice_at: Instant::now(),
         };
-        news.held.mark_changed();
-        news.failed.mark_changed();
-        news.relays.mark_changed();
+        updates.held.mark_changed();
+        updates.failed.mark_changed();
+        updates.relays.mark_changed();
         loop {
-            self.talk(&mut news, true).await?;
+            self.serve_until_renewal(&mut updates, true).await?;
             let (agent, replica) = (Arc::clone(&self.agent), self.replica);
             let mut newer = Box::pin(AgentLink::newer(agent, self.dialler.relay.clone(), replica));
-            let made = tokio::select! {
-                made = &mut newer => made,
-                talked = self.talk(&mut news, false) => match talked {
+            let renewal = tokio::select! {
+                renewal = &mut newer => renewal,
+                served = self.serve_until_renewal(&mut updates, false) => match served {
                     Err(ended) if !matches!(ended, LinkEnded::Ending) => {
                         // The relay ends this one before it makes the agent welcome on the other.
-                        let made = timeout(SILENCE, newer).await;
-                        Ok(made.ok().and_then(Result::ok).ok_or(ended)?)
+                        let renewal = timeout(SILENCE, newer).await;
+                        Ok(renewal.ok().and_then(Result::ok).ok_or(ended)?)
                     }
-                    talked => talked.and(Err(LinkEnded::Ending)),
+                    served => served.and(Err(LinkEnded::Ending)),
                 },
             };
-            match made {
+            match renewal {
                 Ok(mut newer) => {
-                    newer.only = self.only.take();
+                    newer.process_link = self.process_link.take();
                     newer.lost = self.lost.clone();
                     debug!("a newer link has taken the place of this one");
                     return Ok(newer);
@@ -257,7 +257,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                 Err(LinkEnded::Ending) => return Err(LinkEnded::Ending),
                 Err(why) => debug!(%why, "link renewal failed"),
             }
-            self.renew_later();
+            self.schedule_renewal();
         }
     }
 
@@ -272,19 +272,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         }
         self.nodes = Some(nodes);
         let good_for = good_for_ms.map(Duration::from_millis);
-        self.good_until = good_for.and_then(|good| Instant::now().checked_add(good));
-        self.renew_later();
+        self.valid_until = good_for.and_then(|good| Instant::now().checked_add(good));
+        self.schedule_renewal();
     }
 
     /// Schedules the attempt of a link with a newer credential, early enough for some more attempts.
-    fn renew_later(&mut self) {
+    fn schedule_renewal(&mut self) {
         let now = Instant::now();
-        let left = self
-            .good_until
+        let remaining = self
+            .valid_until
             .map(|until| until.saturating_duration_since(now));
-        self.renew_at = left
-            .filter(|left| *left >= HARDLY_GOOD)
-            .map(|left| now + left * 2 / 3);
+        self.renew_at = remaining
+            .filter(|remaining| *remaining >= MIN_RENEWABLE_VALIDITY)
+            .map(|remaining| now + remaining * 2 / 3);
     }
 
     /// Receives which relay process this is, and the nonce that the announcement has to repeat.
@@ -319,7 +319,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     }
 
     async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
-        let place = self.agent.look.place();
+        let place = self.agent.verifier.location();
         let mut addresses = place.addresses();
         addresses.truncate(MAX_ROWS);
         let reverse_ports = self.agent.reverse_ports.clone();
@@ -333,7 +333,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             hostname: machine::hostname().as_str().into(),
             architecture: std::env::consts::ARCH.into(),
             pid: std::process::id(),
-            sees_processes: self.agent.look.sees_processes().await,
+            sees_processes: self.agent.verifier.sees_processes().await,
             reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
             keeps: true,
             keeps_prompts: true,
@@ -343,7 +343,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     }
 
     /// Serves the link until it is to be renewed, or ends.
-    async fn talk(&mut self, news: &mut Announcements, renews: bool) -> Result<(), LinkEnded> {
+    async fn serve_until_renewal(
+        &mut self,
+        updates: &mut Announcements,
+        renews: bool,
+    ) -> Result<(), LinkEnded> {
         let ending = self.agent.ending.clone();
         loop {
             let welcome = self.nodes.is_some();
@@ -351,23 +355,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             tokio::select! {
                 () = ending.cancelled() => return Err(LinkEnded::Ending),
                 () = sleep_until(renew_at.unwrap_or_else(Instant::now)), if renew_at.is_some() => return Ok(()),
-                _ = news.held.changed(), if welcome => {
-                    let held = Arc::clone(&news.held.borrow_and_update());
+                _ = updates.held.changed(), if welcome => {
+                    let held = Arc::clone(&updates.held.borrow_and_update());
                     let workers = held.iter().take(MAX_ROWS).cloned().collect();
                     self.wire.say(&FromAgent::Held { workers }).await?;
                 }
-                _ = news.relays.changed(), if welcome => {
-                    let replicas = gossip::few(&news.relays.borrow_and_update());
+                _ = updates.relays.changed(), if welcome => {
+                    let replicas = gossip::few(&updates.relays.borrow_and_update());
                     self.wire.say(&FromAgent::Relays { replicas }).await?;
                 }
-                _ = news.failed.changed(), if welcome && self.wants_failures => {
-                    if let Some(told) = self.agent.black_boxes.told() {
-                        self.wire.say(&FromAgent::Failed(told)).await?;
+                _ = updates.failed.changed(), if welcome && self.sends_failures => {
+                    if let Some(report) = self.agent.black_boxes.report() {
+                        self.wire.say(&FromAgent::Failed(report)).await?;
                     }
                 }
-                said = news.others.heard(news.pass_on), if welcome => {
-                    self.wire.say(&FromAgent::Revocations(Revocations::clone(&said))).await?;
-                    news.pass_on = Instant::now() + PASSED_ON;
+                notice = updates.notices.next_after(updates.next_notice_at), if welcome => {
+                    self.wire.say(&FromAgent::Revocations(Revocations::clone(&notice))).await?;
+                    updates.next_notice_at = Instant::now() + NOTICE_INTERVAL;
                 }
                 // The link itself has a sender, so the channel never closes.
                 Some(answer) = self.to_send.recv() => {
@@ -392,23 +396,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                 return Err(LinkEnded::Refused(shortened(&reason, 512)));
             }
             FromRelay::Open(open) => return self.open(open).await,
-            FromRelay::Inspect(asked) => return self.inspect(asked).await,
-            FromRelay::PostMortem(wanted) => {
+            FromRelay::Inspect(request) => return self.inspect(request).await,
+            FromRelay::PostMortem(settings) => {
                 if let Some(nodes) = &self.nodes {
-                    self.agent.black_boxes.want(wanted, nodes);
-                    self.wants_failures = true;
+                    self.agent.black_boxes.configure(settings, nodes);
+                    self.sends_failures = true;
                 }
             }
             FromRelay::Locate { query, port, title } => self.locate(query, port, title),
-            FromRelay::LetRun(let_run) => self.agent.held.let_run(&let_run),
+            FromRelay::LetRun(let_run) => self.agent.held.resume_task(&let_run),
             FromRelay::Cancel { stream } => {
                 if let Some(opening) = self.opening.remove(&stream) {
                     opening.cancel();
                 }
             }
             // Notices of a relay that has not accepted the agent are ignored.
-            FromRelay::Revocations(said) if self.nodes.is_some() => {
-                self.agent.board.put(self.replica, said);
+            FromRelay::Revocations(notice) if self.nodes.is_some() => {
+                self.agent.gossip.put(self.replica, notice);
             }
             FromRelay::Revocations(_) => {}
             FromRelay::Listen { rendezvous } => {

@@ -36,8 +36,8 @@ fn local_v4(text: &str) -> impl Iterator<Item = Ipv4Addr> {
         }
         last.filter(|_| line == "/32 host LOCAL")
     };
-    let known = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
-    text.lines().filter_map(of_line).filter(known)
+    let is_routable = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
+    text.lines().filter_map(of_line).filter(is_routable)
 }
 
 /// Parses lines such as `20010db8000000000000000000000001 02 40 00 80 eth0`.
@@ -47,8 +47,8 @@ fn local_v6(text: &str) -> impl Iterator<Item = Ipv6Addr> {
         (digits.len() == 32).then_some(())?;
         u128::from_str_radix(digits, 16).ok().map(Ipv6Addr::from)
     };
-    let known = |ip: &Ipv6Addr| !ip.is_loopback() && !ip.is_unicast_link_local();
-    text.lines().filter_map(of_line).filter(known)
+    let is_routable = |ip: &Ipv6Addr| !ip.is_loopback() && !ip.is_unicast_link_local();
+    text.lines().filter_map(of_line).filter(is_routable)
 }
 
 #[cfg(test)]

@@ -27,13 +27,13 @@ const MAX_PROC_FILE_BYTES: u64 = 16 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SocketOwner {
     /// The worker or its adapter.
-    Its,
+    Expected,
     /// Another process: its pid and title.
-    Anothers(u32, String),
+    Other(u32, String),
     /// An adapter that is not connected to a worker yet: its pid and title. It may become the worker's.
     Unsettled(u32, String),
     /// No listener is visible, or its owner is not.
-    Unseen,
+    Unknown,
 }
 
 /// A view of all processes, through a file system such as `/proc`. Its methods block.
@@ -49,71 +49,71 @@ impl Processes {
     }
 
     /// Whether the sockets of any process but this one are visible.
-    pub(super) fn are_seen(&self) -> bool {
+    pub(super) fn are_visible(&self) -> bool {
         let own = std::process::id();
         self.all()
             .any(|pid| pid != own && !self.inodes(pid).is_empty())
     }
 
     /// Returns the owner of the sockets that a connection to `address` may reach.
-    pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> SocketOwner {
-        self.owned(&self.listening(address), owner)
+    pub(super) fn listener_owner(&self, address: SocketAddr, owner: &Owner) -> SocketOwner {
+        self.owner_of(&self.listening(address), owner)
     }
 
     /// Returns the owner of the process that accepted the connection from `local` to `remote`. If none has yet, that
     /// of the listener.
-    pub(super) fn answers(
+    pub(super) fn answering_owner(
         &self,
         local: SocketAddr,
         remote: SocketAddr,
         owner: &Owner,
     ) -> SocketOwner {
-        let taken: HashSet<u64> = self.ends(remote, local);
-        match taken.is_empty() {
-            true => self.verdict(remote, owner),
-            false => self.owned(&taken, owner),
+        let accepted: HashSet<u64> = self.connection_ends(remote, local);
+        match accepted.is_empty() {
+            true => self.listener_owner(remote, owner),
+            false => self.owner_of(&accepted, owner),
         }
     }
 
-    /// Returns the owner of the sockets `wanted`.
-    fn owned(&self, wanted: &HashSet<u64>, owner: &Owner) -> SocketOwner {
-        if wanted.is_empty() {
-            return SocketOwner::Unseen;
+    /// Returns the owner of the sockets `targets`.
+    fn owner_of(&self, targets: &HashSet<u64>, owner: &Owner) -> SocketOwner {
+        if targets.is_empty() {
+            return SocketOwner::Unknown;
         }
         // Inspecting every process takes tens of milliseconds on a node.
-        let likely = self.owners(self.likely(owner), wanted);
+        let likely = self.owners(self.likely(owner), targets);
         let its: HashSet<u64> = likely
             .iter()
             .filter(|(pid, inodes)| self.is_its(**pid, inodes, owner))
             .flat_map(|(_, inodes)| inodes.iter().copied())
             .collect();
-        if wanted.is_subset(&its) {
-            return SocketOwner::Its;
+        if targets.is_subset(&its) {
+            return SocketOwner::Expected;
         }
-        let owners = self.owners(self.all(), wanted);
+        let owners = self.owners(self.all(), targets);
         // A process forked by the worker may have its socket too. A socket that no worker process has is another's.
-        let mut verdict = SocketOwner::Unseen;
-        for inode in wanted {
-            let mut have = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
-            let Some((first, inodes)) = have.clone().next() else {
+        let mut verdict = SocketOwner::Unknown;
+        for inode in targets {
+            let mut owning = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
+            let Some((first, inodes)) = owning.clone().next() else {
                 continue;
             };
             // Checked before the owner: an adapter that connects between the two checks would otherwise count as
             // another's.
             let settles = self.is_adapter(*first) && !self.has_worker(inodes);
-            match have.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
-                true => verdict = SocketOwner::Its,
+            match owning.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
+                true => verdict = SocketOwner::Expected,
                 false if settles => {
                     return SocketOwner::Unsettled(*first, self.title(*first));
                 }
-                false => return SocketOwner::Anothers(*first, self.title(*first)),
+                false => return SocketOwner::Other(*first, self.title(*first)),
             }
         }
         verdict
     }
 
     /// Returns the sockets owned by a process that are the end at `local` of a connection to `remote`.
-    fn ends(&self, local: SocketAddr, remote: SocketAddr) -> HashSet<u64> {
+    fn connection_ends(&self, local: SocketAddr, remote: SocketAddr) -> HashSet<u64> {
         let is_it = |socket: &&KernelSocket| {
             let open = socket.state == SocketState::Established && socket.inode != 0;
             open && (socket.local, socket.remote) == (local, remote)
@@ -124,14 +124,14 @@ impl Processes {
 
     /// Returns the processes that have the end at `local` of the connection from there to `remote`, by their own
     /// pids. Empty if they are not visible. A forked process shares its parent's connections.
-    pub(super) fn connected(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
-        let ends = self.ends(local, remote);
-        match ends.is_empty() {
+    pub(super) fn connected_pids(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
+        let connection_ends = self.connection_ends(local, remote);
+        match connection_ends.is_empty() {
             true => Vec::new(),
             false => self
-                .owners(self.all(), &ends)
+                .owners(self.all(), &connection_ends)
                 .into_keys()
-                .map(|pid| self.own_number(pid))
+                .map(|pid| self.own_pid(pid))
                 .collect(),
         }
     }
@@ -139,7 +139,9 @@ impl Processes {
     /// Whether a process with the title of the task `name` listens on `port` of one of `addresses`.
     pub(super) fn listens(&self, name: &str, port: u16, addresses: &[IpAddr]) -> bool {
         let owner = Owner::Task(name.to_owned());
-        let at = |ip: &IpAddr| self.verdict(SocketAddr::new(*ip, port), &owner) == SocketOwner::Its;
+        let at = |ip: &IpAddr| {
+            self.listener_owner(SocketAddr::new(*ip, port), &owner) == SocketOwner::Expected
+        };
         addresses.iter().any(at)
     }
 
@@ -170,11 +172,11 @@ impl Processes {
 
     /// Whether the process `pid` has the pid `worker` in its own namespace.
     fn is(&self, pid: u32, worker: u32) -> bool {
-        self.own_number(pid) == worker
+        self.own_pid(pid) == worker
     }
 
     /// Returns the pid of the process `pid` in its own namespace: a container has different ones.
-    fn own_number(&self, pid: u32) -> u32 {
+    fn own_pid(&self, pid: u32) -> u32 {
         let status = self.text(pid, "status").unwrap_or_default();
         let of_spaces = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let innermost = of_spaces.and_then(|pids| pids.split_ascii_whitespace().last());
@@ -210,15 +212,15 @@ impl Processes {
         owners.into_keys().any(|pid| self.is_worker(pid))
     }
 
-    /// Returns the processes of `pids` that have one of the sockets `wanted`, each with all its sockets.
+    /// Returns the processes of `pids` that have one of the sockets `targets`, each with all its sockets.
     fn owners(
         &self,
         pids: impl Iterator<Item = u32>,
-        wanted: &HashSet<u64>,
+        targets: &HashSet<u64>,
     ) -> HashMap<u32, HashSet<u64>> {
         let with = |pid| {
             let inodes = self.inodes(pid);
-            (!inodes.is_disjoint(wanted)).then_some((pid, inodes))
+            (!inodes.is_disjoint(targets)).then_some((pid, inodes))
         };
         pids.filter_map(with).collect()
     }
@@ -308,9 +310,9 @@ fn listening(table: &[KernelSocket], address: SocketAddr) -> HashSet<u64> {
     bound.find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-fn read(path: &Path, longest: u64) -> Option<String> {
+fn read(path: &Path, limit: u64) -> Option<String> {
     let mut bytes = Vec::new();
-    let mut file = File::open(path).ok()?.take(longest);
+    let mut file = File::open(path).ok()?.take(limit);
     file.read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -18,7 +18,7 @@ use ray_relay_base::wire::turn::{SEALED_TURN, yield_turn};
 use ray_relay_debugger::debugger::at_node::Attended;
 
 /// The least free space of the buffer for a read.
-const ROOM: usize = SEALED_TURN / 4;
+const MIN_READ_SPACE: usize = SEALED_TURN / 4;
 
 /// A connection to a debugger.
 pub(super) trait DebuggerStream: AsyncRead + Unpin {
@@ -56,11 +56,11 @@ pub(super) struct Pump<D, S> {
     pub(super) debugger: D,
     relay: ByteStream<S>,
     /// Buffer for reads from the debugger. Unallocated while the debugger is idle.
-    room: BytesMut,
+    buffer: BytesMut,
     from_debugger: Bytes,
     debugger_ended: bool,
     /// Bytes from the relay that are not written yet.
-    pub(super) unsaid: Bytes,
+    pub(super) undelivered: Bytes,
     relay_ended: bool,
 }
 
@@ -69,10 +69,10 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         Self {
             debugger,
             relay,
-            room: BytesMut::new(),
+            buffer: BytesMut::new(),
             from_debugger: Bytes::new(),
             debugger_ended: false,
-            unsaid: Bytes::new(),
+            undelivered: Bytes::new(),
             relay_ended: false,
         }
     }
@@ -86,7 +86,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     }
 
     /// Takes the terms by which the debugger is to be kept, as the relay last sent them.
-    pub(super) fn kept_by(&mut self) -> Option<(Instant, Utf8Bytes)> {
+    pub(super) fn take_terms(&mut self) -> Option<(Instant, Utf8Bytes)> {
         self.relay.take_text()
     }
 
@@ -102,7 +102,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
 
     /// Returns the debugger, and the bytes of the relay that it has not accepted.
     pub(super) fn into_parts(self) -> (D, Bytes) {
-        (self.debugger, self.unsaid)
+        (self.debugger, self.undelivered)
     }
 
     /// Passes bytes until one side has ended. A relay that has only ended its own half still receives.
@@ -122,8 +122,8 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     /// own unread input.
     pub(super) async fn linger(&mut self) {
         while !self.relay_ended {
-            let said = poll_fn(|cx| self.relay.poll_bytes(cx)).await;
-            self.relay_ended = said.map_or(true, |bytes| bytes.is_empty());
+            let result = poll_fn(|cx| self.relay.poll_bytes(cx)).await;
+            self.relay_ended = result.map_or(true, |bytes| bytes.is_empty());
         }
     }
 
@@ -138,24 +138,24 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 }
             }
             if self.debugger_ended {
-                let said = Pin::new(&mut self.relay).poll_shutdown(cx);
-                return said.map(|said| said.map_or(PumpEnd::Relay, |()| PumpEnd::Debugger));
+                let result = Pin::new(&mut self.relay).poll_shutdown(cx);
+                return result.map(|result| result.map_or(PumpEnd::Relay, |()| PumpEnd::Debugger));
             }
             if moved >= SEALED_TURN {
                 return yield_turn(cx);
             }
-            if self.room.capacity() - self.room.len() < ROOM {
-                self.room.reserve(SEALED_TURN);
+            if self.buffer.capacity() - self.buffer.len() < MIN_READ_SPACE {
+                self.buffer.reserve(SEALED_TURN);
             }
-            match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.room) {
+            match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.buffer) {
                 Poll::Ready(Ok(read @ 1..)) => {
                     moved += read;
-                    self.from_debugger = self.room.split().freeze();
+                    self.from_debugger = self.buffer.split().freeze();
                 }
                 Poll::Ready(Ok(0) | Err(_)) => self.debugger_ended = true,
                 Poll::Pending => {
                     // An idle connection holds no memory.
-                    self.room = BytesMut::new();
+                    self.buffer = BytesMut::new();
                     return Poll::Pending;
                 }
             }
@@ -165,14 +165,14 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<PumpEnd> {
         let mut moved = 0;
         loop {
-            match self.debugger.poll_forward(cx, &self.unsaid) {
-                Poll::Ready(Ok(taken @ 1..)) => {
-                    self.unsaid.advance(taken);
+            match self.debugger.poll_forward(cx, &self.undelivered) {
+                Poll::Ready(Ok(written @ 1..)) => {
+                    self.undelivered.advance(written);
                     continue;
                 }
                 Poll::Ready(Ok(0)) => {}
                 // The relay is read to its end first.
-                Poll::Ready(Err(_)) => self.unsaid.clear(),
+                Poll::Ready(Err(_)) => self.undelivered.clear(),
                 Poll::Pending => return Poll::Pending,
             }
             if self.relay_ended {
@@ -184,7 +184,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
             match self.relay.poll_bytes(cx) {
                 Poll::Ready(Ok(bytes)) if !bytes.is_empty() => {
                     moved += bytes.len();
-                    self.unsaid = bytes;
+                    self.undelivered = bytes;
                 }
                 Poll::Ready(Ok(_)) if self.relay.ended_in_order() => self.relay_ended = true,
                 Poll::Ready(_) => return Poll::Ready(PumpEnd::Relay),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 /// How often a name is resolved.
-const LOOKUP: Duration = Duration::from_secs(10);
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Addresses of one name that are linked to.
 const MAX_ADDRESSES: usize = 64;
@@ -21,9 +21,9 @@ const MAX_ADDRESSES: usize = 64;
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// Runs `link` for each address that `lookup` finds, until `ending`. Its token is cancelled when the name no longer
+/// Runs `link` for each address that `resolve` finds, until `ending`. Its token is cancelled when the name no longer
 /// has that address: an established link stays, and a lost one is not retried.
-pub(super) async fn follow<A, L, F, R, G>(mut lookup: L, link: R, ending: CancellationToken)
+pub(super) async fn follow<A, L, F, R, G>(mut resolve: L, link: R, ending: CancellationToken)
 where
     A: Copy + Eq + Hash,
     L: FnMut() -> F,
@@ -31,18 +31,18 @@ where
     R: Fn(A, CancellationToken) -> G,
     G: Future<Output = ()> + Send + 'static,
 {
-    let mut known: HashMap<A, CancellationToken> = HashMap::new();
+    let mut linked: HashMap<A, CancellationToken> = HashMap::new();
     let mut links = JoinSet::new();
     let mut failing = false;
     while !ending.is_cancelled() {
-        let looked = tokio::select! {
-            looked = lookup() => looked,
+        let resolved = tokio::select! {
+            resolved = resolve() => resolved,
             () = ending.cancelled() => break,
         };
-        match looked {
+        match resolved {
             Ok(found) if !found.is_empty() => {
                 failing = false;
-                known.retain(|address, retired| {
+                linked.retain(|address, retired| {
                     let stays = found.contains(address);
                     if !stays {
                         retired.cancel();
@@ -50,16 +50,16 @@ where
                     stays
                 });
                 for address in found {
-                    if known.len() < MAX_ADDRESSES && !known.contains_key(&address) {
+                    if linked.len() < MAX_ADDRESSES && !linked.contains_key(&address) {
                         let retired = CancellationToken::new();
                         links.spawn(link(address, retired.clone()));
-                        known.insert(address, retired);
+                        linked.insert(address, retired);
                     }
                 }
             }
-            looked => {
+            resolved => {
                 let why =
-                    looked.map_or_else(|error| error.to_string(), |_| "no address".to_owned());
+                    resolved.map_or_else(|error| error.to_string(), |_| "no address".to_owned());
                 if !std::mem::replace(&mut failing, true) {
                     warn!(
                         why,
@@ -68,7 +68,7 @@ where
                 }
             }
         }
-        let next = Instant::now() + LOOKUP;
+        let next = Instant::now() + RESOLVE_INTERVAL;
         loop {
             tokio::select! {
                 () = sleep_until(next) => break,
@@ -89,11 +89,11 @@ pub(super) enum LinkAttempt {
     /// The link was not established.
     Failed,
     /// Another address leads to the same relay: retried rarely.
-    Needless,
+    Duplicate,
 }
 
 /// Repeats `attempt` with pauses between, until the address is `retired` or the agent is `ending`.
-pub(super) async fn again<F: Future<Output = LinkAttempt>>(
+pub(super) async fn retry<F: Future<Output = LinkAttempt>>(
     mut attempt: impl FnMut() -> F,
     retired: CancellationToken,
     ending: CancellationToken,
@@ -104,7 +104,7 @@ pub(super) async fn again<F: Future<Output = LinkAttempt>>(
         match made {
             LinkAttempt::Linked => backoff.reset(),
             LinkAttempt::Failed => {}
-            LinkAttempt::Needless => backoff.slow_down(),
+            LinkAttempt::Duplicate => backoff.slow_down(),
         }
         // So that not all agents reconnect to a relay at the same moment.
         let pause = backoff.pause();

@@ -7,7 +7,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect_in;
-use crate::look::TargetVerifier;
+use crate::verifier::TargetVerifier;
 
 const MAX_WORKERS: usize = 4096;
 
@@ -15,13 +15,13 @@ const MAX_WORKERS: usize = 4096;
 const MAX_NAMES: usize = 1 << 16;
 
 /// Returns the workers that have the hook, by their own pids. `None`: the scan was not done in time.
-pub(crate) async fn present(look: &TargetVerifier, until: Instant) -> Option<Vec<u32>> {
-    timeout_at(until, all(look)).await.ok()
+pub(crate) async fn present(verifier: &TargetVerifier, deadline: Instant) -> Option<Vec<u32>> {
+    timeout_at(deadline, all(verifier)).await.ok()
 }
 
-async fn all(look: &TargetVerifier) -> Vec<u32> {
+async fn all(verifier: &TargetVerifier) -> Vec<u32> {
     let mut found = Vec::new();
-    for session in look.sessions().await {
+    for session in verifier.sessions().await {
         let folder = session.folder.clone();
         let named = tokio::task::spawn_blocking(move || named(&folder)).await;
         for number in named.ok().and_then(Result::ok).unwrap_or_default() {
@@ -32,7 +32,7 @@ async fn all(look: &TargetVerifier) -> Vec<u32> {
             let Ok(stream) = connect_in(&session.folder, number).await else {
                 continue;
             };
-            if is_its(look, &stream, number).await {
+            if is_its(verifier, &stream, number).await {
                 found.push(number);
             }
         }
@@ -43,12 +43,12 @@ async fn all(look: &TargetVerifier) -> Vec<u32> {
 }
 
 /// Whether the worker with the own pid `number` has the other end: every user may create a socket there.
-async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
+async fn is_its(verifier: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
     let Ok(peer) = stream.peer_cred() else {
         return false;
     };
     match peer.pid().and_then(|pid| u32::try_from(pid).ok()) {
-        Some(pid) => look.worker(pid, peer.uid()).await == Some(number),
+        Some(pid) => verifier.worker(pid, peer.uid()).await == Some(number),
         None => false,
     }
 }

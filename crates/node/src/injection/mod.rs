@@ -20,16 +20,16 @@ use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
 
 /// The program that injects, for the worker's Python.
-const INJECT: &str = include_str!("inject.py");
+const INJECT_SOURCE: &str = include_str!("inject.py");
 
 /// The hook.
-const HOOK: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
+const HOOK_SOURCE: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
 
 /// The search path for gdb.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Bytes of its error output that are read: gdb is verbose.
-const COMPLAINT: u64 = 256 << 10;
+const MAX_ERROR_BYTES: u64 = 256 << 10;
 
 /// Why the hook was not injected. `Display` is a clause.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -56,20 +56,20 @@ type Pids = Arc<Mutex<HashMap<u32, Outcome>>>;
 
 /// All injections of an agent.
 pub(super) struct Injections {
-    under_way: Pids,
+    in_progress: Pids,
     /// Tracks each injection, until the agent ends.
     tasks: TaskTracker,
     ending: CancellationToken,
 }
 
 /// One injection in progress, which publishes its outcome.
-struct UnderWay {
+struct InjectionInProgress {
     all: Pids,
     pid: u32,
-    tells: watch::Sender<Option<Result<(), NotInjected>>>,
+    publisher: watch::Sender<Option<Result<(), NotInjected>>>,
 }
 
-impl Drop for UnderWay {
+impl Drop for InjectionInProgress {
     fn drop(&mut self) {
         self.all.lock().remove(&self.pid);
     }
@@ -78,22 +78,29 @@ impl Drop for UnderWay {
 impl Injections {
     pub(super) fn new(tasks: TaskTracker, ending: CancellationToken) -> Self {
         Self {
-            under_way: Pids::default(),
+            in_progress: Pids::default(),
             tasks,
             ending,
         }
     }
 
     /// Returns the outcome of the injection into the process `pid`, and the injection itself if it is new.
-    fn begin(&self, pid: u32) -> (Outcome, Option<UnderWay>) {
-        let mut all = self.under_way.lock();
+    fn begin(&self, pid: u32) -> (Outcome, Option<InjectionInProgress>) {
+        let mut all = self.in_progress.lock();
         if let Some(outcome) = all.get(&pid) {
             return (outcome.clone(), None);
         }
-        let (tells, outcome) = watch::channel(None);
+        let (publisher, outcome) = watch::channel(None);
         all.insert(pid, outcome.clone());
-        let all = Arc::clone(&self.under_way);
-        (outcome, Some(UnderWay { all, pid, tells }))
+        let all = Arc::clone(&self.in_progress);
+        (
+            outcome,
+            Some(InjectionInProgress {
+                all,
+                pid,
+                publisher,
+            }),
+        )
     }
 
     /// Injects the hook into `worker`. When the future is dropped, the injection runs on to its end. Concurrent
@@ -104,14 +111,14 @@ impl Injections {
     pub(super) async fn inject(
         &self,
         worker: &Resident,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<(), NotInjected> {
         let python = worker.python.as_ref().ok_or(NotInjected::NoPython)?;
-        let patience = until.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let mut command = Command::new(python);
         command
-            .args(["-c", INJECT, &worker.pid.to_string()])
-            .arg(patience.mul_f64(0.8).as_secs_f64().to_string())
+            .args(["-c", INJECT_SOURCE, &worker.pid.to_string()])
+            .arg(remaining.mul_f64(0.8).as_secs_f64().to_string())
             .env_clear()
             .env("PATH", PATH)
             .stdin(Stdio::piped())
@@ -120,8 +127,8 @@ impl Injections {
         if !worker.run_as(&mut command) {
             return Err(NotInjected::Foreign);
         }
-        let (mut outcome, under_way) = self.begin(worker.pid);
-        if let Some(under_way) = under_way {
+        let (mut outcome, in_progress) = self.begin(worker.pid);
+        if let Some(in_progress) = in_progress {
             let ending = self.ending.clone();
             self.tasks.spawn(async move {
                 let ran = tokio::select! {
@@ -130,13 +137,14 @@ impl Injections {
                     () = ending.cancelled() => return,
                 };
                 // If it is late, no caller waits any more.
-                under_way.tells.send_replace(Some(ran));
+                in_progress.publisher.send_replace(Some(ran));
             });
         }
-        let came = timeout_at(until, outcome.wait_for(Option::is_some)).await;
-        let came = came.map_err(|_| NotInjected::Late)?;
-        came.ok()
-            .and_then(|came| came.clone())
+        let result = timeout_at(deadline, outcome.wait_for(Option::is_some)).await;
+        let result = result.map_err(|_| NotInjected::Late)?;
+        result
+            .ok()
+            .and_then(|result| result.clone())
             .unwrap_or(Err(NotInjected::Late))
     }
 }
@@ -149,23 +157,23 @@ async fn run(mut command: Command) -> Result<(), NotInjected> {
     };
     let feeding = async {
         // If it reads nothing, its error output says why.
-        _ = stdin.write_all(HOOK.as_bytes()).await;
+        _ = stdin.write_all(HOOK_SOURCE.as_bytes()).await;
         _ = stdin.write_all(b"\nsetup()\n").await;
         drop(stdin);
     };
-    let mut complaint = Vec::new();
-    let mut stderr = stderr.take(COMPLAINT);
-    let ((), read) = tokio::join!(feeding, stderr.read_to_end(&mut complaint));
+    let mut error_output = Vec::new();
+    let mut stderr = stderr.take(MAX_ERROR_BYTES);
+    let ((), read) = tokio::join!(feeding, stderr.read_to_end(&mut error_output));
     read.map_err(failed)?;
     match child.wait().await.map_err(failed)?.success() {
         true => Ok(()),
-        false => Err(NotInjected::Failed(complained(&complaint))),
+        false => Err(NotInjected::Failed(last_line(&error_output))),
     }
 }
 
 /// Returns the last line of the error output: gdb writes what comes before.
-fn complained(complaint: &[u8]) -> String {
-    let text = String::from_utf8_lossy(complaint);
+fn last_line(error_output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(error_output);
     let last = text.lines().rfind(|line| !line.trim().is_empty());
     one_line(last.unwrap_or("it says nothing"))
 }
@@ -182,16 +190,18 @@ mod tests {
         let first = first.unwrap();
         let (mut outcome, second) = injections.begin(7);
         assert!(second.is_none() && injections.begin(8).1.is_some());
-        first.tells.send_replace(Some(Err(NotInjected::Foreign)));
+        first
+            .publisher
+            .send_replace(Some(Err(NotInjected::Foreign)));
         drop(first);
-        let came = outcome.wait_for(Option::is_some).await.unwrap().clone();
-        assert!(matches!(came, Some(Err(NotInjected::Foreign))));
+        let result = outcome.wait_for(Option::is_some).await.unwrap().clone();
+        assert!(matches!(result, Some(Err(NotInjected::Foreign))));
         assert!(injections.begin(7).1.is_some());
     }
 
     #[test]
     fn of_what_is_said_the_last_line_tells_why() {
-        assert_eq!(complained(b"warning: gdb\n\nno gdb here\n"), "no gdb here");
-        assert_eq!(complained(b"\n"), "it says nothing");
+        assert_eq!(last_line(b"warning: gdb\n\nno gdb here\n"), "no gdb here");
+        assert_eq!(last_line(b"\n"), "it says nothing");
     }
 }

@@ -27,7 +27,7 @@ const SERVICES: [&str; 9] = [
 const TITLES: [&str; 2] = ["ray::DashboardAgent", "ray::RuntimeEnvAgent"];
 
 /// Words of a command line that may be the program: the interpreter with its options, and its script.
-const PROGRAM: usize = 5;
+const MAX_PROGRAM_WORDS: usize = 5;
 
 impl Processes {
     /// Whether the process `pid` is a worker or a driver of a visible raylet.
@@ -36,7 +36,7 @@ impl Processes {
             && (self
                 .parent(pid)
                 .is_some_and(|parent| self.is_raylet(parent))
-                || self.has_joined(pid))
+                || self.is_connected_to_raylet(pid))
     }
 
     pub(super) fn parent(&self, pid: u32) -> Option<u32> {
@@ -63,12 +63,12 @@ impl Processes {
             || title.starts_with("ray-dashboard-")
             || line
                 .split('\0')
-                .take(PROGRAM)
+                .take(MAX_PROGRAM_WORDS)
                 .any(|word| SERVICES.iter().any(|service| word.ends_with(service)))
     }
 
     /// Whether the process `pid` has a connection with a raylet.
-    fn has_joined(&self, pid: u32) -> bool {
+    fn is_connected_to_raylet(&self, pid: u32) -> bool {
         let inodes = self.inodes(pid);
         if inodes.is_empty() {
             return false;

@@ -79,7 +79,7 @@ impl Processes {
     /// Returns the own pid of the process `pid`, if it is a worker of the user `uid`.
     pub(crate) fn worker_of(&self, pid: u32, uid: u32) -> Option<u32> {
         let is_it = self.id(pid, "Uid:") == Some(uid) && self.is_worker(pid);
-        is_it.then(|| self.own_number(pid))
+        is_it.then(|| self.own_pid(pid))
     }
 
     /// Returns the workers with the own pid `number`: the one with that pid here too, else those in containers.
@@ -116,7 +116,7 @@ impl Processes {
             python.is_absolute().then_some(python)
         });
         let pythons: Vec<PathBuf> = pythons.collect();
-        let mut beside = pythons
+        let mut next_to_python = pythons
             .iter()
             .map(|python| python.with_file_name("py-spy"))
             .filter(|py_spy| py_spy.is_file());
@@ -125,13 +125,13 @@ impl Processes {
             uid,
             gid,
             folders,
-            py_spy: beside.next(),
+            py_spy: next_to_python.next(),
             python: pythons.into_iter().find(|python| python.is_file()),
         })
     }
 
     /// Returns the value of `name` in the environment with which the process was started. `None`: it cannot be read.
-    pub(crate) fn started_with(&self, pid: u32, name: &str) -> Option<String> {
+    pub(crate) fn environment_variable(&self, pid: u32, name: &str) -> Option<String> {
         let mut environment = Vec::new();
         let file = File::open(self.root.join(format!("{pid}/environ"))).ok()?;
         file.take(MAX_ENVIRONMENT_BYTES)

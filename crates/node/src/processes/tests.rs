@@ -53,7 +53,8 @@ impl Proc {
     }
 
     pub(super) fn verdict(&self, address: &str, owner: &Owner) -> SocketOwner {
-        self.processes().verdict(address.parse().unwrap(), owner)
+        self.processes()
+            .listener_owner(address.parse().unwrap(), owner)
     }
 }
 
@@ -84,15 +85,21 @@ fn debugpy(adapter: &str) -> Proc {
 fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
     let proc = debugpy(ADAPTER);
     let worker = Owner::Process(8014);
-    assert_eq!(proc.verdict("10.0.0.1:53387", &worker), SocketOwner::Its);
-    assert_eq!(proc.verdict("127.0.0.1:53387", &worker), SocketOwner::Its);
-    let raylet = SocketOwner::Anothers(8020, "/r/raylet/raylet --x".to_owned());
+    assert_eq!(
+        proc.verdict("10.0.0.1:53387", &worker),
+        SocketOwner::Expected
+    );
+    assert_eq!(
+        proc.verdict("127.0.0.1:53387", &worker),
+        SocketOwner::Expected
+    );
+    let raylet = SocketOwner::Other(8020, "/r/raylet/raylet --x".to_owned());
     assert_eq!(proc.verdict("127.0.0.1:8080", &worker), raylet);
     // Nothing listens at that address, or nothing that is seen.
-    assert_eq!(proc.verdict("10.0.0.1:8080", &worker), SocketOwner::Unseen);
-    assert_eq!(proc.verdict("10.0.0.1:22", &worker), SocketOwner::Unseen);
+    assert_eq!(proc.verdict("10.0.0.1:8080", &worker), SocketOwner::Unknown);
+    assert_eq!(proc.verdict("10.0.0.1:22", &worker), SocketOwner::Unknown);
     let another = Owner::Process(8021);
-    let adapter = SocketOwner::Anothers(8019, ADAPTER.to_owned());
+    let adapter = SocketOwner::Other(8019, ADAPTER.to_owned());
     assert_eq!(proc.verdict("10.0.0.1:53387", &another), adapter);
 }
 
@@ -105,7 +112,7 @@ fn who_is_connected_with_a_worker_is_no_adapter_by_that_alone() {
     ] {
         let proc = debugpy(line);
         let verdict = proc.verdict("10.0.0.1:53387", &Owner::Process(8014));
-        assert_eq!(verdict, SocketOwner::Anothers(8019, line.to_owned()));
+        assert_eq!(verdict, SocketOwner::Other(8019, line.to_owned()));
     }
 }
 
@@ -118,8 +125,11 @@ fn the_more_exact_address_takes_the_connection() {
     .process(10, "10", "worker", &[1])
     .process(20, "20", "other", &[2]);
     let worker = Owner::Process(10);
-    assert_eq!(proc.verdict("10.0.0.1:4096", &worker), SocketOwner::Its);
-    let other = SocketOwner::Anothers(20, "other".to_owned());
+    assert_eq!(
+        proc.verdict("10.0.0.1:4096", &worker),
+        SocketOwner::Expected
+    );
+    let other = SocketOwner::Other(20, "other".to_owned());
     assert_eq!(proc.verdict("127.0.0.1:4096", &worker), other);
 }
 
@@ -135,8 +145,11 @@ fn what_a_worker_has_forked_has_its_socket_too_and_a_second_socket_is_another_ma
         .process(11, "11", "ray::f()", &[1])
         .process(20, "20", "other", &[2]);
     let worker = Owner::Process(10);
-    assert_eq!(proc.verdict("10.2.0.10:4096", &worker), SocketOwner::Its);
-    let other = SocketOwner::Anothers(20, "other".to_owned());
+    assert_eq!(
+        proc.verdict("10.2.0.10:4096", &worker),
+        SocketOwner::Expected
+    );
+    let other = SocketOwner::Other(20, "other".to_owned());
     assert_eq!(proc.verdict("10.2.0.10:8192", &worker), other);
 }
 
@@ -147,11 +160,11 @@ fn a_worker_in_a_container_is_known_by_its_own_number() {
         .process(41, "41", "other", &[]);
     assert_eq!(
         proc.verdict("10.0.0.1:4096", &Owner::Process(41)),
-        SocketOwner::Its
+        SocketOwner::Expected
     );
     let another = proc.verdict("10.0.0.1:4096", &Owner::Process(90_210));
     assert!(
-        matches!(another, SocketOwner::Anothers(90_210, _)),
+        matches!(another, SocketOwner::Other(90_210, _)),
         "{another:?}"
     );
 }
@@ -160,13 +173,13 @@ fn a_worker_in_a_container_is_known_by_its_own_number() {
 fn sockets_of_processes_that_cannot_be_looked_into_are_unseen() {
     let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)]);
     let verdict = proc.verdict("10.0.0.1:4096", &Owner::Process(41));
-    assert_eq!(verdict, SocketOwner::Unseen);
-    assert!(!Processes::new(proc.0.path()).are_seen());
+    assert_eq!(verdict, SocketOwner::Unknown);
+    assert!(!Processes::new(proc.0.path()).are_visible());
     let own = std::process::id();
     let proc = proc.process(own, "1", "agent", &[7]);
-    assert!(!Processes::new(proc.0.path()).are_seen());
+    assert!(!Processes::new(proc.0.path()).are_visible());
     let proc = proc.process(own + 1, "1", "x", &[8]);
-    assert!(Processes::new(proc.0.path()).are_seen());
+    assert!(Processes::new(proc.0.path()).are_visible());
 }
 
 #[test]
@@ -199,10 +212,10 @@ fn a_connection_is_of_the_processes_that_have_its_other_end() {
     .process(90_211, "90211 42", "ray::f()", &[3]);
     let processes = Processes::new(proc.0.path());
     let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut pids = processes.connected(at(50_000), at(7770));
+    let mut pids = processes.connected_pids(at(50_000), at(7770));
     pids.sort_unstable();
     assert_eq!(pids, [41, 42], "as they call themselves");
     for (from, to) in [(50_001, 7770), (50_000, 7771), (7770, 7770)] {
-        assert_eq!(processes.connected(at(from), at(to)), [0; 0]);
+        assert_eq!(processes.connected_pids(at(from), at(to)), [0; 0]);
     }
 }

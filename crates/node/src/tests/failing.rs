@@ -162,7 +162,10 @@ async fn the_job_of_a_worker_is_taken_from_ray() {
         line: 3,
         function: "f".into(),
     };
-    assert_eq!(agent.look.job_of(&own).await.as_deref(), Some("01000000"));
+    assert_eq!(
+        agent.verifier.job_of(&own).await.as_deref(),
+        Some("01000000")
+    );
     for claims in [
         FailedTask {
             pid: 42,
@@ -181,7 +184,7 @@ async fn the_job_of_a_worker_is_taken_from_ray() {
             ..own.clone()
         },
     ] {
-        assert_eq!(agent.look.job_of(&claims).await, None, "{claims:?}");
+        assert_eq!(agent.verifier.job_of(&claims).await, None, "{claims:?}");
     }
 }
 

@@ -203,7 +203,7 @@ async fn garbage_and_floods_end_a_link() {
 async fn a_flood_of_streams_is_refused() {
     let agent = agent();
     let (mut far, running) = welcome(&agent).await;
-    let taken = Arc::clone(&agent.places)
+    let taken = Arc::clone(&agent.stream_slots)
         .try_acquire_many_owned(256)
         .unwrap();
     say(&mut far, &FromRelay::Open(open("w", 4000))).await;

@@ -120,11 +120,11 @@ async fn what_was_not_taken_is_kept() {
     })
     .await;
     sending.await.unwrap();
-    let (stream, unsaid) = pump.into_parts();
+    let (stream, undelivered) = pump.into_parts();
     drop(stream);
     let mut debugger = debugger;
     let mut taken = Vec::new();
     debugger.read_to_end(&mut taken).await.unwrap();
-    assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&unsaid));
+    assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&undelivered));
     assert!(end.is_none_or(|end| end == PumpEnd::Relay));
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::super::relays::{LinkAttempt, again, follow};
+use super::super::relays::{LinkAttempt, follow, retry};
 
 fn address(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 5678))
@@ -84,7 +84,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
             let made = made(at.len());
             async move { made }
         };
-        again(attempt, CancellationToken::new(), ending.clone()).await;
+        retry(attempt, CancellationToken::new(), ending.clone()).await;
         let at = at.lock();
         at.windows(2).map(|two| two[1] - two[0]).collect()
     }
@@ -112,7 +112,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
     )
     .await;
     assert!(seconds(&flapping[3]) <= 0.51, "{flapping:?}");
-    let needless = pauses(|_| LinkAttempt::Needless, 3).await;
+    let needless = pauses(|_| LinkAttempt::Duplicate, 3).await;
     assert!(needless.iter().all(|pause| seconds(pause) > 7.0));
 }
 
@@ -129,6 +129,6 @@ async fn an_address_that_the_name_no_longer_has_is_not_tried_again() {
             LinkAttempt::Linked
         }
     };
-    again(attempt, retired.clone(), CancellationToken::new()).await;
+    retry(attempt, retired.clone(), CancellationToken::new()).await;
     assert_eq!(*attempts.lock(), 1);
 }

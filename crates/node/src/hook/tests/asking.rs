@@ -170,7 +170,7 @@ ready()
     };
     let until = tokio::time::Instant::now() + Duration::from_secs(10);
     let why = ask(&worker, 1, &REQUEST, until).await.unwrap_err();
-    assert!(matches!(why, NoAnswer::Anothers(_)), "{why}");
+    assert!(matches!(why, NoAnswer::OtherOwner(_)), "{why}");
     assert_eq!(hooked.goes_on(), "b''");
 }
 

@@ -21,52 +21,52 @@ use ray_relay_base::wire::dap::codec::frame;
 const RUN: &[u8] = b"101\t1\t\n";
 
 /// How long the answer to `101` may take.
-const ANSWERED: Duration = Duration::from_secs(1);
+const RUN_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a thread may take to pause.
-const STOPPED: Duration = Duration::from_millis(1500);
+const PAUSE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The time `debugpy.wait_for_client()` needs to notice a client.
-const NOTICED: Duration = Duration::from_millis(500);
+const ATTACH_SETTLE_TIME: Duration = Duration::from_millis(500);
 
 /// How long the answer to `disconnect` may take.
-const LEFT: Duration = Duration::from_secs(2);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Bytes of answers that are searched.
-const KEPT: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Resumes the worker at the other end of `stream`, if it is one of these. Takes four seconds at most.
-pub(super) async fn let_run(stream: &mut TcpStream) {
+pub(super) async fn resume_worker(stream: &mut TcpStream) {
     // A worker that is gone needs no answer.
-    let _ = said(stream).await;
+    let _ = send_resume_sequence(stream).await;
     let _ = stream.shutdown().await;
 }
 
-async fn said(stream: &mut TcpStream) -> std::io::Result<()> {
+async fn send_resume_sequence(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(RUN).await?;
-    if heard(stream, Some(b"103\t"), ANSWERED).await? {
-        heard(stream, Some(b"105\t"), STOPPED).await?;
+    if read_until(stream, Some(b"103\t"), RUN_ANSWER_TIMEOUT).await? {
+        read_until(stream, Some(b"105\t"), PAUSE_TIMEOUT).await?;
         return Ok(());
     }
     for command in ["attach", "configurationDone"] {
         stream.write_all(&request(command)).await?;
     }
-    heard(stream, None, NOTICED).await?;
+    read_until(stream, None, ATTACH_SETTLE_TIME).await?;
     stream.write_all(&request("disconnect")).await?;
-    heard(stream, Some(br#""disconnect""#), LEFT).await?;
+    read_until(stream, Some(br#""disconnect""#), DISCONNECT_TIMEOUT).await?;
     Ok(())
 }
 
-/// Reads for `patience`, or until `word` is received. Returns whether it was.
-async fn heard(
+/// Reads for `patience`, or until `marker` is received. Returns whether it was.
+async fn read_until(
     stream: &mut TcpStream,
-    word: Option<&[u8]>,
+    marker: Option<&[u8]>,
     patience: Duration,
 ) -> std::io::Result<bool> {
     let until = Instant::now() + patience;
-    let mut heard = Vec::new();
-    while heard.len() < KEPT {
-        match timeout_at(until, stream.read_buf(&mut heard)).await {
+    let mut received = Vec::new();
+    while received.len() < MAX_ANSWER_BYTES {
+        match timeout_at(until, stream.read_buf(&mut received)).await {
             Err(_) => return Ok(false),
             Ok(read) => {
                 if read? == 0 {
@@ -74,7 +74,7 @@ async fn heard(
                 }
             }
         }
-        if word.is_some_and(|word| memchr::memmem::find(&heard, word).is_some()) {
+        if marker.is_some_and(|marker| memchr::memmem::find(&received, marker).is_some()) {
             return Ok(true);
         }
     }

@@ -20,15 +20,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         stream: StreamId,
     ) -> Result<Option<(OwnedSemaphorePermit, CancellationToken)>, LinkEnded> {
         self.opening.retain(|_, opening| !opening.is_cancelled());
-        let place = Arc::clone(&self.agent.places).try_acquire_owned();
-        let detail = match place {
+        let slot = Arc::clone(&self.agent.stream_slots).try_acquire_owned();
+        let detail = match slot {
             _ if self.nodes.is_none() => "the link is not accepted yet",
             Err(_) => "the agent is at its limit of streams",
             _ if self.opening.contains_key(&stream) => "that stream is open already",
-            Ok(place) => {
+            Ok(slot) => {
                 let cancelled = CancellationToken::new();
                 self.opening.insert(stream, cancelled.clone());
-                return Ok(Some((place, cancelled)));
+                return Ok(Some((slot, cancelled)));
             }
         };
         let refused = FromAgent::Refused {
@@ -42,37 +42,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     }
 
     pub(super) async fn open(&mut self, open: Open) -> Result<(), LinkEnded> {
-        let Some((place, cancelled)) = self.admit(open.stream).await? else {
+        let Some((slot, cancelled)) = self.admit(open.stream).await? else {
             return Ok(());
         };
         let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
         let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let asking = stream::Asking {
+        let requester = stream::Requester {
             dialler: self.dialler.clone(),
             replica: self.replica,
             lost: self.lost.clone(),
         };
-        let over = cancelled.clone();
+        let done = cancelled.clone();
         let serving = async move {
-            stream::serve(agent, asking, open, cancelled, answers).await;
-            over.cancel();
-            drop(place);
+            stream::serve(agent, requester, open, cancelled, answers).await;
+            done.cancel();
+            drop(slot);
         };
         self.agent.tasks.spawn(serving.instrument(span));
         Ok(())
     }
 
-    pub(super) async fn inspect(&mut self, asked: Inspect) -> Result<(), LinkEnded> {
-        let Some((place, cancelled)) = self.admit(asked.stream).await? else {
+    pub(super) async fn inspect(&mut self, request: Inspect) -> Result<(), LinkEnded> {
+        let Some((slot, cancelled)) = self.admit(request.stream).await? else {
             return Ok(());
         };
-        let span = info_span!("inspect", worker = %asked.worker_id, pid = asked.pid);
+        let span = info_span!("inspect", worker = %request.worker_id, pid = request.pid);
         let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let (dialler, over) = (self.dialler.clone(), cancelled.clone());
+        let (dialler, done) = (self.dialler.clone(), cancelled.clone());
         let serving = async move {
-            inspect::serve(agent, dialler, asked, cancelled, answers).await;
-            over.cancel();
-            drop(place);
+            inspect::serve(agent, dialler, request, cancelled, answers).await;
+            done.cancel();
+            drop(slot);
         };
         self.agent.tasks.spawn(serving.instrument(span));
         Ok(())
@@ -81,18 +81,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     /// Answers on which node a process with `title` listens on `port`. Without a free slot there is no answer.
     pub(super) fn locate(&self, query: Hex<8>, port: u16, title: Text<256>) {
         let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
+        let Ok(slot) = Arc::clone(&self.agent.stream_slots).try_acquire_owned() else {
             return;
         };
         let locating = async move {
-            let node_id = agent.look.locate(port, &title).await;
+            let node_id = agent.verifier.locate(port, &title).await;
             let located = FromAgent::Located {
                 query,
                 found: node_id.is_some(),
                 node_id: node_id.as_deref().map(Into::into),
             };
             _ = answers.send(located).await;
-            drop(place);
+            drop(slot);
         };
         self.agent.tasks.spawn(locating.in_current_span());
     }
