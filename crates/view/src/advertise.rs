@@ -1,7 +1,7 @@
 //! Maps addresses to breakpoints, by the configured [`Advertise`] mode.
 //!
 //! The dashboard rewriting assigns addresses, and the DAP side resolves them when an attach request echoes one.
-//! Invariants: an address stays with its breakpoint while that lives, and goes to no other for [`HOLD`] after.
+//! Invariants: an address stays with its breakpoint while that lives, and goes to no other for [`RESERVATION_PERIOD`] after.
 //! Everything is bounded. If no address is left, the breakpoint gets the plain address instead of another's.
 //!
 //! A client may see a worker pause before the relay's next poll does. Ids need no poll, so such a worker is
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub use self::slots::HOLD;
+pub use self::slots::RESERVATION_PERIOD;
 use self::slots::{Confidence, Slots};
 use ray_relay_base::config::Advertise;
 use ray_relay_ray::ray::registry::{BreakpointId, List, Snapshot};
@@ -30,7 +30,7 @@ const MAX_HOSTS: usize = 64;
 const MAX_LISTED: usize = 4;
 
 /// The placeholder of the id in `advertise.host`.
-const PLACE: &str = "{id}";
+const ID_PLACEHOLDER: &str = "{id}";
 
 /// The address with which a client reached the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,12 +116,12 @@ impl AdvertisedAddresses {
     /// the same while the list does.
     pub fn listed(&self, reached: &ExternalAddress, snapshot: &Snapshot) -> Arc<Listed> {
         let mut state = self.state.lock();
-        let mut kept = state.listed.iter();
-        if let Some(known) = kept.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
+        let mut cached = state.listed.iter();
+        if let Some(known) = cached.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
             let listed = state.listed.remove(known);
             state.listed.push(Arc::clone(&listed));
             if let Some(slots) = state.hosts.get_mut(&reached.host) {
-                slots.is_used();
+                slots.mark_used();
             }
             return listed;
         }
@@ -165,20 +165,20 @@ impl AdvertisedAddresses {
         &self,
         reached: &ExternalAddress,
         id: BreakpointId,
-        standing: Confidence,
+        confidence: Confidence,
     ) -> (String, u16) {
         let host = match &self.mode {
-            Advertise::Single => self.spelling(&reached.host, id, standing),
-            Advertise::Host(template) => template.replace(PLACE, &id.to_string()),
+            Advertise::Single => self.spelling(&reached.host, id, confidence),
+            Advertise::Host(template) => template.replace(ID_PLACEHOLDER, &id.to_string()),
             Advertise::Ports(_) => {
-                let port = self.port(id, standing).unwrap_or(reached.port);
+                let port = self.port(id, confidence).unwrap_or(reached.port);
                 return (reached.host.clone(), port);
             }
         };
         (host, reached.port)
     }
 
-    fn spelling(&self, host: &str, id: BreakpointId, standing: Confidence) -> String {
+    fn spelling(&self, host: &str, id: BreakpointId, confidence: Confidence) -> String {
         // Slot 0 is the plain spelling.
         let range = 1..=host_alias::capacity(host) - 1;
         let mut state = self.state.lock();
@@ -190,18 +190,18 @@ impl AdvertisedAddresses {
             }
         }
         let slots = state.hosts.entry(host.to_owned()).or_default();
-        match slots.assign(id, range, standing) {
+        match slots.assign(id, range, confidence) {
             Some(slot) => host_alias::spell(host, slot),
             None => host.to_owned(),
         }
     }
 
-    fn port(&self, id: BreakpointId, standing: Confidence) -> Option<u16> {
+    fn port(&self, id: BreakpointId, confidence: Confidence) -> Option<u16> {
         let Advertise::Ports(range) = &self.mode else {
             return None;
         };
         let range = u32::from(*range.start())..=u32::from(*range.end());
-        let port = self.state.lock().ports.assign(id, range, standing)?;
+        let port = self.state.lock().ports.assign(id, range, confidence)?;
         port.try_into().ok()
     }
 
@@ -247,7 +247,7 @@ impl AdvertisedAddresses {
             return false;
         };
         let domain = template
-            .strip_prefix(PLACE)
+            .strip_prefix(ID_PLACEHOLDER)
             .and_then(|rest| rest.strip_prefix('.'));
         domain.is_some_and(|domain| domain.eq_ignore_ascii_case(host))
             || id_in(template, host).is_some_and(|id| id.parse::<BreakpointId>().is_ok())
@@ -257,7 +257,7 @@ impl AdvertisedAddresses {
 /// Returns the text at the placeholder if `host` has the form of `template`.
 fn id_in(template: &str, host: &str) -> Option<String> {
     let template = template.to_ascii_lowercase();
-    let (before, after) = template.split_once(PLACE)?;
+    let (before, after) = template.split_once(ID_PLACEHOLDER)?;
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let id = host.strip_prefix(before)?.strip_suffix(after)?;
     (!id.is_empty() && !id.contains('.')).then(|| id.to_owned())

@@ -32,7 +32,7 @@ use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::session::visible;
 use ray_relay_view::group::members::MeantTasks;
 use ray_relay_view::listing::fold::compared::Compared;
-use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
+use ray_relay_view::listing::fold::differences::{NO_THREAD, TaskStack};
 use ray_relay_view::listing::json::JsonRow;
 
 const MAX_BODY_BYTES: usize = 16 * 1024;
@@ -148,7 +148,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     }
     let (mut stands, mut errors) = (BTreeMap::new(), BTreeMap::new());
     for (at, look) in looked {
-        let stand = look.map(|threads| Stands::read(&threads));
+        let stand = look.map(|threads| TaskStack::read(&threads));
         match stand {
             Ok(Some(stand)) => drop(stands.insert(at, stand)),
             Ok(None) => drop(errors.insert(at, NO_THREAD.to_owned())),

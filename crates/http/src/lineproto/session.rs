@@ -173,7 +173,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
                     if let Some(errand) = Errand::read(line) {
                         return self.only(&errand).await;
                     }
-                    match browse.hear(line, &menu) {
+                    match browse.handle_line(line, &menu) {
                         BrowseStep::Changed => {
                             show = true;
                             continue;

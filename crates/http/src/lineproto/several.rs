@@ -74,7 +74,7 @@ where
         // Who had tasks run, and had nothing to say about what comes then, is done with them.
         let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
         let left = match is_done {
-            true => group.leave_all().await,
+            true => group.detach_all().await,
             false => group.leave(&waited).await,
         };
         out.text(&left).await;
@@ -133,7 +133,7 @@ where
         }
     }
     let (said, waited) = asking.over();
-    let (text, _) = group.heard(said);
+    let (text, _) = group.conclude(said);
     out.text(&text).await;
     waited
 }

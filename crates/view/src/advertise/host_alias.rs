@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;
 
 /// Number of choices for the leading zeros of an IPv4 octet: none to seven.
-const ZEROS: u32 = 8;
+const LEADING_ZERO_CHOICES: u32 = 8;
 
 /// Returns how many spellings `host` (canonical, without brackets) has, including the plain one: 65536 for IPv4. IPv6
 /// has as many as leading zeros of its groups allow, and a name two for each letter. 1 if the host has no other
@@ -111,9 +111,16 @@ fn spell_v4(ip: Ipv4Addr, slot: u32) -> String {
         if i > 0 {
             text.push('.');
         }
-        text.push_str(if choice >= ZEROS { "0x" } else { "0" });
-        text.extend(std::iter::repeat_n('0', (choice % ZEROS) as usize));
-        text.push_str(&digits_v4(octet, choice >= ZEROS));
+        text.push_str(if choice >= LEADING_ZERO_CHOICES {
+            "0x"
+        } else {
+            "0"
+        });
+        text.extend(std::iter::repeat_n(
+            '0',
+            (choice % LEADING_ZERO_CHOICES) as usize,
+        ));
+        text.push_str(&digits_v4(octet, choice >= LEADING_ZERO_CHOICES));
     }
     text
 }
@@ -144,7 +151,11 @@ fn choice_v4(text: &str) -> Option<u32> {
         None => (false, text.strip_prefix('0')?),
     };
     let zeros = (rest.len() - digits_v4(value, hex).len()) as u32;
-    (zeros < ZEROS).then_some(if hex { ZEROS + zeros } else { zeros })
+    (zeros < LEADING_ZERO_CHOICES).then_some(if hex {
+        LEADING_ZERO_CHOICES + zeros
+    } else {
+        zeros
+    })
 }
 
 /// Number of choices for the leading zeros of a group of up to four digits.

@@ -11,16 +11,16 @@ use tokio::time::Instant;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long an address stays reserved after its breakpoint was seen to have ended.
-pub const HOLD: Duration = Duration::from_secs(600);
+pub const RESERVATION_PERIOD: Duration = Duration::from_secs(600);
 
 /// Breakpoints with a spelling, for each host.
 pub(super) const MAX_IDS: usize = 16_384;
 
 /// Once full, the least time between two searches for ended ones.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a worker that the registry does not list keeps an address of its own. Polls may be a minute apart.
-pub(super) const EXPECTED_FOR: Duration = Duration::from_secs(120);
+pub(super) const EXPECTED_PERIOD: Duration = Duration::from_secs(120);
 
 /// One address in this many may be reserved for workers that the registry has never listed.
 const EXPECTED_SHARE: usize = 4;
@@ -61,7 +61,7 @@ impl Slots {
         let now = Instant::now();
         for slot in self.by_slot.values_mut() {
             match live.contains(&slot.id) {
-                true => slot.is_listed(),
+                true => slot.mark_listed(),
                 false => _ = slot.ended.get_or_insert(now),
             }
         }
@@ -74,7 +74,7 @@ impl Slots {
     }
 
     /// Records a use.
-    pub(super) fn is_used(&mut self) {
+    pub(super) fn mark_used(&mut self) {
         self.used = Some(Instant::now());
     }
 
@@ -89,28 +89,28 @@ impl Slots {
         &mut self,
         id: BreakpointId,
         range: RangeInclusive<u32>,
-        standing: Confidence,
+        confidence: Confidence,
     ) -> Option<u32> {
         let now = Instant::now();
         self.used = Some(now);
         if let Some(slot) = self.by_id.get(&id).copied() {
-            let taken = self.by_slot.get_mut(&slot)?;
-            let was_listed = taken.listed;
-            let given = match standing {
+            let slot_entry = self.by_slot.get_mut(&slot)?;
+            let was_listed = slot_entry.listed;
+            let assigned = match confidence {
                 Confidence::Listed => {
-                    taken.is_listed();
+                    slot_entry.mark_listed();
                     true
                 }
-                Confidence::Expected => taken.is_expected(now),
+                Confidence::Expected => slot_entry.is_expected(now),
             };
-            self.unlisted -= usize::from(taken.listed && !was_listed);
-            return given.then_some(slot);
+            self.unlisted -= usize::from(slot_entry.listed && !was_listed);
+            return assigned.then_some(slot);
         }
         let count = (range.end() + 1)
             .checked_sub(*range.start())
             .filter(|count| *count > 0)?;
         let most = MAX_IDS.min(count as usize);
-        let expected = standing == Confidence::Expected;
+        let expected = confidence == Confidence::Expected;
         let full = |slots: &Self| {
             slots.by_id.len() >= most
                 || (expected && slots.unlisted >= most.div_ceil(EXPECTED_SHARE))
@@ -126,28 +126,30 @@ impl Slots {
             .map(|step| range.start() + (first + step) % count)
             .find(|slot| !self.by_slot.contains_key(slot))?;
         self.by_id.insert(id, slot);
-        let taken = Slot {
+        let slot_entry = Slot {
             id,
             listed: !expected,
             ended: expected.then_some(now),
             expected: expected.then_some(now),
         };
-        self.by_slot.insert(slot, taken);
+        self.by_slot.insert(slot, slot_entry);
         self.unlisted += usize::from(expected);
         Some(slot)
     }
 
-    /// Frees the slots that ended more than [`HOLD`] ago.
+    /// Frees the slots that ended more than [`RESERVATION_PERIOD`] ago.
     fn sweep(&mut self, now: Instant) {
         if self
             .swept
-            .is_some_and(|at| now.duration_since(at) < SWEEP_EVERY)
+            .is_some_and(|at| now.duration_since(at) < SWEEP_INTERVAL)
         {
             return;
         }
         self.swept = Some(now);
-        self.by_slot
-            .retain(|_, slot| slot.ended.is_none_or(|at| now.duration_since(at) < HOLD));
+        self.by_slot.retain(|_, slot| {
+            slot.ended
+                .is_none_or(|at| now.duration_since(at) < RESERVATION_PERIOD)
+        });
         self.by_id.retain(|_, slot| self.by_slot.contains_key(slot));
         self.count_unlisted();
     }
@@ -158,19 +160,19 @@ impl Slots {
 }
 
 impl Slot {
-    fn is_listed(&mut self) {
+    fn mark_listed(&mut self) {
         self.listed = true;
         self.ended = None;
         self.expected = None;
     }
 
-    /// Whether it may still be given out. [`HOLD`] counts from the last time it was.
+    /// Whether it may still be given out. [`RESERVATION_PERIOD`] counts from the last time it was.
     fn is_expected(&mut self, now: Instant) -> bool {
         let since = *self.expected.get_or_insert(now);
-        let given = now.duration_since(since) < EXPECTED_FOR;
-        if given {
+        let granted = now.duration_since(since) < EXPECTED_PERIOD;
+        if granted {
             self.ended = Some(now);
         }
-        given
+        granted
     }
 }

@@ -1,7 +1,7 @@
 //! Findings about a Ray head that was queried for a diagnosis. Pure.
 
-use super::lists::{DEBUGPY_BY_DEFAULT, TOLD, answers, release};
-use super::{ChainLink, Fault, Finding, said_and_next};
+use super::lists::{DEBUGPY_BY_DEFAULT, MAX_LISTED_FINDINGS, answers, release};
+use super::{ChainLink, Fault, Finding, split_sentence};
 use ray_relay_ray::ray::head::HeadError;
 use ray_relay_ray::ray::registry::Examined;
 
@@ -65,7 +65,7 @@ fn trouble(cluster: &str, error: &HeadError) -> Finding {
         | HeadError::TooLarge { .. }
         | HeadError::BadRequest { .. } => Fault::Misconfigured,
     };
-    let (says, next) = said_and_next(&error.to_string());
+    let (says, next) = split_sentence(&error.to_string());
     let found = Finding::error(ChainLink::Head, fault, format!("cluster {cluster}: {says}"));
     next.into_iter().fold(found, Finding::next)
 }
@@ -81,10 +81,10 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
             .map(ToString::to_string)
             .collect();
         let more = match nodes.len() {
-            ..=TOLD => String::new(),
-            n => format!(" and {} more", n - TOLD),
+            ..=MAX_LISTED_FINDINGS => String::new(),
+            n => format!(" and {} more", n - MAX_LISTED_FINDINGS),
         };
-        let shown = nodes[..nodes.len().min(TOLD)].join(", ");
+        let shown = nodes[..nodes.len().min(MAX_LISTED_FINDINGS)].join(", ");
         let says = format!(
             "workers of cluster {cluster} skip breakpoint(), because they have no debugpy 1.8.0 or newer: on node {shown}{more}"
         );
@@ -95,7 +95,7 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
     if release(version).is_some_and(|version| version < DEBUGPY_BY_DEFAULT) {
         return all;
     }
-    for (job, mode) in head.modes.iter().take(TOLD) {
+    for (job, mode) in head.modes.iter().take(MAX_LISTED_FINDINGS) {
         all.extend(match mode.as_str() {
             "legacy" => {
                 let says = format!("job {job} of cluster {cluster} runs with RAY_DEBUG=legacy: its tasks stop in Ray's legacy debugger, which no editor can speak with");

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{ChainLink, Fault, Finding, said_and_next};
+use super::{ChainLink, Fault, Finding, split_sentence};
 use crate::listing::discovery::Discovery;
 use crate::listing::received::{ClusterAnswer, NodeAnswer, RowAnswer};
 use crate::listing::row::Row;
@@ -18,10 +18,10 @@ use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::shortened;
 
 /// A list older than this, in seconds, is outdated: by default it is read each second.
-const OLD: f64 = 10.0;
+const MAX_LIST_AGE: f64 = 10.0;
 
 /// Findings of one kind that are listed one by one. The rest is counted.
-pub(super) const TOLD: usize = 8;
+pub(super) const MAX_LISTED_FINDINGS: usize = 8;
 
 /// Longest sentence of an agent, in characters.
 const MAX_REASON_CHARS: usize = 300;
@@ -32,7 +32,7 @@ const MAX_NAME_CHARS: usize = 120;
 pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
 
 /// The first Ray whose head refuses stack dumps by default.
-const NO_STACKS: (u32, u32) = (2, 56);
+const FIRST_RAY_WITHOUT_STACKS: (u32, u32) = (2, 56);
 
 /// Returns all findings from `list` and `nodes`, except those of [`heads`]. `nodes` is `None` if it was not
 /// available.
@@ -54,7 +54,7 @@ pub fn heads(list: &Value) -> Vec<Finding> {
         match (cluster.trouble, cluster.ray_version) {
             (Some(trouble), _) if cluster.pending => {
                 // A RayCluster that is starting is no fault of the others.
-                let (says, next) = said_and_next(trouble);
+                let (says, next) = split_sentence(trouble);
                 let found = Finding::note(ChainLink::Head, format!("cluster {name}: {says}"));
                 next.into_iter().fold(found, Finding::next)
             }
@@ -80,7 +80,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
         shortened(scope, MAX_NAME_CHARS)
     );
     let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
-        let (says, next) = said_and_next(&trouble);
+        let (says, next) = split_sentence(&trouble);
         let found = Finding::warning(ChainLink::Head, says);
         next.into_iter().fold(found, Finding::next)
     });
@@ -99,7 +99,7 @@ pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
 
 /// Reports the relay's trouble with the head of `cluster`, which returns no list.
 fn head_trouble(cluster: &str, trouble: &str) -> Finding {
-    let (says, next) = said_and_next(trouble);
+    let (says, next) = split_sentence(trouble);
     // The relay's sentences about Ray's token, and about a refusal by an API server, have these words. Its sentences
     // about unreachable heads do not.
     let fault = match says.contains(" token") || says.contains(" refuses with ") {
@@ -119,14 +119,14 @@ fn ages(list: &Value) -> Vec<Finding> {
     for cluster in clusters(list) {
         let name = text(cluster.name);
         if cluster.complete == Some(false) {
-            let (says, next) = said_and_next(cluster.trouble.unwrap_or_default());
+            let (says, next) = split_sentence(cluster.trouble.unwrap_or_default());
             let found = Finding::warning(ChainLink::List, format!("cluster {name}: {says}"));
             all.push(next.into_iter().fold(found, Finding::next));
         }
         let Some(age) = cluster.snapshot_age_seconds else {
             continue;
         };
-        all.push(match age > OLD {
+        all.push(match age > MAX_LIST_AGE {
             true => Finding::warning(
                 ChainLink::List,
                 format!("the list of cluster {name} is {} old", seconds(age)),
@@ -146,7 +146,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
     let rows: Vec<NodeAnswer<'_>> = typed_list(nodes, "nodes").collect();
     let is_linked = |node: &&NodeAnswer<'_>| node.link == Some("linked");
     let linked = rows.iter().filter(is_linked).count();
-    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
+    let mut findings = FirstFindings::new(ChainLink::Agents, "nodes");
     let mut without = 0;
     for node in &rows {
         let (cluster, node_name) = (text(node.cluster), text(node.address));
@@ -174,7 +174,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
             _ => continue,
         };
         // If nothing is reached through agents, a missing one does no harm.
-        told.push(match node.path {
+        findings.push(match node.path {
             Some("direct") => Finding::note(ChainLink::Agents, says),
             _ if alone => {
                 Finding::error(ChainLink::Agents, Fault::Unreachable, says).next(START_AGENT)
@@ -183,7 +183,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
         });
     }
     let count = rows.len();
-    let mut all = told.findings();
+    let mut all = findings.findings();
     if without > 0 && linked > 0 {
         let says = format!(
             "{without} of {} no agent: the relay dials their debuggers itself",
@@ -213,8 +213,8 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
     if !typed_at::<bool>(nodes, "post_mortem") {
         return Vec::new();
     }
-    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
-    let (mut keep, mut kept) = (0, 0);
+    let mut findings = FirstFindings::new(ChainLink::Agents, "nodes");
+    let (mut storing_nodes, mut stored) = (0, 0);
     for node in typed_list::<NodeAnswer<'_>>(nodes, "nodes") {
         let name = text(node.address);
         let agent = node.agent;
@@ -223,18 +223,18 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
             Some((_, Some(why))) => shortened(why, MAX_REASON_CHARS),
             Some((None, None)) => "its agent is older than the relay: update it".to_owned(),
             Some((Some(count), None)) => {
-                (keep, kept) = (keep + 1, kept + count);
+                (storing_nodes, stored) = (storing_nodes + 1, stored + count);
                 continue;
             }
         };
         let says =
             format!("of tasks that fail on node {name} nothing is kept ([post_mortem]): {why}");
-        told.push(Finding::warning(ChainLink::Agents, says).next(START_AGENT));
+        findings.push(Finding::warning(ChainLink::Agents, says).next(START_AGENT));
     }
-    let mut all = told.findings();
-    if keep > 0 {
+    let mut all = findings.findings();
+    if storing_nodes > 0 {
         let says = format!(
-            "of tasks that fail stack and variables are kept on {keep} of the nodes, at present {kept} ([post_mortem])"
+            "of tasks that fail stack and variables are kept on {storing_nodes} of the nodes, at present {stored} ([post_mortem])"
         );
         let next = "`ray-relay list --failed` has them; a worker without the hook (`ray-relay hook --help`) leaves nothing";
         all.push(Finding::ok(ChainLink::Agents, says).next(next));
@@ -266,7 +266,7 @@ fn debuggers(list: &Value) -> Vec<Finding> {
     if legacy > 0 {
         let says = format!(
             "{} in Ray's legacy debugger, which no editor can speak with",
-            stands(legacy)
+            paused_clause(legacy)
         );
         let next = format!("enter it with `ray-relay debug` or `nc`; {otherwise}");
         all.push(Finding::note(ChainLink::Debugger, says).next(next));
@@ -285,7 +285,7 @@ fn debuggers(list: &Value) -> Vec<Finding> {
 pub fn places(list: &Value) -> Vec<Finding> {
     let gives_none = |cluster: &ClusterAnswer<'_>| {
         let version = cluster.ray_version.and_then(release);
-        version.is_some_and(|version| version >= NO_STACKS)
+        version.is_some_and(|version| version >= FIRST_RAY_WITHOUT_STACKS)
     };
     let unknown = |cluster: &ClusterAnswer<'_>| {
         let of_it = live(list).filter(|row| row.cluster == cluster.name);
@@ -294,7 +294,7 @@ pub fn places(list: &Value) -> Vec<Finding> {
         let unknown =
             of_it.filter(|row| row.debugger().is_some_and(on_head) && row.location.is_none());
         unknown
-            .filter(|row| row.waiting_seconds.is_some_and(|s| s > OLD))
+            .filter(|row| row.waiting_seconds.is_some_and(|s| s > MAX_LIST_AGE))
             .count()
     };
     let clusters = clusters(list).filter(gives_none);
@@ -409,7 +409,7 @@ impl FirstFindings {
     }
 
     fn push(&mut self, finding: Finding) {
-        match self.findings.len() < TOLD {
+        match self.findings.len() < MAX_LISTED_FINDINGS {
             true => self.findings.push(finding),
             false => self.more += 1,
         }
@@ -468,7 +468,7 @@ fn have(count: usize, what: &str) -> String {
     }
 }
 
-fn stands(count: usize) -> String {
+fn paused_clause(count: usize) -> String {
     match count {
         1 => "1 task stands".to_owned(),
         _ => format!("{count} tasks stand"),

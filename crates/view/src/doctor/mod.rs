@@ -173,7 +173,7 @@ pub fn exit_code(findings: &[Finding]) -> u8 {
 }
 
 /// Splits a server's sentence into the observation and the next step, which follows a semicolon or a colon.
-pub fn said_and_next(sentence: &str) -> (String, Option<String>) {
+pub fn split_sentence(sentence: &str) -> (String, Option<String>) {
     let sentence = shortened(sentence, MAX_SENTENCE_CHARS);
     let parted = sentence.rsplit_once("; ").or_else(|| {
         sentence

@@ -1,9 +1,9 @@
 //! The answers of tasks to one command, as text.
 
 use super::kept::{KeptOutput, Printed};
+use crate::listing::fold::answer_text;
 use crate::listing::fold::answers::{self, Answers};
 use crate::listing::fold::text::stacks as as_tree;
-use crate::listing::fold::told;
 use crate::listing::fold::who::Names;
 use ray_relay_ray::ray::look::Frame;
 
@@ -67,18 +67,21 @@ impl Answered {
         let mut text = String::new();
         let stacks = all
             .iter()
-            .map(|(at, said)| Some((*at, &**said.stack.as_ref()?)));
+            .map(|(at, answered)| Some((*at, &**answered.stack.as_ref()?)));
         let stacks: Option<Vec<_>> = stacks.filter(|_| all.len() > 1).collect();
         if let Some(stacks) = stacks.filter(|stacks| !stacks.is_empty()) {
             text += &as_tree(names, stacks);
         } else if answers.same.iter().any(|same| !same.text.is_empty()) {
-            text += &told::text(names, &answers);
+            text += &answer_text::text(names, &answers);
         }
         if !program.same.is_empty() {
-            text += &format!("[their programs wrote]\n{}", told::text(names, &program));
+            text += &format!(
+                "[their programs wrote]\n{}",
+                answer_text::text(names, &program)
+            );
         }
         if !notes.same.is_empty() {
-            text += &format!("[the relay says]\n{}", told::text(names, &notes));
+            text += &format!("[the relay says]\n{}", answer_text::text(names, &notes));
         }
         text
     }
@@ -86,14 +89,16 @@ impl Answered {
     /// Merges identical answers, output and notices.
     pub fn folded(all: &[(usize, Self)]) -> FoldedAnswers {
         let fold = |of: fn(&Self) -> &str| {
-            let texts = all.iter().map(|(member, said)| (*member, of(said)));
+            let texts = all.iter().map(|(member, answered)| (*member, of(answered)));
             answers::fold(texts.filter(|(_, text)| !text.is_empty()))
         };
-        let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
+        let answers = all
+            .iter()
+            .map(|(member, answered)| (*member, &*answered.answer));
         FoldedAnswers {
             answers: answers::fold(answers),
-            program: fold(|said| &said.program),
-            notes: fold(|said| &said.notes),
+            program: fold(|answered| &answered.program),
+            notes: fold(|answered| &answered.notes),
         }
     }
 }

@@ -67,17 +67,17 @@ impl KeptOutput {
             return;
         };
         let text = piece.text();
-        let taken = text.floor_char_boundary(self.room.min(text.len()));
+        let stored = text.floor_char_boundary(self.room.min(text.len()));
         match piece {
             Piece::Text(text) if text.starts_with(NOTICE) => {
                 last.notes
-                    .push_str(&text[NOTICE.len()..taken.max(NOTICE.len())]);
+                    .push_str(&text[NOTICE.len()..stored.max(NOTICE.len())]);
             }
-            Piece::Text(_) | Piece::Code(_) => last.answer.push_str(&text[..taken]),
-            Piece::Program(_) => last.program.push_str(&text[..taken]),
+            Piece::Text(_) | Piece::Code(_) => last.answer.push_str(&text[..stored]),
+            Piece::Program(_) => last.program.push_str(&text[..stored]),
         }
-        self.room -= taken;
-        last.cut += text.len() - taken;
+        self.room -= stored;
+        last.cut += text.len() - stored;
     }
 
     /// Awaits `doing`, and stores its output.

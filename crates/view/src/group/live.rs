@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use super::OPENING;
+use super::MAX_CONCURRENT_OPENS;
 use super::kept::KeptOutput;
 use super::members::{MeantTasks, ready};
 use ray_relay_base::wire::json::typed_at;
@@ -16,7 +16,7 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 
 /// How long a resumed task may delay those that paused after it.
-pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
+pub(super) const RESUME_ORDER_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Pieces of one task's output that may be queued.
 const MAX_QUEUED_PIECES: usize = 64;
@@ -59,7 +59,10 @@ where
             (at, opened)
         }));
     }
-    stream::iter(opening).buffered(OPENING).collect().await
+    stream::iter(opening)
+        .buffered(MAX_CONCURRENT_OPENS)
+        .collect()
+        .await
 }
 
 /// Opens a prompt on the member `at` this index, and stores its first output: its location.
@@ -69,16 +72,16 @@ where
 async fn open<S>(
     at: usize,
     dialled: impl Future<Output = Result<(S, Options), String>>,
-    mut kept: KeptOutput,
+    mut output: KeptOutput,
 ) -> Result<(LivePrompt<S>, KeptOutput), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (stream, options) = dialled.await?;
     let (sender, mut pieces) = mpsc::channel(MAX_QUEUED_PIECES);
-    kept.begin();
+    output.begin();
     let opening = Prompt::open(stream, &options, sender);
-    let opened = kept.of(opening, &mut pieces).await.map_err(|why| {
+    let opened = output.of(opening, &mut pieces).await.map_err(|why| {
         let why = match why {
             PromptError::Lost(lost) => format!("no session came about: {lost}"),
             why => why.to_string(),
@@ -89,9 +92,9 @@ where
         (prompt, After::Prompt) => prompt,
         (_, After::Ended(end)) => return Err(ended(&end, false)),
     };
-    if kept.asks_rank {
+    if output.asks_rank {
         let rank = prompt.rank().await;
-        kept.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
+        output.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
     }
     let live = LivePrompt {
         at,
@@ -99,19 +102,19 @@ where
         pieces,
         since: 0,
     };
-    Ok((live, kept))
+    Ok((live, output))
 }
 
 /// The outcome for a task that was detached, unless an expression still runs in it.
-const RUNS_ON: &str = "the task runs on without a debugger";
-const EVALUATES: &str = "an expression goes on in the task, which runs on when that ends";
+const RESUMED_CLAUSE: &str = "the task runs on without a debugger";
+const EVALUATING_CLAUSE: &str = "an expression goes on in the task, which runs on when that ends";
 
 /// Describes the end of a session as a clause about its task, in which an expression may still be `evaluated`.
 pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
     match end {
         PromptEnd::TaskEnded => "the task has ended".to_owned(),
-        PromptEnd::Left if evaluated => EVALUATES.to_owned(),
-        PromptEnd::Left => RUNS_ON.to_owned(),
+        PromptEnd::Left if evaluated => EVALUATING_CLAUSE.to_owned(),
+        PromptEnd::Left => RESUMED_CLAUSE.to_owned(),
         PromptEnd::Killed => "the worker process is killed".to_owned(),
         PromptEnd::Terminated => {
             "the worker process ended, or the relay closed the session".to_owned()
@@ -184,7 +187,7 @@ async fn in_order<T>(
             biased;
             done = &mut doing => return done,
             _ = resumed.changed() => {}
-            () = sleep(IN_ORDER) => {}
+            () = sleep(RESUME_ORDER_TIMEOUT) => {}
         }
         drop(goes_on);
     }

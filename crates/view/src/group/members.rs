@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::listing::fold::answer_text;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::ranks::Ranks;
-use crate::listing::fold::told;
 use crate::listing::fold::who::{self, Names, Who, identified};
 use crate::listing::received::RowAnswer;
 use crate::listing::row::Row;
@@ -176,8 +176,9 @@ impl MeantTasks {
         }
         let mut any = false;
         for all in groups.into_values() {
-            let told: BTreeSet<u32> = all.iter().filter_map(|at| ranks.get(at).copied()).collect();
-            if told.len() < all.len() {
+            let reported: BTreeSet<u32> =
+                all.iter().filter_map(|at| ranks.get(at).copied()).collect();
+            if reported.len() < all.len() {
                 continue;
             }
             any = true;
@@ -206,7 +207,7 @@ impl MeantTasks {
     /// Describes the groups and their numbers.
     pub fn legend(&self) -> String {
         let ids = self.rows.iter().map(|row| Row::read(row).id);
-        let legend = told::legend(&self.who, &ids.collect::<Vec<_>>());
+        let legend = answer_text::legend(&self.who, &ids.collect::<Vec<_>>());
         match self.unnamed {
             0 => legend,
             count => format!("{legend}{}, and may be missing here\n", unnamed(count)),

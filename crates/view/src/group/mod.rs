@@ -12,7 +12,7 @@ pub mod members;
 pub mod prompt;
 
 /// Sessions that are opened at a time: a relay admits few unauthenticated connections.
-pub const OPENING: usize = 32;
+pub const MAX_CONCURRENT_OPENS: usize = 32;
 
 /// Bytes of output that a command stores in total.
-pub const KEPT: usize = 64 << 20;
+pub const MAX_OUTPUT_BYTES: usize = 64 << 20;

@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 use super::answered::Answered;
 use super::live::{LineDone, LivePrompt, Opened, ended};
 use super::members::MeantTasks;
+use crate::listing::fold::answer_text;
 use crate::listing::fold::ranks::Ranks;
-use crate::listing::fold::told;
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::{self, After, Interrupt, PromptEnd};
 
@@ -69,7 +69,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             focus: None,
             room,
         };
-        text += &group.shown(&arrived, &silent);
+        text += &group.describe(&arrived, &silent);
         (group, text)
     }
 
@@ -172,13 +172,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         let focused = self.focused();
         let digests = focused.len() > 1;
         let (room, is_ordered) = (self.room, pdb::resumes(line));
-        let mut asked: Vec<&mut LivePrompt<S>> = self.live.iter_mut().collect();
-        asked.retain(|one| focused.contains(&one.at));
-        asked.sort_by_key(|one| one.since);
-        let interrupts = asked.iter().map(|one| one.prompt.interrupter()).collect();
+        let mut selected: Vec<&mut LivePrompt<S>> = self.live.iter_mut().collect();
+        selected.retain(|one| focused.contains(&one.at));
+        selected.sort_by_key(|one| one.since);
+        let interrupts = selected
+            .iter()
+            .map(|one| one.prompt.interrupter())
+            .collect();
         let mut turn = None;
         let running: FuturesUnordered<Doing<'_>> = FuturesUnordered::new();
-        for one in asked {
+        for one in selected {
             let (goes_on, its_turn) = oneshot::channel();
             let order = is_ordered.then(|| (turn.replace(its_turn), goes_on));
             one.prompt.set_digests(digests);
@@ -186,7 +189,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         }
         AskedLine {
             members: self.members,
-            waited: focused,
+            pending: focused,
             interrupts,
             running,
             done: Vec::new(),
@@ -194,7 +197,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
     }
 
     /// Describes the results of a line, and returns how sessions ended with it.
-    pub fn heard(&mut self, said: Vec<LineDone>) -> (String, Vec<PromptEnd>) {
+    pub fn conclude(&mut self, results: Vec<LineDone>) -> (String, Vec<PromptEnd>) {
         let (mut answers, mut silent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for LineDone {
             at,
@@ -202,7 +205,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             mut kept,
             has_run,
             evaluates,
-        } in said
+        } in results
         {
             match after {
                 After::Prompt => {
@@ -224,14 +227,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
 
     /// Detaches from the tasks `some`, which resume, and describes that.
     pub async fn leave(&mut self, some: &BTreeSet<usize>) -> String {
-        let left = self.live.iter_mut().filter(|one| some.contains(&one.at));
-        let left = left.map(|one| async move { (one.at, one.leave().await) });
-        let left = join_all(left).await;
-        self.without(&[], &left)
+        let detached = self.live.iter_mut().filter(|one| some.contains(&one.at));
+        let detached = detached.map(|one| async move { (one.at, one.leave().await) });
+        let detached = join_all(detached).await;
+        self.without(&[], &detached)
     }
 
     /// Detaches from all tasks.
-    pub async fn leave_all(&mut self) -> String {
+    pub async fn detach_all(&mut self) -> String {
         let all: BTreeSet<usize> = self.live.iter().map(|one| one.at).collect();
         self.leave(&all).await
     }
@@ -240,7 +243,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
     fn without(&mut self, answers: &[(usize, Answered)], gone: &[(usize, String)]) -> String {
         self.live
             .retain(|one| gone.iter().all(|(at, _)| *at != one.at));
-        let text = self.shown(answers, gone);
+        let text = self.describe(answers, gone);
         if self.focused().is_empty() {
             self.focus = None;
         }
@@ -248,14 +251,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
     }
 
     /// Describes answers, and tasks that left the prompt.
-    fn shown(&self, answers: &[(usize, Answered)], silent: &[(usize, String)]) -> String {
+    fn describe(&self, answers: &[(usize, Answered)], silent: &[(usize, String)]) -> String {
         let names = self.members.names();
         // A single task is shown as at a prompt of its own.
         let text = match answers {
             [(_, one)] if self.live.len() == 1 || self.focus.is_some() => one.alone(),
             answers => Answered::text(&names, answers),
         };
-        text + &told::silent(&names, silent.iter().map(|(at, why)| (*at, &**why)))
+        text + &answer_text::silent(&names, silent.iter().map(|(at, why)| (*at, &**why)))
     }
 }
 
@@ -266,7 +269,7 @@ type Doing<'g> = Pin<Box<dyn Future<Output = LineDone> + Send + 'g>>;
 /// [`PromptGroup::leave`].
 pub struct AskedLine<'g> {
     members: &'g MeantTasks,
-    waited: BTreeSet<usize>,
+    pending: BTreeSet<usize>,
     interrupts: Vec<Interrupt>,
     running: FuturesUnordered<Doing<'g>>,
     done: Vec<LineDone>,
@@ -278,7 +281,7 @@ impl AskedLine<'_> {
         let Some(done) = self.running.next().await else {
             return false;
         };
-        self.waited.remove(&done.at);
+        self.pending.remove(&done.at);
         self.done.push(done);
         true
     }
@@ -290,13 +293,13 @@ impl AskedLine<'_> {
 
     /// Names the tasks that have not finished, and says that the key `by` interrupts them.
     pub fn hint(&self, by: &str) -> String {
-        let who = self.members.names().of(&self.waited);
+        let who = self.members.names().of(&self.pending);
         format!("[waiting for {who}; {by} interrupts, and once more leaves running what runs]\n")
     }
 
     /// Returns the results, and the tasks that have not finished.
     pub fn over(self) -> (Vec<LineDone>, BTreeSet<usize>) {
-        (self.done, self.waited)
+        (self.done, self.pending)
     }
 }
 

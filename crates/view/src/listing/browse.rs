@@ -86,7 +86,7 @@ impl Browse {
     }
 
     /// Handles a browse command: `/PATTERN`, `sort KEY[,desc]`, and `n` and `p` if there are pages.
-    pub fn hear(&mut self, line: &str, menu: &Menu) -> BrowseStep {
+    pub fn handle_line(&mut self, line: &str, menu: &Menu) -> BrowseStep {
         let line = line.trim();
         if let Some(pattern) = line.strip_prefix('/') {
             if pattern.trim().is_empty() {
@@ -182,8 +182,8 @@ mod tests {
         let foot = "0 to 19 of 10000: n and p turn the page";
         assert!(text.contains(foot), "{text}");
         let first = BrowseStep::Refused("this is the first page".to_owned());
-        assert_eq!(browse.hear("p", &menu), first);
-        assert_eq!(browse.hear(" n ", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("p", &menu), first);
+        assert_eq!(browse.handle_line(" n ", &menu), BrowseStep::Changed);
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
         // The number in front is what one types.
@@ -224,28 +224,31 @@ mod tests {
     fn a_slash_filters_and_sort_sorts() {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(100));
-        assert_eq!(browse.hear("/load*", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("/load*", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
         let foot = "90 more do not match load*; / shows them.";
         assert!(text.contains(foot), "{text}");
-        assert_eq!(browse.hear("sort waiting", &menu), BrowseStep::Changed);
+        assert_eq!(
+            browse.handle_line("sort waiting", &menu),
+            BrowseStep::Changed
+        );
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 90);
-        assert_eq!(browse.hear("/", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("/", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 99);
-        assert_eq!(browse.hear("sort", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("sort", &menu), BrowseStep::Changed);
         assert!(
-            matches!(browse.hear("sort colour", &menu), BrowseStep::Refused(told) if told.contains("sort by one of"))
+            matches!(browse.handle_line("sort colour", &menu), BrowseStep::Refused(why) if why.contains("sort by one of"))
         );
         assert!(matches!(
-            browse.hear("/state=", &menu),
+            browse.handle_line("/state=", &menu),
             BrowseStep::Refused(_)
         ));
         // Nothing fits: that is said, and how to get out of it.
-        browse.hear("/nosuch", &menu);
+        browse.handle_line("/nosuch", &menu);
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(
@@ -259,12 +262,12 @@ mod tests {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(3));
         for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
-            assert_eq!(browse.hear(line, &menu), BrowseStep::Other, "{line}");
+            assert_eq!(browse.handle_line(line, &menu), BrowseStep::Other, "{line}");
         }
         let mut pipe = Browse::new(ListSelection::default(), None);
         let menu = pipe.read(list(1000));
         assert_eq!(ids(&pipe.show(&menu, false, None)).len(), 1000);
-        assert_eq!(pipe.hear("n", &menu), BrowseStep::Other);
+        assert_eq!(pipe.handle_line("n", &menu), BrowseStep::Other);
     }
 
     #[test]

@@ -52,16 +52,16 @@ struct UnwatchedAnswer<'a> {
 impl Discovery {
     /// Reads the discovery state of `list`.
     pub fn read(list: &Value) -> Self {
-        let told: DiscoveryAnswer<'_> = typed_at(list, "discovery");
+        let answer: DiscoveryAnswer<'_> = typed_at(list, "discovery");
         let mut clusters = typed_list(list, "clusters");
         let says_why = clusters.any(|cluster: ClusterAnswer<'_>| cluster.name == Some(API_SERVER));
         let one = |one: &UnwatchedAnswer<'_>| Some((text(one.name)?, text(one.why)?));
         Self {
-            narrowed: text(told.narrowed),
-            scope: text(told.scope).unwrap_or_default(),
-            blind: told.blind && !says_why,
-            left_out: told.left_out.first.iter().filter_map(one).collect(),
-            total: told.left_out.total,
+            narrowed: text(answer.narrowed),
+            scope: text(answer.scope).unwrap_or_default(),
+            blind: answer.blind && !says_why,
+            left_out: answer.left_out.first.iter().filter_map(one).collect(),
+            total: answer.left_out.total,
         }
     }
 

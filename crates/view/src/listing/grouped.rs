@@ -12,9 +12,9 @@ use super::row::Row;
 use ray_relay_base::wire::json::typed_list;
 
 /// Smallest number of rows that are merged.
-pub const LEAST: usize = 5;
+pub const MIN_GROUP_ROWS: usize = 5;
 
-/// Returns the rows of `list`, the relay's answer, with one row for [`LEAST`] or more similar ones, at the position
+/// Returns the rows of `list`, the relay's answer, with one row for [`MIN_GROUP_ROWS`] or more similar ones, at the position
 /// of the first of them. Also returns whether any were merged.
 pub fn rows(list: &Value) -> (Vec<Row>, bool) {
     let all: Vec<RowAnswer<'_>> = typed_list(list, "breakpoints").collect();
@@ -36,7 +36,7 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
         );
         alike.entry(key).or_default().insert(at);
     }
-    alike.retain(|_, members| members.len() >= LEAST);
+    alike.retain(|_, members| members.len() >= MIN_GROUP_ROWS);
     let mut first: BTreeMap<usize, &BTreeSet<usize>> = BTreeMap::new();
     let mut others: BTreeSet<usize> = BTreeSet::new();
     for members in alike.values() {
@@ -158,10 +158,12 @@ mod tests {
 
     #[test]
     fn few_are_shown_each() {
-        let few: Vec<Value> = (0..LEAST - 1).map(|at| rank(at, 42, "paused")).collect();
+        let few: Vec<Value> = (0..MIN_GROUP_ROWS - 1)
+            .map(|at| rank(at, 42, "paused"))
+            .collect();
         let list = json!({ "breakpoints": few });
         let (shown, is_any) = rows(&list);
-        assert_eq!((shown.len(), is_any), (LEAST - 1, false));
+        assert_eq!((shown.len(), is_any), (MIN_GROUP_ROWS - 1, false));
     }
 
     #[test]
@@ -193,7 +195,7 @@ mod tests {
             let counted: Result<Vec<usize>, _> = counted.collect();
             let counted = counted.unwrap_or_default();
             proptest::prop_assert_eq!(counted.iter().sum::<usize>(), all.len());
-            proptest::prop_assert!(counted.iter().all(|count| *count == 1 || *count >= LEAST));
+            proptest::prop_assert!(counted.iter().all(|count| *count == 1 || *count >= MIN_GROUP_ROWS));
         }
     }
 }

@@ -145,7 +145,8 @@ impl<'a> JsonRow<'a> {
         };
         let mut text = serde_json::to_vec(&row).unwrap_or_default();
         // Unambiguous: a quote within a text from elsewhere has a backslash before it.
-        let end = memchr::memmem::find(&text, UNMEASURED).map_or(0, |at| at + UNMEASURED.len());
+        let end =
+            memchr::memmem::find(&text, UNMEASURED_WAIT).map_or(0, |at| at + UNMEASURED_WAIT.len());
         let waited = end.saturating_sub(b"0.0".len());
         text.drain(waited..end);
         (text, waited)
@@ -153,7 +154,7 @@ impl<'a> JsonRow<'a> {
 }
 
 /// The serialized waiting time of a row before it is measured.
-const UNMEASURED: &[u8] = br#","waiting_seconds":0.0"#;
+const UNMEASURED_WAIT: &[u8] = br#","waiting_seconds":0.0"#;
 
 /// Converts `duration` to seconds, to the millisecond.
 pub fn seconds(duration: Duration) -> f64 {
@@ -161,10 +162,10 @@ pub fn seconds(duration: Duration) -> f64 {
 }
 
 /// Clusters found and not watched that a list names one by one.
-const NAMED: usize = 32;
+const MAX_UNWATCHED_NAMES: usize = 32;
 
 /// The beginning of a list. Its rows follow, and then [`Rest::end`].
-pub const LIST: &[u8] = br#"{"breakpoints":["#;
+pub const LIST_START: &[u8] = br#"{"breakpoints":["#;
 
 /// The part of a list other than its rows.
 #[derive(Debug)]
@@ -258,7 +259,7 @@ impl Rest<'_> {
 
 /// Serializes the state of cluster discovery.
 fn discovery(search: &Search) -> Value {
-    let left_out = search.left_out.iter().take(NAMED);
+    let left_out = search.left_out.iter().take(MAX_UNWATCHED_NAMES);
     let left_out = left_out.map(|one| json!({"name": *one.name, "why": *one.why}));
     json!({
         "scope": *search.scope,

@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::discovery::Discovery;
-use super::holds::told;
+use super::holds::format_resources;
 use super::received::{ClusterAnswer, RowAnswer};
 use super::text::{first_of, text};
 use ray_relay_base::wire::debugger::Kind;
@@ -21,7 +21,7 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::SERVE;
 
 /// A snapshot older than this, in seconds, gets a warning.
-const OLD: f64 = 5.0;
+const MAX_FRESH_AGE: f64 = 5.0;
 
 /// The answer of `/relay/v1/breakpoints`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -149,7 +149,7 @@ impl List {
             }
             let age = cluster
                 .age
-                .filter(|age| *age > OLD)
+                .filter(|age| *age > MAX_FRESH_AGE)
                 .map(|age| span(seconds(age)));
             troubles.extend(match (&cluster.trouble, age) {
                 (Some(trouble), Some(age)) => Some(format!(
@@ -172,7 +172,7 @@ impl List {
         }
         troubles.extend(self.discovery.troubles());
         if troubles.is_empty()
-            && let Some(age) = self.age.filter(|age| *age > OLD)
+            && let Some(age) = self.age.filter(|age| *age > MAX_FRESH_AGE)
         {
             troubles.push(format!("this list is {} old", span(seconds(age))));
         }
@@ -186,9 +186,9 @@ fn timed(mut rows: Vec<Row>) -> Vec<Row> {
     let mut first: BTreeMap<(String, String), Duration> = BTreeMap::new();
     let job = |row: &Row| (row.cluster.clone(), row.job.clone());
     for row in rows.iter() {
-        if let Some(left) = row.timeout {
-            let known = first.entry(job(row)).or_insert(left);
-            *known = left.min(*known);
+        if let Some(remaining) = row.timeout {
+            let known = first.entry(job(row)).or_insert(remaining);
+            *known = remaining.min(*known);
         }
     }
     for row in rows.iter_mut().filter(|row| row.timeout.is_some()) {
@@ -204,7 +204,7 @@ impl Row {
 
     pub fn of(row: &RowAnswer<'_>) -> Self {
         let none = || "-".to_owned();
-        let shown = |word: Option<&str>| text(word).unwrap_or_else(none);
+        let cell = |word: Option<&str>| text(word).unwrap_or_else(none);
         let state = text(row.state).unwrap_or_default();
         let by_worker = |id: String| format!("worker {}", id.chars().take(8).collect::<String>());
         let mut task = text(row.name)
@@ -253,31 +253,31 @@ impl Row {
         let resources = row.resources.as_ref();
         let holder_name = parked.or(client).unwrap_or_else(|| holder.clone());
         Self {
-            id: shown(row.id),
+            id: cell(row.id),
             cluster: text(row.cluster).unwrap_or_default(),
             task,
             location,
-            node: shown(row.node_ip),
+            node: cell(row.node_ip),
             waiting: seconds(row.waiting_seconds.unwrap_or_default()),
             timeout: timeout(row),
             holder,
             holder_name,
             state,
-            kind: shown(row.kind),
+            kind: cell(row.kind),
             pid: row
                 .pid
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
-            job: shown(row.job_id),
+            job: cell(row.job_id),
             holds: resources.map_or_else(none, |resources| {
                 let amounts = resources.iter().map(|(name, amount)| (*name, *amount));
-                replaced(&told(amounts)).into_owned()
+                replaced(&format_resources(amounts)).into_owned()
             }),
             gpus: resources
                 .and_then(|all| all.get("GPU").copied())
                 .unwrap_or_default(),
-            task_id: shown(row.task_id),
-            worker: shown(row.worker_id),
+            task_id: cell(row.task_id),
+            worker: cell(row.worker_id),
         }
     }
 
@@ -311,16 +311,16 @@ fn parked(row: &RowAnswer<'_>) -> Option<String> {
         true => ", but Serve's health check ends it after some 2m",
         false => "",
     };
-    let left = seconds(until - now).as_secs();
+    let remaining = seconds(until - now).as_secs();
     // In minutes from one minute on: a list is read for a while.
-    let left = match left {
-        0..60 => format!("{left}s"),
-        _ => match left.div_ceil(60) {
+    let remaining = match remaining {
+        0..60 => format!("{remaining}s"),
+        _ => match remaining.div_ceil(60) {
             minutes @ 0..60 => format!("{minutes}m"),
             minutes => span(Duration::from_secs(60 * minutes)),
         },
     };
-    Some(format!("parked by {by} for {left} more{sooner}"))
+    Some(format!("parked by {by} for {remaining} more{sooner}"))
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -408,12 +408,12 @@ mod tests {
             row("1", Value::Null),
         ];
         let list = List::read(&json!({ "breakpoints": rows }));
-        let left: Vec<_> = list
+        let remaining: Vec<_> = list
             .rows
             .iter()
-            .map(|row| row.timeout.map(|left| left.as_secs()))
+            .map(|row| row.timeout.map(|remaining| remaining.as_secs()))
             .collect();
-        assert_eq!(left, [Some(120), Some(120), Some(0), None]);
+        assert_eq!(remaining, [Some(120), Some(120), Some(0), None]);
     }
 
     /// `waiting_seconds` stands still then, and what is left would grow with every minute since.

@@ -218,7 +218,7 @@ impl FromStr for Filter {
         let text = text.trim();
         let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
         let column = text.split_once('=').map(|(name, rest)| (name.trim(), rest));
-        let (key, wanted) = match column {
+        let (key, pattern_text) = match column {
             Some((name, rest)) if is_word(name) => {
                 let key = key(name).filter(|key| *key != SortKey::Waiting);
                 (Some(key.ok_or_else(|| no_filter(name))?), rest.trim())
@@ -226,10 +226,10 @@ impl FromStr for Filter {
             // A name may contain an equals sign.
             _ => (None, text),
         };
-        if wanted.is_empty() {
+        if pattern_text.is_empty() {
             return Err(BadChoice::Empty);
         }
-        let mut pattern = wanted.to_lowercase();
+        let mut pattern = pattern_text.to_lowercase();
         if !pattern.contains('*') {
             pattern = format!("*{pattern}*");
         }

@@ -22,13 +22,13 @@ use ray_relay_base::wire::gzip::GzipPrefix;
 use ray_relay_ray::ray::registry::{Breakpoint, Change, Event};
 
 /// How long a cached list is served: `waiting_seconds` may be this far behind.
-const FRESH: Duration = Duration::from_secs(1);
+const LIST_TTL: Duration = Duration::from_secs(1);
 
 /// Lists that were not requested for this long are dropped.
-const UNUSED: Duration = Duration::from_secs(10);
+const UNUSED_TTL: Duration = Duration::from_secs(10);
 
 /// The pause between two sweeps.
-const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Largest number of cached lists: one for each set of breakpoints that a principal may see or has asked for.
 const MAX_LISTS: usize = 32;
@@ -40,7 +40,7 @@ const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 const MAX_EVENTS: usize = 1024;
 
 /// Rows that are cached before those of ended breakpoints are searched.
-const FEW_ROWS: usize = 1024;
+const MIN_ROWS_TO_SWEEP: usize = 1024;
 
 /// The caches.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ struct Row {
 #[derive(Debug, Default)]
 struct Lists {
     /// The most recently requested one is last.
-    kept: Vec<CachedList>,
+    entries: Vec<CachedList>,
     made: u64,
 }
 
@@ -108,7 +108,7 @@ impl SharedRows {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = sleep(SWEEP) => self.forget_unused(Instant::now()),
+                () = sleep(SWEEP_INTERVAL) => self.forget_unused(Instant::now()),
             }
         }
     }
@@ -116,10 +116,10 @@ impl SharedRows {
     fn forget_unused(&self, now: Instant) {
         let mut lists = self.lists.lock();
         lists
-            .kept
-            .retain(|list| now.duration_since(list.used) < UNUSED);
+            .entries
+            .retain(|list| now.duration_since(list.used) < UNUSED_TTL);
         let mut rows = self.rows();
-        match lists.kept.is_empty() {
+        match lists.entries.is_empty() {
             // The events hold their own copy of the text.
             true => *rows = SharedList::default(),
             false => rows.sweep(),
@@ -130,10 +130,15 @@ impl SharedRows {
     pub fn list(&self, breakpoints: &[&Arc<Breakpoint>]) -> ListRows {
         let now = Instant::now();
         let mut lists = self.lists.lock();
-        let known = lists.kept.iter().position(|list| list.is_of(breakpoints));
-        let known = known.map(|at| lists.kept.remove(at));
+        let known = lists
+            .entries
+            .iter()
+            .position(|list| list.is_of(breakpoints));
+        let known = known.map(|at| lists.entries.remove(at));
         let list = match known {
-            Some(list) if now.duration_since(list.made) < FRESH => CachedList { used: now, ..list },
+            Some(list) if now.duration_since(list.made) < LIST_TTL => {
+                CachedList { used: now, ..list }
+            }
             // The same rows, with later waiting times.
             Some(list) => CachedList {
                 rows: ListRows::new(list.rows.number, self.put_together(breakpoints)),
@@ -152,7 +157,7 @@ impl SharedRows {
             }
         };
         let rows = list.rows.clone();
-        lists.kept.push(list);
+        lists.entries.push(list);
         lists.make_room();
         rows
     }
@@ -166,7 +171,7 @@ impl SharedRows {
     fn put_together(&self, breakpoints: &[&Arc<Breakpoint>]) -> Bytes {
         let now = Timestamp::now();
         let mut rows = self.rows();
-        let mut text = Vec::from(json::LIST);
+        let mut text = Vec::from(json::LIST_START);
         for (index, breakpoint) in breakpoints.iter().enumerate() {
             if index > 0 {
                 text.push(b',');
@@ -188,10 +193,10 @@ impl SharedRows {
             events.resize_with(MAX_EVENTS, || None);
         }
         let slot = usize::try_from(event.seq % MAX_EVENTS as u64).unwrap_or_default();
-        if let Some(Some(told)) = events.get(slot)
-            && (told.seq, told.change) == (event.seq, change)
+        if let Some(Some(cached)) = events.get(slot)
+            && (cached.seq, cached.change) == (event.seq, change)
         {
-            return told.text.clone();
+            return cached.text.clone();
         }
         let breakpoint = &event.breakpoint;
         let name = json::word(change, breakpoint);
@@ -270,7 +275,7 @@ impl SharedList {
 
     /// Sweeps once there are many new rows.
     fn sweep_if_many(&mut self) {
-        if self.by_address.len() > FEW_ROWS + 2 * self.swept {
+        if self.by_address.len() > MIN_ROWS_TO_SWEEP + 2 * self.swept {
             self.sweep();
         }
     }
@@ -290,16 +295,20 @@ impl Row {
 impl Lists {
     /// Drops the least recently requested lists.
     fn make_room(&mut self) {
-        let mut bytes: usize = self.kept.iter().map(|list| list.rows.len()).sum();
+        let mut bytes: usize = self.entries.iter().map(|list| list.rows.len()).sum();
         let mut over = 0;
-        for list in self.kept.iter().take(self.kept.len().saturating_sub(1)) {
-            if self.kept.len() - over <= MAX_LISTS && bytes <= MAX_LIST_BYTES {
+        for list in self
+            .entries
+            .iter()
+            .take(self.entries.len().saturating_sub(1))
+        {
+            if self.entries.len() - over <= MAX_LISTS && bytes <= MAX_LIST_BYTES {
                 break;
             }
             bytes -= list.rows.len();
             over += 1;
         }
-        self.kept.drain(..over);
+        self.entries.drain(..over);
     }
 }
 

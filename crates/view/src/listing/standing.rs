@@ -15,7 +15,7 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, What};
 
 /// Groups of a job that are listed one by one.
-const GROUPS: usize = 32;
+const MAX_GROUPS: usize = 32;
 
 /// The running tasks of one group.
 #[derive(Default)]
@@ -58,11 +58,11 @@ pub fn jobs<'a>(
         group.longest = group.longest.max(one.running_for(now.time));
     }
     let limits = list.standing(|_| true);
-    let told = jobs.iter().map(|(of, stops)| {
+    let rows = jobs.iter().map(|(of, stops)| {
         let groups = others.get(of);
         let longest = stops.iter().map(|one| one.waiting(now)).max();
         let limit = limits.get(of);
-        let running = groups.into_iter().flatten().take(GROUPS).map(|(name, group)| {
+        let running = groups.into_iter().flatten().take(MAX_GROUPS).map(|(name, group)| {
             json!({ "group": name, "tasks": group.tasks, "ranks": group.ranks, "running_seconds": group.longest.map(seconds) })
         });
         json!({
@@ -73,7 +73,7 @@ pub fn jobs<'a>(
             "collective_left_seconds": limit.map(|limit| seconds(now.until(limit.ends))),
         })
     });
-    told.collect()
+    rows.collect()
 }
 
 /// One of the `jobs` in the relay's answer.
@@ -188,15 +188,15 @@ mod tests {
             running(4, "01000000", None, What::Driver),
             running(5, "02000000", Some(0), What::Method),
         ];
-        let told = jobs(&list, all.iter(), at(2600));
+        let rows = jobs(&list, all.iter(), at(2600));
         assert_eq!(
-            told,
+            rows,
             json!([{"cluster": "default", "job_id": "01000000", "standing": 1, "standing_seconds": 600.0,
                 "running": [{"group": "Trainer", "tasks": 3, "ranks": [0, 1, 2], "running_seconds": 1600.0}],
                 "collective_timeout_seconds": 1800.0, "collective_left_seconds": 1200.0}])
         );
         assert_eq!(
-            lines(&json!({ "jobs": told })),
+            lines(&json!({ "jobs": rows })),
             "job 01000000: 1 task stands, for 10m 00s, while others run: Trainer ranks 0-2 (for 26m 40s); collectives time out in 20m 00s\n"
         );
         let over = lines(&json!({"jobs": jobs(&list, all.iter(), at(9000))}));

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::row::{List, Row};
-use super::text::{GAP, KeptEnd, beside, fit, width};
+use super::text::{COLUMN_GAP, KeptEnd, fit, table_line, width};
 use ray_relay_base::wire::human_time::span;
 
 /// One column of the table.
@@ -19,7 +19,7 @@ struct Column {
     /// Order in which columns are dropped from narrow tables. `None`: never dropped.
     goes: Option<u8>,
     cell: fn(usize, &Row) -> String,
-    wanted: fn(&List, &Extras) -> bool,
+    is_shown: fn(&List, &Extras) -> bool,
 }
 
 /// Optional columns.
@@ -40,14 +40,14 @@ const PLAIN: Column = Column {
     keep: KeptEnd::Start,
     goes: None,
     cell: |_, _| String::new(),
-    wanted: |_, _| true,
+    is_shown: |_, _| true,
 };
 
 const COLUMNS: [Column; 16] = [
     Column {
         title: "INDEX",
         cell: |index, _| index.to_string(),
-        wanted: |_, extras| extras.index,
+        is_shown: |_, extras| extras.index,
         ..PLAIN
     },
     Column {
@@ -60,7 +60,7 @@ const COLUMNS: [Column; 16] = [
         least: Some(5),
         goes: Some(3),
         cell: |_, row| row.cluster.clone(),
-        wanted: |list, _| list.clusters.len() > 1,
+        is_shown: |list, _| list.clusters.len() > 1,
         ..PLAIN
     },
     Column {
@@ -68,7 +68,7 @@ const COLUMNS: [Column; 16] = [
         goes: Some(3),
         cell: |_, row| row.kind.clone(),
         // Most users have never seen the other kind.
-        wanted: |list, _| !list.rows.iter().all(Row::speaks_dap),
+        is_shown: |list, _| !list.rows.iter().all(Row::speaks_dap),
         ..PLAIN
     },
     Column {
@@ -109,7 +109,7 @@ const COLUMNS: [Column; 16] = [
             None => "-".to_owned(),
         },
         // Without known timeouts the column is useless.
-        wanted: |list, _| list.rows.iter().any(|row| row.timeout.is_some()),
+        is_shown: |list, _| list.rows.iter().any(|row| row.timeout.is_some()),
         ..PLAIN
     },
     Column {
@@ -120,7 +120,7 @@ const COLUMNS: [Column; 16] = [
             false => "-".to_owned(),
         },
         // GPUs make a waiting task expensive.
-        wanted: |list, _| list.rows.iter().any(|row| row.gpus > 0.0),
+        is_shown: |list, _| list.rows.iter().any(|row| row.gpus > 0.0),
         ..PLAIN
     },
     Column {
@@ -142,7 +142,7 @@ const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
     Column {
         title,
         cell,
-        wanted: |_, extras| extras.ids,
+        is_shown: |_, extras| extras.ids,
         ..PLAIN
     }
 }
@@ -159,9 +159,9 @@ static HOLDER_NAME: Column = Column {
 /// Formats the table, each line ended by a line feed. `columns` is the width of the terminal, `None` for a pipe.
 pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
     let rows = &list.rows;
-    let mut shown: Vec<&Column> = COLUMNS
+    let mut visible: Vec<&Column> = COLUMNS
         .iter()
-        .filter(|column| (column.wanted)(list, extras))
+        .filter(|column| (column.is_shown)(list, extras))
         .collect();
     let numbered = || (extras.first..).zip(rows);
     let natural = |column: &Column| {
@@ -169,32 +169,34 @@ pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
         let cells = cells.map(|(index, row)| width(&(column.cell)(index, row)));
         cells.chain([width(column.title)]).max().unwrap_or_default()
     };
-    let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
+    let mut widths: Vec<usize> = visible.iter().map(|column| natural(column)).collect();
     if let Some(room) = columns {
         // A holder's address is the least important part.
         if total(&widths) > room
-            && let Some(holder) = shown
+            && let Some(holder) = visible
                 .iter()
                 .position(|column| column.title == HOLDER_NAME.title)
         {
-            shown[holder] = &HOLDER_NAME;
+            visible[holder] = &HOLDER_NAME;
             widths[holder] = natural(&HOLDER_NAME);
         }
-        while least_total(&shown, &widths) > room {
-            let Some(goes) = (0..shown.len())
-                .filter(|i| shown[*i].goes.is_some())
-                .min_by_key(|i| shown[*i].goes)
+        while least_total(&visible, &widths) > room {
+            let Some(goes) = (0..visible.len())
+                .filter(|i| visible[*i].goes.is_some())
+                .min_by_key(|i| visible[*i].goes)
             else {
                 break;
             };
-            shown.remove(goes);
+            visible.remove(goes);
             widths.remove(goes);
         }
-        shrink(&shown, &mut widths, room);
+        shrink(&visible, &mut widths, room);
     }
-    let mut text = line(&shown, &widths, columns, |column| column.title.to_owned());
+    let mut text = line(&visible, &widths, columns, |column| column.title.to_owned());
     for (index, row) in numbered() {
-        text += &line(&shown, &widths, columns, |column| (column.cell)(index, row));
+        text += &line(&visible, &widths, columns, |column| {
+            (column.cell)(index, row)
+        });
     }
     text
 }
@@ -205,22 +207,22 @@ fn total(widths: &[usize]) -> usize {
 }
 
 fn gaps(columns: usize) -> usize {
-    GAP * columns.saturating_sub(1)
+    COLUMN_GAP * columns.saturating_sub(1)
 }
 
 /// Returns the width with all columns shrunk as far as possible.
-fn least_total(shown: &[&Column], widths: &[usize]) -> usize {
-    let columns = shown.iter().zip(widths);
+fn least_total(visible: &[&Column], widths: &[usize]) -> usize {
+    let columns = visible.iter().zip(widths);
     columns
         .map(|(column, width)| column.least.map_or(*width, |least| least.min(*width)))
         .sum::<usize>()
         + gaps(widths.len())
 }
 
-fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
+fn shrink(visible: &[&Column], widths: &mut [usize], room: usize) {
     while total(widths) > room {
         let widest = (0..widths.len())
-            .filter(|i| shown[*i].least.is_some_and(|least| widths[*i] > least))
+            .filter(|i| visible[*i].least.is_some_and(|least| widths[*i] > least))
             .max_by_key(|i| widths[*i]);
         match widest {
             Some(widest) => widths[widest] -= 1,
@@ -230,15 +232,15 @@ fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
 }
 
 fn line(
-    shown: &[&Column],
+    visible: &[&Column],
     widths: &[usize],
     columns: Option<usize>,
     cell: impl Fn(&Column) -> String,
 ) -> String {
-    let cells = shown.iter().zip(widths).map(|(column, room)| {
+    let cells = visible.iter().zip(widths).map(|(column, room)| {
         let cell = fit(&cell(column), *room, column.keep).into_owned();
         (cell, *room)
     });
     // A cut is only needed on a terminal narrower than an id and a name.
-    beside(cells, columns) + "\n"
+    table_line(cells, columns) + "\n"
 }

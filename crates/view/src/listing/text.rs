@@ -7,10 +7,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use ray_relay_base::wire::text::replaced;
 
 /// The spaces between two columns of a table.
-pub(super) const GAP: usize = 2;
+pub(super) const COLUMN_GAP: usize = 2;
 
 /// Names that are listed of many.
-const NAMED: usize = 8;
+const MAX_LISTED_NAMES: usize = 8;
 
 /// Marks a cut.
 const ELLIPSIS: char = '…';
@@ -23,7 +23,7 @@ pub(super) fn text(text: Option<&str>) -> Option<String> {
 
 /// Lists the first of `total` names, and how many more there are.
 pub fn first_of(names: &[&str], total: usize) -> String {
-    let shown = names.len().min(NAMED);
+    let shown = names.len().min(MAX_LISTED_NAMES);
     let text = names[..shown].join(", ");
     match total.saturating_sub(shown) {
         0 => text,
@@ -87,7 +87,7 @@ where
     let widths: Vec<usize> = (0..cells).map(widest).collect();
     let mut text = String::new();
     for line in lines {
-        text += &beside(line.into_iter().zip(widths.iter().copied()), columns);
+        text += &table_line(line.into_iter().zip(widths.iter().copied()), columns);
         text.push('\n');
     }
     text
@@ -95,13 +95,16 @@ where
 
 /// Formats one line of a table: `cells` side by side, each padded to its width, in at most `columns`. Padding is
 /// written before the next cell, so no line ends in spaces.
-pub fn beside(cells: impl IntoIterator<Item = (String, usize)>, columns: Option<usize>) -> String {
+pub fn table_line(
+    cells: impl IntoIterator<Item = (String, usize)>,
+    columns: Option<usize>,
+) -> String {
     let mut line = String::new();
     let mut pending = 0;
     for (cell, room) in cells {
         line.extend(std::iter::repeat_n(' ', pending));
         line += &cell;
-        pending = room.saturating_sub(width(&cell)) + GAP;
+        pending = room.saturating_sub(width(&cell)) + COLUMN_GAP;
     }
     match columns {
         Some(columns) => fit(&line, columns, KeptEnd::Start).into_owned(),

@@ -253,8 +253,8 @@ fn the_legacy_debugger_is_told_and_how_to_leave_it() {
 fn a_long_list_is_told_in_few_lines() {
     let rows = vec![row("unreachable"); 1000];
     let found = wrong(&list(&rows), None);
-    assert_eq!(found.len(), TOLD + 1);
-    let last = &found[TOLD].says;
+    assert_eq!(found.len(), MAX_LISTED_FINDINGS + 1);
+    let last = &found[MAX_LISTED_FINDINGS].says;
     assert_eq!(last, "and 992 more tasks that cannot be reached");
 }
 

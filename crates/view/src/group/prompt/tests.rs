@@ -66,7 +66,7 @@ async fn asked(group: &mut PromptGroup<'_, DuplexStream>, line: &str) -> (String
     let all = async { while asking.next().await {} };
     let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
     let (said, waited) = asking.over();
-    (group.heard(said).0, waited)
+    (group.conclude(said).0, waited)
 }
 
 #[tokio::test(start_paused = true)]

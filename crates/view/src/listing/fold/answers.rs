@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fewest numbers among which one can be an outlier.
-const FEWEST: usize = 4;
+const MIN_NUMBERS_FOR_OUTLIERS: usize = 4;
 
 /// An outlier is this many times farther from the median than the median distance.
-const FAR: f64 = 10.0;
+const OUTLIER_FACTOR: f64 = 10.0;
 
 /// One distinct answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Answers {
     }
 
     /// Clears all marks.
-    pub(super) fn none_is_odd(&mut self) {
+    pub(super) fn clear_odd(&mut self) {
         self.same.iter_mut().for_each(|same| same.odd = false);
     }
 
@@ -91,7 +91,7 @@ pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers 
     let size = all.size();
     let odd: BTreeSet<usize> = match all.same.iter().position(|s| 2 * s.members.len() > size) {
         Some(most) => (0..all.same.len()).filter(|at| *at != most).collect(),
-        None => far(&all),
+        None => outliers(&all),
     };
     let count: usize = odd.iter().map(|at| all.same[*at].members.len()).sum();
     if 2 * count < size {
@@ -105,30 +105,32 @@ pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers 
 }
 
 /// Returns the indexes in `all` of answers whose number is not finite, or an outlier.
-fn far(all: &Answers) -> BTreeSet<usize> {
+fn outliers(all: &Answers) -> BTreeSet<usize> {
     let Some(figures) = &all.figures else {
         return BTreeSet::new();
     };
-    let mut away: Vec<f64> = Vec::new();
+    let mut distances: Vec<f64> = Vec::new();
     for same in &all.same {
         let distance = number(&same.text).map(|number| (number - figures.median).abs());
         let distance = distance.filter(|distance| distance.is_finite());
-        away.extend(
+        distances.extend(
             distance
                 .iter()
                 .flat_map(|one| std::iter::repeat_n(*one, same.members.len())),
         );
     }
-    away.sort_by(f64::total_cmp);
-    let usual = median(&away);
-    let is_far = |same: &Same| match number(&same.text) {
+    distances.sort_by(f64::total_cmp);
+    let median_distance = median(&distances);
+    let is_outlier = |same: &Same| match number(&same.text) {
         Some(number) if number.is_finite() => {
-            away.len() >= FEWEST && usual > 0.0 && (number - figures.median).abs() > FAR * usual
+            distances.len() >= MIN_NUMBERS_FOR_OUTLIERS
+                && median_distance > 0.0
+                && (number - figures.median).abs() > OUTLIER_FACTOR * median_distance
         }
         _ => true,
     };
     (0..all.same.len())
-        .filter(|at| is_far(&all.same[*at]))
+        .filter(|at| is_outlier(&all.same[*at]))
         .collect()
 }
 
@@ -143,11 +145,11 @@ fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
         }
     }
     finite.sort_by(f64::total_cmp);
-    let who = |wanted: f64| {
+    let who = |value: f64| {
         let all = same
             .iter()
             .zip(numbers)
-            .filter(|(_, number)| **number == wanted);
+            .filter(|(_, number)| **number == value);
         all.flat_map(|(same, _)| &same.members).copied().collect()
     };
     let (min, max) = (*finite.first()?, *finite.last()?);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::differences::{Comparison, Stands, compare};
+use super::differences::{Comparison, TaskStack, compare};
 use super::tree::{self, Node};
 use super::who::Names;
 use ray_relay_base::wire::json::put;
@@ -22,28 +22,28 @@ pub struct Compared<'a> {
 struct Compare<'a> {
     group: &'a str,
     size: usize,
-    seen: Comparison,
+    comparison: Comparison,
 }
 
 /// The name of the set of all tasks, if different groups are compared.
-const ALL: &str = "all";
+const ALL_TASKS: &str = "all";
 
 impl<'a> Compared<'a> {
     /// Compares within each group. If no group has two members, compares all: they may have a function in common.
-    pub fn new(names: Names<'a>, stands: &BTreeMap<usize, Stands>) -> Self {
+    pub fn new(names: Names<'a>, stands: &BTreeMap<usize, TaskStack>) -> Self {
         let of = |group: &'a str, all: &BTreeSet<usize>| {
             let of = stands.iter().filter(|(at, _)| all.contains(at));
-            let of: BTreeMap<usize, Stands> = of.map(|(at, seen)| (*at, seen.clone())).collect();
+            let of: BTreeMap<usize, TaskStack> = of.map(|(at, seen)| (*at, seen.clone())).collect();
             Compare {
                 group,
                 size: of.len(),
-                seen: compare(&of),
+                comparison: compare(&of),
             }
         };
         let groups = names.groups().iter();
         let mut groups: Vec<Compare<'a>> = groups.map(|(group, all)| of(group, all)).collect();
         if stands.len() > 1 && groups.iter().all(|group| group.size < 2) {
-            groups = vec![of(ALL, &stands.keys().copied().collect())];
+            groups = vec![of(ALL_TASKS, &stands.keys().copied().collect())];
         }
         let calls: Vec<_> = stands.iter().map(|(at, one)| (*at, one.calls())).collect();
         let stacks = tree::fold(calls.iter().map(|(at, calls)| (*at, &**calls)));
@@ -67,7 +67,7 @@ impl<'a> Compared<'a> {
                 1 => {
                     "only one could be looked at: there is nothing to compare it with.\n".to_owned()
                 }
-                _ => compare.seen.text(&self.names),
+                _ => compare.comparison.text(&self.names),
             };
             format!("\n{head}{says}")
         };
@@ -77,9 +77,9 @@ impl<'a> Compared<'a> {
     /// Returns the comparison as JSON, with `members`: [`json`](super::who::json) of each.
     pub fn json(&self, members: &[Value]) -> Value {
         let groups = self.groups.iter().map(|compare| {
-            let mut told = compare.seen.json(&self.names);
-            put(&mut told, "group", compare.group);
-            told
+            let mut json_group = compare.comparison.json(&self.names);
+            put(&mut json_group, "group", compare.group);
+            json_group
         });
         json!({"members": members, "groups": groups.collect::<Vec<_>>(), "stacks": self.calls(&self.stacks)})
     }
@@ -104,16 +104,16 @@ mod tests {
     use super::super::who::Who;
     use super::*;
 
-    fn stands(function: &str, loss: &str) -> Stands {
+    fn stands(function: &str, loss: &str) -> TaskStack {
         let frame = |function: &str| {
             json!({"file": "/srv/train.py", "line": 4, "function": function,
             "variables": [{"name": "loss", "type": "float", "value": loss}, {"name": "lr", "type": "float", "value": "0.1"}]})
         };
-        Stands::read(&json!([{"name": "MainThread", "frames": [frame("run"), frame(function)]}]))
+        TaskStack::read(&json!([{"name": "MainThread", "frames": [frame("run"), frame(function)]}]))
             .unwrap()
     }
 
-    fn compared(groups: &[&str], stands: Vec<Stands>) -> (String, Value) {
+    fn compared(groups: &[&str], stands: Vec<TaskStack>) -> (String, Value) {
         let who: Vec<Who> = groups
             .iter()
             .zip(0..)
@@ -135,8 +135,8 @@ mod tests {
             stands("load", "0.5"),
             stands("step", "0.5"),
         ];
-        let (_, told) = compared(&["Trainer"; 3], all);
-        let run = &told["stacks"][0];
+        let (_, json_group) = compared(&["Trainer"; 3], all);
+        let run = &json_group["stacks"][0];
         assert_eq!(
             (&run["function"], &run["who"]),
             (&json!("run"), &json!("0-2"))
@@ -150,7 +150,7 @@ mod tests {
             (&calls[1]["who"], &calls[1]["odd"]),
             (&json!("1"), &json!(true))
         );
-        let group = &told["groups"][0];
+        let group = &json_group["groups"][0];
         assert_eq!(group["group"], "Trainer");
         let same = group["same"].as_array().unwrap();
         let lr = json!({"what": "variable", "name": "lr", "frame": "run (/srv/train.py)", "text": "0.1", "who": "0-2", "members": [0, 1, 2]});
@@ -161,12 +161,20 @@ mod tests {
     #[test]
     fn groups_are_compared_apart_unless_each_has_one_alone() {
         let two = || vec![stands("step", "0.5"), stands("step", "nan")];
-        let (text, told) = compared(&["Trainer", "Loader"], two());
-        assert_eq!(told["groups"].as_array().unwrap().len(), 1, "{told}");
+        let (text, json_group) = compared(&["Trainer", "Loader"], two());
+        assert_eq!(
+            json_group["groups"].as_array().unwrap().len(),
+            1,
+            "{json_group}"
+        );
         assert!(text.contains("loss, in step (/srv/train.py)\n"), "{text}");
         let three = [two(), vec![stands("step", "1")]].concat();
-        let (text, told) = compared(&["Trainer", "Trainer", "Loader"], three);
-        assert_eq!(told["groups"].as_array().unwrap().len(), 2, "{told}");
+        let (text, json_group) = compared(&["Trainer", "Trainer", "Loader"], three);
+        assert_eq!(
+            json_group["groups"].as_array().unwrap().len(),
+            2,
+            "{json_group}"
+        );
         assert!(
             text.contains("Loader: only one could be looked at"),
             "{text}"

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use self::held::{Frame, MISSING, in_one_line, values};
+use super::answer_text::{json as as_json, lines};
 use super::answers::{Answers, fold};
 use super::place::{Call, is_library};
-use super::told::{json as as_json, lines};
 use super::who::Names;
 use ray_relay_base::wire::json::{self, put, typed_at};
 
@@ -26,13 +26,13 @@ const MAX_DIFFERENCES: usize = 40;
 const MAX_VALUE_CHARS: usize = 160;
 
 /// Examples shown for a variable that differs everywhere.
-const EXAMPLES: usize = 4;
+const MAX_EXAMPLES: usize = 4;
 
 /// Variables shown of a frame that no other task has.
-const OWN: usize = 8;
+const MAX_OWN_VARIABLES: usize = 8;
 
 /// Values that were not compared and are named.
-const NAMED: usize = 8;
+const MAX_NAMED_VALUES: usize = 8;
 
 /// The frame name of the process environment. It may differ by node, and marks no rank as odd.
 const ENVIRONMENT: &str = "environment";
@@ -42,7 +42,7 @@ pub const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
 
 /// The paused thread of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stands {
+pub struct TaskStack {
     /// Outermost first.
     frames: Vec<Frame>,
     exception: Option<String>,
@@ -53,7 +53,7 @@ pub struct Stands {
 /// A frame, whatever its caller: file, function, and the number of equal ones above it.
 type Key<'a> = (&'a str, &'a str, usize);
 
-impl Stands {
+impl TaskStack {
     /// Reads the first of `threads` that has any frame.
     pub fn read(threads: &Value) -> Option<Self> {
         let is_process = |thread: &&Value| typed_at(thread, "process");
@@ -109,14 +109,14 @@ impl Stands {
 /// A compared property.
 #[derive(Debug, Clone, PartialEq)]
 struct Difference {
-    what: What,
+    what: Property,
     /// The function with its file, if it belongs to a frame.
     frame: Option<String>,
     answers: Answers,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
+enum Property {
     /// The location of a task.
     Place,
     /// The calls that led there, if the location is the same.
@@ -127,7 +127,7 @@ enum What {
     Variable(String),
 }
 
-impl What {
+impl Property {
     fn word(&self) -> &str {
         match self {
             Self::Place => "place",
@@ -152,7 +152,7 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    fn add(&mut self, what: What, frame: Option<&Call>, (answers, compared): (Answers, bool)) {
+    fn add(&mut self, what: Property, frame: Option<&Call>, (answers, compared): (Answers, bool)) {
         let all = match (answers.agree(), compared) {
             (true, true) => &mut self.alike,
             (true, false) => &mut self.not_compared,
@@ -168,21 +168,21 @@ impl Comparison {
 }
 
 /// Compares the locations of `all`, which run the same.
-pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
+pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
     let mut seen = Comparison::default();
-    let of = |text: fn(&Stands) -> String| {
+    let of = |text: fn(&TaskStack) -> String| {
         let texts: Vec<_> = all.iter().map(|(at, stands)| (*at, text(stands))).collect();
         fold(texts.iter().map(|(at, text)| (*at, &**text)))
     };
-    let place = of(Stands::place);
+    let place = of(TaskStack::place);
     if place.agree() {
         let callers = of(|stands| {
             let calls = stands.frames.iter().map(|frame| &*frame.call.function);
             calls.collect::<Vec<_>>().join(" > ")
         });
-        seen.add(What::Callers, None, (callers, true));
+        seen.add(Property::Callers, None, (callers, true));
     }
-    seen.add(What::Place, None, (place, true));
+    seen.add(Property::Place, None, (place, true));
     if all.values().any(|stands| stands.exception.is_some()) {
         let exception = of(|stands| {
             stands
@@ -190,7 +190,7 @@ pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
                 .clone()
                 .unwrap_or_else(|| MISSING.to_owned())
         });
-        seen.add(What::Exception, None, (exception, true));
+        seen.add(Property::Exception, None, (exception, true));
     }
     in_frames(&mut seen, all);
     of_processes(&mut seen, all);
@@ -209,7 +209,7 @@ pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
 
 /// Compares frames that several tasks have, innermost first. Lists the variables of a frame that only one task is
 /// paused in.
-fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
     let mut order: Vec<Key<'_>> = Vec::new();
     for (at, stands) in all {
@@ -258,9 +258,9 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         if members.len() == 1 {
             // With nothing to compare it to, its variables are shown if the task is paused there.
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
-                for name in names.into_iter().take(OWN) {
+                for name in names.into_iter().take(MAX_OWN_VARIABLES) {
                     let frame = Some(format!("{} ({})", first.call.function, first.call.file));
-                    let what = What::Variable(name.to_owned());
+                    let what = Property::Variable(name.to_owned());
                     seen.differences.push(Difference {
                         what,
                         frame,
@@ -277,16 +277,20 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
                 .map(|(at, frame)| (*at, at_line(frame)))
                 .collect();
             let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-            seen.add(What::Line, Some(&first.call), (answers, true));
+            seen.add(Property::Line, Some(&first.call), (answers, true));
         }
         for name in names {
-            seen.add(What::Variable(name.to_owned()), Some(&first.call), of(name));
+            seen.add(
+                Property::Variable(name.to_owned()),
+                Some(&first.call),
+                of(name),
+            );
         }
     }
 }
 
 /// Compares properties of the processes: by kind, then by name.
-fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
     for frame in all.values().flat_map(|stands| &stands.process) {
         let locals = frame.locals.iter();
@@ -303,9 +307,9 @@ fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         };
         let (mut answers, compared) = values(name, frames.iter().copied());
         if kind == ENVIRONMENT {
-            answers.none_is_odd();
+            answers.clear_odd();
         }
-        let what = What::Variable(name.to_owned());
+        let what = Property::Variable(name.to_owned());
         seen.add(what, Some(&frame.call), (answers, compared));
     }
 }
@@ -336,7 +340,7 @@ impl Comparison {
             1 => "1 value".to_owned(),
             count => format!("{count} values"),
         };
-        let rest = format!("{} alike{}.\n", values(alike), self.says_not_compared());
+        let rest = format!("{} alike{}.\n", values(alike), self.not_compared_clause());
         if differ == 0 {
             return format!("Nothing differs: {rest}");
         }
@@ -377,14 +381,18 @@ impl Comparison {
     }
 
     /// Says how many values were not compared, as the end of a sentence.
-    fn says_not_compared(&self) -> String {
+    fn not_compared_clause(&self) -> String {
         let named = self.not_compared.iter().filter_map(|one| match &one.what {
-            What::Variable(name) => Some(&**name),
+            Property::Variable(name) => Some(&**name),
             _ => None,
         });
         let named: BTreeSet<&str> = named.collect();
-        let some: Vec<&str> = named.iter().copied().take(NAMED).collect();
-        let more = if named.len() > NAMED { ", …" } else { "" };
+        let some: Vec<&str> = named.iter().copied().take(MAX_NAMED_VALUES).collect();
+        let more = if named.len() > MAX_NAMED_VALUES {
+            ", …"
+        } else {
+            ""
+        };
         match self.not_compared.len() {
             0 => String::new(),
             count => format!(", {count} not compared ({}{more})", some.join(", ")),
@@ -394,8 +402,8 @@ impl Comparison {
     /// Returns the comparison as JSON.
     pub(super) fn json(&self, names: &Names<'_>) -> Value {
         let differences = self.differences.iter().map(|difference| {
-            let told = as_json(names, &difference.answers);
-            difference.named(told)
+            let json_row = as_json(names, &difference.answers);
+            difference.named(json_row)
         });
         let same = |all: &[Difference]| -> Vec<Value> {
             let same = all.iter().flat_map(|alike| {
@@ -419,31 +427,31 @@ impl Comparison {
 
 impl Difference {
     /// Adds to `told` the property that it is about.
-    fn named(&self, mut told: Value) -> Value {
-        put(&mut told, "what", self.what.word());
-        if let What::Variable(name) = &self.what {
-            put(&mut told, "name", &**name);
+    fn named(&self, mut json_row: Value) -> Value {
+        put(&mut json_row, "what", self.what.word());
+        if let Property::Variable(name) = &self.what {
+            put(&mut json_row, "name", &**name);
         }
-        put(&mut told, "frame", self.frame.clone());
-        told
+        put(&mut json_row, "frame", self.frame.clone());
+        json_row
     }
 
     fn text(&self, names: &Names<'_>) -> String {
         let what = match &self.what {
-            What::Place => "stands at",
-            What::Callers => "was called by",
-            What::Exception => "raised",
-            What::Line => "is at",
-            What::Variable(name) => name,
+            Property::Place => "stands at",
+            Property::Callers => "was called by",
+            Property::Exception => "raised",
+            Property::Line => "is at",
+            Property::Variable(name) => name,
         };
         let frame = self.frame.as_ref().map(|frame| format!(", in {frame}"));
         let head = format!("{what}{}", frame.unwrap_or_default());
         if self.answers.all_differ()
             && self.answers.odd().is_empty()
-            && self.answers.same.len() > EXAMPLES
+            && self.answers.same.len() > MAX_EXAMPLES
         {
             let mut some = self.answers.clone();
-            some.same.truncate(EXAMPLES);
+            some.same.truncate(MAX_EXAMPLES);
             let count = self.answers.same.len();
             let lines = lines(names, &some, "  ", Some(MAX_VALUE_CHARS));
             return format!("{head}: another one for each of {count}, such as\n{lines}");

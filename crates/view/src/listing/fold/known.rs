@@ -1,7 +1,7 @@
 //! Tables of files and functions with known waits.
 
 /// Folders that directly contain packages.
-pub(super) const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
+pub(super) const PACKAGE_FOLDERS: [&str; 2] = ["site-packages/", "dist-packages/"];
 
 /// Packages, and Python modules, that are not the program's own code, as py-spy prints them.
 pub(super) const LIBRARIES: &[&str] = &[
@@ -63,15 +63,15 @@ pub(super) const LIBRARIES: &[&str] = &[
 ];
 
 /// The relay's own hook, at any path.
-pub(super) const HOOK: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
+pub(super) const HOOK_FILES: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
 
 /// Placeholder for the function's name.
-pub(super) const ITSELF: &str = "{}";
+pub(super) const FUNCTION_PLACEHOLDER: &str = "{}";
 
 /// Path suffix, functions in it (empty: every public one), and what a thread waits for there.
-pub(super) type Known = (&'static str, &'static [&'static str], &'static str);
+pub(super) type KnownWait = (&'static str, &'static [&'static str], &'static str);
 
-pub(super) const KNOWN: &[Known] = &[
+pub(super) const KNOWN_WAITS: &[KnownWait] = &[
     (
         "torch/distributed/distributed_c10d.py",
         &[],
@@ -285,7 +285,7 @@ pub(super) const KNOWN: &[Known] = &[
 ];
 
 /// Substrings of native function names.
-pub(super) const IN_C: &[(&str, &str)] = &[
+pub(super) const NATIVE_WAITS: &[(&str, &str)] = &[
     ("gloo::", "gloo"),
     ("nccl", "NCCL"),
     ("cudaStreamSynchronize", "CUDA"),

@@ -77,7 +77,7 @@ impl Member {
 /// Returns the location of `thread`.
 pub(super) fn place(thread: &Thread) -> Place {
     match &thread.raised {
-        Some(raised) => Place::left_by(raised, frames(thread)),
+        Some(raised) => Place::of_exception(raised, frames(thread)),
         None => Place::of(frames(thread), thread.idle, thread.call.as_deref()),
     }
 }
@@ -103,7 +103,7 @@ fn own(thread: &Thread) -> Option<(usize, &Frame)> {
 
 /// Returns the frames of `thread` with relevant variables, with their indexes in [`calls`]: the innermost of the
 /// program's own code, or all of it if an exception has left them.
-pub(super) fn told(thread: &Thread) -> Vec<(usize, &Frame)> {
+pub(super) fn relevant_frames(thread: &Thread) -> Vec<(usize, &Frame)> {
     if thread.raised.is_none() {
         return own(thread).into_iter().collect();
     }

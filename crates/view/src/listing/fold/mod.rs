@@ -5,11 +5,12 @@
 //!
 //! - Stacks: a [`Member`](member::Member) is one inspected process. [`tree`] merges all stacks into one tree with
 //!   members at its nodes, [`places`] describes where each member is, and [`text`] formats both.
-//! - Answers to one command: [`answers`] merges them, with odd ones and statistics, and [`told`] formats them for
+//! - Answers to one command: [`answers`] merges them, with odd ones and statistics, and [`answer_text`] formats them for
 //!   people and scripts.
 //! - Frames of paused tasks: [`differences`] compares their locations and variables by name, and [`compared`] does so
 //!   for all groups.
 
+pub mod answer_text;
 pub mod answers;
 pub mod compared;
 pub mod differences;
@@ -20,7 +21,6 @@ mod place;
 pub mod places;
 pub mod ranks;
 pub mod text;
-pub mod told;
 mod tree;
 pub mod waits;
 pub mod who;

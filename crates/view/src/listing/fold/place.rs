@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use super::known::{HOOK, IN_C, ITSELF, KNOWN, LIBRARIES, PACKAGES};
+use super::known_wait::{
+    FUNCTION_PLACEHOLDER, HOOK_FILES, KNOWN_WAITS, LIBRARIES, NATIVE_WAITS, PACKAGE_FOLDERS,
+};
 use ray_relay_ray::ray::look::Frame;
 
 /// Where a stack is: in words, and by the innermost call outside of libraries.
@@ -18,7 +20,7 @@ pub(super) struct Place {
     /// `train (loop.py:41)`.
     pub(super) at: Option<String>,
     /// Whether it waits in an unknown call outside Python.
-    pub(super) in_c: bool,
+    pub(super) in_native_code: bool,
 }
 
 impl Place {
@@ -28,14 +30,14 @@ impl Place {
         let own = frames.iter().position(|frame| !is_library(&frame.file));
         // A wait inside a library is best described by the function that the program called.
         let below = &frames[..own.unwrap_or(frames.len())];
-        let waits = below.iter().rev().find_map(known);
+        let waits = below.iter().rev().find_map(known_wait);
         let waits = waits
-            .or_else(|| below.iter().find_map(in_c).map(str::to_owned))
+            .or_else(|| below.iter().find_map(in_native_code).map(str::to_owned))
             .or_else(|| call.map(str::to_owned));
         let at = own.or(frames.len().checked_sub(1).map(|_| 0));
         Self {
             raised: None,
-            in_c: waits.is_none() && idle == Some(true),
+            in_native_code: waits.is_none() && idle == Some(true),
             waits,
             at: at.and_then(|at| Some(Call::of(frames.get(at)?).to_string())),
         }
@@ -44,18 +46,18 @@ impl Place {
 
 impl Place {
     /// Describes a stack that an exception has left.
-    pub(super) fn left_by(raised: &str, frames: &[Frame]) -> Self {
+    pub(super) fn of_exception(raised: &str, frames: &[Frame]) -> Self {
         Self {
             raised: Some(raised.to_owned()),
             waits: None,
-            in_c: false,
+            in_native_code: false,
             ..Self::of(frames, None, None)
         }
     }
 
     /// Returns what it waits for, as far as that is known.
     pub(super) fn waits(&self) -> Option<&str> {
-        let outside = self.in_c.then_some("outside Python");
+        let outside = self.in_native_code.then_some("outside Python");
         self.waits.as_deref().or(outside)
     }
 }
@@ -71,7 +73,9 @@ impl fmt::Display for Place {
         match (&self.waits, &self.at) {
             (Some(waits), Some(at)) => write!(f, "waits in {waits}, from {at}"),
             (Some(waits), None) => write!(f, "waits in {waits}"),
-            (None, Some(at)) if self.in_c => write!(f, "waits outside Python, called by {at}"),
+            (None, Some(at)) if self.in_native_code => {
+                write!(f, "waits outside Python, called by {at}")
+            }
             (None, Some(at)) => write!(f, "is in {at}"),
             (None, None) => f.write_str("has no Python stack"),
         }
@@ -114,7 +118,7 @@ impl fmt::Display for Call {
 
 /// Strips from `path` everything before the package, if it is in a library folder.
 pub(super) fn short(path: &str) -> &str {
-    for folder in PACKAGES {
+    for folder in PACKAGE_FOLDERS {
         if let Some((_, rest)) = path.rsplit_once(folder) {
             return rest;
         }
@@ -128,8 +132,8 @@ pub(super) fn short(path: &str) -> &str {
 
 /// Whether the code in `path` belongs to a library, of Python or of others.
 pub(super) fn is_library(path: &str) -> bool {
-    let is_hooks = HOOK.iter().any(|hook| path.ends_with(hook));
-    if path.starts_with('<') || short(path).len() < path.len() || is_c(path) || is_hooks {
+    let is_hooks = HOOK_FILES.iter().any(|hook| path.ends_with(hook));
+    if path.starts_with('<') || short(path).len() < path.len() || is_native(path) || is_hooks {
         return true;
     }
     // Paths shortened by py-spy. A folder of the program may have such a name further down.
@@ -138,15 +142,15 @@ pub(super) fn is_library(path: &str) -> bool {
 }
 
 /// Whether `path` is a C library, as py-spy prints it.
-fn is_c(path: &str) -> bool {
+fn is_native(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".so") || name.contains(".so.") || name.ends_with(".pyx")
 }
 
-fn known(frame: &Frame) -> Option<String> {
+fn known_wait(frame: &Frame) -> Option<String> {
     let file = short(&frame.file);
     let function = frame.function.rsplit('.').next().unwrap_or_default();
-    let found = KNOWN.iter().find(|(path, functions, _)| {
+    let found = KNOWN_WAITS.iter().find(|(path, functions, _)| {
         let is_file = file == *path
             || file
                 .strip_suffix(path)
@@ -160,12 +164,16 @@ fn known(frame: &Frame) -> Option<String> {
                     .any(|one| *one == function || *one == frame.function),
             }
     });
-    found.map(|(_, _, words)| words.replace(ITSELF, function))
+    found.map(|(_, _, words)| words.replace(FUNCTION_PLACEHOLDER, function))
 }
 
-fn in_c(frame: &Frame) -> Option<&'static str> {
-    let found = IN_C.iter().find(|(part, _)| frame.function.contains(part));
-    found.filter(|_| is_c(&frame.file)).map(|(_, words)| *words)
+fn in_native_code(frame: &Frame) -> Option<&'static str> {
+    let found = NATIVE_WAITS
+        .iter()
+        .find(|(part, _)| frame.function.contains(part));
+    found
+        .filter(|_| is_native(&frame.file))
+        .map(|(_, words)| *words)
 }
 
 #[cfg(test)]

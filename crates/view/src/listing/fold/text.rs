@@ -12,11 +12,11 @@ use ray_relay_base::wire::text::shortened;
 use ray_relay_ray::ray::look::Frame;
 
 /// Largest width of the names column. Longer names shift only their own line.
-const WIDEST: usize = 32;
+const MAX_NAMES_WIDTH: usize = 32;
 
 /// Variables shown of a call, values of each, and characters of a value.
-const VARIABLES: usize = 16;
-const VALUES: usize = 4;
+const MAX_VARIABLES: usize = 16;
+const MAX_VALUES: usize = 4;
 const MAX_VALUE_CHARS: usize = 160;
 
 /// Options of the tree.
@@ -102,11 +102,11 @@ fn plural(place: &Place, count: usize) -> String {
 }
 
 /// Formats the stacks of `members` as one tree.
-pub fn tree(members: &[Member], shown: TreeOptions) -> String {
+pub fn tree(members: &[Member], options: TreeOptions) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
-    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    let (mut stacks, mut annotations) = (Vec::new(), Annotations::default());
     for (at, member) in members.iter().enumerate() {
-        for thread in member.threads(shown.all_threads) {
+        for thread in member.threads(options.all_threads) {
             let calls = calls(thread);
             let place = place(thread);
             let ends = match &place.raised {
@@ -114,16 +114,27 @@ pub fn tree(members: &[Member], shown: TreeOptions) -> String {
                 None => place.waits().map(str::to_owned),
             };
             if let Some(ends) = ends {
-                told.ends.entry(calls.clone()).or_default().insert(ends);
+                annotations
+                    .ends
+                    .entry(calls.clone())
+                    .or_default()
+                    .insert(ends);
             }
-            for (depth, frame) in member::told(thread).into_iter().filter(|_| shown.locals) {
+            for (depth, frame) in member::annotations(thread)
+                .into_iter()
+                .filter(|_| options.locals)
+            {
                 let path = calls[..=depth].to_vec();
-                told.locals.entry(path).or_default().push((at, frame));
+                annotations
+                    .locals
+                    .entry(path)
+                    .or_default()
+                    .push((at, frame));
             }
             stacks.push((at, calls));
         }
     }
-    told.tree(&names, &stacks)
+    annotations.tree(&names, &stacks)
 }
 
 /// Formats stacks as one tree, each with the index of its member and its frames, innermost first.
@@ -131,17 +142,17 @@ pub fn stacks<'a>(
     names: &Names<'_>,
     all: impl IntoIterator<Item = (usize, &'a [Frame])>,
 ) -> String {
-    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    let (mut stacks, mut annotations) = (Vec::new(), Annotations::default());
     for (at, frames) in all {
         let frames = member::from_own(frames);
         let calls: Vec<Call> = frames.iter().rev().map(Call::of).collect();
         if let Some(waits) = Place::of(frames, None, None).waits() {
-            let ends = told.ends.entry(calls.clone()).or_default();
+            let ends = annotations.ends.entry(calls.clone()).or_default();
             ends.insert(waits.to_owned());
         }
         stacks.push((at, calls));
     }
-    told.tree(names, &stacks)
+    annotations.tree(names, &stacks)
 }
 
 /// One line of a tree.
@@ -153,13 +164,13 @@ struct TreeLine {
 
 /// Annotations of calls, by their paths from the outermost call on.
 #[derive(Default)]
-struct Told<'a> {
+struct Annotations<'a> {
     /// Waits or exceptions of stacks that end there.
     ends: HashMap<Vec<Call>, BTreeSet<String>>,
     locals: HashMap<Vec<Call>, Vec<(usize, &'a Frame)>>,
 }
 
-impl Told<'_> {
+impl Annotations<'_> {
     /// Formats the tree of `stacks`, with annotations.
     fn tree(&self, names: &Names<'_>, stacks: &[(usize, Vec<Call>)]) -> String {
         let nodes = tree::fold(stacks.iter().map(|(at, calls)| (*at, &**calls)));
@@ -168,7 +179,7 @@ impl Told<'_> {
         let widest = lines
             .iter()
             .map(|line| width(&line.who))
-            .filter(|w| *w <= WIDEST);
+            .filter(|w| *w <= MAX_NAMES_WIDTH);
         let room = widest.max().unwrap_or_default();
         let mut text = String::new();
         for line in lines {
@@ -242,7 +253,7 @@ fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
             values.entry(value).or_default().insert(*at);
         }
     }
-    let everybody = frames
+    let member_count = frames
         .iter()
         .map(|(at, _)| at)
         .collect::<BTreeSet<_>>()
@@ -251,20 +262,23 @@ fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
         let values = by_name.get(name)?;
         let mut by_number: Vec<_> = values.iter().collect();
         by_number.sort_by_key(|(_, who)| std::cmp::Reverse(who.len()));
-        let one = by_number.len() == 1 && by_number[0].1.len() == everybody;
-        let told = by_number.iter().take(VALUES).map(|(value, who)| match one {
-            true => (*value).clone(),
-            false => format!("{value} ({})", names.of(who)),
-        });
-        let told: Vec<String> = told.collect();
-        let more = match by_number.len().saturating_sub(VALUES) {
+        let one = by_number.len() == 1 && by_number[0].1.len() == member_count;
+        let shown_values = by_number
+            .iter()
+            .take(MAX_VALUES)
+            .map(|(value, who)| match one {
+                true => (*value).clone(),
+                false => format!("{value} ({})", names.of(who)),
+            });
+        let shown_values: Vec<String> = shown_values.collect();
+        let more = match by_number.len().saturating_sub(MAX_VALUES) {
             0 => String::new(),
             more => format!(", and {more} other values"),
         };
-        Some(format!("{name} = {}{more}", told.join(", ")))
+        Some(format!("{name} = {}{more}", shown_values.join(", ")))
     };
-    let mut lines: Vec<String> = order.iter().take(VARIABLES).filter_map(line).collect();
-    match order.len().saturating_sub(VARIABLES) + cut {
+    let mut lines: Vec<String> = order.iter().take(MAX_VARIABLES).filter_map(line).collect();
+    match order.len().saturating_sub(MAX_VARIABLES) + cut {
         0 => {}
         more => lines.push(format!("… {more} more variables")),
     }

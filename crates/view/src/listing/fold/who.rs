@@ -10,7 +10,7 @@ use crate::listing::row::Row;
 use ray_relay_base::wire::text::replaced;
 
 /// Members that are named one by one if they have no numbers.
-const NAMED: usize = 3;
+const MAX_NAMED_MEMBERS: usize = 3;
 
 /// The identity of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,8 @@ impl<'a> Names<'a> {
             members.iter().partition(|who| is_numbered(who));
         let are_all = self.groups[group].len() == members.len();
         // If it is all of them, single names would repeat on each line.
-        let names_all = rest.len() == 1 || rest.len() <= NAMED && !(are_all && ranked.is_empty());
+        let names_all =
+            rest.len() == 1 || rest.len() <= MAX_NAMED_MEMBERS && !(are_all && ranked.is_empty());
         let names = rest.iter().map(|who| who.name.clone());
         let ranks = (!ranked.is_empty()).then(|| numbers(&ranked));
         match (ranks, names_all) {
@@ -166,7 +167,7 @@ impl<'a> Names<'a> {
         match (self.are_numbered(group), members.len()) {
             (true, 1) => format!("rank {}", numbers(&members)),
             (true, _) => format!("ranks {}", numbers(&members)),
-            (_, 1..=NAMED) => {
+            (_, 1..=MAX_NAMED_MEMBERS) => {
                 let names: Vec<_> = members.iter().map(|who| &*who.name).collect();
                 names.join(", ")
             }

@@ -10,8 +10,8 @@ fn frame(function: &str, file: &str, line: u32, locals: &[(&str, &str)]) -> Valu
     json!({"file": file, "line": line, "function": function, "variables": variables.collect::<Vec<_>>()})
 }
 
-fn stands(frames: &[Value]) -> Stands {
-    Stands::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
+fn stands(frames: &[Value]) -> TaskStack {
+    TaskStack::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
 }
 
 fn names(count: usize) -> Vec<Who> {
@@ -23,14 +23,14 @@ fn names(count: usize) -> Vec<Who> {
     (0..count).map(who).collect()
 }
 
-fn told(all: Vec<Stands>) -> String {
+fn told(all: Vec<TaskStack>) -> String {
     let who = names(all.len());
-    let all: BTreeMap<usize, Stands> = all.into_iter().enumerate().collect();
+    let all: BTreeMap<usize, TaskStack> = all.into_iter().enumerate().collect();
     compare(&all).text(&Names::new(&who))
 }
 
 /// A rank of eight at one line, of which the fourth has lost its loss and its batch.
-fn rank(rank: usize, line: u32) -> Stands {
+fn rank(rank: usize, line: u32) -> TaskStack {
     let (number, odd) = (rank.to_string(), rank == 3);
     let loss = if odd { "nan" } else { "0.6931" };
     let locals = [
@@ -76,7 +76,7 @@ rank, in step (/srv/train.py): another one for each of 8, such as
 
 #[test]
 fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
-    let mut all: Vec<Stands> = (0..8).map(|at| rank(at, 41)).collect();
+    let mut all: Vec<TaskStack> = (0..8).map(|at| rank(at, 41)).collect();
     all[3] = stands(&[
         frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
         frame("load", "/srv/data.py", 17, &[("shard", "[]")]),
@@ -111,7 +111,7 @@ fn an_exception_is_compared_with_its_own_frames() {
     let failed = |value: &str| {
         let threads = json!([{"name": "MainThread", "exception": format!("ValueError: {value}"),
             "frames": [frame("main", "/srv/a.py", 1, &[])], "raised": [frame("check", "/srv/a.py", 5, &[("x", value)])]}]);
-        Stands::read(&threads).unwrap()
+        TaskStack::read(&threads).unwrap()
     };
     let text = told(vec![failed("1"), failed("1"), failed("2")]);
     assert!(
@@ -141,7 +141,7 @@ fn values_that_part_late_are_shown_where_they_do() {
 proptest! {
     #[test]
     fn every_value_is_alike_or_differs(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
-        let all: BTreeMap<usize, Stands> = values.iter().map(|(x, y, line)| {
+        let all: BTreeMap<usize, TaskStack> = values.iter().map(|(x, y, line)| {
             let (x, y) = (x.to_string(), y.to_string());
             stands(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
         }).enumerate().collect();
@@ -176,7 +176,7 @@ fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
         let step = frame("step", "/srv/train.py", 41, &[]);
         let all =
             json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": kinds}]);
-        Stands::read(&all).unwrap()
+        TaskStack::read(&all).unwrap()
     };
     let text = told((0..8).map(process).collect());
     for says in [
@@ -190,7 +190,7 @@ fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
 }
 
 /// A frame with one variable of this text, and its checksum and whether that is of a part, where it has one.
-fn checked(text: &str, checksum: Option<(&str, bool)>) -> Stands {
+fn checked(text: &str, checksum: Option<(&str, bool)>) -> TaskStack {
     let mut x = json!({"name": "x", "type": "x", "value": text});
     if let Some((digest, partial)) = checksum {
         x["digest"] = digest.into();
@@ -199,7 +199,7 @@ fn checked(text: &str, checksum: Option<(&str, bool)>) -> Stands {
     let step =
         json!({"name": "step", "type": "int", "value": "1", "digest": "01", "partial": false});
     let frame = json!({"file": "/a.py", "line": 1, "function": "f", "variables": [x, step]});
-    Stands::read(&json!([{"name": "MainThread", "frames": [frame]}])).unwrap()
+    TaskStack::read(&json!([{"name": "MainThread", "frames": [frame]}])).unwrap()
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn the_environment_makes_nobody_odd_and_a_missing_key_is_shown() {
         let process = frame("environment", "its process", 0, &environment);
         let step = frame("step", "/srv/train.py", 41, &[]);
         let all = json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": [process]}]);
-        Stands::read(&all).unwrap()
+        TaskStack::read(&all).unwrap()
     };
     let text = told((0..8).map(of).collect());
     assert!(text.starts_with("None is the odd one out.\n"), "{text}");
