@@ -28,7 +28,7 @@ use tower_service::Service;
 use zeroize::Zeroizing;
 
 use super::answer::{TooLarge, Unread, plain_word};
-use super::cluster::{LOGIN, late};
+use super::cluster::{LOGIN_TIMEOUT, late};
 use super::error::{KubeError, MAX_NAME_CHARS};
 use super::kubeconfig::{bound_output, command};
 use ray_relay_base::dial::http::{self, HttpClient};
@@ -36,7 +36,7 @@ use ray_relay_base::dial::{Connector, Proxies, STEP};
 use ray_relay_base::wire::text::shortened;
 
 /// How long an idle connection is kept for the next request.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Largest answer if the request names no limit: a page of Services or pods.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
@@ -71,12 +71,12 @@ impl ApiServer {
     /// # Errors
     /// [`KubeError`]: there is no usable credential.
     pub async fn of(config: Config, proxies: Proxies) -> Result<Self, KubeError> {
-        let (server, _) = Self::showing(config, proxies).await?;
+        let (server, _) = Self::with_auth_layer(config, proxies).await?;
         Ok(server)
     }
 
     /// Like [`Self::of`]. Also returns the layer that adds the `Authorization` header, if the credential has one.
-    pub(super) async fn showing(
+    pub(super) async fn with_auth_layer(
         config: Config,
         proxies: Proxies,
     ) -> Result<(Self, Option<AuthLayer>), KubeError> {
@@ -101,17 +101,17 @@ impl ApiServer {
         }
         // Plugins run here, and may wait for the user.
         let prepared = spawn_blocking(move || {
-            let shown = preparing.auth_layer()?;
+            let auth_layer = preparing.auth_layer()?;
             let mut preparing = preparing;
-            if shown.is_some() {
+            if auth_layer.is_some() {
                 // The plugin has returned a token, and is not run again for a certificate.
                 preparing.auth_info.exec = None;
             }
-            Ok::<_, kube::Error>((shown, preparing.rustls_client_config()?))
+            Ok::<_, kube::Error>((auth_layer, preparing.rustls_client_config()?))
         });
-        let prepared = timeout(LOGIN, prepared).await.map_err(|_| late())?;
+        let prepared = timeout(LOGIN_TIMEOUT, prepared).await.map_err(|_| late())?;
         let prepared = prepared.map_err(|error| KubeError::Credential(error.to_string()))?;
-        let (shown, tls) = prepared.map_err(|error| of_credential(&error))?;
+        let (auth_layer, tls) = prepared.map_err(|error| of_credential(&error))?;
         let mut connector = Connector::new(tls, STEP, proxies);
         if let Some(name) = &config.tls_server_name {
             let name = ServerName::try_from(name.clone());
@@ -123,10 +123,13 @@ impl ApiServer {
         let headers = headers.map_err(|error| of_credential(&error))?;
         let base = config.base_uri_layer();
         let namespace = config.default_namespace.clone();
-        let client = ClientBuilder::new(Transport(http::client(connector, IDLE)), &*namespace);
+        let client = ClientBuilder::new(
+            Transport(http::client(connector, IDLE_TIMEOUT)),
+            &*namespace,
+        );
         let client = client.with_layer(&headers);
-        let client = match &shown {
-            Some(shown) => client.with_layer(shown).with_layer(&base).build(),
+        let client = match &auth_layer {
+            Some(auth_layer) => client.with_layer(auth_layer).with_layer(&base).build(),
             None => client.with_layer(&base).build(),
         };
         let address = address(&config);
@@ -135,7 +138,7 @@ impl ApiServer {
             address,
             namespace,
         };
-        Ok((server, shown))
+        Ok((server, auth_layer))
     }
 
     /// Host and port, for messages.
@@ -229,10 +232,10 @@ impl Service<Request<Body>> for Transport {
 /// Builds the error for a refusal. The message of the answer is left out: it may quote the request.
 async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
     let held = held(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
-    let said = held
+    let status = held
         .ok()
         .and_then(|held| serde_json::from_slice(&held).ok());
-    let reason = said.map_or_else(String::new, |said: Status| said.reason);
+    let reason = status.map_or_else(String::new, |status: Status| status.reason);
     let word = plain_word(&reason).unwrap_or_default();
     let status = Status::failure("", word).with_code(status.as_u16());
     kube::Error::Api(status.boxed())

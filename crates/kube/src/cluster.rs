@@ -23,7 +23,7 @@ use ray_relay_base::wire::relay_url::is_this_machine;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a credential plugin may take: it may ask the user to log in.
-pub(super) const LOGIN: Duration = Duration::from_secs(120);
+pub(super) const LOGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -91,17 +91,17 @@ impl KubeCluster {
     /// [`KubeError`], at the deadline at the latest.
     pub(super) async fn ask<T, F>(
         &self,
-        asked: &Permission,
+        permission: &Permission,
         call: impl Fn(Client) -> F,
     ) -> Result<T, KubeError>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
         let number = self.login.lock().await.number;
-        match self.once(asked, &call).await {
+        match self.once(permission, &call).await {
             Err(KubeError::Unauthorized(_)) => {
                 self.renew_after(number).await?;
-                self.once(asked, &call).await
+                self.once(permission, &call).await
             }
             answer => answer,
         }
@@ -109,7 +109,7 @@ impl KubeCluster {
 
     async fn once<T, F>(
         &self,
-        asked: &Permission,
+        permission: &Permission,
         call: &impl Fn(Client) -> F,
     ) -> Result<T, KubeError>
     where
@@ -119,7 +119,7 @@ impl KubeCluster {
         self.authorization().await?;
         let client = self.login.lock().await.client.clone();
         match timeout(ANSWER_TIMEOUT, Box::pin(call(client))).await {
-            Ok(answer) => answer.map_err(|error| KubeError::of(&self.server, asked, &error)),
+            Ok(answer) => answer.map_err(|error| KubeError::of(&self.server, permission, &error)),
             Err(_) => Err(KubeError::Unreachable {
                 server: self.server.clone(),
                 cause: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
@@ -132,10 +132,10 @@ impl KubeCluster {
     /// # Errors
     /// [`KubeError`]: its plugin returns no token.
     pub async fn bearer(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
-        let shown = self.authorization().await?;
-        let token = shown
+        let header = self.authorization().await?;
+        let token = header
             .as_deref()
-            .and_then(|shown| shown.strip_prefix("Bearer "));
+            .and_then(|header| header.strip_prefix("Bearer "));
         Ok(token.map(|token| Zeroizing::new(token.trim().to_owned())))
     }
 
@@ -144,15 +144,17 @@ impl KubeCluster {
         let Some(echo) = self.login.lock().await.echo.clone() else {
             return Ok(None);
         };
-        let asked = async {
+        let request = async {
             let request = Request::new(Body::empty());
             let answer = echo.send(request).await;
             answer.map_err(|error| KubeError::before(self.server.clone(), &error))
         };
-        let answer = timeout(LOGIN, asked).await.map_err(|_| late())??;
-        let shown = answer.headers().get(AUTHORIZATION);
-        let shown = shown.and_then(|shown| shown.to_str().ok());
-        Ok(shown.map(|shown| Zeroizing::new(shown.to_owned())))
+        let answer = timeout(LOGIN_TIMEOUT, request)
+            .await
+            .map_err(|_| late())??;
+        let header = answer.headers().get(AUTHORIZATION);
+        let header = header.and_then(|header| header.to_str().ok());
+        Ok(header.map(|header| Zeroizing::new(header.to_owned())))
     }
 
     /// Reads the kubeconfig and runs its plugin again, after the credential was rejected.
@@ -181,7 +183,7 @@ impl KubeCluster {
 pub(super) fn late() -> KubeError {
     KubeError::Credential(format!(
         "its credential plugin has not ended within {} minutes",
-        LOGIN.as_secs() / 60
+        LOGIN_TIMEOUT.as_secs() / 60
     ))
 }
 
@@ -211,8 +213,9 @@ impl Login {
                 why: "anyone on the network path could read the traffic",
             });
         }
-        let (server, shown) = ApiServer::showing(config, proxies).await?;
-        let echo = shown.map(|shown| ClientBuilder::new(Echo, "").with_layer(&shown).build());
+        let (server, auth_layer) = ApiServer::with_auth_layer(config, proxies).await?;
+        let echo = auth_layer
+            .map(|auth_layer| ClientBuilder::new(Echo, "").with_layer(&auth_layer).build());
         Ok(Self {
             number,
             client: server.client,
@@ -237,8 +240,8 @@ impl Service<Request<Body>> for Echo {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let mut answer = Response::new(Empty::new());
-        if let Some(shown) = request.headers_mut().remove(AUTHORIZATION) {
-            answer.headers_mut().insert(AUTHORIZATION, shown);
+        if let Some(header) = request.headers_mut().remove(AUTHORIZATION) {
+            answer.headers_mut().insert(AUTHORIZATION, header);
         }
         std::future::ready(Ok(answer))
     }

@@ -18,7 +18,7 @@ use ray_relay_base::wire::text::{innermost_cause, shortened};
 pub(super) const MAX_PLUGIN_OUTPUT: usize = 1 << 20;
 
 /// A shell's exit status for a program that SIGPIPE has ended.
-const CUT_OFF: i32 = 141;
+const SIGPIPE_STATUS: i32 = 141;
 
 /// Longest name, or word of a server, in messages, in characters.
 pub(super) const MAX_NAME_CHARS: usize = 200;
@@ -41,10 +41,10 @@ pub enum KubeError {
     #[error("there is no usable kubeconfig: {0}")]
     Kubeconfig(String),
     /// The kubeconfig lacks the requested context.
-    #[error("the kubeconfig has no context {wanted}{}", names(known))]
+    #[error("the kubeconfig has no context {requested}{}", names(known))]
     NoContext {
         /// The requested context.
-        wanted: String,
+        requested: String,
         /// The contexts of the kubeconfig.
         known: Vec<String>,
     },
@@ -100,10 +100,10 @@ pub enum KubeError {
     #[error("the Kubernetes API server {0} does not take the kubeconfig's credential")]
     Unauthorized(String),
     /// The user lacks a permission.
-    #[error("you may not {} {} in namespace {}", asked.verbs, asked.resource, asked.namespace)]
+    #[error("you may not {} {} in namespace {}", permission.verbs, permission.resource, permission.namespace)]
     Forbidden {
         /// The permission.
-        asked: Permission,
+        permission: Permission,
     },
     /// There is no Service of a relay.
     #[error("namespace {namespace} has no {}", no_service(service.as_deref()))]
@@ -162,22 +162,22 @@ pub enum KubeError {
         why: KubeAnswer,
     },
     /// The API server refuses a request for another reason.
-    #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", asked.verbs, asked.resource)]
+    #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", permission.verbs, permission.resource)]
     Refused {
         /// Its address.
         server: String,
         /// The request.
-        asked: Permission,
+        permission: Permission,
         /// The answer.
         why: KubeAnswer,
     },
     /// The server is not an API server.
-    #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", asked.verbs, asked.resource)]
+    #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", permission.verbs, permission.resource)]
     Strange {
         /// Its address.
         server: String,
         /// The request.
-        asked: Permission,
+        permission: Permission,
     },
 }
 
@@ -260,10 +260,10 @@ impl KubeError {
             Self::Unauthorized(_) => {
                 "log in again as you do for kubectl, until `kubectl auth whoami` works"
             }
-            Self::Forbidden { asked } => {
+            Self::Forbidden { permission } => {
                 return Cow::Owned(format!(
                     "ask the cluster's operator for a Role in namespace {} with {} on {} (`ray-relay help laptop`, \"In Kubernetes\"), or name another one with --namespace",
-                    asked.namespace, asked.verbs, asked.resource
+                    permission.namespace, permission.verbs, permission.resource
                 ));
             }
             Self::NoService {
@@ -299,21 +299,21 @@ impl KubeError {
     }
 
     /// Classifies a failed request to `server`.
-    pub(super) fn of(server: &str, asked: &Permission, error: &kube::Error) -> Self {
+    pub(super) fn of(server: &str, permission: &Permission, error: &kube::Error) -> Self {
         let server = server.to_owned();
-        let asked = asked.clone();
+        let permission = permission.clone();
         match error {
             kube::Error::Api(status) => match status.code {
                 401 => Self::Unauthorized(server),
-                403 => Self::Forbidden { asked },
+                403 => Self::Forbidden { permission },
                 code => Self::Refused {
                     server,
-                    asked,
+                    permission,
                     why: KubeAnswer::of(code, &status.reason),
                 },
             },
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
-                Self::Strange { server, asked }
+                Self::Strange { server, permission }
             }
             error => Self::before(server, error),
         }
@@ -353,7 +353,7 @@ impl KubeError {
             AuthError::AuthExecStart(error) => format!("cannot be started: {error}"),
             AuthError::AuthExecRun { out, .. } => match out.status.code() {
                 Some(127) => "is not there".to_owned(),
-                Some(CUT_OFF) => format!("prints more than {MAX_PLUGIN_OUTPUT} bytes"),
+                Some(SIGPIPE_STATUS) => format!("prints more than {MAX_PLUGIN_OUTPUT} bytes"),
                 _ => format!("has failed ({})", out.status),
             },
             AuthError::AuthExecParse(_) => "prints no ExecCredential".to_owned(),
@@ -437,7 +437,7 @@ fn names(known: &[String]) -> String {
     if known.is_empty() {
         return String::new();
     }
-    let shown: Vec<_> = known
+    let listed: Vec<_> = known
         .iter()
         .take(MAX_LISTED_NAMES)
         .map(|name| shortened(name, MAX_NAME_CHARS))
@@ -446,7 +446,7 @@ fn names(known: &[String]) -> String {
         true => ", ...",
         false => "",
     };
-    format!(": there are {}{more}", shown.join(", "))
+    format!(": there are {}{more}", listed.join(", "))
 }
 
 fn no_service(service: Option<&str>) -> String {

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::{KubeError, MAX_NAME_CHARS};
-use super::service::{self, RelayPod, asked};
+use super::service::{self, RelayPod, permission};
 use ray_relay_base::dial::{Forward, Forwarding, STEP};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::write_through;
@@ -78,7 +78,7 @@ impl Forwarder {
     /// # Errors
     /// [`KubeError`].
     pub async fn place(&self) -> Result<RelayPod, KubeError> {
-        let (first, _) = service::places(&self.cluster, &self.namespace, &self.service).await?;
+        let (first, _) = service::ready_pods(&self.cluster, &self.namespace, &self.service).await?;
         Ok(first)
     }
 
@@ -87,8 +87,8 @@ impl Forwarder {
     /// # Errors
     /// [`KubeError`].
     pub async fn open(&self) -> Result<Forwarded, KubeError> {
-        let places = service::places(&self.cluster, &self.namespace, &self.service);
-        let (mut place, others) = places.await?;
+        let ready_pods = service::ready_pods(&self.cluster, &self.namespace, &self.service);
+        let (mut place, others) = ready_pods.await?;
         let mut others = others.into_iter().take(MAX_TRIED_PODS - 1);
         loop {
             let failed = match self.to(&place).await {
@@ -107,8 +107,8 @@ impl Forwarder {
             pod: pod.clone(),
             why,
         };
-        let asked = asked(VERBS, "pods/portforward", &self.namespace);
-        let opened = self.cluster.ask(&asked, |client| async {
+        let permission = permission(VERBS, "pods/portforward", &self.namespace);
+        let opened = self.cluster.ask(&permission, |client| async {
             let pods: Api<Pod> = Api::namespaced(client, &self.namespace);
             match pods.portforward(pod, &[*port]).await {
                 Ok(forwarder) => Ok(Ok(forwarder)),
@@ -169,14 +169,14 @@ impl Forwarded {
 
     /// Returns the kubelet's error, if it has sent one.
     fn failed(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
-        let Poll::Ready(said) = self.failure.as_mut()?.as_mut().poll(cx) else {
+        let Poll::Ready(error) = self.failure.as_mut()?.as_mut().poll(cx) else {
             return None;
         };
         self.failure = None;
-        let said = said?;
+        let error = error?;
         Some(io::Error::other(format!(
             "the port-forward has failed: {}",
-            shortened(&said, MAX_NAME_CHARS)
+            shortened(&error, MAX_NAME_CHARS)
         )))
     }
 }

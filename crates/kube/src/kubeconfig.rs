@@ -68,8 +68,8 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
         return Err(KubeError::NoCurrentContext(known()));
     };
     if !kubeconfig.contexts.iter().any(|of| of.name == context) {
-        let (wanted, known) = (shortened(&context, MAX_NAME_CHARS), known());
-        return Err(KubeError::NoContext { wanted, known });
+        let (requested, known) = (shortened(&context, MAX_NAME_CHARS), known());
+        return Err(KubeError::NoContext { requested, known });
     }
     let named = kubeconfig.contexts.iter().find(|of| of.name == context);
     let named = named.and_then(|of| of.context.clone()).unwrap_or_default();

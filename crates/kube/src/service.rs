@@ -11,10 +11,10 @@ use super::error::{KubeError, MAX_NAME_CHARS, Permission};
 use ray_relay_base::wire::text::shortened;
 
 /// The label of the relay's Service and pods in the manifests and the chart.
-const LABEL: &str = "app.kubernetes.io/name=ray-relay";
+const RELAY_LABEL: &str = "app.kubernetes.io/name=ray-relay";
 
 /// The name of its port there.
-const PORT: &str = "relay";
+const RELAY_PORT_NAME: &str = "relay";
 
 /// Largest number of Services or pods that are listed.
 const MAX_LISTED_OBJECTS: u32 = 200;
@@ -35,11 +35,11 @@ pub struct RelayPod {
 /// # Errors
 /// [`KubeError`].
 pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<String, KubeError> {
-    let asked = asked("list", "services", namespace);
-    let services = cluster.ask(&asked, |client| async {
+    let permission = permission("list", "services", namespace);
+    let services = cluster.ask(&permission, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
         let labelled = ListParams::default()
-            .labels(LABEL)
+            .labels(RELAY_LABEL)
             .limit(MAX_LISTED_OBJECTS);
         services.list(&labelled).await
     });
@@ -62,13 +62,13 @@ pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<Stri
 ///
 /// # Errors
 /// [`KubeError`], [`KubeError::NoPod`] if there is none.
-pub(super) async fn places(
+pub(super) async fn ready_pods(
     cluster: &KubeCluster,
     namespace: &str,
     service: &str,
 ) -> Result<(RelayPod, Vec<RelayPod>), KubeError> {
-    let getting = asked("get", "services", namespace);
-    let found = cluster.ask(&getting, |client| async {
+    let get_permission = permission("get", "services", namespace);
+    let found = cluster.ask(&get_permission, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
         services.get_opt(service).await
     });
@@ -89,17 +89,17 @@ pub(super) async fn places(
         return Err(nowhere("selects no pods".to_owned()));
     }
     let ports = spec.ports.unwrap_or_default();
-    let Some(port) = relays(&ports) else {
+    let Some(port) = relay_port(&ports) else {
         return Err(nowhere(format!(
-            "has several ports, and none is called {PORT}"
+            "has several ports, and none is called {RELAY_PORT_NAME}"
         )));
     };
     let selector: Vec<_> = selector
         .into_iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    let listing = asked("list", "pods", namespace);
-    let pods = cluster.ask(&listing, |client| async {
+    let list_permission = permission("list", "pods", namespace);
+    let pods = cluster.ask(&list_permission, |client| async {
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let selected = ListParams::default()
             .labels(&selector.join(","))
@@ -113,18 +113,22 @@ pub(super) async fn places(
         return Err(KubeError::NoPod {
             namespace,
             service,
-            found: instead(&pods),
+            found: describe_unready(&pods),
         });
     }
     ready.shuffle(&mut rand::rng());
-    let mut places = ready.iter().filter_map(|pod| place(pod, port));
-    let first = places.next();
+    let mut ready_pods = ready.iter().filter_map(|pod| place(pod, port));
+    let first = ready_pods.next();
     let first =
         first.ok_or_else(|| nowhere("names a port that its pods do not have".to_owned()))?;
-    Ok((first, places.collect()))
+    Ok((first, ready_pods.collect()))
 }
 
-pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str) -> Permission {
+pub(super) fn permission(
+    verbs: &'static str,
+    resource: &'static str,
+    namespace: &str,
+) -> Permission {
     Permission {
         verbs,
         resource,
@@ -133,8 +137,10 @@ pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str
 }
 
 /// Returns the relay's port of its Service: the one of that name, or the only one.
-fn relays(ports: &[ServicePort]) -> Option<&ServicePort> {
-    let named = ports.iter().find(|port| port.name.as_deref() == Some(PORT));
+fn relay_port(ports: &[ServicePort]) -> Option<&ServicePort> {
+    let named = ports
+        .iter()
+        .find(|port| port.name.as_deref() == Some(RELAY_PORT_NAME));
     named.or(match ports {
         [only] => Some(only),
         _ => None,
@@ -151,7 +157,7 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// Describes the pods in a few words if none is ready.
-fn instead(pods: &[Pod]) -> String {
+fn describe_unready(pods: &[Pod]) -> String {
     let leaving = pods
         .iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_some());
@@ -282,9 +288,9 @@ mod tests {
         let relay = port(json!({"name": "relay", "port": 5678}));
         let metrics = port(json!({"name": "metrics", "port": 9}));
         let both = [metrics.clone(), relay.clone()];
-        assert_eq!(relays(&both), Some(&relay));
-        assert_eq!(relays(std::slice::from_ref(&metrics)), Some(&metrics));
-        assert_eq!(relays(&[metrics.clone(), metrics]), None);
+        assert_eq!(relay_port(&both), Some(&relay));
+        assert_eq!(relay_port(std::slice::from_ref(&metrics)), Some(&metrics));
+        assert_eq!(relay_port(&[metrics.clone(), metrics]), None);
     }
 
     #[test]
@@ -299,9 +305,9 @@ mod tests {
         assert!(!is_ready(&leaving));
         assert!(!is_ready(&pod(json!({"metadata": {"name": "a"}}))));
         assert_eq!(
-            instead(std::slice::from_ref(&leaving)),
+            describe_unready(std::slice::from_ref(&leaving)),
             "of 1, all are being deleted"
         );
-        assert_eq!(instead(&[]), "there is none");
+        assert_eq!(describe_unready(&[]), "there is none");
     }
 }

@@ -12,10 +12,10 @@ use zeroize::Zeroizing;
 use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::KubeError;
-use super::service::asked;
+use super::service::permission;
 
 /// The requested lifetime of a token. The API server may choose another one, never less than 10 minutes.
-const LASTS: Duration = Duration::from_secs(3600);
+const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// A ServiceAccount for which a user may create tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +36,10 @@ pub async fn request(
     audience: &str,
 ) -> Result<(Zeroizing<String>, SystemTime), KubeError> {
     let AccountName { namespace, name } = account;
-    let wanted = TokenRequest {
+    let token_request = TokenRequest {
         spec: TokenRequestSpec {
             audiences: vec![audience.to_owned()],
-            expiration_seconds: i64::try_from(LASTS.as_secs()).ok(),
+            expiration_seconds: i64::try_from(TOKEN_LIFETIME.as_secs()).ok(),
             bound_object_ref: None,
         },
         ..TokenRequest::default()
@@ -49,13 +49,13 @@ pub async fn request(
         account: name.clone(),
         why,
     };
-    let asked = asked("create", "serviceaccounts/token", namespace);
-    let given = cluster.ask(&asked, |client| async {
+    let permission = permission("create", "serviceaccounts/token", namespace);
+    let issued = cluster.ask(&permission, |client| async {
         let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let as_usual = PostParams::default();
-        let given = accounts.create_token_request(name, &as_usual, &wanted);
-        match given.await {
-            Ok(given) => Ok(Ok(given)),
+        let issued = accounts.create_token_request(name, &as_usual, &token_request);
+        match issued.await {
+            Ok(issued) => Ok(Ok(issued)),
             // A 401 rejects the user, not the account.
             Err(kube::Error::Api(status)) if status.code != 401 => {
                 Ok(Err(no_token(KubeAnswer::of(status.code, &status.reason))))
@@ -63,7 +63,7 @@ pub async fn request(
             Err(error) => Err(error),
         }
     });
-    let status = given.await??.status;
+    let status = issued.await??.status;
     let status = status.ok_or_else(|| {
         no_token(KubeAnswer {
             status: None,

@@ -22,7 +22,7 @@ use ray_relay_base::wire::text::hex;
 pub(crate) const MAX_LINE: usize = 16 << 10;
 
 const BEFORE_HASH: &str = ",\"hash\":\"";
-const HEX: usize = 64;
+const HASH_HEX_DIGITS: usize = 64;
 
 /// Describes a line that was not written completely: its length and its hash, for a line about the audit log.
 pub(super) fn torn_details((bytes, sha256): &(u64, Hash)) -> Value {
@@ -71,7 +71,7 @@ impl FromStr for Hash {
 
     /// Accepts lower case only: an upper-case digit would be a change that no check finds.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.len() != HEX {
+        if text.len() != HASH_HEX_DIGITS {
             return Err(BadHash);
         }
         let mut hash = [0; 32];
@@ -102,7 +102,7 @@ pub enum Hashing {
 
 impl Hashing {
     /// Shortest key, in bytes.
-    pub(crate) const SHORTEST_KEY: usize = 32;
+    pub(crate) const MIN_KEY_BYTES: usize = 32;
 
     /// Selects the hashing for `secret`, as [`hmac_key`] reads it, or plain hashing without one.
     ///
@@ -138,7 +138,7 @@ impl Hashing {
 pub fn hmac_key(secret: &[u8]) -> Result<hmac::Key, ShortKey> {
     let secret = secret.strip_suffix(b"\n").unwrap_or(secret);
     let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
-    match secret.len() < Hashing::SHORTEST_KEY {
+    match secret.len() < Hashing::MIN_KEY_BYTES {
         true => Err(ShortKey),
         false => Ok(hmac::Key::new(hmac::HMAC_SHA256, secret)),
     }
@@ -148,7 +148,7 @@ pub fn hmac_key(secret: &[u8]) -> Result<hmac::Key, ShortKey> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the key has fewer than {} bytes: make one with `openssl rand -hex 32`",
-    Hashing::SHORTEST_KEY
+    Hashing::MIN_KEY_BYTES
 )]
 pub struct ShortKey;
 
@@ -239,7 +239,7 @@ pub fn read(line: &[u8]) -> Option<VerifiedLine> {
 /// Splits off the claimed hash from the hashed bytes.
 fn split(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
     let before = line.strip_suffix(b"\"}")?;
-    let (before, hash) = before.split_at_checked(before.len().checked_sub(HEX)?)?;
+    let (before, hash) = before.split_at_checked(before.len().checked_sub(HASH_HEX_DIGITS)?)?;
     let hash = std::str::from_utf8(hash).ok()?.parse().ok()?;
     let mut hashed = before.strip_suffix(BEFORE_HASH.as_bytes())?.to_vec();
     hashed.push(b'}');

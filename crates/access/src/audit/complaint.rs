@@ -10,25 +10,25 @@ use crate::identity::Principal;
 use ray_relay_base::config::OnFailure;
 
 /// The shortest time between two such errors in the log.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Running {
     /// Logs an error, rate-limited.
     pub(super) fn complain(&self, entry: &Entry, why: &str) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last = self.complained.load(Ordering::Relaxed);
-        let pause = u64::try_from(COMPLAIN_EVERY.as_millis()).unwrap_or(u64::MAX);
+        let last = self.last_complaint_ms.load(Ordering::Relaxed);
+        let pause = u64::try_from(COMPLAINT_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         let due = last == 0 || now.saturating_sub(last) >= pause;
         if !due
             || self
-                .complained
+                .last_complaint_ms
                 .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
                 .is_err()
         {
-            self.silent.fetch_add(1, Ordering::Relaxed);
+            self.suppressed_complaints.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let others = self.silent.swap(0, Ordering::Relaxed);
+        let others = self.suppressed_complaints.swap(0, Ordering::Relaxed);
         let consequence = match (self.on_failure, entry.action) {
             (OnFailure::Allow, _) => "it happens unrecorded, as audit.on_failure says",
             (OnFailure::Deny, EntryKind::SessionParked | EntryKind::SessionEnded) => {

@@ -52,10 +52,10 @@ const TIGHTEST: Bounds = Bounds {
 };
 
 /// Bytes that [`super::chain`] adds to the members: time, number and two hashes.
-const SEAL: usize = 256;
+const SEAL_BYTES: usize = 256;
 
 /// Shortest text that is treated as a token (`eyJ` and two dots): three parts of a signed JSON Web Token.
-const SHORTEST_TOKEN: usize = 40;
+const MIN_TOKEN_CHARS: usize = 40;
 
 impl EntryKind {
     /// All kinds, in the order of their words in `--help`.
@@ -92,7 +92,7 @@ pub(super) fn members(entry: &Entry) -> String {
     let fits = BOUNDS
         .iter()
         .map(|bounds| object(entry, *bounds))
-        .find(|members| members.len() + SEAL <= MAX_LINE);
+        .find(|members| members.len() + SEAL_BYTES <= MAX_LINE);
     fits.unwrap_or_else(|| object(&Entry::new(entry.action), TIGHTEST))
 }
 
@@ -130,7 +130,7 @@ fn object(entry: &Entry, bounds: Bounds) -> String {
 }
 
 fn bounded_map(map: &Map<String, Value>, bounds: Bounds) -> Map<String, Value> {
-    let mut kept: Map<String, Value> = map
+    let mut result: Map<String, Value> = map
         .iter()
         .take(bounds.items)
         .map(|(key, value)| (bounded_text(key, bounds.text), bounded(value, bounds)))
@@ -144,11 +144,11 @@ fn bounded_map(map: &Map<String, Value>, bounds: Bounds) -> Map<String, Value> {
         let left_out = format!(
             "{} more {}",
             rest.len(),
-            told(&Value::Object(rest).to_string())
+            digest_note(&Value::Object(rest).to_string())
         );
-        kept.insert("…".to_owned(), left_out.into());
+        result.insert("…".to_owned(), left_out.into());
     }
-    kept
+    result
 }
 
 fn bounded(value: &Value, bounds: Bounds) -> Value {
@@ -159,17 +159,17 @@ fn bounded(value: &Value, bounds: Bounds) -> Value {
     match value {
         Value::String(text) => bounded_text(text, bounds.text).into(),
         Value::Array(_) | Value::Object(_) if bounds.depth == 0 => {
-            format!("… {}", told(&value.to_string())).into()
+            format!("… {}", digest_note(&value.to_string())).into()
         }
         Value::Array(items) => {
-            let kept = items.iter().take(bounds.items);
-            let kept = kept.map(|item| bounded(item, inner));
+            let result = items.iter().take(bounds.items);
+            let result = result.map(|item| bounded(item, inner));
             let rest = items.get(bounds.items..).filter(|rest| !rest.is_empty());
             let more = rest.map(|rest| {
                 let text = Value::from(rest).to_string();
-                format!("… {} more {}", rest.len(), told(&text)).into()
+                format!("… {} more {}", rest.len(), digest_note(&text)).into()
             });
-            kept.chain(more).collect()
+            result.chain(more).collect()
         }
         Value::Object(map) => Value::Object(bounded_map(map, inner)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
@@ -177,7 +177,7 @@ fn bounded(value: &Value, bounds: Bounds) -> Value {
 }
 
 /// Describes `text` that is not written out. Lists and objects count as JSON without spaces.
-fn told(text: &str) -> String {
+fn digest_note(text: &str) -> String {
     let hash = Hash::plain(text.as_bytes());
     format!("({} bytes, SHA-256 {hash})", text.len())
 }
@@ -189,9 +189,9 @@ fn bounded_text(text: &str, longest: usize) -> String {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let mut kept = without_tokens(&text[..end]);
+    let mut result = without_tokens(&text[..end]);
     let mut room = longest;
-    let fits = kept
+    let fits = result
         .char_indices()
         .find(|(_, c)| {
             let width = escaped(*c);
@@ -201,12 +201,12 @@ fn bounded_text(text: &str, longest: usize) -> String {
         })
         .map(|(at, _)| at);
     if let Some(at) = fits {
-        kept.truncate(at);
+        result.truncate(at);
     }
     if end < text.len() || fits.is_some() {
-        kept += &format!("… {}", told(text));
+        result += &format!("… {}", digest_note(text));
     }
-    kept
+    result
 }
 
 /// Returns the bytes that JSON needs for `c`.
@@ -229,7 +229,7 @@ fn without_tokens(text: &str) -> String {
         let (word, after) = from.split_at(length);
         clean += before;
         // At the end of a cut text, a token may lack its last parts.
-        let token = word.len() >= SHORTEST_TOKEN && (word.contains('.') || after.is_empty());
+        let token = word.len() >= MIN_TOKEN_CHARS && (word.contains('.') || after.is_empty());
         clean += if token { "[token]" } else { word };
         rest = after;
     }

@@ -38,7 +38,7 @@ pub use self::entry::{Entry, EntryKind, OpenError, Unavailable};
 
 use self::chain::{ChainHead, Hashing};
 use self::owed::Owed;
-use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
+use self::restraint::{RefusalCounts, Restrained, SUMMARY_INTERVAL};
 use self::sink::Sink;
 use self::writer::{Writer, WriterJob};
 use crate::telemetry::Metrics;
@@ -46,13 +46,13 @@ use ray_relay_base::config::{self, OnFailure};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
 
 /// Lines that may be queued for the thread. Beyond that, callers wait for a slot.
-const QUEUE: usize = 1024;
+const MAX_QUEUED_LINES: usize = 1024;
 
 /// How often the log reports the head of the audit log, so that a truncated end is noticed.
-const ANCHOR_EVERY: Duration = Duration::from_secs(600);
+const ANCHOR_INTERVAL: Duration = Duration::from_secs(600);
 
 /// How often owed entries are retried.
-const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
+const CATCH_UP_INTERVAL: Duration = Duration::from_secs(5);
 
 const MAX_KEY_BYTES: u64 = 64 << 10;
 
@@ -69,13 +69,13 @@ struct Running {
     jobs: mpsc::Sender<WriterJob>,
     heads: watch::Receiver<ChainHead>,
     /// Failures that the thread does not know of.
-    given_up: Arc<AtomicU64>,
+    unreported: Arc<AtomicU64>,
     on_failure: OnFailure,
     commands: bool,
     metrics: Arc<Metrics>,
     /// When the last failure was logged, in milliseconds since `began`, and how many have not been logged.
-    complained: AtomicU64,
-    silent: AtomicU64,
+    last_complaint_ms: AtomicU64,
+    suppressed_complaints: AtomicU64,
     began: Instant,
     restraint: Mutex<RefusalCounts>,
     /// Why the last entry was not written, if so.
@@ -122,25 +122,25 @@ impl Audit {
         config: &config::Audit,
         metrics: Arc<Metrics>,
     ) -> Result<(Arc<Self>, Writer, mpsc::Receiver<WriterJob>), OpenError> {
-        let given_up = Arc::new(AtomicU64::new(0));
+        let unreported = Arc::new(AtomicU64::new(0));
         let (writer, heads) = Writer::start(
             sink,
             hashing,
             config.on_failure,
-            given_up.clone(),
+            unreported.clone(),
             metrics.clone(),
         )
         .map_err(OpenError)?;
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, queue) = mpsc::channel(MAX_QUEUED_LINES);
         let running = Running {
             jobs,
             heads,
-            given_up,
+            unreported,
             on_failure: config.on_failure,
             commands: config.commands,
             metrics,
-            complained: AtomicU64::new(0),
-            silent: AtomicU64::new(0),
+            last_complaint_ms: AtomicU64::new(0),
+            suppressed_complaints: AtomicU64::new(0),
             began: Instant::now(),
             restraint: Mutex::default(),
             failing: Mutex::default(),
@@ -183,7 +183,7 @@ impl Audit {
             .lock()
             .judge(&entry, now(), SystemTime::now());
         let sum = match verdict {
-            Restrained::LeftOut => return Ok(()),
+            Restrained::Suppressed => return Ok(()),
             Restrained::Write(sum) => sum,
         };
         if let Some(sum) = sum {
@@ -207,12 +207,12 @@ impl Audit {
         let Some(running) = &self.running else {
             return shutdown.cancelled().await;
         };
-        let mut told = *running.heads.borrow();
-        let mut tick = interval(ANCHOR_EVERY);
+        let mut logged_head = *running.heads.borrow();
+        let mut tick = interval(ANCHOR_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut sum_up = interval(SUM_UP_EVERY);
+        let mut sum_up = interval(SUMMARY_INTERVAL);
         sum_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut catch_up = interval(CATCH_UP_EVERY);
+        let mut catch_up = interval(CATCH_UP_INTERVAL);
         catch_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -220,7 +220,7 @@ impl Audit {
                 _ = catch_up.tick() => {
                     if !running.owed.is_empty() {
                         let caught_up = running.catch_up().await;
-                        running.shows(caught_up.err());
+                        running.publish_failing(caught_up.err());
                     }
                     continue;
                 }
@@ -232,8 +232,8 @@ impl Audit {
                 () = shutdown.cancelled() => return,
             }
             let head = *running.heads.borrow();
-            if head != told {
-                told = head;
+            if head != logged_head {
+                logged_head = head;
                 info!(seq = head.seq, hash = %head.hash, "the audit log is here (`ray-relay audit verify --expect HASH` checks that it still is)");
             }
         }
@@ -253,7 +253,9 @@ impl Audit {
             if running.jobs.send(WriterJob::Close(done)).await.is_err() {
                 return Ok(());
             }
-            closed.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+            closed
+                .await
+                .unwrap_or_else(|_| Err(CLOSED_MESSAGE.to_owned()))
         };
         let why = match timeout(WRITE_TIMEOUT, close).await {
             Ok(Ok(())) => return,
@@ -264,7 +266,7 @@ impl Audit {
     }
 }
 
-const ENDED: &str = "the relay is ending, and its audit log is closed";
+const CLOSED_MESSAGE: &str = "the relay is ending, and its audit log is closed";
 
 /// Returns the monotonic time, which a test may have paused.
 fn now() -> std::time::Instant {
@@ -303,11 +305,11 @@ impl Running {
         let written = match self.catch_up().await {
             Ok(()) => self.write(entry).await,
             Err(why) => {
-                self.given_up.fetch_add(1, Ordering::Relaxed);
+                self.unreported.fetch_add(1, Ordering::Relaxed);
                 Err(why)
             }
         };
-        self.shows(written.as_ref().err().cloned());
+        self.publish_failing(written.as_ref().err().cloned());
         let Err(why) = written else {
             return Ok(());
         };
@@ -320,7 +322,7 @@ impl Running {
     }
 
     /// Publishes whether lines are written, for health checks.
-    fn shows(&self, failing: Option<String>) {
+    fn publish_failing(&self, failing: Option<String>) {
         self.metrics.audit_failing(failing.is_some());
         *self.failing.lock() = failing;
     }
@@ -334,14 +336,16 @@ impl Running {
         };
         let write = async {
             if self.jobs.send(job).await.is_err() {
-                return Err(ENDED.to_owned());
+                return Err(CLOSED_MESSAGE.to_owned());
             }
-            written.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+            written
+                .await
+                .unwrap_or_else(|_| Err(CLOSED_MESSAGE.to_owned()))
         };
         match timeout(WRITE_TIMEOUT, write).await {
             Ok(result) => result,
             Err(_) => {
-                self.given_up.fetch_add(1, Ordering::Relaxed);
+                self.unreported.fetch_add(1, Ordering::Relaxed);
                 Err(slow())
             }
         }

@@ -13,13 +13,13 @@ use super::{Entry, EntryKind};
 use crate::identity::Principal;
 
 /// Refusals of one user with a line each, however fast they come.
-const FREE: u32 = 60;
+const FREE_REFUSALS: u32 = 60;
 
 /// Beyond [`FREE`], one refusal in this time has a line.
-const EVERY: Duration = Duration::from_secs(10);
+const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a user's refusals are summed up while they go on.
-pub(super) const SUM_UP_EVERY: Duration = Duration::from_secs(60);
+pub(super) const SUMMARY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Users with separate accounts. The rest share one.
 const MAX_ACCOUNTS: usize = 4096;
@@ -36,12 +36,12 @@ enum RestrainedSubject {
 #[derive(Debug)]
 struct RestraintAccount {
     /// Number of lines available, and when it was computed.
-    left: f64,
+    available: f64,
     at: Instant,
     /// The principal and peer of the summary.
     principal: Option<Principal>,
     peer: Option<SocketAddr>,
-    left_out: Option<Repeats>,
+    suppressed: Option<Repeats>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ pub(super) enum Restrained {
     /// The entry is written, after the summary of what was left out before.
     Write(Option<Entry>),
     /// The entry is only counted.
-    LeftOut,
+    Suppressed,
 }
 
 impl RefusalCounts {
@@ -79,35 +79,35 @@ impl RefusalCounts {
             .accounts
             .entry(who)
             .or_insert_with(|| RestraintAccount {
-                left: f64::from(FREE),
+                available: f64::from(FREE_REFUSALS),
                 at: now,
                 principal: None,
                 peer: None,
-                left_out: None,
+                suppressed: None,
             });
         account.refill(now);
         account.principal.clone_from(&entry.principal);
         account.peer = entry.peer;
-        if account.left >= 1.0 {
-            account.left -= 1.0;
+        if account.available >= 1.0 {
+            account.available -= 1.0;
             return Restrained::Write(account.sum());
         }
-        let left_out = account.left_out.get_or_insert(Repeats {
+        let suppressed = account.suppressed.get_or_insert(Repeats {
             lines: 0,
             since: time,
             until: time,
             began: now,
         });
-        left_out.lines += 1;
-        left_out.until = time;
-        Restrained::LeftOut
+        suppressed.lines += 1;
+        suppressed.until = time;
+        Restrained::Suppressed
     }
 
     /// Summarizes what was left out for long enough at `now`, or everything with `all`.
     pub(super) fn sums(&mut self, now: Instant, all: bool) -> Vec<Entry> {
         let due = |account: &&mut RestraintAccount| {
-            let began = account.left_out.map(|left_out| left_out.began);
-            began.is_some_and(|at| all || now.saturating_duration_since(at) >= SUM_UP_EVERY)
+            let began = account.suppressed.map(|suppressed| suppressed.began);
+            began.is_some_and(|at| all || now.saturating_duration_since(at) >= SUMMARY_INTERVAL)
         };
         let accounts = self.accounts.values_mut().filter(due);
         accounts.filter_map(RestraintAccount::sum).collect()
@@ -125,7 +125,7 @@ impl RefusalCounts {
         // An account with all its lines available can be dropped.
         self.accounts.retain(|_, account| {
             account.refill(now);
-            account.left < f64::from(FREE) || account.left_out.is_some()
+            account.available < f64::from(FREE_REFUSALS) || account.suppressed.is_some()
         });
         match self.accounts.len() < MAX_ACCOUNTS {
             true => who,
@@ -137,17 +137,18 @@ impl RefusalCounts {
 impl RestraintAccount {
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + passed / EVERY.as_secs_f64()).min(f64::from(FREE));
+        self.available =
+            (self.available + passed / REFILL_INTERVAL.as_secs_f64()).min(f64::from(FREE_REFUSALS));
         self.at = now;
     }
 
     fn sum(&mut self) -> Option<Entry> {
-        let left_out = self.left_out.take()?;
+        let suppressed = self.suppressed.take()?;
         let mut entry = Entry::new(EntryKind::Decision)
             .with("outcome", "left_out")
-            .with("lines", left_out.lines)
-            .with("since", rfc3339(left_out.since))
-            .with("until", rfc3339(left_out.until));
+            .with("lines", suppressed.lines)
+            .with("since", rfc3339(suppressed.since))
+            .with("until", rfc3339(suppressed.until));
         entry.principal.clone_from(&self.principal);
         entry.peer = self.peer;
         Some(entry)
@@ -199,18 +200,18 @@ mod tests {
                     assert!(sum.is_none());
                     written += 1;
                 }
-                Restrained::LeftOut => {}
+                Restrained::Suppressed => {}
             }
         }
-        assert_eq!(written, FREE);
+        assert_eq!(written, FREE_REFUSALS);
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 2]), now, time),
             Restrained::Write(None)
         ));
         assert!(restraint.sums(now, false).is_empty(), "not yet");
-        let sums = restraint.sums(now + SUM_UP_EVERY, false);
+        let sums = restraint.sums(now + SUMMARY_INTERVAL, false);
         assert_eq!(sums.len(), 1);
-        assert_eq!(sums[0].details["lines"], 10_000 - u64::from(FREE));
+        assert_eq!(sums[0].details["lines"], 10_000 - u64::from(FREE_REFUSALS));
         assert_eq!(sums[0].details["since"], "1970-01-01T00:00:00.060Z");
         assert_eq!(sums[0].details["until"], "1970-01-01T00:00:09.999Z");
         assert_eq!(sums[0].peer, Some(([10, 0, 0, 1], 1).into()));
@@ -218,9 +219,9 @@ mod tests {
         // The next line of theirs comes behind what was left out before it.
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 1]), now, time),
-            Restrained::LeftOut
+            Restrained::Suppressed
         ));
-        let later = restraint.judge(&denied([10, 0, 0, 1]), now + EVERY, time);
+        let later = restraint.judge(&denied([10, 0, 0, 1]), now + REFILL_INTERVAL, time);
         let Restrained::Write(Some(sum)) = later else {
             panic!("{later:?}");
         };
@@ -236,7 +237,7 @@ mod tests {
             restraint.judge(&denied([10, 0, a, b]), now, SystemTime::UNIX_EPOCH);
         }
         assert!(restraint.accounts.len() <= MAX_ACCOUNTS + 1);
-        let later = now + EVERY * FREE;
+        let later = now + REFILL_INTERVAL * FREE_REFUSALS;
         restraint.judge(&denied([11, 0, 0, 0]), later, SystemTime::UNIX_EPOCH);
         assert!(
             restraint.accounts.len() <= 2,

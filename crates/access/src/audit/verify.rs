@@ -228,8 +228,8 @@ impl<'a> Verifier<'a> {
         let about_itself = opened.members.get("action").is_some_and(|a| a == "audit");
         let details = opened.members.get("details");
         if let Some((_, torn)) = &self.torn {
-            let told = details.and_then(|details| details.get("torn"));
-            if told == Some(&chain::torn_details(torn)) {
+            let recorded = details.and_then(|details| details.get("torn"));
+            if recorded == Some(&chain::torn_details(torn)) {
                 self.report
                     .torn
                     .extend(self.torn.take().map(|(place, ..)| place));

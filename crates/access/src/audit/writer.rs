@@ -23,10 +23,10 @@ use ray_relay_base::config::OnFailure;
 use ray_relay_base::wire::json::put;
 
 /// Largest number of lines in one flush.
-const BATCH: usize = 256;
+const MAX_BATCH_LINES: usize = 256;
 
 /// Bytes of such lines: with the last of them less than the smallest `audit.max_size`.
-const BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
+const MAX_BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
 
 /// A request to the thread.
 pub(super) enum WriterJob {
@@ -54,10 +54,10 @@ pub(super) struct Writer {
     /// Set while the sink fails.
     gap: Option<Gap>,
     /// Heads after lines of a failed batch, some of which may be in the file nevertheless.
-    perhaps: Vec<ChainHead>,
+    uncertain_heads: Vec<ChainHead>,
     /// Failures that only the callers noticed: a full queue, a deadline.
-    given_up: Arc<AtomicU64>,
-    told: watch::Sender<ChainHead>,
+    unreported: Arc<AtomicU64>,
+    head_sender: watch::Sender<ChainHead>,
     metrics: Arc<Metrics>,
 }
 
@@ -73,7 +73,7 @@ impl Writer {
         mut sink: Sink,
         hashing: Hashing,
         on_failure: OnFailure,
-        given_up: Arc<AtomicU64>,
+        unreported: Arc<AtomicU64>,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, watch::Receiver<ChainHead>), String> {
         let mut started = started(&hashing);
@@ -82,10 +82,10 @@ impl Writer {
             Sink::Lines(_) => ChainHead::START,
         };
         let batch = match sink.takes_batches() {
-            true => BATCH,
+            true => MAX_BATCH_LINES,
             false => 1,
         };
-        let (told, heads) = watch::channel(head);
+        let (head_sender, heads) = watch::channel(head);
         let mut writer = Self {
             sink,
             hashing,
@@ -93,9 +93,9 @@ impl Writer {
             batch,
             on_failure,
             gap: None,
-            perhaps: Vec::new(),
-            given_up,
-            told,
+            uncertain_heads: Vec::new(),
+            unreported,
+            head_sender,
             metrics,
         };
         writer.append(&[own(started)])?;
@@ -128,7 +128,7 @@ impl Writer {
         let mut behind = take(job, &mut lines, &mut waiters);
         while behind.is_none()
             && lines.len() < self.batch
-            && lines.iter().map(|(_, m)| m.len()).sum::<usize>() < BATCH_BYTES
+            && lines.iter().map(|(_, m)| m.len()).sum::<usize>() < MAX_BATCH_BYTES
             && let Ok(job) = jobs.try_recv()
         {
             behind = take(job, &mut lines, &mut waiters);
@@ -187,7 +187,7 @@ impl Writer {
                 let tail = file.open(&self.hashing)?;
                 torn = tail.torn;
                 let ours = match tail.last {
-                    Some((last, true)) => last == self.head || self.perhaps.contains(&last),
+                    Some((last, true)) => last == self.head || self.uncertain_heads.contains(&last),
                     Some((_, false)) => false,
                     // A new file, which the line below chains to the old one, or a torn first line in one.
                     None => true,
@@ -207,10 +207,10 @@ impl Writer {
             }
         }
         let mut before = Vec::new();
-        let given_up = self.given_up.swap(0, Ordering::Relaxed);
-        if given_up > 0 {
+        let unreported = self.unreported.swap(0, Ordering::Relaxed);
+        if unreported > 0 {
             let why = "the audit log was not written in time";
-            self.missing(given_up, SystemTime::now(), why);
+            self.missing(unreported, SystemTime::now(), why);
         }
         if let Some(gap) = &self.gap {
             let on_failure = match self.on_failure {
@@ -257,13 +257,13 @@ impl Writer {
                 self.metrics
                     .audit_lines(lines.len() as u64, began.elapsed());
                 self.head = head;
-                self.perhaps.clear();
+                self.uncertain_heads.clear();
                 self.gap = None;
-                self.told.send_replace(head);
+                self.head_sender.send_replace(head);
                 Ok(())
             }
             Err(why) => {
-                self.perhaps = heads;
+                self.uncertain_heads = heads;
                 Err(why)
             }
         }

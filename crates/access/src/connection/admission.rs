@@ -32,14 +32,14 @@ use crate::identity::Principal;
 use ray_relay_base::memory::Memory;
 
 /// The cost of any connection before a byte of it is read: its task and its initial buffers.
-const AT_FIRST: usize = 8 * 1024;
+const BASE_CONNECTION_BYTES: usize = 8 * 1024;
 
 /// How long a stranger may be idle while more than half of the strangers' slots are in use.
 const PRESSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Dropped connections beyond the limit that may still be closing, and their largest share of that limit.
-const LEAVING: usize = 256;
-const LEAVING_PART: usize = 4;
+const MAX_CLOSING: usize = 256;
+const CLOSING_SHARE: usize = 4;
 
 /// Why a client with a credential is not admitted. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -106,7 +106,7 @@ impl Admission {
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Guard {
         let moved = Arc::new(AtomicU64::new(self.now()));
         let given_up = CancellationToken::new();
-        let (now, cost) = (self.now(), AT_FIRST);
+        let (now, cost) = (self.now(), BASE_CONNECTION_BYTES);
         let mut table = self.table();
         let id = table.enter(peer, moved.clone(), given_up.clone(), cost);
         table.make_room(id, now);
@@ -127,8 +127,8 @@ impl Admission {
     pub async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            let leaving = (self.most / LEAVING_PART).clamp(1, LEAVING);
-            if self.table().len() < self.most + leaving {
+            let closing = (self.most / CLOSING_SHARE).clamp(1, MAX_CLOSING);
+            if self.table().len() < self.most + closing {
                 return;
             }
             gone.await;
@@ -176,7 +176,7 @@ impl ConnectionPermit {
     pub fn weigh(&self, bytes: usize) {
         if let Some(seat) = &self.0 {
             let mut table = seat.admission.table();
-            table.weigh(seat.id, AT_FIRST + bytes);
+            table.weigh(seat.id, BASE_CONNECTION_BYTES + bytes);
             table.make_room(seat.id, seat.admission.now());
         }
     }

@@ -36,12 +36,12 @@ pub struct ConnectionInfo {
 }
 
 /// Memory of the TLS state, including its handshake, in bytes.
-const TLS_WEIGHT: usize = 48 * 1024;
+const TLS_STATE_BYTES: usize = 48 * 1024;
 
 impl ConnectionInfo {
     /// Returns the memory that the connection needs below its protocol, in bytes.
     pub fn tls_weight(&self) -> usize {
-        if self.encrypted { TLS_WEIGHT } else { 0 }
+        if self.encrypted { TLS_STATE_BYTES } else { 0 }
     }
 
     /// Describes a connection to the main port, without TLS.

@@ -21,7 +21,7 @@ const MAX_REASON_CHARS: usize = 300;
 
 /// Failed requests of one connection that have a log line each. Further failures appear only in the connection's own
 /// line.
-const FAILURES: u32 = 16;
+const MAX_LOGGED_FAILURES: u32 = 16;
 
 /// The facts of one connection. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -145,18 +145,18 @@ impl Summary {
             facts.reason = Some(format!("{status} of {}", route.label()));
             facts.failed
         };
-        if failed <= FAILURES {
+        if failed <= MAX_LOGGED_FAILURES {
             info!(request = %id, route = route.label(), status, "request failed");
         }
     }
 
     /// Logs all facts, and offers them to `traces`, if there was a session or a failure. Otherwise logs at debug
     /// level only.
-    pub fn tell(&self, traces: Option<&Traces>) {
+    pub fn log_end(&self, traces: Option<&Traces>) {
         let facts = self.facts();
         let aloud = facts.outcome.is_some() || facts.reason.is_some();
         let seconds = |until: Option<Timestamp>| Some(self.began().until(until?).as_secs_f64());
-        macro_rules! told {
+        macro_rules! log_line {
             ($level:ident) => {
                 $level!(
                     request = %self.id(),
@@ -184,8 +184,8 @@ impl Summary {
             };
         }
         match aloud {
-            true => told!(info),
-            false => told!(debug),
+            true => log_line!(info),
+            false => log_line!(debug),
         }
         if let Some(traces) = traces.filter(|_| aloud) {
             traces.offer(self.trace(&facts));

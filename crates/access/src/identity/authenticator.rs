@@ -30,7 +30,7 @@ use ray_relay_base::config::{Auth, Problems};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
 /// How often the list of revocations is checked: sessions end within a second of a change.
-const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);
+const REVOCATION_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Keys and policy are checked once in this many checks of the revocations.
 const KEY_CHECK_TICKS: u32 = 4;
@@ -40,7 +40,7 @@ pub struct Authenticator {
     /// `None`: authentication is off.
     checks: Option<Checks>,
     /// The principal of every client while authentication is off.
-    everybody: Principal,
+    anonymous_principal: Principal,
     /// The audience that tokens need, if Kubernetes is the only issuer.
     audience_in_kubernetes: Option<Arc<str>>,
 }
@@ -79,10 +79,10 @@ impl Authenticator {
     }
 
     fn new(checks: Option<Checks>) -> Self {
-        let everybody = Principal::anonymous();
+        let anonymous_principal = Principal::anonymous();
         Self {
             checks,
-            everybody,
+            anonymous_principal,
             audience_in_kubernetes: None,
         }
     }
@@ -115,7 +115,7 @@ impl Authenticator {
 
     /// Returns the principal of clients without a credential, if none is needed.
     pub fn anonymous(&self) -> Option<Principal> {
-        (!self.is_on()).then(|| self.everybody.clone())
+        (!self.is_on()).then(|| self.anonymous_principal.clone())
     }
 
     /// Authenticates `token`, which came from `peer`.
@@ -124,7 +124,7 @@ impl Authenticator {
     /// [`AuthError`].
     pub async fn token(&self, token: &Secret, peer: IpAddr) -> Result<Principal, AuthError> {
         let Some(checks) = &self.checks else {
-            return Ok(self.everybody.clone());
+            return Ok(self.anonymous_principal.clone());
         };
         let mut attempt = CredentialAttempt::new(token, peer);
         let now = SystemTime::now();
@@ -164,7 +164,7 @@ impl Authenticator {
         expires: SystemTime,
     ) -> Result<Principal, AuthError> {
         let Some(checks) = &self.checks else {
-            return Ok(self.everybody.clone());
+            return Ok(self.anonymous_principal.clone());
         };
         let fingerprint = fingerprint.to_owned();
         let who = VerifiedIdentity {
@@ -183,7 +183,7 @@ impl Authenticator {
     /// `None`: it has expired, or was authenticated under another setup.
     pub fn carried(&self, carried: Option<CarriedIdentity>) -> Option<Principal> {
         match (&self.checks, carried) {
-            (None, None) => Some(self.everybody.clone()),
+            (None, None) => Some(self.anonymous_principal.clone()),
             (Some(checks), Some(carried)) => checks.principal(carried.into_verified()).ok(),
             (None, Some(_)) | (Some(_), None) => None,
         }
@@ -224,10 +224,10 @@ impl Authenticator {
         &self,
         ticket: &Secret,
         peer: IpAddr,
-        wanted: &Opens,
+        expected: &Opens,
     ) -> Result<Principal, AuthError> {
-        let is_wanted = |opens| (opens == *wanted).then_some(());
-        let (principal, ()) = self.ticket_for(ticket, peer, is_wanted)?;
+        let is_expected = |opens| (opens == *expected).then_some(());
+        let (principal, ()) = self.ticket_for(ticket, peer, is_expected)?;
         Ok(principal)
     }
 
@@ -235,7 +235,7 @@ impl Authenticator {
         &self,
         ticket: &Secret,
         peer: IpAddr,
-        wanted: impl FnOnce(Opens) -> Option<T>,
+        select: impl FnOnce(Opens) -> Option<T>,
     ) -> Result<(Principal, T), AuthError> {
         let Some(checks) = &self.checks else {
             return Err(AuthError::Refused);
@@ -243,7 +243,7 @@ impl Authenticator {
         let attempt = CredentialAttempt::new(ticket, peer);
         let read = checks.tickets.read(ticket, SystemTime::now());
         let read = read.and_then(|(who, opens)| {
-            let opened = wanted(opens).ok_or(CredentialRefusal::Audience)?;
+            let opened = select(opens).ok_or(CredentialRefusal::Audience)?;
             Ok((checks.still_accepted(who)?, opened))
         });
         let (who, opened) = match read {
@@ -270,9 +270,12 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`RevokeError`] if they could not be applied.
-    pub async fn hear(&self, said: Vec<Revocation>) -> Result<Vec<Revocation>, RevokeError> {
+    pub async fn apply_revocations(
+        &self,
+        revocations: Vec<Revocation>,
+    ) -> Result<Vec<Revocation>, RevokeError> {
         match &self.checks {
-            Some(checks) => checks.revocations.hear(said).await,
+            Some(checks) => checks.revocations.apply(revocations).await,
             None => Err(RevokeError::Open),
         }
     }
@@ -293,13 +296,13 @@ impl Authenticator {
             return shutdown.cancelled().await;
         };
         let work = async {
-            let mut ticks = interval(LOOK_AT_REVOCATIONS);
+            let mut ticks = interval(REVOCATION_CHECK_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let mut looks = 0u32;
+            let mut round = 0u32;
             loop {
                 ticks.tick().await;
-                looks = looks.wrapping_add(1);
-                checks.look(looks.is_multiple_of(KEY_CHECK_TICKS)).await;
+                round = round.wrapping_add(1);
+                checks.refresh(round.is_multiple_of(KEY_CHECK_TICKS)).await;
             }
         };
         // Files are read on other threads: cancelling lets at most one read finish.

@@ -21,7 +21,7 @@ const MAX_ENTRIES: usize = 512;
 const MAX_PATTERNS: usize = 64;
 
 /// 9999-12-31: later times overflow in consumers.
-const LATEST: u64 = 253_402_300_799;
+const MAX_TIMESTAMP: u64 = 253_402_300_799;
 
 /// The relay's requirements on tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -252,12 +252,12 @@ fn date(claim: &Value, name: &'static str) -> Result<SystemTime, CredentialRefus
     let seconds = match claim {
         Value::Number(number) => number.as_u64().or_else(|| {
             let float = number.as_f64()?;
-            (float >= 0.0 && float <= LATEST as f64).then_some(float as u64)
+            (float >= 0.0 && float <= MAX_TIMESTAMP as f64).then_some(float as u64)
         }),
         _ => None,
     };
     match seconds {
-        Some(seconds) if seconds <= LATEST => {
+        Some(seconds) if seconds <= MAX_TIMESTAMP => {
             Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         }
         _ => Err(CredentialRefusal::Claim(name)),

@@ -16,7 +16,7 @@ use super::validity::{Validity, Withdrawn};
 use crate::policy::{Access, Granted, Grants, Rule, Scope, Scopes};
 
 /// Longest wait before the clock is read again: it may be set during a wait.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Why a principal has ended. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -315,8 +315,8 @@ impl Principal {
             let expiry = async {
                 match who.expires {
                     Some(at) => {
-                        let left = at.duration_since(SystemTime::now()).unwrap_or_default();
-                        sleep(left.min(LOOK_AGAIN)).await;
+                        let remaining = at.duration_since(SystemTime::now()).unwrap_or_default();
+                        sleep(remaining.min(CLOCK_CHECK_INTERVAL)).await;
                     }
                     None => std::future::pending().await,
                 }
@@ -431,7 +431,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_in_particular_stays() {
         let nobody = Principal::anonymous();
-        let ended = tokio::time::timeout(2 * LOOK_AGAIN, nobody.ended());
+        let ended = tokio::time::timeout(2 * CLOCK_CHECK_INTERVAL, nobody.ended());
         assert!(ended.await.is_err());
     }
 }

@@ -34,16 +34,16 @@ const MAX_WAITING_CREDENTIALS: usize = 4096;
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long a valid credential is remembered after its last use.
-const KNOWN_FOR: Duration = Duration::from_secs(3600);
+const KNOWN_PERIOD: Duration = Duration::from_secs(3600);
 
 /// Failures are forgotten after this long without another.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+const FAILURE_MEMORY: Duration = Duration::from_secs(600);
 
 /// Trials of a source in back-off: this many at once, and one more after each pause.
-const TRIALS: u32 = 10;
+const MAX_TRIALS: u32 = 10;
 
 /// Between trials of a source in back-off.
-const TRIAL_EVERY: Duration = Duration::from_millis(500);
+const TRIAL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The first back-off; each further failure doubles it.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -83,9 +83,9 @@ pub(super) struct Throttle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThrottleVerdict {
     /// It is examined.
-    Look,
+    Examine,
     /// It is examined, as one of the trials of a source in back-off.
-    Try,
+    Trial,
     /// It is not examined until this much later.
     Wait(Duration),
 }
@@ -101,30 +101,31 @@ impl Throttle {
     }
 
     /// Decides whether a credential from `address` is examined at `now`. Uses up a trial if one is needed.
-    pub(super) fn ask(
+    pub(super) fn decide(
         &mut self,
         address: IpAddr,
         credential: &CredentialDigest,
         now: Instant,
     ) -> ThrottleVerdict {
         let Some(failures) = self.sources.get_mut(&address.into()) else {
-            return ThrottleVerdict::Look;
+            return ThrottleVerdict::Examine;
         };
         if failures.until <= now {
-            return ThrottleVerdict::Look;
+            return ThrottleVerdict::Examine;
         }
-        let known = |at: &Instant| now.duration_since(*at) < KNOWN_FOR;
+        let known = |at: &Instant| now.duration_since(*at) < KNOWN_PERIOD;
         if self.known.get(credential).is_some_and(known) {
-            return ThrottleVerdict::Look;
+            return ThrottleVerdict::Examine;
         }
         let waited = self.waiting.get(credential).map(|at| now - *at);
-        let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..RETRY_PERIOD).contains(&waited));
+        let came_back =
+            waited.is_some_and(|waited| (TRIAL_INTERVAL..RETRY_PERIOD).contains(&waited));
         if failures.first.take(now) || (came_back && failures.again.take(now)) {
             self.waiting.remove(credential);
-            return ThrottleVerdict::Try;
+            return ThrottleVerdict::Trial;
         }
         // The next trial may be available before the end of the back-off.
-        let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
+        let next = (failures.first.refilled + TRIAL_INTERVAL).min(failures.until);
         if waited.is_none_or(|waited| waited >= RETRY_PERIOD) {
             let waiting = &mut self.waiting;
             remember(
@@ -151,7 +152,7 @@ impl Throttle {
             first: Trickle::full(now),
             again: Trickle::full(now),
         });
-        if now.duration_since(failures.last) >= FORGOTTEN_AFTER {
+        if now.duration_since(failures.last) >= FAILURE_MEMORY {
             failures.count = 0;
         }
         if failures.until <= now {
@@ -175,7 +176,7 @@ impl Throttle {
         remember(
             &mut self.known,
             MAX_KNOWN_CREDENTIALS,
-            KNOWN_FOR,
+            KNOWN_PERIOD,
             credential,
             now,
         );
@@ -183,7 +184,7 @@ impl Throttle {
 
     fn make_room(&mut self, now: Instant) {
         self.sources
-            .retain(|_, failures| now.duration_since(failures.last) < FORGOTTEN_AFTER);
+            .retain(|_, failures| now.duration_since(failures.last) < FAILURE_MEMORY);
         if self.sources.len() >= MAX_SOURCES {
             drop_oldest(&mut self.sources, |failures| failures.last);
         }
@@ -210,7 +211,7 @@ fn remember(
 impl Trickle {
     fn full(now: Instant) -> Self {
         Self {
-            trials: TRIALS,
+            trials: MAX_TRIALS,
             refilled: now,
         }
     }
@@ -224,13 +225,13 @@ impl Trickle {
     }
 
     fn refill(&mut self, now: Instant) {
-        let pauses = now.duration_since(self.refilled).as_millis() / TRIAL_EVERY.as_millis();
+        let pauses = now.duration_since(self.refilled).as_millis() / TRIAL_INTERVAL.as_millis();
         let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);
-        self.trials = self.trials.saturating_add(pauses).min(TRIALS);
-        self.refilled = if self.trials == TRIALS {
+        self.trials = self.trials.saturating_add(pauses).min(MAX_TRIALS);
+        self.refilled = if self.trials == MAX_TRIALS {
             now
         } else {
-            self.refilled + TRIAL_EVERY * pauses
+            self.refilled + TRIAL_INTERVAL * pauses
         };
     }
 }
@@ -241,10 +242,10 @@ fn drop_oldest<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V>, when: impl F
     let eighth = times.len() / 8;
     let (_, limit, _) = times.select_nth_unstable(eighth);
     let limit = *limit;
-    let mut left = eighth + 1;
+    let mut remaining = eighth + 1;
     map.retain(|_, value| {
-        let goes = left > 0 && when(value) <= limit;
-        left -= usize::from(goes);
+        let goes = remaining > 0 && when(value) <= limit;
+        remaining -= usize::from(goes);
         !goes
     });
 }

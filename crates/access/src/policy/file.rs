@@ -138,10 +138,10 @@ impl RuleEntry {
         }
         match obligations.park {
             Some(Duration::ZERO) => text += "; a session whose connection is lost ends",
-            Some(kept) => {
+            Some(park) => {
                 text += &format!(
                     "; kept for {} when the connection is lost",
-                    format_duration(kept)
+                    format_duration(park)
                 );
             }
             None => {}

@@ -31,10 +31,10 @@ pub use crate::telemetry::metrics::Direction;
 use ray_relay_base::config::{self, OnFailure};
 
 /// Messages that may be queued for the disk.
-const QUEUE: usize = 4096;
+const MAX_QUEUED_MESSAGES: usize = 4096;
 
 /// Bytes that may be queued for the disk. A single message may have more.
-const QUEUED_BYTES: usize = 16 << 20;
+const MAX_QUEUED_BYTES: usize = 16 << 20;
 
 /// The deadline of opening a recording, and of writing its last lines.
 const DISK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -93,15 +93,15 @@ impl CaptureStore {
 
     async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<CaptureWriter, String> {
         let path = dir.join(storage::name(meta));
-        let (queue, waiting) = mpsc::channel(QUEUE);
-        let (tell, mut state) = watch::channel(CaptureProgress::Opening);
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let (progress_sender, mut state) = watch::channel(CaptureProgress::Opening);
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
             path: path.clone(),
             keep: self.config.keep as u64,
             most: self.config.max_size as u64,
             queued: queued.clone(),
-            tell,
+            progress_sender,
         };
         let header = format::header(meta);
         std::thread::Builder::new()
@@ -177,7 +177,7 @@ impl CaptureWriter {
         let waiting = self.queued.fetch_add(length, Ordering::Relaxed);
         let queue = self.queue.lock();
         let sent = match &*queue {
-            Some(queue) if waiting == 0 || waiting + length <= QUEUED_BYTES => {
+            Some(queue) if waiting == 0 || waiting + length <= MAX_QUEUED_BYTES => {
                 queue.try_send(line).ok()
             }
             _ => None,

@@ -125,19 +125,19 @@ async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let given = Given::new();
     let writer = given.begun(1).await;
     // A thread that takes nothing.
-    let (queue, _waiting) = mpsc::channel(QUEUE);
+    let (queue, _waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
     *writer.queue.lock() = Some(queue);
     // One large message is let through alone.
     writer
-        .frame(Direction::Down, &vec![b'x'; 2 * QUEUED_BYTES])
+        .frame(Direction::Down, &vec![b'x'; 2 * MAX_QUEUED_BYTES])
         .unwrap();
     let why = writer.frame(Direction::Down, b"x").unwrap_err();
     assert!(why.to_string().contains("keep up"), "{why}");
 
     let writer = given.begun(2).await;
-    let (queue, _waiting) = mpsc::channel(QUEUE);
+    let (queue, _waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
     *writer.queue.lock() = Some(queue);
-    for _ in 0..QUEUE {
+    for _ in 0..MAX_QUEUED_MESSAGES {
         writer.frame(Direction::Up, b"x").unwrap();
     }
     assert!(writer.frame(Direction::Up, b"x").is_err());

@@ -22,7 +22,7 @@ pub(super) struct Writer {
     pub(super) most: u64,
     /// Bytes in the queue.
     pub(super) queued: Arc<AtomicUsize>,
-    pub(super) tell: watch::Sender<CaptureProgress>,
+    pub(super) progress_sender: watch::Sender<CaptureProgress>,
 }
 
 impl Writer {
@@ -30,7 +30,7 @@ impl Writer {
         // The queue is closed after the state is published, so that a writer that finds it closed can read why.
         let mut queue = queue;
         let result = self.record(header, &mut queue);
-        self.tell.send_replace(match result {
+        self.progress_sender.send_replace(match result {
             Ok(()) => CaptureProgress::Finished,
             Err(why) => CaptureProgress::Failed(why),
         });
@@ -44,7 +44,7 @@ impl Writer {
             storage::create(&self.path).map_err(|why| format!("{}: {why}", self.path.display()))?;
         let mut written = 0;
         self.write(&mut file, header, &mut written)?;
-        self.tell.send_replace(CaptureProgress::Running);
+        self.progress_sender.send_replace(CaptureProgress::Running);
         while let Some(line) = queue.blocking_recv() {
             let result = self.write(&mut file, &line, &mut written);
             self.queued.fetch_sub(line.len(), Ordering::Relaxed);

@@ -25,14 +25,14 @@ pub enum LoggingError {
 
 /// rustls warns about input that any client may send, at any rate; the relay logs and counts failed handshakes
 /// itself. kube logs each failed request, in addition to the relay's own line. `log.level` can override both.
-const BY_DEFAULT: &str = "rustls=error,kube=off,kube_client=off";
+const DEFAULT_FILTER: &str = "rustls=error,kube=off,kube_client=off";
 
 /// Sends the logs of this process to standard error.
 ///
 /// # Errors
 /// [`LoggingError`].
 pub fn init(log: &Log) -> Result<(), LoggingError> {
-    let filter: Targets = format!("{BY_DEFAULT},{}", log.level).parse()?;
+    let filter: Targets = format!("{DEFAULT_FILTER},{}", log.level).parse()?;
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match log.format {
         LogFormat::Text => lines.with_ansi(colours(io::stderr().is_terminal())).boxed(),
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn kube_has_no_lines_of_its_own_and_the_relay_has() {
-        let filter: Targets = format!("{BY_DEFAULT},info").parse().unwrap();
+        let filter: Targets = format!("{DEFAULT_FILTER},info").parse().unwrap();
         let would = |target: &str| filter.would_enable(target, &Level::ERROR);
         assert!(!would("kube_client::client::builder"));
         assert!(would("ray_relay::discovery::watch"));

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Shortest time between two signs of life of one step.
-const NOTE_EVERY: Duration = Duration::from_secs(5);
+const PULSE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Moves to the start of the line, and clears it.
-const AGAIN: &str = "\r\x1b[K";
+const REWRITE_LINE: &str = "\r\x1b[K";
 
 /// The clock of one preparation. Only it prints about it.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ impl PreparationClock {
         ProgressStep {
             progress: self,
             began: Instant::now(),
-            said: Instant::now(),
+            last_output: Instant::now(),
         }
     }
 
@@ -81,13 +81,13 @@ impl PreparationClock {
 /// Formats `line` for a terminal of `columns`. An unfinished line is cut to fit, as a wrapped one cannot be
 /// rewritten.
 fn rewritten(line: &str, was_unfinished: &mut bool, unfinished: bool, columns: u16) -> String {
-    let again = if *was_unfinished { AGAIN } else { "" };
+    let again = if *was_unfinished { REWRITE_LINE } else { "" };
     *was_unfinished = unfinished;
     match unfinished {
         true => {
             let room = usize::from(columns.saturating_sub(1));
-            let shown: String = line.chars().take(room).collect();
-            format!("{again}{shown}")
+            let visible: String = line.chars().take(room).collect();
+            format!("{again}{visible}")
         }
         false => format!("{again}{line}\n"),
     }
@@ -98,19 +98,19 @@ fn rewritten(line: &str, was_unfinished: &mut bool, unfinished: bool, columns: u
 pub struct ProgressStep<'a> {
     progress: &'a PreparationClock,
     began: Instant,
-    said: Instant,
+    last_output: Instant,
 }
 
 impl ProgressStep<'_> {
     /// Prints a line of detail.
     pub fn note(&mut self, text: impl std::fmt::Display) {
-        self.said = Instant::now();
-        self.tell(text, true);
+        self.last_output = Instant::now();
+        self.print(text, true);
     }
 
     /// Prints a sign of life: as [`ProgressStep::note`], but at most every five seconds.
     pub fn pulse(&mut self, text: impl FnOnce() -> String) {
-        if self.said.elapsed() >= NOTE_EVERY {
+        if self.last_output.elapsed() >= PULSE_INTERVAL {
             self.note(text());
         }
     }
@@ -123,10 +123,10 @@ impl ProgressStep<'_> {
     /// Ends the step.
     pub fn done(self, text: impl std::fmt::Display) {
         let seconds = self.began.elapsed().as_secs_f64();
-        self.tell(format_args!("{text} ({seconds:.1} s)"), false);
+        self.print(format_args!("{text} ({seconds:.1} s)"), false);
     }
 
-    fn tell(&self, text: impl std::fmt::Display, unfinished: bool) {
+    fn print(&self, text: impl std::fmt::Display, unfinished: bool) {
         let text = match (&self.progress.unfinished, unfinished) {
             (None, _) => format!("    {text}"),
             (Some(_), true) => format!("{text} ..."),

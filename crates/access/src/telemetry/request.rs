@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use ray_relay_base::wire::text::{BASE32, base32};
 
 /// Characters of the connection's part: 50 bits, so that among ten million connections hardly two share one.
-const LEN: usize = 10;
+const CONNECTION_ID_CHARS: usize = 10;
 
 /// The id of one connection, `7k3f9m2qxd`, or of one HTTP request on it, `7k3f9m2qxd.3`. Random, so that it reveals
 /// nothing about others. It identifies, and never authorizes. The relay creates it, and ignores one from a client.
@@ -32,7 +32,9 @@ impl RequestId {
         let (connection, request) = text.split_once('.').unwrap_or((text, "1"));
         let is_count =
             (1..=10).contains(&request.len()) && request.bytes().all(|b| b.is_ascii_digit());
-        is_count && connection.len() == LEN && connection.bytes().all(|b| BASE32.contains(&b))
+        is_count
+            && connection.len() == CONNECTION_ID_CHARS
+            && connection.bytes().all(|b| BASE32.contains(&b))
     }
 
     /// Returns the id of request number `request` of the same connection, from 1.
@@ -44,7 +46,7 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = base32::<LEN>(self.connection);
+        let text = base32::<CONNECTION_ID_CHARS>(self.connection);
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())?;
         match self.request {
             0 => Ok(()),
@@ -68,7 +70,9 @@ mod tests {
         let ids: std::collections::HashSet<_> =
             (0..1000).map(|_| RequestId::random().to_string()).collect();
         assert_eq!(ids.len(), 1000);
-        let fits = |id: &String| id.len() == LEN && id.bytes().all(|b| BASE32.contains(&b));
+        let fits = |id: &String| {
+            id.len() == CONNECTION_ID_CHARS && id.bytes().all(|b| BASE32.contains(&b))
+        };
         assert!(ids.iter().all(fits));
         let id = RequestId::random();
         assert_eq!(id.of_request(3).to_string(), format!("{id}.3"));

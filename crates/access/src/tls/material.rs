@@ -44,10 +44,10 @@ enum Trouble {
     #[error("is not PEM text")]
     NotPem,
     /// The file is PEM, but lacks the required content.
-    #[error("holds no {wanted}{}", but(.found))]
+    #[error("holds no {required}{}", but(.found))]
     Missing {
         /// The required content.
-        wanted: &'static str,
+        required: &'static str,
         /// Labels of the blocks found instead.
         found: Vec<String>,
     },
@@ -325,13 +325,13 @@ struct PemBlock {
 }
 
 /// Returns the contents of all blocks with the label `label`; at least one.
-fn labelled(path: &Path, label: &str, wanted: &'static str) -> Result<Vec<Vec<u8>>, Trouble> {
+fn labelled(path: &Path, label: &str, required: &'static str) -> Result<Vec<Vec<u8>>, Trouble> {
     let (found, others): (Vec<_>, Vec<_>) = blocks(path)?
         .into_iter()
         .partition(|block| block.label == label);
     if found.is_empty() {
         return Err(Trouble::Missing {
-            wanted,
+            required,
             found: others.into_iter().map(|block| block.label).collect(),
         });
     }
@@ -348,7 +348,7 @@ fn leaf(der: &[u8]) -> Result<Leaf, Trouble> {
         X509Certificate::from_der(der).map_err(|error| malformed("certificate", error))?;
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|names| {
-        let shown = names
+        let list = names
             .value
             .general_names
             .iter()
@@ -363,7 +363,7 @@ fn leaf(der: &[u8]) -> Result<Leaf, Trouble> {
                 },
                 _ => None,
             });
-        shown.collect::<Vec<_>>().join(", ")
+        list.collect::<Vec<_>>().join(", ")
     });
     Ok(Leaf {
         names: names.unwrap_or_default(),
@@ -391,7 +391,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
         (Some(key), None) => Ok(key),
         (Some(_), Some(_)) => Err(Trouble::SeveralKeys),
         (None, _) => Err(Trouble::Missing {
-            wanted: "private key",
+            required: "private key",
             found: labels,
         }),
     }

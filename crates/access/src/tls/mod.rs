@@ -31,7 +31,7 @@ use ray_relay_base::config::{self, Fault, TlsMode};
 
 /// How often the files are checked. Changed files are used at the second check that finds them the same, so that a
 /// certificate and a key written one after the other are not read in between.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The TLS state of the port. One for the process.
 pub struct Tls {
@@ -84,10 +84,10 @@ impl Tls {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
             let tls = self.clone();
-            match tokio::task::spawn_blocking(move || tls.look()).await {
+            match tokio::task::spawn_blocking(move || tls.reload_if_changed()).await {
                 Ok(Some(reload)) => {
                     metrics.tls_reload(reload);
                     self.record(&metrics);
@@ -99,7 +99,7 @@ impl Tls {
     }
 
     /// Loads the files if they have changed. Blocks.
-    fn look(&self) -> Option<Reload> {
+    fn reload_if_changed(&self) -> Option<Reload> {
         let settled = self.files.lock().settled();
         settled.then(|| match Material::load(&self.config) {
             Ok(material) => {

@@ -8,9 +8,9 @@ use ray_relay_base::wire::watched_file::FileVersion;
 /// The files, and their versions when they were last loaded.
 pub(super) struct WatchedFiles {
     paths: Vec<PathBuf>,
-    taken: Vec<Option<FileVersion>>,
+    loaded: Vec<Option<FileVersion>>,
     /// Versions at the last check, if they were new.
-    news: Option<Vec<Option<FileVersion>>>,
+    pending: Option<Vec<Option<FileVersion>>>,
 }
 
 impl WatchedFiles {
@@ -24,30 +24,30 @@ impl WatchedFiles {
         ];
         let mut files = Self {
             paths: paths.into_iter().flatten().cloned().collect(),
-            taken: Vec::new(),
-            news: None,
+            loaded: Vec::new(),
+            pending: None,
         };
-        files.taken = files.look();
+        files.loaded = files.current_versions();
         files
     }
 
     /// Whether they have changed, and not since the previous check. If so, records the versions as loaded.
     pub(super) fn settled(&mut self) -> bool {
-        let now = self.look();
-        if now == self.taken {
-            self.news = None;
+        let now = self.current_versions();
+        if now == self.loaded {
+            self.pending = None;
             return false;
         }
-        if self.news.as_ref() == Some(&now) {
-            self.taken = now;
-            self.news = None;
+        if self.pending.as_ref() == Some(&now) {
+            self.loaded = now;
+            self.pending = None;
             return true;
         }
-        self.news = Some(now);
+        self.pending = Some(now);
         false
     }
 
-    fn look(&self) -> Vec<Option<FileVersion>> {
+    fn current_versions(&self) -> Vec<Option<FileVersion>> {
         self.paths
             .iter()
             .map(|path| FileVersion::at(path))

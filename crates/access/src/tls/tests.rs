@@ -143,30 +143,48 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
     let client = Client::default();
     let connect = || connect(&tls, &authority.pem, &client);
     let mut live = connect().await.unwrap();
-    assert_eq!(tls.look(), None, "nothing has changed");
+    assert_eq!(tls.reload_if_changed(), None, "nothing has changed");
 
     files.write("tls.crt", &new.cert);
-    assert_eq!(tls.look(), None, "it may still be being written");
+    assert_eq!(
+        tls.reload_if_changed(),
+        None,
+        "it may still be being written"
+    );
     files.write("tls.key", &new.key);
-    assert_eq!(tls.look(), None, "it changed since the last look");
+    assert_eq!(
+        tls.reload_if_changed(),
+        None,
+        "it changed since the last look"
+    );
     let serves = async |pair: &Pair| {
         let ends = connect().await.unwrap();
         assert_eq!(presented(&ends), *certificate(&pair.cert));
     };
     serves(&old).await;
-    assert_eq!(tls.look(), Some(Reload::Ok));
+    assert_eq!(tls.reload_if_changed(), Some(Reload::Ok));
     serves(&new).await;
     talk(&mut live).await;
-    assert_eq!(tls.look(), None);
+    assert_eq!(tls.reload_if_changed(), None);
 
     files.write("tls.key", &old.key);
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
-    assert_eq!((tls.look(), tls.look()), (None, None), "told once");
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Refused))
+    );
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, None),
+        "told once"
+    );
     talk(&mut connect().await.unwrap()).await;
     talk(&mut live).await;
 
     std::fs::remove_file(files.path().join("tls.key")).unwrap();
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Refused))
+    );
     serves(&new).await;
 }
 
@@ -197,7 +215,10 @@ async fn a_kubernetes_secret_is_followed_through_its_links() {
     std::os::unix::fs::symlink("..2", at("..data_tmp")).unwrap();
     std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
     std::fs::remove_dir_all(at("..1")).unwrap();
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Ok))
+    );
     let client = Client::default();
     let ends = connect(&tls, &authority.pem, &client).await.unwrap();
     assert_eq!(presented(&ends), *certificate(&new.cert));
@@ -243,7 +264,10 @@ async fn a_ticket_does_not_outlive_a_change_of_the_files() {
     assert_eq!(once().await, rustls::HandshakeKind::Full);
     assert_eq!(once().await, rustls::HandshakeKind::Resumed);
     files.write("ca.crt", &(authority.pem.clone() + "\n"));
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Ok))
+    );
     assert_eq!(once().await, rustls::HandshakeKind::Full);
 }
 

@@ -151,7 +151,7 @@ impl Agents {
         let read = said.entries.iter();
         let revocations = read.filter_map(|entry| Revocation::from_line(entry));
         // A disk that hangs holds up no link: what is revoked holds before it is written.
-        let heard = timeout(TAKEN_IN, self.auth.hear(revocations.collect())).await;
+        let heard = timeout(TAKEN_IN, self.auth.apply_revocations(revocations.collect())).await;
         match heard.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
                 if !news.is_empty() {

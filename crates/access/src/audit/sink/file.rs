@@ -16,10 +16,10 @@ use tracing::warn;
 use super::super::chain::{self, ChainHead, Hash, Hashing, MAX_LINE};
 
 /// Least number of digits in a rotated file's name.
-const DIGITS: usize = 12;
+const MIN_NUMBER_DIGITS: usize = 12;
 
 /// Bytes at the end of a file that contain its last line: a whole line, and a torn one after it.
-const TAIL: u64 = 2 * MAX_LINE as u64 + 2;
+const TAIL_BYTES: u64 = 2 * MAX_LINE as u64 + 2;
 
 /// The live file and its rotated ones.
 pub(in crate::audit) struct LogFile {
@@ -124,8 +124,8 @@ impl LogFile {
     fn read_tail(&self, file: &mut File, length: u64, hashing: &Hashing) -> Result<Tail, String> {
         let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
         let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))
-            .and_then(|_| file.take(TAIL).read_to_end(&mut bytes))
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
+            .and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes))
             .map_err(|why| says("cannot read", why))?;
         if bytes.is_empty() {
             return Ok(Tail {
@@ -288,7 +288,7 @@ fn rotated(path: &Path, last: u64) -> PathBuf {
 /// Splits a rotated file's path into the live file's path and the number.
 pub(in crate::audit) fn rotated_of(path: &Path) -> Option<(PathBuf, u64)> {
     let (live, number) = path.to_str()?.rsplit_once('.')?;
-    let plain = number.len() >= DIGITS && number.bytes().all(|b| b.is_ascii_digit());
+    let plain = number.len() >= MIN_NUMBER_DIGITS && number.bytes().all(|b| b.is_ascii_digit());
     Some((live.into(), number.parse().ok().filter(|_| plain)?))
 }
 

@@ -101,12 +101,12 @@ impl SyslogSocket {
         let Self::Tcp(stream) = self else {
             return false;
         };
-        let looked = stream.set_nonblocking(true).map(|()| {
+        let is_alive = stream.set_nonblocking(true).map(|()| {
             let read = (&*stream).read(&mut [0; 64]);
             matches!(&read, Err(why) if why.kind() == io::ErrorKind::WouldBlock)
                 || matches!(read, Ok(n) if n > 0)
         });
-        !(looked.unwrap_or(false) && stream.set_nonblocking(false).is_ok())
+        !(is_alive.unwrap_or(false) && stream.set_nonblocking(false).is_ok())
     }
 
     fn send(&mut self, message: &str) -> io::Result<()> {

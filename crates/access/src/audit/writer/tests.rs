@@ -272,7 +272,7 @@ fn lines_that_were_written_but_not_flushed_are_taken_over() {
     use std::io::Write as _;
     let mut file = std::fs::File::options().append(true).open(&path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    writer.perhaps = vec![head];
+    writer.uncertain_heads = vec![head];
     file_of(&mut writer).close();
     writer.write(&[line("c")]).unwrap();
     assert_eq!(good(&path).lines, 4);

@@ -17,7 +17,7 @@ use crate::identity::Source;
 const MAX_RECOGNISED_ADDRESSES: usize = 1024;
 
 /// How long such an address is remembered after its last credential.
-const RECOGNISED_FOR: Duration = Duration::from_secs(3600);
+const RECOGNISED_PERIOD: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
@@ -125,8 +125,8 @@ impl ConnectionTable {
     /// Returns the limit of strangers: half of all slots, reduced by those of recognised clients, which leave at
     /// least an eighth.
     fn most_strangers(&self) -> usize {
-        let left = self.most.saturating_sub(self.known);
-        left.min(self.most / 2).max(1)
+        let available = self.most.saturating_sub(self.known);
+        available.min(self.most / 2).max(1)
     }
 
     fn most_known(&self) -> usize {
@@ -289,8 +289,8 @@ impl ConnectionTable {
             AdmissionStage::Stranger => {}
         }
         let subject: Option<Arc<str>> = subject.map(Arc::from);
-        let taken = subject.as_ref().and_then(|of| self.by_subject.get(of));
-        if taken.is_some_and(|taken| *taken >= most_of_one) {
+        let count = subject.as_ref().and_then(|of| self.by_subject.get(of));
+        if count.is_some_and(|count| *count >= most_of_one) {
             return Err(AdmissionError::TooMany(most_of_one));
         }
         if self.known >= most_known {
@@ -315,7 +315,7 @@ impl ConnectionTable {
             && self.recognised.len() >= MAX_RECOGNISED_ADDRESSES
         {
             self.recognised
-                .retain(|_, at| now.duration_since(*at) < RECOGNISED_FOR);
+                .retain(|_, at| now.duration_since(*at) < RECOGNISED_PERIOD);
             let oldest = self.recognised.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(address, _)| *address)
                 && self.recognised.len() >= MAX_RECOGNISED_ADDRESSES

@@ -132,8 +132,8 @@ impl Checks {
             return Ok(());
         }
         let mut throttle = self.throttle.lock();
-        match throttle.ask(attempt.peer, &attempt.credential, Instant::now()) {
-            ThrottleVerdict::Look | ThrottleVerdict::Try => {
+        match throttle.decide(attempt.peer, &attempt.credential, Instant::now()) {
+            ThrottleVerdict::Examine | ThrottleVerdict::Trial => {
                 attempt.admitted = true;
                 Ok(())
             }
@@ -206,12 +206,12 @@ impl Checks {
     }
 
     /// Reads changed revocations, and keys and policy if `at_keys_too`.
-    pub(super) async fn look(&self, at_keys_too: bool) {
+    pub(super) async fn refresh(&self, include_keys: bool) {
         let (revocations, keys) = (self.revocations.clone(), self.keys.clone());
         let policy = self.policy.clone();
         let reading = tokio::task::spawn_blocking(move || {
             revocations.poll(SystemTime::now());
-            if at_keys_too {
+            if include_keys {
                 keys.reload();
                 if let Some(policy) = policy {
                     policy.reload();

@@ -197,18 +197,18 @@ async fn keys_are_read_again_and_half_a_file_leaves_the_old_one_in_force() {
     let old = scene.token(&claims());
     for bad in ["", "-----BEGIN PUBLIC KEY-----\nMCow"] {
         std::fs::write(path, bad).unwrap();
-        checks.look(true).await;
+        checks.refresh(true).await;
         authenticator.token(&old, PEER).await.unwrap();
     }
     let made = Generated::new(Algorithm::Es256).unwrap();
     std::fs::write(path, made.public.unwrap()).unwrap();
-    checks.look(true).await;
+    checks.refresh(true).await;
     refused(&authenticator, &old, "the old key").await;
     let key = SigningKey::from_file(&made.private).unwrap();
     let new = key.sign("JWT", &claims()).unwrap();
     authenticator.token(&new, PEER).await.unwrap();
     std::fs::remove_file(path).unwrap();
-    checks.look(true).await;
+    checks.refresh(true).await;
     authenticator.token(&new, PEER).await.unwrap();
 }
 

@@ -30,10 +30,10 @@ use source::{Fetch, Fetched, Source};
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(30);
 
 /// How often a file is checked.
-const LOOK_AT_FILE: Duration = Duration::from_secs(1);
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The backoff after a failed fetch.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
 /// A remote key set. Cheap to clone.
 pub(super) struct RemoteKeys<S = Source>(Arc<JwksInner<S>>);
@@ -53,7 +53,7 @@ struct JwksInner<S> {
     timeout: Duration,
     keys: watch::Sender<KnownKeys>,
     /// Notified when an unknown key is requested.
-    wanted: Notify,
+    fetch_requested: Notify,
     /// When the next fetch for an unknown key is allowed.
     next_unknown: Mutex<Instant>,
 }
@@ -65,7 +65,7 @@ struct KnownKeys {
     /// When the source last confirmed these keys. `None`: never yet.
     confirmed: Option<Instant>,
     /// Number of requested fetches, including the initial one.
-    wanted: u64,
+    requested: u64,
     /// Number of requested fetches that have ended, successfully or not. A request during a fetch counts for the
     /// next one.
     served: u64,
@@ -111,10 +111,10 @@ impl<S: Fetch> RemoteKeys<S> {
             keys: watch::Sender::new(KnownKeys {
                 keys: Arc::default(),
                 confirmed: None,
-                wanted: 1,
+                requested: 1,
                 served: 0,
             }),
-            wanted: Notify::new(),
+            fetch_requested: Notify::new(),
             next_unknown: Mutex::new(Instant::now()),
         }))
     }
@@ -149,9 +149,9 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
 impl<S: Fetch> JwksInner<S> {
     /// Fetches the set, never twice at a time.
     async fn keep_fresh(&self) {
-        let mut backoff = RETRY;
+        let mut backoff = RETRY_BACKOFF;
         loop {
-            let serving = self.keys.borrow().wanted;
+            let serving = self.keys.borrow().requested;
             let fetched = timeout(self.timeout, self.source.fetch()).await;
             let fetched = fetched.unwrap_or_else(|_| Err("no answer in time".to_owned()));
             let now = Instant::now();
@@ -169,7 +169,7 @@ impl<S: Fetch> JwksInner<S> {
                         Fetched::Unchanged => self.keys.send_modify(|k| k.confirmed = Some(now)),
                     }
                     match self.is_file {
-                        true => now + LOOK_AT_FILE,
+                        true => now + FILE_CHECK_INTERVAL,
                         false => now + self.refresh.mul_f64(rand::random_range(0.9..=1.0)),
                     }
                 }
@@ -181,7 +181,7 @@ impl<S: Fetch> JwksInner<S> {
             self.keys.send_modify(|known| known.served = serving);
             tokio::select! {
                 () = sleep_until(next) => {}
-                () = self.wanted.notified() => {}
+                () = self.fetch_requested.notified() => {}
             }
         }
     }
@@ -208,8 +208,8 @@ impl<S: Fetch> JwksInner<S> {
         let source = self.source.name();
         match known.confirmed {
             Some(at) if at.elapsed() < self.max_stale => {
-                let left = self.max_stale - at.elapsed();
-                tracing::warn!(source, why, keys_hold_for = ?left, "cannot read the key set; the last one is used");
+                let remaining = self.max_stale - at.elapsed();
+                tracing::warn!(source, why, keys_hold_for = ?remaining, "cannot read the key set; the last one is used");
             }
             _ => {
                 tracing::error!(
@@ -228,13 +228,13 @@ impl<S: Fetch> JwksInner<S> {
             |known: &KnownKeys| known.confirmed.is_some() && kid.is_none_or(|k| known.has(k));
         let waits = {
             let known = keys.borrow();
-            !enough(&known) && known.wanted == known.served
+            !enough(&known) && known.requested == known.served
         };
         if waits {
-            self.want_unknown();
+            self.request_fetch();
         }
-        let wanted = keys.borrow().wanted;
-        let served = keys.wait_for(|known| enough(known) || known.served >= wanted);
+        let requested = keys.borrow().requested;
+        let served = keys.wait_for(|known| enough(known) || known.served >= requested);
         // In time or not, the keys known then decide.
         let _ = timeout(self.timeout, served).await;
         let known = keys.borrow().clone();
@@ -247,14 +247,14 @@ impl<S: Fetch> JwksInner<S> {
     }
 
     /// Requests a fetch for an unknown key, unless one was requested recently.
-    fn want_unknown(&self) {
+    fn request_fetch(&self) {
         let mut next = self.next_unknown.lock();
         let now = Instant::now();
         if *next > now {
             return;
         }
         *next = now + UNKNOWN_KEY_PAUSE.mul_f64(rand::random_range(1.0..=1.2));
-        self.keys.send_modify(|known| known.wanted += 1);
-        self.wanted.notify_one();
+        self.keys.send_modify(|known| known.requested += 1);
+        self.fetch_requested.notify_one();
     }
 }

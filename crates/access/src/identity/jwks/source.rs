@@ -87,13 +87,13 @@ impl Fetch for Source {
     async fn fetch(&self) -> Result<Fetched, String> {
         match &self.place {
             JwksLocation::File(file) => {
-                let known = file.lock().clone();
-                let found = known.look().await.map_err(|why| why.to_string())?;
-                let Some((taken, text)) = found else {
+                let watched = file.lock().clone();
+                let found = watched.look().await.map_err(|why| why.to_string())?;
+                let Some((version, text)) = found else {
                     return Ok(Fetched::Unchanged);
                 };
                 let keys = set::parse(text.as_bytes()).map_err(|why| why.to_string())?;
-                *file.lock() = taken;
+                *file.lock() = version;
                 Ok(Fetched::Set(keys))
             }
             JwksLocation::Web { uri, client } => {

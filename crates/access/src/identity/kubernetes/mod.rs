@@ -56,7 +56,7 @@ const MAX_RECHECKS: usize = 4;
 const REVIEW_TIMEOUTS: u32 = 12;
 
 /// The pause between two reviews of clusters not queried yet.
-const NEWS: Duration = Duration::from_secs(1);
+const PARTIAL_REVIEW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Accepted tokens that are cached by hash, and as many refused ones.
 const MAX_REMEMBERED_TOKENS: usize = 1024;
@@ -94,7 +94,7 @@ struct Known {
     /// Accepted tokens that are no longer rechecked, for the length of a tolerated outage.
     lapsed: ExpiringCache<Key, recheck::Lapsed>,
     /// Tokens that are being rechecked, by fingerprint.
-    kept: HashMap<String, recheck::TrackedToken>,
+    tracked: HashMap<String, recheck::TrackedToken>,
 }
 
 impl Reviewer {
@@ -126,7 +126,7 @@ impl Reviewer {
                 accepted: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
                 refused: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
                 lapsed: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
-                kept: HashMap::new(),
+                tracked: HashMap::new(),
             }),
             first_reviews: Semaphore::new(MAX_FIRST_REVIEWS),
             rechecks: Semaphore::new(MAX_RECHECKS),
@@ -167,7 +167,7 @@ impl Reviewer {
             match known.asking.get(&key) {
                 Some(answer) => answer.clone(),
                 None if known.asking.len() >= MAX_QUEUED => return Err(unavailable(None)),
-                None => self.ask(&mut known, key, token, expires),
+                None => self.enqueue(&mut known, key, token, expires),
             }
         };
         match timeout(self.0.timeout, answer.wait_for(Option::is_some)).await {
@@ -192,24 +192,24 @@ impl Reviewer {
         if self.0.answers.load(Ordering::Relaxed) {
             return Err(unavailable(None));
         }
-        let kept = recheck::AcceptedToken {
+        let accepted_token = recheck::AcceptedToken {
             key,
             token: token.clone(),
             expires,
             appeared: self.0.appeared.subscribe(),
         };
         let mut known = self.0.known.lock();
-        recheck::through_outage(self, &mut known, kept).ok_or_else(|| unavailable(None))
+        recheck::through_outage(self, &mut known, accepted_token).ok_or_else(|| unavailable(None))
     }
 
-    fn ask(
+    fn enqueue(
         &self,
         known: &mut Known,
         key: Key,
         token: &Secret,
         expires: Option<SystemTime>,
     ) -> watch::Receiver<ReviewAnswer> {
-        let (tell, answer) = watch::channel(None);
+        let (publisher, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
         let appeared = self.0.appeared.subscribe();
@@ -231,13 +231,14 @@ impl Reviewer {
                         true => inner.refused_for.min(inner.recheck),
                         false => inner.recheck,
                     };
-                    let kept = recheck::AcceptedToken {
+                    let accepted_token = recheck::AcceptedToken {
                         key,
                         token,
                         expires,
                         appeared,
                     };
-                    let reviewed = recheck::keep(&reviewer, &mut known, kept, review, now);
+                    let reviewed =
+                        recheck::track(&reviewer, &mut known, accepted_token, review, now);
                     known
                         .accepted
                         .learn(key, reviewed.clone(), now + holds, now);
@@ -250,17 +251,18 @@ impl Reviewer {
                     Err(AuthError::Refused)
                 }
                 Err(unavailable) => {
-                    let kept = recheck::AcceptedToken {
+                    let accepted_token = recheck::AcceptedToken {
                         key,
                         token,
                         expires,
                         appeared,
                     };
-                    recheck::through_outage(&reviewer, &mut known, kept).ok_or(unavailable)
+                    recheck::through_outage(&reviewer, &mut known, accepted_token)
+                        .ok_or(unavailable)
                 }
             };
             drop(known);
-            tell.send_replace(Some(found));
+            publisher.send_replace(Some(found));
         });
         answer
     }
@@ -320,7 +322,10 @@ impl Reviewer {
     /// nothing would notice its end.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.known.lock();
-        known.kept.get(fingerprint).map(recheck::TrackedToken::join)
+        known
+            .tracked
+            .get(fingerprint)
+            .map(recheck::TrackedToken::join)
     }
 
     /// Notified when the API server answers again.
@@ -331,18 +336,18 @@ impl Reviewer {
     /// Runs the background work until `shutdown`.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
         let mut known = BTreeSet::new();
-        let told = async {
+        let watching = async {
             loop {
                 self.0.api.appeared(&mut known).await;
                 self.0
                     .appeared
                     .send_modify(|count| *count = count.wrapping_add(1));
-                sleep(NEWS).await;
+                sleep(PARTIAL_REVIEW_INTERVAL).await;
             }
         };
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = told => {}
+            () = watching => {}
         }
         self.0.stop.cancel();
         self.0.tasks.close();

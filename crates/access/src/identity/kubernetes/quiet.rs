@@ -14,17 +14,17 @@ use crate::policy::Scopes;
 
 /// With fewer clusters than twice this, each is queried at each review. With twice as many a denial is cached for
 /// `HOLDS`, and so on.
-const FEW: usize = 32;
-const HOLDS: Duration = Duration::from_secs(60);
+const MIN_PLACES_TO_CACHE: usize = 32;
+const DENIAL_PERIOD: Duration = Duration::from_secs(60);
 
 /// The longest time to cache a denial.
 const MAX_DENIAL_PERIOD: Duration = Duration::from_secs(300);
 
 /// For this long after a grant, denials are not cached: a binding that is being replaced is briefly absent.
-const RECENT: Duration = Duration::from_secs(300);
+const GRANT_MEMORY: Duration = Duration::from_secs(300);
 
 /// Users whose answers are cached.
-const PEOPLE: usize = 128;
+const MAX_USERS: usize = 128;
 
 /// Clusters that are queried for the first time in one review, so that the API server answers in time. The rest
 /// follows.
@@ -43,7 +43,7 @@ pub(super) struct Quiet(Mutex<ExpiringCache<Key, HashMap<String, LastAnswer>>>);
 
 impl Default for Quiet {
     fn default() -> Self {
-        Self(Mutex::new(ExpiringCache::new(PEOPLE)))
+        Self(Mutex::new(ExpiringCache::new(MAX_USERS)))
     }
 }
 
@@ -60,38 +60,40 @@ impl Quiet {
         let last = last.known(user, now);
         let of = |place: &RoleScope| last.and_then(|last| last.get(&place.clusters)).copied();
         let is_quiet = |place: &RoleScope| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
-        let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
+        let (quiet, mut queried): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
         // Clusters with a grant are always queried first.
-        asked.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let has = asked
+        queried.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
+        let granted = queried
             .iter()
             .filter(|place| matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let most = MAX_NEW_PLACES + has.count();
-        let is_more = asked.len() > most;
-        asked.truncate(most);
-        (asked, quiet, is_more)
+        let most = MAX_NEW_PLACES + granted.count();
+        let is_more = queried.len() > most;
+        queried.truncate(most);
+        (queried, quiet, is_more)
     }
 
     /// Records the answers for `user`, with `all` as the number of all clusters. Do not call it for a user without
     /// any rights: an API server that is starting denies everything.
-    pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
+    pub(super) fn learn(&self, user: Key, queried: &[(String, Scopes)], all: usize) {
         let mut last = self.0.lock();
         let now = Instant::now();
-        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(MAX_DENIAL_PERIOD);
+        let longest = (DENIAL_PERIOD
+            * u32::try_from(all / MIN_PLACES_TO_CACHE).unwrap_or(u32::MAX))
+        .min(MAX_DENIAL_PERIOD);
         let mut after = last.known(&user, now).cloned().unwrap_or_default();
         after.retain(|_, last| match last {
-            LastAnswer::Allowed(at) => *at + RECENT > now,
+            LastAnswer::Allowed(at) => *at + GRANT_MEMORY > now,
             LastAnswer::Nothing(until) => *until > now,
         });
-        for (place, scopes) in asked {
+        for (place, scopes) in queried {
             let was_allowed = matches!(after.get(place), Some(LastAnswer::Allowed(_)));
             match scopes.is_empty() {
                 false => drop(after.insert(place.clone(), LastAnswer::Allowed(now))),
-                true if was_allowed || all < 2 * FEW => {}
+                true if was_allowed || all < 2 * MIN_PLACES_TO_CACHE => {}
                 true => {
                     // Spread out, so that they do not all expire at once.
-                    let holds = longest.mul_f64(rand::random_range(0.5..=1.0));
-                    after.insert(place.clone(), LastAnswer::Nothing(now + holds));
+                    let period = longest.mul_f64(rand::random_range(0.5..=1.0));
+                    after.insert(place.clone(), LastAnswer::Nothing(now + period));
                 }
             }
         }

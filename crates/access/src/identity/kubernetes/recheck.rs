@@ -12,17 +12,17 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Key, Known, NEWS, Review, Reviewer, fingerprint, grants};
+use super::{Key, Known, PARTIAL_REVIEW_INTERVAL, Review, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::validity::{Revoker, Withdrawn, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
 use crate::policy::Grants;
 
 /// Longest pause before a retry during an outage.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long after a denial Kubernetes is asked again, before sessions end.
-const SECOND_LOOK: Duration = Duration::from_secs(5);
+const SECOND_CHECK_DELAY: Duration = Duration::from_secs(5);
 
 /// An accepted token.
 pub(super) struct AcceptedToken {
@@ -84,21 +84,21 @@ enum Recheck {
 pub(super) fn through_outage(
     reviewer: &Reviewer,
     known: &mut Known,
-    kept: AcceptedToken,
+    accepted_token: AcceptedToken,
 ) -> Option<VerifiedIdentity> {
-    let tracked = known.kept.get(&fingerprint(&kept.key));
+    let tracked = known.tracked.get(&fingerprint(&accepted_token.key));
     // It is withdrawn at the end of its own grace.
-    if let Some(tracked) = tracked.filter(|tracked| tracked.key == kept.key) {
+    if let Some(tracked) = tracked.filter(|tracked| tracked.key == accepted_token.key) {
         return Some(tracked.join());
     }
     let now = Instant::now();
-    let Lapsed { review, confirmed } = known.lapsed.known(&kept.key, now)?;
+    let Lapsed { review, confirmed } = known.lapsed.known(&accepted_token.key, now)?;
     let (review, confirmed) = (review.clone(), *confirmed);
-    Some(keep(reviewer, known, kept, review, confirmed))
+    Some(track(reviewer, known, accepted_token, review, confirmed))
 }
 
 /// Starts a rechecker for a token that was accepted at `confirmed`.
-pub(super) fn keep(
+pub(super) fn track(
     reviewer: &Reviewer,
     known: &mut Known,
     AcceptedToken {
@@ -118,7 +118,7 @@ pub(super) fn keep(
         fingerprint: fingerprint.clone(),
     };
     let roles = Grants::new(grants(&review));
-    let kept = TrackedToken {
+    let tracked = TrackedToken {
         key,
         who: VerifiedIdentity {
             expires,
@@ -131,8 +131,8 @@ pub(super) fn keep(
         },
         withdraw: Arc::clone(&withdraw),
     };
-    let reviewed = kept.join();
-    known.kept.insert(fingerprint.clone(), kept);
+    let reviewed = tracked.join();
+    known.tracked.insert(fingerprint.clone(), tracked);
     let rechecker = Rechecker {
         reviewer: reviewer.clone(),
         key,
@@ -158,24 +158,24 @@ impl Rechecker {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
         // Including the second check, a denial is found within one recheck interval.
-        let pause = inner.recheck.saturating_sub(SECOND_LOOK);
+        let pause = inner.recheck.saturating_sub(SECOND_CHECK_DELAY);
         let pause = pause.max(inner.recheck.mul_f64(0.9));
         let mut next = self.confirmed + spread(pause);
-        let mut said_no = false;
+        let mut denied = false;
         // When to query the clusters that a partial review has left out.
-        let mut rest = Instant::now() + NEWS;
-        let again = inner.recheck.min(ASK_AGAIN);
+        let mut rest = Instant::now() + PARTIAL_REVIEW_INTERVAL;
+        let retry_pause = inner.recheck.min(MAX_RETRY_PAUSE);
         loop {
             tokio::select! {
                 () = sleep_until(next) => {}
                 Ok(()) = self.appeared.changed() => {
-                    self.look_at_more().await;
+                    self.query_more().await;
                     continue;
                 }
                 () = sleep_until(rest), if self.review.is_partial => {
-                    let pause = match self.look_at_more().await {
-                        true => NEWS,
-                        false => spread(again),
+                    let pause = match self.query_more().await {
+                        true => PARTIAL_REVIEW_INTERVAL,
+                        false => spread(retry_pause),
                     };
                     rest = Instant::now() + pause;
                     continue;
@@ -186,24 +186,24 @@ impl Rechecker {
             }
             let now = Instant::now();
             let patience = (self.confirmed + inner.outage_grace).max(now + inner.timeout);
-            match timeout_at(patience, self.look()).await {
+            match timeout_at(patience, self.recheck()).await {
                 Ok(Recheck::Confirmed) => {
                     self.confirmed = now;
-                    said_no = false;
+                    denied = false;
                     next = now + spread(pause);
                     self.remember(inner.recheck);
                 }
-                Ok(Recheck::No(why)) if said_no => return self.withdraw(why),
+                Ok(Recheck::No(why)) if denied => return self.withdraw(why),
                 Ok(Recheck::No(why)) => {
                     tracing::debug!(why = %why, "Kubernetes is asked again before a session ends");
-                    said_no = true;
-                    self.remember(SECOND_LOOK + inner.timeout);
-                    next = Instant::now() + SECOND_LOOK;
+                    denied = true;
+                    self.remember(SECOND_CHECK_DELAY + inner.timeout);
+                    next = Instant::now() + SECOND_CHECK_DELAY;
                 }
                 Ok(Recheck::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
-                    let left = self.confirmed + inner.outage_grace - Instant::now();
-                    self.remember(left.min(again + inner.timeout));
-                    next = Instant::now() + spread(again);
+                    let remaining = self.confirmed + inner.outage_grace - Instant::now();
+                    self.remember(remaining.min(retry_pause + inner.timeout));
+                    next = Instant::now() + spread(retry_pause);
                 }
                 Ok(Recheck::Unknown) | Err(_) => return self.withdraw(Withdrawn::Unanswered),
             }
@@ -211,7 +211,7 @@ impl Rechecker {
     }
 
     /// Presents the token again.
-    async fn look(&mut self) -> Recheck {
+    async fn recheck(&mut self) -> Recheck {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
         let Ok(found) = inner.review(&self.token, None).await else {
@@ -232,7 +232,7 @@ impl Rechecker {
 
     /// Queries clusters not queried yet, so that sessions see them. Returns whether there was an answer. All else is
     /// left to the next check.
-    async fn look_at_more(&mut self) -> bool {
+    async fn query_more(&mut self) -> bool {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
         match inner.review(&self.token, Some(&self.review)).await {
@@ -306,9 +306,9 @@ impl Rechecker {
     }
 
     fn leave(&self, known: &mut Known) {
-        let ours = |kept: &TrackedToken| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
-        if known.kept.get(&self.fingerprint).is_some_and(ours) {
-            known.kept.remove(&self.fingerprint);
+        let ours = |tracked: &TrackedToken| Arc::ptr_eq(&tracked.withdraw, &self.withdraw);
+        if known.tracked.get(&self.fingerprint).is_some_and(ours) {
+            known.tracked.remove(&self.fingerprint);
         }
     }
 

@@ -25,19 +25,19 @@ use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::{RelayScope, Scope, Scopes};
 
 /// API group in roles.
-const GROUP: &str = "ray-relay.dev";
+const API_GROUP: &str = "ray-relay.dev";
 
 /// Resource in roles.
 const RESOURCE: &str = "breakpoints";
 
 /// The extra field with the id of a token (API server 1.30 and later).
-const TOKEN_ID: &str = "authentication.kubernetes.io/credential-id";
+const TOKEN_ID_FIELD: &str = "authentication.kubernetes.io/credential-id";
 
 /// Longest user name. ServiceAccounts have at most 340 characters.
 const MAX_NAME: usize = 512;
 
 /// Reviews of one user at a time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REVIEWS: usize = 8;
 
 /// The user of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Review {
     /// sessions have ended with it.
     pub(super) fn allows_less_than(&self, before: &Self) -> bool {
         let is_less = |(clusters, scopes): &(String, Scopes)| {
-            let asked = self.grants.iter().any(|(now, _)| now == clusters);
-            asked && scopes.intersection(allowed(&self.grants, clusters)) != *scopes
+            let queried = self.grants.iter().any(|(now, _)| now == clusters);
+            queried && scopes.intersection(allowed(&self.grants, clusters)) != *scopes
         };
         before.grants.iter().any(is_less) || before.administers_relay && !self.administers_relay
     }
@@ -185,7 +185,7 @@ impl Kubernetes {
                 groups: Some(user.groups.iter().cloned().collect()),
                 extra: extra.clone(),
                 resource_attributes: Some(ResourceAttributes {
-                    group: Some(GROUP.to_owned()),
+                    group: Some(API_GROUP.to_owned()),
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
                     namespace: Some(namespace.unwrap_or(self.api.namespace()).to_owned()),
@@ -233,8 +233,10 @@ impl Kubernetes {
                 let role = (at.namespace.as_deref(), at.name.as_deref());
                 async move { Ok((number, scope, self.may(user, extra, role, scope).await?)) }
             });
-            let answers: Vec<(usize, Scope, bool)> =
-                answers.buffer_unordered(AT_ONCE).try_collect().await?;
+            let answers: Vec<(usize, Scope, bool)> = answers
+                .buffer_unordered(MAX_CONCURRENT_REVIEWS)
+                .try_collect()
+                .await?;
             for (number, scope, _) in answers.into_iter().filter(|(_, _, allowed)| *allowed) {
                 found[number] = found[number].with(scope);
             }
@@ -254,7 +256,7 @@ impl Kubernetes {
         let mut grants = known.map_or_else(Vec::new, |known| known.grants.clone());
         let known_places = known.into_iter().flat_map(|known| &known.grants);
         let known_places: HashSet<&str> = known_places.map(|(place, _)| &**place).collect();
-        let person = person(&user, &extra);
+        let user_key = user_key(&user, &extra);
         let [mut first, whole, single] = self.places.now();
         let all = whole.len() + single.len();
         let mut is_partial = false;
@@ -262,14 +264,14 @@ impl Kubernetes {
         grants.extend(self.on(&user, &extra, first, &grants).await?);
         for mut places in [whole, single] {
             places.retain(|place| !known_places.contains(&*place.clusters));
-            let (asked, quiet, is_more) = self.quiet.part(&person, places);
-            let found = self.on(&user, &extra, asked, &grants).await?;
+            let (queried, quiet, is_more) = self.quiet.part(&user_key, places);
+            let found = self.on(&user, &extra, queried, &grants).await?;
             if grants
                 .iter()
                 .chain(&found)
                 .any(|(_, scopes)| !scopes.is_empty())
             {
-                self.quiet.learn(person, &found, all);
+                self.quiet.learn(user_key, &found, all);
             }
             grants.extend(found);
             let nothing = quiet
@@ -307,11 +309,11 @@ impl ReviewApi for Kubernetes {
 }
 
 /// Returns the cache key of a user: all properties except the id of the token, which differs with each.
-fn person(user: &User, extra: &Extra) -> Key {
+fn user_key(user: &User, extra: &Extra) -> Key {
     let extra: Vec<_> = extra
         .iter()
         .flatten()
-        .filter(|(key, _)| *key != TOKEN_ID)
+        .filter(|(key, _)| *key != TOKEN_ID_FIELD)
         .collect();
     let about = format!(
         "{:?} {:?} {:?} {:?}",

@@ -57,7 +57,7 @@ pub(in crate::identity) struct LiveRevocations {
 struct RevocationState {
     file: Option<RevocationFile>,
     from_file: RevocationList,
-    told: RevocationList,
+    received: RevocationList,
 }
 
 impl LiveRevocations {
@@ -81,7 +81,7 @@ impl LiveRevocations {
             state: Mutex::new(RevocationState {
                 file,
                 from_file,
-                told: RevocationList::default(),
+                received: RevocationList::default(),
             }),
         })
     }
@@ -119,7 +119,7 @@ impl LiveRevocations {
         self: &Arc<Self>,
         revocation: Revocation,
     ) -> Result<StoredIn, RevokeError> {
-        self.elsewhere(move |this| this.revoke_blocking(&[revocation]))
+        self.run_blocking(move |this| this.revoke_blocking(&[revocation]))
             .await
     }
 
@@ -127,16 +127,16 @@ impl LiveRevocations {
     ///
     /// # Errors
     /// [`RevokeError`], but not [`RevokeError::NotWritten`]: the other relay stores them, and sends them again.
-    pub(in crate::identity) async fn hear(
+    pub(in crate::identity) async fn apply(
         self: &Arc<Self>,
-        said: Vec<Revocation>,
+        revocations: Vec<Revocation>,
     ) -> Result<Vec<Revocation>, RevokeError> {
-        self.elsewhere(move |this| {
+        self.run_blocking(move |this| {
             let now = SystemTime::now();
             // All relays may share the file.
             this.poll(now);
             let list = Arc::clone(&this.sender.borrow());
-            let mut news = said;
+            let mut news = revocations;
             news.retain(|one| !is_past(one, now) && !list.covers(one));
             if !news.is_empty() {
                 match this.revoke_blocking(&news) {
@@ -152,7 +152,7 @@ impl LiveRevocations {
     }
 
     /// Runs `work` on a thread that may block.
-    async fn elsewhere<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, RevokeError> + Send + 'static,
     ) -> Result<T, RevokeError> {
@@ -171,7 +171,7 @@ impl LiveRevocations {
         {
             let mut state = self.state.lock();
             let mut all = revocations.iter().cloned();
-            let added = all.try_for_each(|one| state.told.add(one));
+            let added = all.try_for_each(|one| state.received.add(one));
             self.publish(&state);
             added?;
         }
@@ -186,7 +186,7 @@ impl LiveRevocations {
 
     fn publish(&self, state: &RevocationState) {
         let mut list = state.from_file.clone();
-        list.extend(&state.told);
+        list.extend(&state.received);
         self.sender.send_replace(Arc::new(list));
     }
 }

@@ -147,13 +147,13 @@ impl PolicyReader<'_> {
 
     fn rule(&mut self, at: usize, table: DeTable<'_>) -> RuleEntry {
         let mut draft = Draft::default();
-        let mut given = Vec::new();
+        let mut seen_keys = Vec::new();
         for (key, value) in table {
             let at = key.span().start;
             let name = key.get_ref().as_ref();
             match KEYS.iter().find(|known| **known == name) {
                 Some(known) => {
-                    given.push(*known);
+                    seen_keys.push(*known);
                     self.key(&mut draft, known, at, &raw_value(value.into_inner()));
                 }
                 None => {
@@ -164,12 +164,12 @@ impl PolicyReader<'_> {
                 }
             }
         }
-        if !given.contains(&"subjects") && !given.contains(&"groups") {
+        if !seen_keys.contains(&"subjects") && !seen_keys.contains(&"groups") {
             let hint = "for every authenticated client write subjects = [\"*\"]".to_owned();
             let found = "a rule without subjects and groups";
             self.problem("rule", at, found, "subjects, groups or both", Some(hint));
         }
-        if !given.contains(&"scopes") {
+        if !seen_keys.contains(&"scopes") {
             let expected = expected_scopes();
             self.problem("rule.scopes", at, "a rule without scopes", &expected, None);
         }

@@ -19,13 +19,13 @@ const MAX_JOBS: usize = 50;
 
 /// How long a job that holds nothing keeps its series if another one needs the slot. Prometheus has scraped its last
 /// values by then.
-const KEPT: Duration = Duration::from_secs(3600);
+const IDLE_SERIES_PERIOD: Duration = Duration::from_secs(3600);
 
 /// The label of jobs beyond the limit.
-const OTHER: &str = "other";
+const OTHER_JOB: &str = "other";
 
 /// The label if the job is unknown.
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_JOB: &str = "unknown";
 
 /// Ray's job ids have eight characters.
 const MAX_JOB_ID_CHARS: usize = 40;
@@ -271,8 +271,10 @@ impl HeldFamilies {
             let _ = self.collective_left.remove_label_values(labels);
             return;
         };
-        let left = at.saturating_duration_since(now).as_secs_f64();
-        self.collective_left.with_label_values(labels).set(left);
+        let remaining = at.saturating_duration_since(now).as_secs_f64();
+        self.collective_left
+            .with_label_values(labels)
+            .set(remaining);
     }
 
     fn forget(&self, group: &HeldGroup) {
@@ -322,12 +324,13 @@ impl Accounts {
         now: Instant,
     ) -> HeldGroup {
         let job: Arc<str> = match breakpoint.names.job_id.as_deref() {
-            None => UNKNOWN.into(),
+            None => UNKNOWN_JOB.into(),
             Some(id) => {
                 let id: Arc<str> = id.chars().take(MAX_JOB_ID_CHARS).collect::<String>().into();
-                match self.has_place(families, (Arc::clone(&breakpoint.cluster), id.clone()), now) {
+                match self.has_series(families, (Arc::clone(&breakpoint.cluster), id.clone()), now)
+                {
                     true => id,
-                    false => OTHER.into(),
+                    false => OTHER_JOB.into(),
                 }
             }
         };
@@ -344,13 +347,13 @@ impl Accounts {
 
     /// Whether `job` has series of its own. If necessary it takes over the slot of a job that has held nothing for
     /// long.
-    fn has_place(&mut self, families: &HeldFamilies, job: HeldJob, now: Instant) -> bool {
+    fn has_series(&mut self, families: &HeldFamilies, job: HeldJob, now: Instant) -> bool {
         while !self.jobs.contains_key(&job) && self.jobs.len() >= MAX_JOBS {
             let oldest = self.jobs.iter().min_by_key(|(_, used)| **used);
             let Some((oldest, used)) = oldest.map(|(job, used)| (job.clone(), *used)) else {
                 break;
             };
-            if now.saturating_duration_since(used) < KEPT {
+            if now.saturating_duration_since(used) < IDLE_SERIES_PERIOD {
                 return false;
             }
             // The last scrape may be long ago: each job is checked against all live stops, at most once in that time.
@@ -489,7 +492,7 @@ mod tests {
         told(&registry, &held);
         held.changed(Change::Appeared, &known(200, "00000200", 1.0));
         assert!(!told(&registry, &held).contains("00000200"));
-        advance(KEPT).await;
+        advance(IDLE_SERIES_PERIOD).await;
         held.changed(Change::Appeared, &known(201, "00000201", 1.0));
         let text = told(&registry, &held);
         assert!(

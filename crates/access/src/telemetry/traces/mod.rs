@@ -36,24 +36,24 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::innermost_cause;
 
 /// Traces that wait for the collector: a few megabytes.
-const QUEUE: usize = 2048;
+const MAX_QUEUED_TRACES: usize = 2048;
 
 /// Traces in one batch, and how long the first of them waits for the others.
-const BATCH: usize = 256;
-const GATHERED: Duration = Duration::from_secs(1);
+const MAX_BATCH_TRACES: usize = 256;
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// How long the collector may take for one batch.
-const DEADLINE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pauses before a refused batch is retried.
-const AGAIN: [Duration; 3] = [
+const RETRY_PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
 
 /// How long the last batch may take when the relay ends.
-const LAST: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The path of OTLP traces at a collector.
 const PATH: &str = "/v1/traces";
@@ -154,8 +154,8 @@ impl Traces {
             _ => (Roots::None, Proxies::none()),
         };
         let tls = http::trusting(roots).map_err(wrong)?;
-        let connector = Connector::new(tls.with_no_client_auth(), DEADLINE, proxies);
-        let (queue, waiting) = mpsc::channel(QUEUE);
+        let connector = Connector::new(tls.with_no_client_auth(), EXPORT_TIMEOUT, proxies);
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED_TRACES);
         Ok(Some(Arc::new(Self {
             queue,
             waiting: Mutex::new(Some(waiting)),
@@ -181,7 +181,7 @@ impl Traces {
         let mut complained = false;
         tokio::select! {
             () = async {
-                while let Some(batch) = gathered(&mut waiting).await {
+                while let Some(batch) = next_batch(&mut waiting).await {
                     self.send(batch, &mut complained).await;
                 }
             } => {}
@@ -194,7 +194,7 @@ impl Traces {
         }
         if !rest.is_empty() {
             let count = rest.len();
-            let outcome = match timeout(LAST, self.post(export(rest))).await {
+            let outcome = match timeout(SHUTDOWN_TIMEOUT, self.post(export(rest))).await {
                 Ok(Ok(())) => TraceOutcome::Sent,
                 Ok(Err(_)) | Err(_) => TraceOutcome::Failed,
             };
@@ -205,7 +205,7 @@ impl Traces {
     async fn send(&self, batch: Vec<Trace>, complained: &mut bool) {
         let count = batch.len();
         let body = export(batch);
-        let mut pauses = AGAIN.into_iter();
+        let mut pauses = RETRY_PAUSES.into_iter();
         let why = loop {
             let refused = match self.post(body.clone()).await {
                 Ok(()) => {
@@ -217,7 +217,7 @@ impl Traces {
                 }
                 Err(refused) => refused,
             };
-            match (refused.again, pauses.next()) {
+            match (refused.retryable, pauses.next()) {
                 (true, Some(pause)) => sleep(pause).await,
                 _ => break refused.why,
             }
@@ -229,22 +229,22 @@ impl Traces {
     }
 
     async fn post(&self, body: Bytes) -> Result<(), BatchRefused> {
-        let refused = |why: String, again| BatchRefused { why, again };
+        let refused = |why: String, retryable| BatchRefused { why, retryable };
         let request = Request::post(self.target.clone())
             .header(CONTENT_TYPE, "application/x-protobuf")
             .header(USER_AGENT, http::USER_AGENT)
             .body(Full::new(body))
             .map_err(|why| refused(why.to_string(), false))?;
-        let status = match timeout(DEADLINE, self.client.request(request)).await {
+        let status = match timeout(EXPORT_TIMEOUT, self.client.request(request)).await {
             Ok(Ok(answer)) => answer.status(),
             Ok(Err(why)) => return Err(refused(innermost_cause(&why), true)),
             Err(_) => {
-                let why = format!("no answer within {} s", DEADLINE.as_secs());
+                let why = format!("no answer within {} s", EXPORT_TIMEOUT.as_secs());
                 return Err(refused(why, true));
             }
         };
         // As OTLP specifies: only these are retried.
-        let again = matches!(
+        let retryable = matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS
                 | StatusCode::BAD_GATEWAY
@@ -253,7 +253,7 @@ impl Traces {
         );
         match status.is_success() {
             true => Ok(()),
-            false => Err(refused(format!("it answered {status}"), again)),
+            false => Err(refused(format!("it answered {status}"), retryable)),
         }
     }
 }
@@ -261,14 +261,14 @@ impl Traces {
 /// A batch was refused.
 struct BatchRefused {
     why: String,
-    again: bool,
+    retryable: bool,
 }
 
 /// Collects the next batch. `None`: there will be no more traces.
-async fn gathered(waiting: &mut mpsc::Receiver<Trace>) -> Option<Vec<Trace>> {
+async fn next_batch(waiting: &mut mpsc::Receiver<Trace>) -> Option<Vec<Trace>> {
     let mut batch = vec![waiting.recv().await?];
-    let until = Instant::now() + GATHERED;
-    while batch.len() < BATCH
+    let until = Instant::now() + BATCH_DELAY;
+    while batch.len() < MAX_BATCH_TRACES
         && let Ok(Some(trace)) = timeout_at(until, waiting.recv()).await
     {
         batch.push(trace);

@@ -153,7 +153,7 @@ async fn what_is_not_taken_is_tried_again_where_that_may_help() {
 async fn nobody_waits_for_a_collector_that_is_not_there() {
     let metrics = Metrics::new().unwrap();
     let traces = traces_to("http://127.0.0.1:9", &metrics);
-    for _ in 0..QUEUE + 10 {
+    for _ in 0..MAX_QUEUED_TRACES + 10 {
         traces.offer(trace());
     }
     assert_eq!(counted(&metrics, "dropped"), 10);
