@@ -232,10 +232,10 @@ impl Service<Request<Body>> for Transport {
 /// Builds the error for a refusal. The message of the answer is left out: it may quote the request.
 async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
     let held = held(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
-    let status = held
+    let answer = held
         .ok()
         .and_then(|held| serde_json::from_slice(&held).ok());
-    let reason = status.map_or_else(String::new, |status: Status| status.reason);
+    let reason = answer.map_or_else(String::new, |answer: Status| answer.reason);
     let word = plain_word(&reason).unwrap_or_default();
     let status = Status::failure("", word).with_code(status.as_u16());
     kube::Error::Api(status.boxed())

@@ -1,7 +1,7 @@
 //! Rate limiting of audit lines about the refusals of one user.
 //!
 //! Pure. A principal with almost no rights can still be refused any number of times, and every such line displaces
-//! one about an action. So refusals beyond [`FREE`], and then one in [`EVERY`], are only counted, for each user (for
+//! one about an action. So refusals beyond [`FREE_REFUSALS`], and then one in [`REFILL_INTERVAL`], are only counted, for each user (for
 //! unauthenticated clients by address). One line gives their number and time span. Actions are never left out.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::identity::Principal;
 /// Refusals of one user with a line each, however fast they come.
 const FREE_REFUSALS: u32 = 60;
 
-/// Beyond [`FREE`], one refusal in this time has a line.
+/// Beyond [`FREE_REFUSALS`], one refusal in this time has a line.
 const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a user's refusals are summed up while they go on.

@@ -216,7 +216,7 @@ impl Authenticator {
         })
     }
 
-    /// Authenticates `ticket`, which has to open exactly `wanted`.
+    /// Authenticates `ticket`, which has to open exactly `expected`.
     ///
     /// # Errors
     /// [`AuthError`].

@@ -50,6 +50,6 @@ pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub use source::Source;
 pub use subject::is_presentable;
-pub use ticket::{Opens, STAY};
+pub use ticket::{MAX_DASHBOARD_STAY, Opens};
 pub use validity::Withdrawn;
 pub use verifier::MAX_TOKEN_BYTES;

@@ -22,13 +22,13 @@ use super::signing::SigningKey;
 use ray_relay_ray::ray::registry::BreakpointId;
 
 /// How long a ticket for a breakpoint is valid.
-pub(super) const LIFETIME: Duration = Duration::from_secs(120);
+pub(super) const BREAKPOINT_TICKET_LIFETIME: Duration = Duration::from_secs(120);
 
 /// How long a browser's ticket for entering a dashboard is valid: it is part of a URL.
-const ENTRANCE: Duration = Duration::from_secs(30);
+const ENTRANCE_TICKET_LIFETIME: Duration = Duration::from_secs(30);
 
 /// How long a browser may stay there before it has to authenticate again.
-pub const STAY: Duration = Duration::from_secs(12 * 3600);
+pub const MAX_DASHBOARD_STAY: Duration = Duration::from_secs(12 * 3600);
 
 /// `aud` of every ticket. No token may have it.
 pub(super) const AUDIENCE: &str = "ray-relay-ticket";
@@ -88,9 +88,9 @@ pub enum Opens {
 impl Opens {
     fn lifetime(&self) -> Duration {
         match self {
-            Self::Breakpoint(_) => LIFETIME,
-            Self::Entrance(_) => ENTRANCE,
-            Self::Dashboard(_) => STAY,
+            Self::Breakpoint(_) => BREAKPOINT_TICKET_LIFETIME,
+            Self::Entrance(_) => ENTRANCE_TICKET_LIFETIME,
+            Self::Dashboard(_) => MAX_DASHBOARD_STAY,
         }
     }
 

@@ -28,7 +28,7 @@ impl RequestId {
     }
 
     /// Whether `text` has the form of an id.
-    pub fn is_written_so(text: &str) -> bool {
+    pub fn is_valid(text: &str) -> bool {
         let (connection, request) = text.split_once('.').unwrap_or((text, "1"));
         let is_count =
             (1..=10).contains(&request.len()) && request.bytes().all(|b| b.is_ascii_digit());
@@ -82,17 +82,14 @@ mod tests {
     fn what_is_written_otherwise_is_no_id() {
         let id = RequestId::random();
         for id in [id, id.of_request(u32::MAX)] {
-            assert!(RequestId::is_written_so(&id.to_string()), "{id}");
+            assert!(RequestId::is_valid(&id.to_string()), "{id}");
         }
         let text = id.to_string();
         for other in ["", "7k3f9m2qx", "7k3f9m2qxD", "7k3f9m2qx\n"] {
-            assert!(!RequestId::is_written_so(other), "{other}");
+            assert!(!RequestId::is_valid(other), "{other}");
         }
         for behind in [".", ".x", ".1.2", ".12345678901", "x"] {
-            assert!(
-                !RequestId::is_written_so(&format!("{text}{behind}")),
-                "{behind}"
-            );
+            assert!(!RequestId::is_valid(&format!("{text}{behind}")), "{behind}");
         }
     }
 }

@@ -205,7 +205,7 @@ impl Checks {
         present.presentable()
     }
 
-    /// Reads changed revocations, and keys and policy if `at_keys_too`.
+    /// Reads changed revocations, and keys and policy if `include_keys`.
     pub(super) async fn refresh(&self, include_keys: bool) {
         let (revocations, keys) = (self.revocations.clone(), self.keys.clone());
         let policy = self.policy.clone();

@@ -13,7 +13,7 @@ use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::Scopes;
 
 /// With fewer clusters than twice this, each is queried at each review. With twice as many a denial is cached for
-/// `HOLDS`, and so on.
+/// `DENIAL_PERIOD`, and so on.
 const MIN_PLACES_TO_CACHE: usize = 32;
 const DENIAL_PERIOD: Duration = Duration::from_secs(60);
 

@@ -155,7 +155,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
         Principal::issued(who, crate::policy::Access::default(), live.watch())
     };
     let opens = Opens::Breakpoint(paused("f", 1).id);
-    let last = now + ticket::LIFETIME + leeway;
+    let last = now + ticket::BREAKPOINT_TICKET_LIFETIME + leeway;
     for (expires, good, over) in [
         (None, last - Duration::from_secs(2), last),
         (
