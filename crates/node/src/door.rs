@@ -155,10 +155,10 @@ async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
         addresses.is_empty() || addresses.contains(&node.address.to_string())
     };
     doors.retain(|door| {
-        let there = sessions
+        let session_exists = sessions
             .iter()
             .any(|session| session.folder == door.session);
-        there && nodes.iter().any(|node| node.node_id == door.node_id) && door.is_open()
+        session_exists && nodes.iter().any(|node| node.node_id == door.node_id) && door.is_open()
     });
     for session in &sessions {
         for node in nodes.iter().filter(|node| is_of(node, &session.addresses)) {
@@ -231,13 +231,13 @@ impl HookSocket {
     /// Whether workers still find the socket by its name.
     fn is_open(&self) -> bool {
         let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
-        let there = directory(&self.session.join(format!("{FOLDER}{short}")));
-        let is_it = |there: File| {
-            let (there, own) = (there.metadata().ok()?, self.folder.metadata().ok()?);
-            Some((there.dev(), there.ino()) == (own.dev(), own.ino()))
+        let found = directory(&self.session.join(format!("{FOLDER}{short}")));
+        let is_same = |found: File| {
+            let (found, own) = (found.metadata().ok()?, self.folder.metadata().ok()?);
+            Some((found.dev(), found.ino()) == (own.dev(), own.ino()))
         };
-        let is_it = there.ok().and_then(is_it).unwrap_or(false);
-        is_it && fs::symlink_metadata(inside(&self.folder, SOCKET)).is_ok()
+        let is_same = found.ok().and_then(is_same).unwrap_or(false);
+        is_same && fs::symlink_metadata(inside(&self.folder, SOCKET)).is_ok()
     }
 }
 

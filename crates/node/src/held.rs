@@ -242,11 +242,11 @@ mod tests {
         drop(first);
         assert!(table.acquire(&open("w", Some("8")), other).is_err());
         drop(child);
-        // The next session of the same relay may come while the one before is being left.
-        let left = table.acquire(&open("w", Some("8")), other).unwrap();
+        // The next session of the same relay may come while the previous one is being detached.
+        let detaching = table.acquire(&open("w", Some("8")), other).unwrap();
         let next = table.acquire(&open("w", Some("9")), other).unwrap();
         assert_eq!(shown.borrow_and_update().len(), 3);
-        drop((left, next, elsewhere));
+        drop((detaching, next, elsewhere));
         assert!(shown.borrow_and_update().is_empty());
     }
 
@@ -276,12 +276,12 @@ mod tests {
         let late = LetRun::of(&table.watch().borrow()[0]);
         drop(first);
         let next = table.acquire(&open("w", Some("8")), relay).unwrap();
-        let mut asks = next.park(&keep("bob"), PARK_TIME, false).unwrap();
+        let mut requests = next.park(&keep("bob"), PARK_TIME, false).unwrap();
         table.resume_task(&late);
-        assert!(asks.try_recv().is_err());
+        assert!(requests.try_recv().is_err());
         let meant = LetRun::of(&table.watch().borrow()[0]);
         table.resume_task(&meant);
-        assert!(matches!(asks.try_recv().unwrap(), HeldRequest::Resume));
+        assert!(matches!(requests.try_recv().unwrap(), HeldRequest::Resume));
     }
 
     #[tokio::test]
@@ -295,8 +295,8 @@ mod tests {
         let worker = table.acquire(&open("w", Some("7")), one).unwrap();
         let subprocess = table.acquire(&of(9), one).unwrap();
         assert_eq!(table.watch().borrow().len(), 1, "no relay is told of it");
-        let asks = worker.park(&keep("ada"), PARK_TIME, false).unwrap();
-        let its_asks = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
+        let requests = worker.park(&keep("ada"), PARK_TIME, false).unwrap();
+        let other_requests = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
         assert!(subprocess.worker_keep_time().is_some());
         let resumes = |owner: &str| Open {
             resume: Some(owner.into()),
@@ -304,19 +304,19 @@ mod tests {
         };
         assert_eq!(table.kept_subprocesses(&resumes("ada")), [9]);
         assert!(table.kept_subprocesses(&resumes("bob")).is_empty());
-        drop(asks);
+        drop(requests);
         worker.resume(&resumes("ada"), other);
         assert!(subprocess.worker_keep_time().is_none());
-        // Its debugger has a client already.
+        // Its debugger already has a client.
         assert!(table.acquire(&of(9), other).is_err());
         drop(table.acquire(&of(10), other).unwrap());
         let stays = subprocess.worker_released();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
         drop(worker);
         subprocess.worker_released().await;
-        // It keeps no other from the worker.
+        // It does not keep another relay from the worker.
         let next = table.acquire(&open("w", Some("9")), one);
-        drop((next.unwrap(), its_asks));
+        drop((next.unwrap(), other_requests));
     }
 
     #[tokio::test]
@@ -330,9 +330,9 @@ mod tests {
         let park = |worker: &str| {
             let worker_hold = table.acquire(&open(worker, Some("7")), one).unwrap();
             let subprocess = table.acquire(&of(worker), one).unwrap();
-            let asks = worker_hold.park(&keep("ada"), PARK_TIME, false).unwrap();
-            let its_asks = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
-            (worker_hold, subprocess, (asks, its_asks))
+            let requests = worker_hold.park(&keep("ada"), PARK_TIME, false).unwrap();
+            let other_requests = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
+            (worker_hold, subprocess, (requests, other_requests))
         };
         let (worker, subprocess, _asks) = park("w");
         let (_other_worker, others, _others_asks) = park("v");
@@ -354,7 +354,7 @@ mod tests {
         let stays = subprocess.worker_released();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
         assert!(others.worker_keep_time().is_some());
-        // Who has the worker next is another person.
+        // The next holder of the worker is another person.
         drop(worker);
         let _next = table.acquire(&open("w", Some("9")), one).unwrap();
         let released = subprocess.worker_released();
@@ -372,8 +372,8 @@ mod tests {
         let mut kept = Vec::new();
         for n in 0..MAX_KEPT_WORKERS {
             let hold = take(&n.to_string());
-            let asks = hold.park(&keep(&(n / EACH).to_string()), PARK_TIME, false);
-            kept.push((hold, asks.unwrap()));
+            let requests = hold.park(&keep(&(n / EACH).to_string()), PARK_TIME, false);
+            kept.push((hold, requests.unwrap()));
         }
         let more = take("more");
         assert!(more.park(&keep("another"), PARK_TIME, false).is_err());
@@ -395,9 +395,9 @@ mod tests {
                 cluster_session: family.map(|family| Hex([family; 8])),
                 ..keep(owner)
             };
-            let asks = hold.park(&keep, PARK_TIME, false);
-            let is_kept = asks.is_ok();
-            kept.push((hold, asks));
+            let requests = hold.park(&keep, PARK_TIME, false);
+            let is_kept = requests.is_ok();
+            kept.push((hold, requests));
             is_kept
         };
         for _ in 0..FAMILY {
@@ -406,11 +406,11 @@ mod tests {
         for _ in 0..EACH - 2 {
             assert!(park("ada", None));
         }
-        // The last place, by what one place is not enough for.
+        // The last slots go to requests that need only one.
         assert!(park("ada", Some(1)));
         assert!(!park("ada", None) && !park("ada", Some(2)));
         assert!(park("ada", Some(1)));
-        // Others have theirs, and where authentication is off there are no shares.
+        // Others have their own share, and where authentication is off there are no shares.
         assert!(park("bob", Some(1)));
         for _ in 0..=EACH {
             assert!(park("", None));
@@ -436,14 +436,14 @@ mod tests {
         for n in 0..MAX_ROWS {
             let hold = table.acquire(&long(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
-            let asks = hold.park(&keep(&owner), PARK_TIME, false);
-            kept += usize::from(asks.is_ok());
-            holds.push((hold, asks));
+            let requests = hold.park(&keep(&owner), PARK_TIME, false);
+            kept += usize::from(requests.is_ok());
+            holds.push((hold, requests));
         }
         assert!((40..MAX_KEPT_WORKERS).contains(&kept), "{kept}");
         let workers = table.watch().borrow().to_vec();
         assert_eq!(workers.len(), MAX_ROWS);
-        let told = written(&FromAgent::Held { workers });
-        assert!(told.len() <= MAX_MESSAGE_BYTES, "{}", told.len());
+        let message = written(&FromAgent::Held { workers });
+        assert!(message.len() <= MAX_MESSAGE_BYTES, "{}", message.len());
     }
 }

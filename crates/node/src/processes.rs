@@ -82,12 +82,12 @@ impl Processes {
         }
         // Inspecting every process takes tens of milliseconds on a node.
         let likely = self.owners(self.likely(owner), targets);
-        let its: HashSet<u64> = likely
+        let expected: HashSet<u64> = likely
             .iter()
-            .filter(|(pid, inodes)| self.is_its(**pid, inodes, owner))
+            .filter(|(pid, inodes)| self.is_expected_owner(**pid, inodes, owner))
             .flat_map(|(_, inodes)| inodes.iter().copied())
             .collect();
-        if targets.is_subset(&its) {
+        if targets.is_subset(&expected) {
             return SocketOwner::Expected;
         }
         let owners = self.owners(self.all(), targets);
@@ -101,7 +101,7 @@ impl Processes {
             // Checked before the owner: an adapter that connects between the two checks would otherwise count as
             // another's.
             let settles = self.is_adapter(*first) && !self.has_worker(inodes);
-            match owning.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
+            match owning.any(|(pid, inodes)| self.is_expected_owner(*pid, inodes, owner)) {
                 true => verdict = SocketOwner::Expected,
                 false if settles => {
                     return SocketOwner::Unsettled(*first, self.title(*first));
@@ -160,7 +160,7 @@ impl Processes {
         }
     }
 
-    fn is_its(&self, pid: u32, inodes: &HashSet<u64>, owner: &Owner) -> bool {
+    fn is_expected_owner(&self, pid: u32, inodes: &HashSet<u64>, owner: &Owner) -> bool {
         match owner {
             Owner::Task(name) => self.title(pid) == title_of(name) && self.is_worker(pid),
             Owner::Process(worker) => {
@@ -301,10 +301,10 @@ fn listening(table: &[KernelSocket], address: SocketAddr) -> HashSet<u64> {
     };
     let at = |ip: IpAddr| {
         let local = SocketAddr::new(ip, address.port());
-        let there = table
+        let listeners = table
             .iter()
             .filter(|socket| socket.state == SocketState::Listening && socket.local == local);
-        there.map(|socket| socket.inode).collect::<HashSet<_>>()
+        listeners.map(|socket| socket.inode).collect::<HashSet<_>>()
     };
     let mut bound = [address.ip(), every[0], every[1]].into_iter().map(at);
     bound.find(|found| !found.is_empty()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What is kept, and of whom.
+//! The stored failures, and their share for each process.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ fn nothing_is_kept_before_a_relay_wants_it_and_nothing_after_it_does_not() {
     assert!(ids(&boxes).is_empty() && !boxes.are_enabled());
 }
 
-/// A task of the worker whose process is `pid`.
+/// Returns a task of the worker whose process is `pid`.
 fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
     FailedTask {
         pid,
@@ -80,7 +80,7 @@ fn a_worker_that_claims_many_jobs_evicts_its_own() {
         boxes.put(of_worker(id, id, 8), vec![0]);
     }
     assert_eq!(ids(&boxes), [1, 2, 18, 19]);
-    // Ray has not said anything of either: the process that has most gives way.
+    // Ray has listed neither process yet: the one with the most entries loses its oldest.
     boxes.put(of_worker(20, 1, 9), vec![0]);
     for id in 21..30 {
         boxes.put(of_worker(id, id, 8), vec![0]);
@@ -95,21 +95,21 @@ fn ray_is_asked_for_the_job_of_each_worker_until_it_says() {
     for (id, pid) in [(1, 7), (2, 7), (3, 8)] {
         boxes.put(of_worker(id, 1, pid), vec![0]);
     }
-    let asked = || -> Vec<u8> {
+    let unattributed = || -> Vec<u8> {
         boxes
             .unattributed()
             .iter()
             .map(|task| task.id.0[0])
             .collect()
     };
-    assert_eq!(asked(), [3, 2]);
+    assert_eq!(unattributed(), [3, 2]);
     boxes.attribute(&of_worker(2, 1, 7), Some("01000000"));
     boxes.put(of_worker(4, 1, 7), vec![0]);
-    for _ in 0..MAX_JOB_QUESTIONS {
-        assert_eq!(asked(), [3]);
+    for _ in 0..MAX_JOB_REQUESTS {
+        assert_eq!(unattributed(), [3]);
         boxes.attribute(&of_worker(3, 1, 8), None);
     }
-    assert!(asked().is_empty());
+    assert!(unattributed().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +125,7 @@ async fn what_is_old_is_forgotten() {
     assert_eq!(ids(&boxes), [2]);
 }
 
-/// As many as there may be, each as long as it may be, are a message.
+/// The largest possible number of rows, each of the largest size, fits into one message.
 #[test]
 fn all_rows_are_one_message() {
     use ray_relay_base::wire::tunnel::messages::{FromAgent, MAX_MESSAGE_BYTES, written};
@@ -160,7 +160,7 @@ proptest! {
             prop_assert!(kept.entries.len() <= most as usize);
             prop_assert!(kept.entries.iter().map(|one| one.snapshot.len() as u64).sum::<u64>() <= bytes);
             drop(kept);
-            // Nothing comes back, and the order stays.
+            // No removed entry comes back, and the order stays.
             let after = ids(&boxes);
             prop_assert!(after.iter().all(|id| before.contains(id) || *id == at as u8));
             prop_assert!(after.windows(2).all(|two| two[0] < two[1]));

@@ -32,7 +32,7 @@ async fn all(verifier: &TargetVerifier) -> Vec<u32> {
             let Ok(stream) = connect_in(&session.folder, number).await else {
                 continue;
             };
-            if is_its(verifier, &stream, number).await {
+            if is_hook_of(verifier, &stream, number).await {
                 found.push(number);
             }
         }
@@ -43,7 +43,7 @@ async fn all(verifier: &TargetVerifier) -> Vec<u32> {
 }
 
 /// Whether the worker with the own pid `number` has the other end: every user may create a socket there.
-async fn is_its(verifier: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
+async fn is_hook_of(verifier: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
     let Ok(peer) = stream.peer_cred() else {
         return false;
     };

@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A `/proc` of the test's making. In a table those that listen come first, as the kernel writes it.
+/// A scripted `/proc`. In a table the listening sockets come first, as the kernel writes it.
 pub(super) struct Proc(tempfile::TempDir);
 
 impl Proc {
@@ -19,7 +19,7 @@ impl Proc {
         Self(dir).child(0, 1, "1", RAYLET, &[])
     }
 
-    /// A child of the raylet, which is 1.
+    /// Adds a child of the raylet, which is process 1.
     fn process(self, pid: u32, spaces: &str, cmdline: &str, sockets: &[u64]) -> Self {
         self.child(1, pid, spaces, cmdline, sockets)
     }
@@ -65,7 +65,8 @@ pub(super) const NOBODY: &str = "00000000:0000";
 pub(super) const ADAPTER: &str =
     "/v/bin/python /v/lib/debugpy/adapter --for-server 45207 --host 0.0.0.0";
 
-/// A worker, 8014, and its adapter, 8019, as debugpy 1.8.22 leaves them; a stranger who is connected with the worker too.
+/// Returns a worker, 8014, with its adapter, 8019, as debugpy 1.8.22 starts them, and a stranger connected with the
+/// worker.
 fn debugpy(adapter: &str) -> Proc {
     Proc::new(&[
         ("00000000:D08B", NOBODY, LISTENS, 1),
@@ -95,7 +96,7 @@ fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
     );
     let raylet = SocketOwner::Other(8020, "/r/raylet/raylet --x".to_owned());
     assert_eq!(proc.verdict("127.0.0.1:8080", &worker), raylet);
-    // Nothing listens at that address, or nothing that is seen.
+    // Nothing listens at that address, or no visible process.
     assert_eq!(proc.verdict("10.0.0.1:8080", &worker), SocketOwner::Unknown);
     assert_eq!(proc.verdict("10.0.0.1:22", &worker), SocketOwner::Unknown);
     let another = Owner::Process(8021);

@@ -1,4 +1,4 @@
-//! Which addresses are linked to, and when again. The clock stands still.
+//! The addresses that are linked, and the pauses before the next attempt. The clock is paused.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -46,28 +46,28 @@ async fn every_address_of_a_name_has_a_link_and_a_name_is_looked_up_again() {
         }
     };
     let following = tokio::spawn(follow(lookup, link, ending.clone()));
-    let told = |expected: &[u8]| {
+    let assert_linked = |expected: &[u8]| {
         let up: Vec<_> = up.lock().iter().copied().collect();
         let expected: Vec<_> = expected.iter().map(|last| address(*last)).collect();
         assert_eq!(up, expected);
     };
     sleep(Duration::from_secs(1)).await;
-    told(&[1, 2]);
+    assert_linked(&[1, 2]);
     *names.lock() = Ok(vec![address(2), address(3)]);
     sleep(Duration::from_secs(10)).await;
-    told(&[2, 3]);
-    // A name server that is away takes nothing away.
+    assert_linked(&[2, 3]);
+    // A failure of the name server removes no address.
     for nothing in [Err(()), Ok(vec![])] {
         *names.lock() = nothing;
         sleep(Duration::from_secs(20)).await;
-        told(&[2, 3]);
+        assert_linked(&[2, 3]);
     }
     *names.lock() = Ok((1..200).map(address).collect());
     sleep(Duration::from_secs(10)).await;
     assert_eq!(up.lock().len(), 64);
     ending.cancel();
     following.await.unwrap();
-    told(&[]);
+    assert_linked(&[]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +99,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
     }
     let same = failed.iter().rev().take(4).collect::<BTreeSet<_>>();
     assert!(same.len() > 1, "all agents would come at once: {failed:?}");
-    // A link that was up is made again at once.
+    // A lost link is dialled again at once if it was up before.
     let flapping = pauses(
         |n| {
             if n % 4 == 0 {

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use super::super::tests::{ADAPTER, ESTABLISHED, LISTENS, NOBODY, Proc, RAYLET};
 use super::super::{Owner, SocketOwner};
 
-/// A process at port 4096 with this command line, and this parent, beside the raylet.
+/// Returns a `/proc` with the raylet and a process at port 4096 with this command line and parent.
 fn listener(parent: u32, line: &str) -> Proc {
     Proc::new(&[("0100007F:1000", NOBODY, LISTENS, 1)]).child(parent, 10, "10", line, &[1])
 }
@@ -41,7 +41,7 @@ fn services_of_a_node_are_no_workers_those_of_ray_included() {
             "{line}: {verdict:?}"
         );
     }
-    // A process that calls itself a raylet's child by its own name alone, or is started by something like a raylet.
+    // A child of a process that only resembles a raylet.
     let proc = listener(20, "redis-server").child(0, 20, "20", "/opt/raylet", &[]);
     assert!(matches!(verdict(&proc), SocketOwner::Other(10, _)));
 }
@@ -59,7 +59,7 @@ fn a_driver_is_known_by_its_connection_with_the_raylet() {
     for (state, line, its) in [
         (ESTABLISHED, "python job.py", true),
         ("06", "python job.py", false),
-        // Ray's own have such connections, too.
+        // Ray's own processes have such connections, too.
         (ESTABLISHED, "/v/ray/core/src/ray/gcs/gcs_server --x", false),
         (ESTABLISHED, "ray-dashboard-NodeHead-0 (python -c x)", false),
     ] {
@@ -70,7 +70,7 @@ fn a_driver_is_known_by_its_connection_with_the_raylet() {
     }
 }
 
-/// An adapter that listens, and has a connection with the process that has socket 3.
+/// Returns an adapter that listens, and is connected with the process that has socket 3.
 fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
     Proc::new(&[
         ("0100007F:1000", NOBODY, LISTENS, 1),
@@ -94,7 +94,7 @@ fn an_adapter_is_a_workers_and_may_still_become_one() {
     );
 }
 
-/// The system is looked at piece by piece while it changes.
+/// The processes are read one after another while they change.
 #[test]
 fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
     for _ in 0..200 {
