@@ -164,9 +164,9 @@ impl ApiServer {
         request.extensions_mut().insert(AnswerLimit::Whole(limit));
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| Unread::of(&error))?;
-        let held = held(answer.into_body()).await;
-        let held = held.map_err(|error| Unread::of(&error))?;
-        serde_json::from_slice(&held).map_err(|error| Unread::strange(&error))
+        let body = read_to_end(answer.into_body()).await;
+        let body = body.map_err(|error| Unread::of(&error))?;
+        serde_json::from_slice(&body).map_err(|error| Unread::strange(&error))
     }
 
     /// Opens the watch `request`. No line may exceed `limit` bytes: a longer one ends the watch.
@@ -231,10 +231,10 @@ impl Service<Request<Body>> for Transport {
 
 /// Builds the error for a refusal. The message of the answer is left out: it may quote the request.
 async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
-    let held = held(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
-    let answer = held
+    let body = read_to_end(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
+    let answer = body
         .ok()
-        .and_then(|held| serde_json::from_slice(&held).ok());
+        .and_then(|body| serde_json::from_slice(&body).ok());
     let reason = answer.map_or_else(String::new, |answer: Status| answer.reason);
     let word = plain_word(&reason).unwrap_or_default();
     let status = Status::failure("", word).with_code(status.as_u16());
@@ -242,17 +242,17 @@ async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
 }
 
 /// Reads all of `body`, which has a size limit.
-async fn held<B: hyper::body::Body<Data = Bytes> + Unpin>(
+async fn read_to_end<B: hyper::body::Body<Data = Bytes> + Unpin>(
     mut body: B,
 ) -> Result<Zeroizing<Vec<u8>>, B::Error> {
     // Preallocated for most answers: a growing buffer leaves copies behind.
-    let mut held = Zeroizing::new(Vec::with_capacity(64 * 1024));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(64 * 1024));
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
-            held.extend_from_slice(&data);
+            bytes.extend_from_slice(&data);
         }
     }
-    Ok(held)
+    Ok(bytes)
 }
 
 /// The body of an answer, which fails once it exceeds the limit.
@@ -260,13 +260,17 @@ struct Bounded {
     body: Incoming,
     limit: AnswerLimit,
     /// Bytes received so far, of the body or of the current line.
-    held: usize,
+    received: usize,
 }
 
 impl Bounded {
     fn new(body: Incoming, limit: AnswerLimit) -> Self {
-        let held = 0;
-        Self { body, limit, held }
+        let received = 0;
+        Self {
+            body,
+            limit,
+            received,
+        }
     }
 }
 
@@ -286,11 +290,11 @@ impl hyper::body::Body for Bounded {
             AnswerLimit::Whole(limit) => (limit, None),
             AnswerLimit::Line(limit) => (limit, memchr::memrchr(b'\n', data)),
         };
-        self.held = match end {
+        self.received = match end {
             Some(end) => data.len() - end - 1,
-            None => self.held + data.len(),
+            None => self.received + data.len(),
         };
-        Poll::Ready(Some(match self.held > limit {
+        Poll::Ready(Some(match self.received > limit {
             true => Err(TooLarge(limit).into()),
             false => Ok(frame),
         }))

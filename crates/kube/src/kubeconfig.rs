@@ -131,11 +131,11 @@ fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
     if paths.is_empty() {
         paths.extend(std::env::home_dir().map(|home| home.join(".kube/config")));
     }
-    let there: Vec<_> = paths.iter().filter(|path| path.exists()).collect();
-    if there.is_empty() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+    let existing: Vec<_> = paths.iter().filter(|path| path.exists()).collect();
+    if existing.is_empty() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return Ok(None);
     }
-    if there.is_empty() {
+    if existing.is_empty() {
         let paths: Vec<_> = paths
             .iter()
             .map(|path| path.display().to_string())
@@ -143,9 +143,11 @@ fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
         let paths = shortened(&paths.join(" and "), MAX_NAME_CHARS);
         return Err(KubeError::Kubeconfig(format!("{paths} is not there")));
     }
-    let all = there.iter().try_fold(Kubeconfig::default(), |all, path| {
-        all.merge(Kubeconfig::read_from(path)?)
-    });
+    let all = existing
+        .iter()
+        .try_fold(Kubeconfig::default(), |all, path| {
+            all.merge(Kubeconfig::read_from(path)?)
+        });
     all.map(Some).map_err(of)
 }
 
