@@ -243,7 +243,7 @@ mod tests {
         prop_oneof![
             any::<[u8; 4]>().prop_map(|o| Ipv4Addr::from(o).to_string()),
             any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_string()),
-            // Groups of few digits, as real addresses have.
+            // Groups with few digits, as in real addresses.
             (any::<u128>(), any::<[u8; 8]>()).prop_map(|(bits, keep)| {
                 let mut groups = Ipv6Addr::from(bits).segments();
                 for (group, keep) in groups.iter_mut().zip(keep) {

@@ -109,11 +109,11 @@ impl Slots {
         let count = (range.end() + 1)
             .checked_sub(*range.start())
             .filter(|count| *count > 0)?;
-        let most = MAX_IDS.min(count as usize);
+        let capacity = MAX_IDS.min(count as usize);
         let expected = confidence == Confidence::Expected;
         let full = |slots: &Self| {
-            slots.by_id.len() >= most
-                || (expected && slots.unlisted >= most.div_ceil(EXPECTED_SHARE))
+            slots.by_id.len() >= capacity
+                || (expected && slots.unlisted >= capacity.div_ceil(EXPECTED_SHARE))
         };
         if full(self) {
             self.sweep(now);

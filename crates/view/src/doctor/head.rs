@@ -37,7 +37,7 @@ pub fn findings(head: &Examined) -> Vec<Finding> {
         says += &format!(", authentication {mode}");
     }
     let mut all = vec![Finding::ok(ChainLink::Head, says)];
-    all.extend(head.gcs.iter().filter(|(_, there)| !there).map(|(address, _)| {
+    all.extend(head.gcs.iter().filter(|(_, is_reachable)| !is_reachable).map(|(address, _)| {
         let says = format!("the GCS of cluster {cluster} at {address} does not answer: breakpoints of Ray's legacy debugger are not listed");
         Finding::note(ChainLink::Head, says)
             .next("open port 6379 of the head to the relay, or name it with `gcs_address`; where Ray runs with RAY_USE_TLS=1, give gcs_ca_file, gcs_cert_file and gcs_key_file")
@@ -84,9 +84,9 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
             ..=MAX_LISTED_FINDINGS => String::new(),
             n => format!(" and {} more", n - MAX_LISTED_FINDINGS),
         };
-        let shown = nodes[..nodes.len().min(MAX_LISTED_FINDINGS)].join(", ");
+        let listed = nodes[..nodes.len().min(MAX_LISTED_FINDINGS)].join(", ");
         let says = format!(
-            "workers of cluster {cluster} skip breakpoint(), because they have no debugpy 1.8.0 or newer: on node {shown}{more}"
+            "workers of cluster {cluster} skip breakpoint(), because they have no debugpy 1.8.0 or newer: on node {listed}{more}"
         );
         let next = "`pip install debugpy` there, in the environment of the job where it has one of its own";
         all.push(Finding::warning(ChainLink::Debugger, says).next(next));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::doctor::Severity;
 
-    fn told(tasks: &Value, link: &str) -> Vec<(Severity, String)> {
+    fn severities(tasks: &Value, link: &str) -> Vec<(Severity, String)> {
         let nodes = json!({ "nodes": [{ "link": link }] });
         let found = findings(&json!({ "tasks": tasks }), Some(&nodes));
         found.into_iter().map(|f| (f.severity, f.says)).collect()
@@ -72,18 +72,24 @@ mod tests {
             driver
         ]);
         let says = "1 of 2 workers that run something has the hook";
-        assert_eq!(told(&some, "linked"), [(Severity::Note, says.to_owned())]);
-        assert_eq!(told(&some, "none"), []);
+        assert_eq!(
+            severities(&some, "linked"),
+            [(Severity::Note, says.to_owned())]
+        );
+        assert_eq!(severities(&some, "none"), []);
         let all = json!([row("a", true.into()), row("b", true.into())]);
         let says = "2 of 2 workers that run something have the hook";
-        assert_eq!(told(&all, "linked"), [(Severity::Ok, says.to_owned())]);
+        assert_eq!(
+            severities(&all, "linked"),
+            [(Severity::Ok, says.to_owned())]
+        );
         let mut unknown = row("a", Value::Null);
         unknown["hook_unknown"] = "the agent is older".into();
         let says = "of 1 worker it is not known whether it has the hook: the agent is older";
         assert_eq!(
-            told(&json!([unknown]), "linked"),
+            severities(&json!([unknown]), "linked"),
             [(Severity::Note, says.to_owned())]
         );
-        assert_eq!(told(&json!([]), "linked"), []);
+        assert_eq!(severities(&json!([]), "linked"), []);
     }
 }

@@ -154,7 +154,7 @@ mod tests {
             (&*first.answer, &*first.program, first.cut),
             ("123é", "abc", 0)
         );
-        // No character is cut in two.
+        // No character is split.
         assert_eq!(
             (&*second.answer, &*second.program, second.cut),
             ("12", "", 6)

@@ -89,7 +89,7 @@ fn is_unnamed(row: &RowAnswer<'_>) -> bool {
 }
 
 /// Counts the `rows` that are not `chosen` and have no name yet.
-pub fn left_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
+pub fn count_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
     let chosen: BTreeSet<&str> = chosen
         .iter()
         .filter_map(|row| typed_at(row, "id"))
@@ -125,7 +125,7 @@ impl MeantTasks {
         };
         let named = all.iter().filter(is_of_job).filter(is_called);
         let mut members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
-        members.unnamed = left_unnamed(all.iter().filter(may_be_of_job), &members.rows);
+        members.unnamed = count_unnamed(all.iter().filter(may_be_of_job), &members.rows);
         match (members.rows.is_empty(), members.unnamed) {
             (false, _) => Ok(members),
             (true, _) if all.is_empty() => Err(NoMember::Waiting),
@@ -261,12 +261,12 @@ pub fn ready(row: &Value) -> Result<(), NotReady> {
     if !row.debugger().is_some_and(Kind::speaks_dap) {
         return Err(NotReady::Legacy);
     }
-    let shown = Row::of(&row);
-    match &*shown.state {
+    let cells = Row::of(&row);
+    match &*cells.state {
         "paused" | "parked" => Ok(()),
-        "attached" => Err(NotReady::Held(format!("{} has it", shown.holder))),
+        "attached" => Err(NotReady::Held(format!("{} has it", cells.holder))),
         "unreachable" => Err(NotReady::Unreachable),
-        _ => Err(NotReady::Held(shown.holder)),
+        _ => Err(NotReady::Held(cells.holder)),
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(attached, Err(NotReady::Held("VS Code has it".to_owned())));
     }
 
-    /// A count of tasks would be taken for a rank.
+    /// A number of tasks could be mistaken for a rank.
     #[test]
     fn a_task_whose_rank_is_unknown_is_chosen_and_named_by_its_pid() {
         let mut list = list();
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(meant("train*"), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
         assert_eq!(meant("Trainer ranks=0,6-7"), ids(&[0, 6, 7]));
         assert_eq!(meant(" job=02000000 "), ids(&[6, 7]));
-        // As the page names those of a group.
+        // Addressed as on the page of the group.
         assert_eq!(meant("rank0004 RANK0001"), ids(&[1, 4]));
         let mut late = list();
         for (at, row) in late["breakpoints"]
@@ -334,11 +334,11 @@ mod tests {
         {
             row["waiting_seconds"] = 30.into();
             match at {
-                // Its name is not known.
+                // The name is unknown.
                 0 => (row["name"], row["group"]) = ("worker 00000000".into(), Value::Null),
-                // It may be that of the last task.
+                // The name may be that of the previous task.
                 1 => (row["name"], row["waiting_seconds"]) = ("setup".into(), 1.into()),
-                // It has been for long, and stays so.
+                // The name has been known for long, and is final.
                 2 => row["name"] = "loader".into(),
                 _ => continue,
             }

@@ -164,7 +164,7 @@ mod tests {
         json!({"breakpoints": rows, "total": count})
     }
 
-    /// The ids that are shown, in order.
+    /// Returns the ids on the page, in order.
     fn ids(text: &str) -> Vec<usize> {
         let rows = text.lines().filter(|line| {
             line.starts_with(|c: char| c.is_ascii_digit()) && !line.contains(" of ")
@@ -186,11 +186,11 @@ mod tests {
         assert_eq!(browse.handle_line(" n ", &menu), BrowseStep::Changed);
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
-        // The number in front is what one types.
+        // The number in front is the one to type.
         let row = text.lines().find(|line| line.contains("00000033")).unwrap();
         let index = row.split_whitespace().next().unwrap();
         assert_eq!(menu.pick(index).unwrap(), "00000033");
-        // A page that is gone is the last one.
+        // If the page is gone, the last one is shown.
         let menu = browse.read(list(15));
         assert_eq!(ids(&browse.show(&menu, false, None)).len(), 15);
     }
@@ -214,7 +214,7 @@ mod tests {
             text.ends_with("Number 0 is yours and parked: enter 0 to go on with it.\n"),
             "{text}"
         );
-        // Where authentication is off, each park is everyone's.
+        // Where authentication is off, a parked session belongs to everybody.
         let mut nobody = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
         let menu = nobody.read(list);
         assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);
@@ -247,7 +247,7 @@ mod tests {
             browse.handle_line("/state=", &menu),
             BrowseStep::Refused(_)
         ));
-        // Nothing fits: that is said, and how to get out of it.
+        // Without a match the page says so, and how to clear the filter.
         browse.handle_line("/nosuch", &menu);
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);

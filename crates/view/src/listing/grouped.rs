@@ -43,11 +43,11 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
         first.extend(members.first().map(|at| (*at, members)));
         others.extend(members.iter().skip(1));
     }
-    let shown = rows
+    let merged = rows
         .iter()
         .enumerate()
         .filter(|(at, _)| !others.contains(at));
-    let shown = shown.map(|(at, row)| match first.get(&at) {
+    let merged = merged.map(|(at, row)| match first.get(&at) {
         None => row.clone(),
         Some(members) => {
             let group = &who[at].group;
@@ -61,7 +61,7 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
             )
         }
     });
-    (shown.collect(), !first.is_empty())
+    (merged.collect(), !first.is_empty())
 }
 
 /// Builds one row for `members`, of a group of `total`.
@@ -124,15 +124,15 @@ mod tests {
             "waiting_seconds": rank, "resources": {"GPU": 1.0}})
     }
 
-    fn told(all: &[Value]) -> Vec<String> {
+    fn lines(all: &[Value]) -> Vec<String> {
         let (rows, _) = rows(&json!({ "breakpoints": all }));
-        let told = |row: &Row| {
+        let lines = |row: &Row| {
             format!(
                 "{} | {} | {} | {} | {:?} | {}",
                 row.id, row.task, row.location, row.node, row.waiting, row.gpus
             )
         };
-        rows.iter().map(told).collect()
+        rows.iter().map(lines).collect()
     }
 
     #[test]
@@ -140,19 +140,19 @@ mod tests {
         let mut eight: Vec<Value> = (0..8).map(|at| rank(at, 42, "paused")).collect();
         eight[3] = rank(3, 9, "paused");
         assert_eq!(
-            told(&eight),
+            lines(&eight),
             [
                 "7 of 8 | Trainer.step ranks 0-2,4-7 | train.py:42 | 3 nodes | 7s | 7",
                 "rank0003 | Trainer.step [rank-3] rank 3 | train.py:9 | 10.0.0.1 | 3s | 1",
             ]
         );
-        // So does what is held.
+        // An attached rank also has a row of its own.
         eight[0] = rank(0, 42, "attached");
-        let told = told(&eight);
-        assert_eq!(told.len(), 3, "{told:?}");
+        let lines = lines(&eight);
+        assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(
-            told[1].starts_with("6 of 8 | Trainer.step ranks 1,2,4-7 |"),
-            "{told:?}"
+            lines[1].starts_with("6 of 8 | Trainer.step ranks 1,2,4-7 |"),
+            "{lines:?}"
         );
     }
 
@@ -176,7 +176,7 @@ mod tests {
             row
         });
         assert_eq!(
-            told(&named.collect::<Vec<_>>()),
+            lines(&named.collect::<Vec<_>>()),
             ["6 of 6 | Trainer | train.py:42 | 3 nodes | 5s | 6"]
         );
     }

@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(remaining, [Some(120), Some(120), Some(0), None]);
     }
 
-    /// `waiting_seconds` stands still then, and what is left would grow with every minute since.
+    /// `waiting_seconds` no longer grows then, and a remaining time computed from it would grow with every minute.
     #[test]
     fn a_park_whose_task_has_ended_is_shown_until_when() {
         let row = json!({"state": "parked", "first_seen": 1000.0, "waiting_seconds": 20.0, "task_ended": 1020.0,

@@ -264,12 +264,12 @@ impl Filter {
     }
 
     fn fits_where<'a>(&self, text: impl Fn(SortKey) -> Cow<'a, str>) -> bool {
-        let says = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
+        let matches = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
         match self.key {
-            Some(key) => says(key),
+            Some(key) => matches(key),
             None => KEYS
                 .iter()
-                .any(|(_, key)| *key != SortKey::Waiting && says(*key)),
+                .any(|(_, key)| *key != SortKey::Waiting && matches(*key)),
         }
     }
 }
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(shown(Some("waiting,desc"), &[]), [0, 2, 1]);
         assert_eq!(shown(Some("NAME"), &[]), [1, 0, 2]);
         assert_eq!(shown(Some("pid"), &[]), [2, 0, 1]);
-        // What is equal stays as it was, both ways.
+        // Equal rows keep their order, in both directions.
         assert_eq!(shown(Some("node"), &[]), [0, 1, 2]);
         assert_eq!(shown(Some("node,desc"), &[]), [1, 2, 0]);
     }
@@ -374,19 +374,22 @@ mod tests {
         assert_eq!(shown(None, &["code"]), [1]);
         assert_eq!(shown(None, &["rank 3"]), [0]);
         assert!(shown(None, &["train", "load"]).is_empty());
-        // With an equals sign of its own.
+        // With an additional equals sign in the text.
         assert!(shown(None, &["*rank=3*"]).is_empty());
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused_with_what_can() {
-        let told = "colour".parse::<Order>().unwrap_err().to_string();
-        assert!(told.contains("no column colour"), "{told}");
-        assert!(told.contains("waiting, name, job"), "{told}");
+        let error = "colour".parse::<Order>().unwrap_err().to_string();
+        assert!(error.contains("no column colour"), "{error}");
+        assert!(error.contains("waiting, name, job"), "{error}");
         assert!("name,down".parse::<Order>().is_err());
         for text in ["colour=red", "waiting=3", "rank=3", "=x"] {
-            let told = text.parse::<Filter>().unwrap_err().to_string();
-            assert!(told.contains("filter by one of name, job, node"), "{told}");
+            let error = text.parse::<Filter>().unwrap_err().to_string();
+            assert!(
+                error.contains("filter by one of name, job, node"),
+                "{error}"
+            );
         }
         for text in ["", " ", "node="] {
             assert_eq!(text.parse::<Filter>(), Err(BadChoice::Empty), "{text}");

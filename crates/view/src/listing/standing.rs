@@ -119,10 +119,10 @@ pub fn lines(answer: &Value) -> String {
         );
         match job.collective_left_seconds {
             None => {}
-            Some(left) if left <= 0.0 => lines += "; collectives have timed out by now",
-            Some(left) => {
-                let left = span_of(left).unwrap_or_default();
-                lines += &format!("; collectives time out in {left}");
+            Some(remaining) if remaining <= 0.0 => lines += "; collectives have timed out by now",
+            Some(remaining) => {
+                let remaining = span_of(remaining).unwrap_or_default();
+                lines += &format!("; collectives time out in {remaining}");
             }
         }
         lines.push('\n');
@@ -183,7 +183,7 @@ mod tests {
             running(0, "01000000", Some(0), What::Method),
             running(1, "01000000", Some(1), What::Method),
             running(2, "01000000", Some(2), What::Method),
-            // It stands itself, it is a driver, and it is of another job.
+            // A paused task, a driver, and a task of another job.
             running(3, "01000000", Some(3), What::Method),
             running(4, "01000000", None, What::Driver),
             running(5, "02000000", Some(0), What::Method),
@@ -204,7 +204,7 @@ mod tests {
             over.ends_with("; collectives have timed out by now\n"),
             "{over}"
         );
-        // Nothing waits for what is alone.
+        // No task waits for a single one.
         let alone = jobs(&list, all[3..].iter(), at(2600));
         assert_eq!(lines(&json!({ "jobs": alone })), "");
     }

@@ -23,9 +23,9 @@ pub(super) fn text(text: Option<&str>) -> Option<String> {
 
 /// Lists the first of `total` names, and how many more there are.
 pub fn first_of(names: &[&str], total: usize) -> String {
-    let shown = names.len().min(MAX_LISTED_NAMES);
-    let text = names[..shown].join(", ");
-    match total.saturating_sub(shown) {
+    let listed = names.len().min(MAX_LISTED_NAMES);
+    let text = names[..listed].join(", ");
+    match total.saturating_sub(listed) {
         0 => text,
         more => format!("{text} and {more} more"),
     }

@@ -68,7 +68,7 @@ pub fn in_one_line<'a>(
     all: &Answers,
     silent: impl IntoIterator<Item = (usize, &'a str)>,
 ) -> String {
-    let shown = all.same.iter().take(MAX_ANSWERS_ON_A_LINE).map(|same| {
+    let listed = all.same.iter().take(MAX_ANSWERS_ON_A_LINE).map(|same| {
         let odd = if same.odd { " ← odd" } else { "" };
         let answer = match same.text.trim_end() {
             "" => EMPTY_ANSWER.to_owned(),
@@ -76,7 +76,7 @@ pub fn in_one_line<'a>(
         };
         format!("{}: {answer}{odd}", names.of(&same.members))
     });
-    let mut parts: Vec<String> = shown.collect();
+    let mut parts: Vec<String> = listed.collect();
     if all.same.len() > MAX_ANSWERS_ON_A_LINE {
         parts.push(format!(
             "{} more different answers",
@@ -97,14 +97,16 @@ pub(super) fn lines(
     indent: &str,
     longest: Option<usize>,
 ) -> String {
-    let shown = &all.same[..all.same.len().min(MAX_ANSWERS)];
+    let listed = &all.same[..all.same.len().min(MAX_ANSWERS)];
     let called = |same: &Same| format!("{}:", names.of(&same.members));
-    let is_long = shown.iter().any(|same| same.text.trim_end().contains('\n'));
-    let widths = shown.iter().map(|same| width(&called(same)));
+    let is_long = listed
+        .iter()
+        .any(|same| same.text.trim_end().contains('\n'));
+    let widths = listed.iter().map(|same| width(&called(same)));
     let room = widths.filter(|width| *width <= MAX_NAMES_WIDTH).max();
     let skipped_chars = longest.map_or(0, |longest| common_prefix(all, longest));
     let mut text = String::new();
-    for same in shown {
+    for same in listed {
         let who = called(same);
         let odd = if same.odd { "  ← odd" } else { "" };
         let answer = match (same.text.trim_end(), longest) {

@@ -235,24 +235,24 @@ mod tests {
         fold(answers.iter().copied().enumerate())
     }
 
-    /// Texts with their members, `!` before the odd ones.
-    fn told(answers: &[&str]) -> Vec<String> {
-        let told = |same: &Same| {
+    /// Returns the texts with their members, `!` before the odd ones.
+    fn described(answers: &[&str]) -> Vec<String> {
+        let described = |same: &Same| {
             let mark = if same.odd { "!" } else { "" };
             format!("{mark}{} {:?}", same.text, same.members)
         };
-        of(answers).same.iter().map(told).collect()
+        of(answers).same.iter().map(described).collect()
     }
 
     #[test]
     fn what_is_the_same_is_there_once_and_who_says_something_else_is_odd() {
-        assert_eq!(told(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
-        assert_eq!(told(&["a", "a"]), ["a {0, 1}"]);
-        // No majority, none odd.
-        assert_eq!(told(&["a", "b"]), ["a {0}", "b {1}"]);
-        assert_eq!(told(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
+        assert_eq!(described(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
+        assert_eq!(described(&["a", "a"]), ["a {0, 1}"]);
+        // Without a majority, no answer is odd.
+        assert_eq!(described(&["a", "b"]), ["a {0}", "b {1}"]);
+        assert_eq!(described(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
         let objects = ["<M object at 0x7f01>", "<M object at 0x7f02>"];
-        assert_eq!(told(&objects), ["<M object at 0x…> {0, 1}"]);
+        assert_eq!(described(&objects), ["<M object at 0x…> {0, 1}"]);
     }
 
     #[test]
@@ -270,13 +270,13 @@ mod tests {
             figures.map(|f| (f.median, f.not_finite.clone())),
             Some((0.695, [5].into()))
         );
-        // Ranks are each one's own.
+        // Each rank differs by definition.
         assert_eq!(
             of(&["0", "1", "2", "3", "4", "5", "6", "7"]).odd(),
             BTreeSet::new()
         );
         assert!(of(&["0", "1"]).all_differ());
-        // All the same needs none, and other values than numbers have none.
+        // Equal values need no summary, and values other than numbers have none.
         for none in [
             &["1", "1"][..],
             &["1", "x"],

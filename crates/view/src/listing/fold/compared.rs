@@ -30,9 +30,9 @@ const ALL_TASKS: &str = "all";
 
 impl<'a> Compared<'a> {
     /// Compares within each group. If no group has two members, compares all: they may have a function in common.
-    pub fn new(names: Names<'a>, stands: &BTreeMap<usize, TaskStack>) -> Self {
+    pub fn new(names: Names<'a>, task_stacks: &BTreeMap<usize, TaskStack>) -> Self {
         let of = |group: &'a str, all: &BTreeSet<usize>| {
-            let of = stands.iter().filter(|(at, _)| all.contains(at));
+            let of = task_stacks.iter().filter(|(at, _)| all.contains(at));
             let of: BTreeMap<usize, TaskStack> = of.map(|(at, seen)| (*at, seen.clone())).collect();
             Compare {
                 group,
@@ -42,16 +42,19 @@ impl<'a> Compared<'a> {
         };
         let groups = names.groups().iter();
         let mut groups: Vec<Compare<'a>> = groups.map(|(group, all)| of(group, all)).collect();
-        if stands.len() > 1 && groups.iter().all(|group| group.size < 2) {
-            groups = vec![of(ALL_TASKS, &stands.keys().copied().collect())];
+        if task_stacks.len() > 1 && groups.iter().all(|group| group.size < 2) {
+            groups = vec![of(ALL_TASKS, &task_stacks.keys().copied().collect())];
         }
-        let calls: Vec<_> = stands.iter().map(|(at, one)| (*at, one.calls())).collect();
+        let calls: Vec<_> = task_stacks
+            .iter()
+            .map(|(at, one)| (*at, one.calls()))
+            .collect();
         let stacks = tree::fold(calls.iter().map(|(at, calls)| (*at, &**calls)));
         Self {
             names,
             groups,
             stacks,
-            size: stands.len(),
+            size: task_stacks.len(),
         }
     }
 
@@ -62,14 +65,14 @@ impl<'a> Compared<'a> {
                 1 => String::new(),
                 _ => format!("{}: ", compare.group),
             };
-            let says = match compare.size {
+            let rest = match compare.size {
                 0 => "none could be looked at.\n".to_owned(),
                 1 => {
                     "only one could be looked at: there is nothing to compare it with.\n".to_owned()
                 }
                 _ => compare.comparison.text(&self.names),
             };
-            format!("\n{head}{says}")
+            format!("\n{head}{rest}")
         };
         self.groups.iter().map(group).collect()
     }
@@ -104,7 +107,7 @@ mod tests {
     use super::super::who::Who;
     use super::*;
 
-    fn stands(function: &str, loss: &str) -> TaskStack {
+    fn stack(function: &str, loss: &str) -> TaskStack {
         let frame = |function: &str| {
             json!({"file": "/srv/train.py", "line": 4, "function": function,
             "variables": [{"name": "loss", "type": "float", "value": loss}, {"name": "lr", "type": "float", "value": "0.1"}]})
@@ -113,7 +116,7 @@ mod tests {
             .unwrap()
     }
 
-    fn compared(groups: &[&str], stands: Vec<TaskStack>) -> (String, Value) {
+    fn compared(groups: &[&str], stacks: Vec<TaskStack>) -> (String, Value) {
         let who: Vec<Who> = groups
             .iter()
             .zip(0..)
@@ -123,17 +126,17 @@ mod tests {
                 name: String::new(),
             })
             .collect();
-        let stands = stands.into_iter().enumerate().collect();
-        let compared = Compared::new(Names::new(&who), &stands);
+        let stacks = stacks.into_iter().enumerate().collect();
+        let compared = Compared::new(Names::new(&who), &stacks);
         (compared.text(), compared.json(&[]))
     }
 
     #[test]
     fn stacks_are_one_tree_and_what_is_alike_is_there_once() {
         let all = vec![
-            stands("step", "0.5"),
-            stands("load", "0.5"),
-            stands("step", "0.5"),
+            stack("step", "0.5"),
+            stack("load", "0.5"),
+            stack("step", "0.5"),
         ];
         let (_, json_group) = compared(&["Trainer"; 3], all);
         let run = &json_group["stacks"][0];
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn groups_are_compared_apart_unless_each_has_one_alone() {
-        let two = || vec![stands("step", "0.5"), stands("step", "nan")];
+        let two = || vec![stack("step", "0.5"), stack("step", "nan")];
         let (text, json_group) = compared(&["Trainer", "Loader"], two());
         assert_eq!(
             json_group["groups"].as_array().unwrap().len(),
@@ -168,7 +171,7 @@ mod tests {
             "{json_group}"
         );
         assert!(text.contains("loss, in step (/srv/train.py)\n"), "{text}");
-        let three = [two(), vec![stands("step", "1")]].concat();
+        let three = [two(), vec![stack("step", "1")]].concat();
         let (text, json_group) = compared(&["Trainer", "Trainer", "Loader"], three);
         assert_eq!(
             json_group["groups"].as_array().unwrap().len(),

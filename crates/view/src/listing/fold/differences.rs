@@ -169,42 +169,42 @@ impl Comparison {
 
 /// Compares the locations of `all`, which run the same.
 pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
-    let mut seen = Comparison::default();
+    let mut comparison = Comparison::default();
     let of = |text: fn(&TaskStack) -> String| {
-        let texts: Vec<_> = all.iter().map(|(at, stands)| (*at, text(stands))).collect();
+        let texts: Vec<_> = all.iter().map(|(at, stack)| (*at, text(stack))).collect();
         fold(texts.iter().map(|(at, text)| (*at, &**text)))
     };
     let place = of(TaskStack::place);
     if place.agree() {
-        let callers = of(|stands| {
-            let calls = stands.frames.iter().map(|frame| &*frame.call.function);
+        let callers = of(|stack| {
+            let calls = stack.frames.iter().map(|frame| &*frame.call.function);
             calls.collect::<Vec<_>>().join(" > ")
         });
-        seen.add(Property::Callers, None, (callers, true));
+        comparison.add(Property::Callers, None, (callers, true));
     }
-    seen.add(Property::Place, None, (place, true));
-    if all.values().any(|stands| stands.exception.is_some()) {
-        let exception = of(|stands| {
-            stands
+    comparison.add(Property::Place, None, (place, true));
+    if all.values().any(|stack| stack.exception.is_some()) {
+        let exception = of(|stack| {
+            stack
                 .exception
                 .clone()
                 .unwrap_or_else(|| MISSING.to_owned())
         });
-        seen.add(Property::Exception, None, (exception, true));
+        comparison.add(Property::Exception, None, (exception, true));
     }
-    in_frames(&mut seen, all);
-    of_processes(&mut seen, all);
-    seen.odd = odd(&seen.differences, all.len());
+    in_frames(&mut comparison, all);
+    of_processes(&mut comparison, all);
+    comparison.odd = odd(&comparison.differences, all.len());
     // Differences that involve the odd member come first. A variable that differs everywhere is the least useful.
     let key = |difference: &Difference| {
         let odd = difference.answers.odd();
-        let tells = !odd.is_disjoint(&seen.odd.0);
+        let tells = !odd.is_disjoint(&comparison.odd.0);
         (!tells, odd.is_empty(), difference.answers.all_differ())
     };
-    let mut differences = std::mem::take(&mut seen.differences);
+    let mut differences = std::mem::take(&mut comparison.differences);
     differences.sort_by_key(key);
-    seen.differences = differences;
-    seen
+    comparison.differences = differences;
+    comparison
 }
 
 /// Compares frames that several tasks have, innermost first. Lists the variables of a frame that only one task is
@@ -212,8 +212,8 @@ pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
 fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
     let mut order: Vec<Key<'_>> = Vec::new();
-    for (at, stands) in all {
-        let keyed = stands.keyed();
+    for (at, stack) in all {
+        let keyed = stack.keyed();
         for (key, frame) in keyed {
             let members = frames.entry(key).or_insert_with(|| {
                 order.push(key);
@@ -223,8 +223,8 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
         }
     }
     let depth = |key: &Key<'_>| {
-        let depths = all.values().map(|stands| {
-            let calls = stands.frames.iter().rev().map(|frame| &frame.call);
+        let depths = all.values().map(|stack| {
+            let calls = stack.frames.iter().rev().map(|frame| &frame.call);
             let mut calls = calls.map(|call| (&*call.file, &*call.function));
             calls
                 .position(|call| call == (key.0, key.1))
@@ -292,13 +292,13 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
 /// Compares properties of the processes: by kind, then by name.
 fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
-    for frame in all.values().flat_map(|stands| &stands.process) {
+    for frame in all.values().flat_map(|stack| &stack.process) {
         let locals = frame.locals.iter();
         names.extend(locals.map(|local| (&*frame.call.function, &*local.name)));
     }
     for (kind, name) in names {
-        let frames = all.iter().filter_map(|(at, stands)| {
-            let mut frames = stands.process.iter();
+        let frames = all.iter().filter_map(|(at, stack)| {
+            let mut frames = stack.process.iter();
             Some((*at, frames.find(|frame| frame.call.function == kind)?))
         });
         let frames: Vec<_> = frames.collect();

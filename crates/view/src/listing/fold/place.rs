@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::known_wait::{
+use super::known::{
     FUNCTION_PLACEHOLDER, HOOK_FILES, KNOWN_WAITS, LIBRARIES, NATIVE_WAITS, PACKAGE_FOLDERS,
 };
 use ray_relay_ray::ray::look::Frame;
@@ -191,7 +191,7 @@ mod tests {
         lines.iter().map(frame).collect()
     }
 
-    fn told(lines: &[(&str, &str)]) -> String {
+    fn place_of(lines: &[(&str, &str)]) -> String {
         Place::of(&frames(lines), Some(true), None).to_string()
     }
 
@@ -260,14 +260,14 @@ mod tests {
                 ],
                 "waits in time.sleep, from nap (a.py:7)",
             ),
-            // Of a call in C there is no frame.
+            // A call in C has no frame.
             (
                 &[("nap", "a.py")],
                 "waits outside Python, called by nap (a.py:7)",
             ),
             (&[], "has no Python stack"),
         ] {
-            assert_eq!(told(stack), words);
+            assert_eq!(place_of(stack), words);
         }
     }
 

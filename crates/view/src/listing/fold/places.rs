@@ -103,12 +103,12 @@ mod tests {
         let (odd, most) = groups[0].odd().unwrap_or((&[], &groups[0].spots[0]));
         assert_eq!((odd.len(), odd[0].members.len()), (1, 1));
         assert_eq!(most.members.len(), 7);
-        let told = json(&members);
-        assert_eq!(told[0]["places"][0]["tasks"], "rank 3");
-        assert_eq!(told[0]["places"][0]["odd"], true);
-        assert_eq!(told[0]["places"][1]["tasks"], "ranks 0-2,4-7");
-        assert_eq!(told[0]["places"][1]["odd"], false);
-        // Where all are at one place none is odd, nor where there is no majority.
+        let rows = json(&members);
+        assert_eq!(rows[0]["places"][0]["tasks"], "rank 3");
+        assert_eq!(rows[0]["places"][0]["odd"], true);
+        assert_eq!(rows[0]["places"][1]["tasks"], "ranks 0-2,4-7");
+        assert_eq!(rows[0]["places"][1]["odd"], false);
+        // With a single location none is odd, nor without a majority.
         assert_eq!(of(&of_functions(&[1, 1]))[0].odd(), None);
         assert_eq!(of(&of_functions(&[1, 1, 2, 2]))[0].odd(), None);
     }

@@ -120,7 +120,7 @@ pub fn tree(members: &[Member], options: TreeOptions) -> String {
                     .or_default()
                     .insert(ends);
             }
-            for (depth, frame) in member::annotations(thread)
+            for (depth, frame) in member::relevant_frames(thread)
                 .into_iter()
                 .filter(|_| options.locals)
             {
@@ -159,7 +159,7 @@ pub fn stacks<'a>(
 struct TreeLine {
     who: String,
     depth: usize,
-    says: String,
+    label: String,
 }
 
 /// Annotations of calls, by their paths from the outermost call on.
@@ -189,7 +189,7 @@ impl Annotations<'_> {
                 line.who,
                 "",
                 "",
-                line.says,
+                line.label,
                 depth = 2 * line.depth
             );
         }
@@ -206,14 +206,14 @@ impl Annotations<'_> {
     ) {
         for node in nodes {
             path.push(node.call.clone());
-            let mut says = node.call.to_string();
+            let mut label = node.call.to_string();
             if let Some(ends) = self.ends.get(path).filter(|_| !node.ends.is_empty()) {
                 let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
-                says += &format!("  ← {}", ends.join(", "));
+                label += &format!("  ← {}", ends.join(", "));
             }
             let who = names.of(&node.members);
-            lines.push(TreeLine { who, depth, says });
-            for says in self
+            lines.push(TreeLine { who, depth, label });
+            for label in self
                 .locals
                 .get(path)
                 .map_or(Vec::new(), |all| variables(names, all))
@@ -222,7 +222,7 @@ impl Annotations<'_> {
                 lines.push(TreeLine {
                     who,
                     depth: depth + 2,
-                    says,
+                    label,
                 });
             }
             // Indents only at branches.
@@ -406,8 +406,12 @@ pub(super) mod tests {
         let mut locked = entry("train", 9, WAITS, &Value::Null);
         locked["look"]["note"] = "it keeps the lock".into();
         members.push(Member::read(&locked, false));
-        let said = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
-        assert!(summary(&members).ends_with(said), "{}", summary(&members));
+        let expected = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
+        assert!(
+            summary(&members).ends_with(expected),
+            "{}",
+            summary(&members)
+        );
     }
 
     #[test]

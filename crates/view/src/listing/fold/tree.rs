@@ -78,7 +78,7 @@ mod tests {
         fold(stacks.iter().map(|(member, calls)| (*member, &**calls)))
     }
 
-    /// Every stack that is in the tree.
+    /// Collects every stack in the tree.
     fn unfolded(nodes: &[Node], before: &[Call], all: &mut BTreeSet<(usize, Vec<Call>)>) {
         for node in nodes {
             let path = [before, std::slice::from_ref(&node.call)].concat();

@@ -25,10 +25,10 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
             lines.entry(key).or_default().insert(at);
         }
     }
-    let lines = lines.into_iter().map(|((group, says), who)| {
+    let lines = lines.into_iter().map(|((group, description), who)| {
         let waits = if who.len() == 1 { "waits" } else { "wait" };
         format!(
-            "→ {group}, {} {waits} for {says}\n",
+            "→ {group}, {} {waits} for {description}\n",
             names.in_words(group, &who)
         )
     });
@@ -65,12 +65,12 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
         object.task.unwrap_or_default(),
         object.owner.unwrap_or_default(),
     );
-    let mut says = match word(object.object_id) {
+    let mut description = match word(object.object_id) {
         Some(id) => format!("object {id}"),
         None => "an object of which the id is not known".to_owned(),
     };
     if let Some(why) = word(object.unknown) {
-        return format!("{says}: {why}");
+        return format!("{description}: {why}");
     }
     let state = word(task.state.or(object.state));
     let state = state.map_or(String::new(), |state| match meaning(&state) {
@@ -81,7 +81,7 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
         Some(pid) => format!("{name} pid {pid}"),
         None => name,
     });
-    says += &match (of, state.is_empty()) {
+    description += &match (of, state.is_empty()) {
         (Some(name), false) => format!(" of {name} ({state})"),
         (Some(name), true) => format!(" of {name}"),
         (None, false) => format!(" ({state})"),
@@ -91,10 +91,12 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
         (Some(name), _) => {
             let pid = owner.pid.map_or(String::new(), |pid| format!(" pid {pid}"));
             let at = word(owner.node_ip).map_or(String::new(), |ip| format!(" @ {ip}"));
-            says + &format!(", owned by {name}{pid}{at}")
+            description + &format!(", owned by {name}{pid}{at}")
         }
-        (None, true) => says + ", which no process owns by Ray's word: its owner may have ended",
-        (None, false) => says,
+        (None, true) => {
+            description + ", which no process owns by Ray's word: its owner may have ended"
+        }
+        (None, false) => description,
     }
 }
 
@@ -121,7 +123,7 @@ mod tests {
         json!({"tasks": [{"name": "train", "group": "train", "rank": rank}], "error": "x", "waits_for": waits_for})
     }
 
-    fn told(looks: &[Value]) -> String {
+    fn text_of(looks: &[Value]) -> String {
         let members: Vec<Member> = looks.iter().map(|look| Member::read(look, false)).collect();
         text(&members, looks)
     }
@@ -141,7 +143,7 @@ mod tests {
             entry(4, &json!([])),
         ];
         assert_eq!(
-            told(&looks),
+            text_of(&looks),
             "→ train, rank 3 waits for an object of which the id is not known: only the hook�[2J tells it\n\
              → train, ranks 0,1 wait for object aa of load (PENDING_NODE_ASSIGNMENT: no node has taken it yet), \
              owned by driver pid 3 @ 10.0.0.7\n\

@@ -27,7 +27,7 @@ impl Who {
     /// Reads the identity from `row` of the relay's JSON, a running or a paused task. `several_jobs` adds the job to
     /// the group's name.
     pub(super) fn read(row: &RowAnswer<'_>, several_jobs: bool) -> Self {
-        let shown = Row::of(row);
+        let cells = Row::of(row);
         // A relay of an older version reports no group of paused tasks.
         let mut group = replaced(row.group.or(row.name).unwrap_or("?")).into_owned();
         if several_jobs && let Some(job) = row.job_id {
@@ -36,7 +36,7 @@ impl Who {
         Self {
             group,
             number: row.rank,
-            name: format!("{} pid {} @ {}", shown.task, shown.pid, shown.node),
+            name: format!("{} pid {} @ {}", cells.task, cells.pid, cells.node),
         }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(names.of(&[0].into()), "5");
         assert_eq!(names.of(&[1].into()), "pid 2");
         assert_eq!(names.of(&[0, 1, 2].into()), "2,5, pid 2");
-        // Two that claim one rank have none.
+        // Two members that claim the same rank have none.
         assert_eq!(names.of(&[3].into()), "pid 4");
         assert_eq!(names.of(&[3, 4].into()), "pid 4, pid 6");
         let unknown = [rows[1].clone(), row("f", None, "10.0.0.2", 2)];

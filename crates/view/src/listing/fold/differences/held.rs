@@ -81,7 +81,7 @@ pub(super) fn values<'a>(
     name: &str,
     frames: impl Iterator<Item = (usize, &'a Frame)>,
 ) -> (Answers, bool) {
-    let held: Vec<_> = frames
+    let variables: Vec<_> = frames
         .map(|(at, frame)| (at, frame, frame.local(name)))
         .collect();
     let is_compared = |(_, frame, local): &(usize, &Frame, Option<&Local>)| {
@@ -90,7 +90,7 @@ pub(super) fn values<'a>(
     let mut sums: BTreeMap<Cow<'a, str>, BTreeSet<&str>> = BTreeMap::new();
     // With equal checksums, a different object address or set order is no difference.
     let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
-    let locals = held.iter().filter_map(|(_, _, local)| *local);
+    let locals = variables.iter().filter_map(|(_, _, local)| *local);
     for local in locals {
         if let Some(sum) = &local.checksum {
             let text = texts.entry(sum).or_insert(&local.text);
@@ -107,12 +107,12 @@ pub(super) fn values<'a>(
             _ => text.to_owned(),
         }
     };
-    let texts: Vec<_> = held
+    let texts: Vec<_> = variables
         .iter()
         .map(|(at, _, local)| (*at, local.map_or_else(|| MISSING.to_owned(), text)))
         .collect();
     let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-    (answers, held.iter().all(is_compared))
+    (answers, variables.iter().all(is_compared))
 }
 
 pub(super) fn in_one_line(text: &str) -> String {

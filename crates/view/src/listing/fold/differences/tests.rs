@@ -10,7 +10,7 @@ fn frame(function: &str, file: &str, line: u32, locals: &[(&str, &str)]) -> Valu
     json!({"file": file, "line": line, "function": function, "variables": variables.collect::<Vec<_>>()})
 }
 
-fn stands(frames: &[Value]) -> TaskStack {
+fn stack(frames: &[Value]) -> TaskStack {
     TaskStack::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
 }
 
@@ -23,13 +23,13 @@ fn names(count: usize) -> Vec<Who> {
     (0..count).map(who).collect()
 }
 
-fn told(all: Vec<TaskStack>) -> String {
+fn text_of(all: Vec<TaskStack>) -> String {
     let who = names(all.len());
     let all: BTreeMap<usize, TaskStack> = all.into_iter().enumerate().collect();
     compare(&all).text(&Names::new(&who))
 }
 
-/// A rank of eight at one line, of which the fourth has lost its loss and its batch.
+/// Returns one of eight ranks at one line. Rank 3 has another loss and batch.
 fn rank(rank: usize, line: u32) -> TaskStack {
     let (number, odd) = (rank.to_string(), rank == 3);
     let loss = if odd { "nan" } else { "0.6931" };
@@ -39,7 +39,7 @@ fn rank(rank: usize, line: u32) -> TaskStack {
         ("lr", "0.1"),
         ("model", "<M at 0x7f>"),
     ];
-    stands(&[
+    stack(&[
         frame(
             "main_loop",
             "/v/lib/python3.11/site-packages/ray/_private/worker.py",
@@ -53,7 +53,7 @@ fn rank(rank: usize, line: u32) -> TaskStack {
 
 #[test]
 fn the_odd_one_is_named_with_what_it_has_and_what_is_alike_is_counted() {
-    let text = told((0..8).map(|at| rank(at, 41)).collect());
+    let text = text_of((0..8).map(|at| rank(at, 41)).collect());
     assert_eq!(
         text,
         "\
@@ -77,11 +77,11 @@ rank, in step (/srv/train.py): another one for each of 8, such as
 #[test]
 fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
     let mut all: Vec<TaskStack> = (0..8).map(|at| rank(at, 41)).collect();
-    all[3] = stands(&[
+    all[3] = stack(&[
         frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
         frame("load", "/srv/data.py", 17, &[("shard", "[]")]),
     ]);
-    let text = told(all);
+    let text = text_of(all);
     assert!(
         text.starts_with("3 is the odd one out: it differs from most in 2 of "),
         "{text}"
@@ -101,7 +101,7 @@ fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
 fn nothing_that_differs_is_said_to_be_nothing() {
     let all = vec![rank(0, 41), rank(0, 41)];
     assert_eq!(
-        told(all),
+        text_of(all),
         "Nothing differs: 7 values alike, 1 not compared (model).\n"
     );
 }
@@ -113,7 +113,7 @@ fn an_exception_is_compared_with_its_own_frames() {
             "frames": [frame("main", "/srv/a.py", 1, &[])], "raised": [frame("check", "/srv/a.py", 5, &[("x", value)])]}]);
         TaskStack::read(&threads).unwrap()
     };
-    let text = told(vec![failed("1"), failed("1"), failed("2")]);
+    let text = text_of(vec![failed("1"), failed("1"), failed("2")]);
     assert!(
         text.contains("raised\n  2:   ValueError: 2  ← odd\n  0,1: ValueError: 1\n"),
         "{text}"
@@ -124,14 +124,14 @@ fn an_exception_is_compared_with_its_own_frames() {
 #[test]
 fn values_that_part_late_are_shown_where_they_do() {
     let of = |end: &str| {
-        stands(&[frame(
+        stack(&[frame(
             "f",
             "/a.py",
             1,
             &[("x", &format!("{}{end}", "y".repeat(500)))],
         )])
     };
-    let text = told(vec![of("1"), of("1"), of("2")]);
+    let text = text_of(vec![of("1"), of("1"), of("2")]);
     assert!(
         text.contains("  2:   …yyyyyyyyyyyyyyyyyyyy2  ← odd\n"),
         "{text}"
@@ -143,13 +143,13 @@ proptest! {
     fn every_value_is_alike_or_differs(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
         let all: BTreeMap<usize, TaskStack> = values.iter().map(|(x, y, line)| {
             let (x, y) = (x.to_string(), y.to_string());
-            stands(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
+            stack(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
         }).enumerate().collect();
         let seen = compare(&all);
         let same = |of: fn(&(u8, u8, u32)) -> u32| values.iter().all(|value| of(value) == of(&values[0]));
         let alike = [same(|v| v.0.into()), same(|v| v.1.into()), same(|v| v.2)];
         let alike = alike.iter().filter(|same| **same).count();
-        // The line of the outer frame is alike, and the callers where the place is.
+        // The line of the outer frame is equal, and so are the callers where the location is.
         let place = usize::from(same(|v| v.2));
         prop_assert_eq!(seen.alike.len(), alike + 1 + place);
         prop_assert_eq!(seen.differences.len(), 3 - alike);
@@ -178,18 +178,19 @@ fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
             json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": kinds}]);
         TaskStack::read(&all).unwrap()
     };
-    let text = told((0..8).map(process).collect());
-    for says in [
+    let text = text_of((0..8).map(process).collect());
+    for expected in [
         "3 is the odd one out: it differs from most in 1 of 5 values.",
         "OMP_NUM_THREADS, in environment (its process)\n  3:       1\n  0-2,4-7: 8\n",
         "numpy, in packages (its process)\n  3:       1.26  ← odd\n  0-2,4-7: 2.0\n",
         "random, in random numbers (its process): another one for each of 8",
     ] {
-        assert!(text.contains(says), "{says} is not in {text}");
+        assert!(text.contains(expected), "{expected} is not in {text}");
     }
 }
 
-/// A frame with one variable of this text, and its checksum and whether that is of a part, where it has one.
+/// Returns a frame with one variable of this text, and with its checksum, if any. The flag marks the checksum of a
+/// part.
 fn checked(text: &str, checksum: Option<(&str, bool)>) -> TaskStack {
     let mut x = json!({"name": "x", "type": "x", "value": text});
     if let Some((digest, partial)) = checksum {
@@ -208,59 +209,59 @@ fn cut_values_differ_by_their_checksums_and_look_alike_without() {
         2 => checked("xxx...", Some((sum, false))),
         _ => checked("xxx...", Some(("aa", false))),
     };
-    let text = told((0..4).map(|at| of(at, "bb")).collect());
+    let text = text_of((0..4).map(|at| of(at, "bb")).collect());
     assert!(text.starts_with("2 is the odd one out"), "{text}");
     assert!(
         text.contains("  2:     xxx... (checksum bb)  ← odd\n"),
         "{text}"
     );
-    let text = told((0..4).map(|at| of(at, "aa")).collect());
+    let text = text_of((0..4).map(|at| of(at, "aa")).collect());
     assert!(
         text.starts_with("Nothing differs: ") && !text.contains("not compared"),
         "{text}"
     );
-    // A checksum of a part tells a difference, and nothing else.
-    for (sum, says) in [
+    // The checksum of a part proves a difference, but no equality.
+    for (sum, expected) in [
         ("aa", ", 1 not compared (x)."),
         ("bb", "2 is the odd one out"),
     ] {
         let of = |at: usize| checked("<Model>", Some((if at == 2 { sum } else { "aa" }, true)));
-        let text = told((0..4).map(of).collect());
-        assert!(text.contains(says), "{sum}: {text}");
+        let text = text_of((0..4).map(of).collect());
+        assert!(text.contains(expected), "{sum}: {text}");
     }
-    // An order or an address is no difference.
+    // Another order or address is no difference.
     let of = |at: usize| {
         checked(
             if at == 2 { "{1, 2}" } else { "{2, 1}" },
             Some(("aa", false)),
         )
     };
-    let text = told((0..4).map(of).collect());
+    let text = text_of((0..4).map(of).collect());
     assert!(text.starts_with("Nothing differs: "), "{text}");
     // Where others have a checksum, an object without one was not compared.
-    let text = told((0..4).map(|_| checked("Model()", None)).collect());
+    let text = text_of((0..4).map(|_| checked("Model()", None)).collect());
     assert!(text.contains(", 1 not compared (x)."), "{text}");
 }
 
 #[test]
 fn text_alone_counts_no_cut_value_and_no_object_as_alike() {
-    let of = |value: &str| stands(&[frame("f", "/a.py", 1, &[("x", value)])]);
+    let of = |value: &str| stack(&[frame("f", "/a.py", 1, &[("x", value)])]);
     for value in [
         "'xxx...",
         "<Model object at 0x7f01>",
         "Holds(<M at 0x7f>)",
         "\u{2039}no repr within 0.5 s\u{203a}",
     ] {
-        let text = told(vec![of(value), of(value)]);
+        let text = text_of(vec![of(value), of(value)]);
         assert!(text.contains(", 1 not compared (x)."), "{value}: {text}");
     }
-    let text = told(vec![of("Config(lr=0.1)"), of("Config(lr=0.1)")]);
+    let text = text_of(vec![of("Config(lr=0.1)"), of("Config(lr=0.1)")]);
     assert!(!text.contains("not compared"), "{text}");
 }
 
 #[test]
 fn the_headline_names_those_that_are_marked() {
-    // Four of eight are odd once each: no one of them is the odd one out.
+    // Each of four members of eight is odd once: none of them is the odd one out.
     let of = |at: usize| {
         let values: Vec<String> = (0..4).map(|n| u8::from(n == at).to_string()).collect();
         let names = ["a", "b", "c", "d"];
@@ -269,9 +270,9 @@ fn the_headline_names_those_that_are_marked() {
             .copied()
             .zip(values.iter().map(String::as_str))
             .collect();
-        stands(&[frame("f", "/a.py", 1, &locals)])
+        stack(&[frame("f", "/a.py", 1, &locals)])
     };
-    let text = told((0..8).map(of).collect());
+    let text = text_of((0..8).map(of).collect());
     assert!(
         text.starts_with(
             "0-3 differ from most somewhere, none of them more often than the others.\n"
@@ -298,7 +299,7 @@ fn the_environment_makes_nobody_odd_and_a_missing_key_is_shown() {
         let all = json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": [process]}]);
         TaskStack::read(&all).unwrap()
     };
-    let text = told((0..8).map(of).collect());
+    let text = text_of((0..8).map(of).collect());
     assert!(text.starts_with("None is the odd one out.\n"), "{text}");
     assert!(!text.contains("← odd"), "{text}");
     assert!(text.contains("  2:     (not there)\n"), "{text}");
