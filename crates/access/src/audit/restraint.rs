@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(sums[0].details["until"], "1970-01-01T00:00:09.999Z");
         assert_eq!(sums[0].peer, Some(([10, 0, 0, 1], 1).into()));
         assert!(restraint.sums(now, true).is_empty(), "told once");
-        // The next line of theirs comes behind what was left out before it.
+        // The next line from this address follows the count of the ones suppressed before it.
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 1]), now, time),
             Restrained::Suppressed

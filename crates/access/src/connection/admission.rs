@@ -68,7 +68,7 @@ pub struct Admission {
     table: Mutex<ConnectionTable>,
     /// Notified whenever a connection has ended.
     gone: Notify,
-    most: usize,
+    max_connections: usize,
     started: Instant,
 }
 
@@ -93,11 +93,11 @@ pub struct Guard(ConnectionPermit);
 impl Admission {
     /// Creates an admission control for at most `most` connections. All strangers together may use as much memory as
     /// `memory` reserves for them.
-    pub fn new(most: usize, memory: &Memory) -> Arc<Self> {
+    pub fn new(max_connections: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::new(ConnectionTable::new(most, memory.of_strangers())),
+            table: Mutex::new(ConnectionTable::new(max_connections, memory.of_strangers())),
             gone: Notify::new(),
-            most,
+            max_connections,
             started: Instant::now(),
         })
     }
@@ -127,8 +127,8 @@ impl Admission {
     pub async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            let closing = (self.most / CLOSING_SHARE).clamp(1, MAX_CLOSING);
-            if self.table().len() < self.most + closing {
+            let closing = (self.max_connections / CLOSING_SHARE).clamp(1, MAX_CLOSING);
+            if self.table().len() < self.max_connections + closing {
                 return;
             }
             gone.await;

@@ -92,7 +92,7 @@ mod tests {
                     has_token,
                     "{remedy}"
                 );
-                // What stands behind the last semicolon of a refusal is its next step.
+                // The text after the last semicolon of a refusal is its next step.
                 assert!(!remedy.contains("; "), "{remedy}");
             }
         }

@@ -98,7 +98,7 @@ mod tests {
         };
         let places = ["clusters", "jobs", "namespaces", "tasks", "nodes"];
         for (to, on_relay) in places.map(|to| (to, false)).into_iter().chain([("", true)]) {
-            // By the token alone, by the policy as far as the token goes, and by a token that is only narrowed.
+            // By the token alone, by the policy within the token's scopes, and by a token that is only narrowed.
             assert_eq!(of(token(to, Some("admin")), None), (on_relay, true), "{to}");
             let both = of(token(to, Some("admin")), Some(&all));
             assert_eq!(both, (on_relay, true), "{to}");
@@ -106,7 +106,7 @@ mod tests {
             assert!(!of(token(to, Some("admin")), Some(&some)).0, "{to}");
             assert_eq!(of(token(to, Some("list")), Some(&all)), (false, false));
         }
-        // A client certificate, which says nothing of permissions.
+        // A client certificate, which carries no permissions.
         assert_eq!(of(CredentialGrants::default(), Some(&all)), (true, true));
         assert_eq!(of(CredentialGrants::default(), Some(&some)), (false, true));
         assert_eq!(of(CredentialGrants::default(), None), (false, false));

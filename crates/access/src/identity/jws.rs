@@ -46,11 +46,11 @@ struct JwsHeader {
     kid: Option<String>,
     typ: Option<String>,
     /// Whether it is present: even null is malformed (RFC 7515, 4.1.11).
-    #[serde(default, deserialize_with = "is_there")]
+    #[serde(default, deserialize_with = "is_present")]
     crit: bool,
 }
 
-fn is_there<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+fn is_present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }
 

@@ -222,14 +222,14 @@ impl VerificationKey {
             AlgorithmParameters::OctetKey(_) => return Err(KeyError::SecretInSet),
             _ => return Err(KeyError::Unsupported),
         };
-        let meant = match common.key_algorithm {
+        let declared = match common.key_algorithm {
             None => Some(key.algorithm),
             Some(KeyAlgorithm::RS256) => Some(Algorithm::Rs256),
             Some(KeyAlgorithm::ES256) => Some(Algorithm::Es256),
             Some(KeyAlgorithm::EdDSA) => Some(Algorithm::EdDsa),
             Some(_) => None,
         };
-        if meant != Some(key.algorithm) {
+        if declared != Some(key.algorithm) {
             return Err(KeyError::OtherUse);
         }
         Ok(Self {

@@ -420,7 +420,7 @@ mod tests {
             (Some(PrincipalEnded::Expired), None)
         );
         assert!(!renewal.renew(&first));
-        // What is revoked stays so.
+        // A revocation is final.
         let mut list = RevocationList::default();
         let what = Revoked::CredentialId("jti-ada".to_owned());
         list.add(Revocation { what, until: None }).unwrap();

@@ -194,14 +194,14 @@ impl Throttle {
 /// Records `credential` at `now` in a map of at most `most` entries, of which those older than `age` are dropped.
 fn remember(
     map: &mut HashMap<CredentialDigest, Instant>,
-    most: usize,
+    capacity: usize,
     age: Duration,
     credential: CredentialDigest,
     now: Instant,
 ) {
-    if !map.contains_key(&credential) && map.len() >= most {
+    if !map.contains_key(&credential) && map.len() >= capacity {
         map.retain(|_, at| now.duration_since(*at) < age);
-        if map.len() >= most {
+        if map.len() >= capacity {
             drop_oldest(map, |at| *at);
         }
     }
@@ -219,9 +219,9 @@ impl Trickle {
     /// Uses up a trial, if there is one.
     fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
-        let is_there = self.trials > 0;
-        self.trials -= u32::from(is_there);
-        is_there
+        let has_trial = self.trials > 0;
+        self.trials -= u32::from(has_trial);
+        has_trial
     }
 
     fn refill(&mut self, now: Instant) {

@@ -150,8 +150,8 @@ impl Access {
     /// Whether a session on `breakpoint`, or on none, may be administered: through rights on the breakpoint, or on
     /// the relay.
     pub fn administers(&self, breakpoint: Option<&Breakpoint>) -> bool {
-        let there = |b: &Breakpoint| self.rights(b).scopes.contains(Scope::PlaceAdmin);
-        self.may_on_relay(RelayScope::Admin) || breakpoint.is_some_and(there)
+        let on_breakpoint = |b: &Breakpoint| self.rights(b).scopes.contains(Scope::PlaceAdmin);
+        self.may_on_relay(RelayScope::Admin) || breakpoint.is_some_and(on_breakpoint)
     }
 
     /// Whether `scope` is granted on anything at all. The action is checked again at its target.

@@ -99,7 +99,7 @@ impl CaptureStore {
         let writer = Writer {
             path: path.clone(),
             keep: self.config.keep as u64,
-            most: self.config.max_size as u64,
+            max_bytes: self.config.max_size as u64,
             queued: queued.clone(),
             progress_sender,
         };

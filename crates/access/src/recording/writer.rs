@@ -19,7 +19,7 @@ pub(super) struct Writer {
     /// Largest size of all recordings in the folder, in bytes.
     pub(super) keep: u64,
     /// Largest file, in bytes.
-    pub(super) most: u64,
+    pub(super) max_bytes: u64,
     /// Bytes in the queue.
     pub(super) queued: Arc<AtomicUsize>,
     pub(super) progress_sender: watch::Sender<CaptureProgress>,
@@ -55,9 +55,11 @@ impl Writer {
 
     fn write(&self, file: &mut File, line: &str, written: &mut u64) -> Result<(), String> {
         *written += line.len() as u64;
-        if *written > self.most {
-            let most = format_size(usize::try_from(self.most).unwrap_or(usize::MAX));
-            return Err(format!("it is larger than recording.max_size ({most})"));
+        if *written > self.max_bytes {
+            let max_bytes = format_size(usize::try_from(self.max_bytes).unwrap_or(usize::MAX));
+            return Err(format!(
+                "it is larger than recording.max_size ({max_bytes})"
+            ));
         }
         file.write_all(line.as_bytes())
             .map_err(|why| why.to_string())

@@ -191,7 +191,7 @@ impl Metrics {
     }
 
     /// Records how many bytes are reserved for `kind`.
-    pub fn memory_taken(&self, kind: memory::MemoryUse, bytes: usize) {
+    pub fn set_memory_bytes(&self, kind: memory::MemoryUse, bytes: usize) {
         let gauge = self.memory.with_label_values(&[kind.as_str()]);
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }

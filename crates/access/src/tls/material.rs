@@ -240,7 +240,7 @@ impl Material {
     }
 
     /// Returns why a client would reject the certificate now, if so.
-    pub(super) fn out_of_time(&self) -> Option<String> {
+    pub(super) fn validity_problem(&self) -> Option<String> {
         let now = ASN1Time::now();
         if now > self.not_after {
             return Some(format!("expired at {}", self.not_after));

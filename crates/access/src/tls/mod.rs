@@ -118,7 +118,7 @@ impl Tls {
     fn put(&self, material: Material) {
         let (names, until) = (material.names(), material.valid_until());
         info!(mode = ?self.config.mode, client_auth = ?self.config.client_auth, %names, %until, "TLS certificate");
-        if let Some(trouble) = material.out_of_time() {
+        if let Some(trouble) = material.validity_problem() {
             warn!("the TLS certificate {trouble}: clients will refuse it");
         }
         let expires = material.expires();

@@ -16,7 +16,7 @@ fn faults(config: &config::Tls) -> Vec<Fault> {
     Material::load(config).err().unwrap_or_default()
 }
 
-/// The only sentence.
+/// Returns the only fault of `config`.
 fn fault(config: &config::Tls) -> String {
     let faults = faults(config);
     assert_eq!(faults.len(), 1, "{faults:?}");
@@ -63,7 +63,7 @@ fn unusable_files_are_each_told_with_what_to_do() {
         assert!(sentence.contains(expected), "{sentence}");
         assert!(sentence.contains("other.pem"), "{sentence}");
     }
-    // The chain the wrong way round.
+    // The certificates of the chain in the wrong order.
     let turned = with("cert", &(authority.pem + &pair.cert));
     assert!(turned.contains("before the intermediate ones"), "{turned}");
     // Everything at once.
@@ -94,7 +94,7 @@ fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_there() {
     assert_eq!(server.max_early_data_size, 0, "early data can be replayed");
 }
 
-/// A client and a server that are connected.
+/// A client and a server, connected with each other.
 type Ends = (
     client::TlsStream<DuplexStream>,
     server::TlsStream<DuplexStream>,
@@ -122,12 +122,12 @@ async fn connect_to(
 async fn talk((client, server): &mut Ends) {
     client.write_all(b"ping").await.unwrap();
     client.flush().await.unwrap();
-    let mut said = [0; 4];
-    server.read_exact(&mut said).await.unwrap();
-    server.write_all(&said).await.unwrap();
+    let mut bytes = [0; 4];
+    server.read_exact(&mut bytes).await.unwrap();
+    server.write_all(&bytes).await.unwrap();
     server.flush().await.unwrap();
-    client.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"ping");
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"ping");
 }
 
 fn presented(ends: &Ends) -> Vec<u8> {
@@ -326,7 +326,7 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
     let connect = async |cert: &Pair, key: &Pair| {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let held = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
-        // Not checked against the certificate: one server shows another's.
+        // The key is not checked against the certificate: a server can present another server's certificate.
         let held = provider.key_provider.load_private_key(held).unwrap();
         let shown = CertifiedKey::new(vec![certificate(&cert.cert)], held);
         let server = rustls::ServerConfig::builder_with_provider(provider)
@@ -342,7 +342,7 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
     talk(&mut connect(&pair, &pair).await.unwrap()).await;
     let refused = connect(&another, &another).await.unwrap_err().to_string();
     assert!(refused.contains("invalid peer certificate"), "{refused}");
-    // The certificate of the pin, shown by a server that does not have its key.
+    // The pinned certificate, presented by a server without its key.
     let refused = connect(&pair, &another).await.unwrap_err().to_string();
     assert!(refused.contains("BadSignature"), "{refused}");
 }

@@ -151,7 +151,7 @@ pub fn readyz(
 /// Answers `GET /relay/metrics`, in the text format of Prometheus.
 pub fn metrics(ctx: &Context, snapshot: &Snapshot) -> Response<Body> {
     for kind in MemoryUse::ALL {
-        ctx.metrics.memory_taken(kind, ctx.memory.taken(kind));
+        ctx.metrics.set_memory_bytes(kind, ctx.memory.taken(kind));
     }
     let text = ctx.metrics.render(snapshot);
     answer::own(

@@ -74,7 +74,7 @@ impl LogFile {
 
     /// Opens or creates the file, locks it, and reads its end.
     pub(in crate::audit) fn open(&mut self, hashing: &Hashing) -> Result<Tail, String> {
-        let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
+        let failure = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
         // Symbolic links are not followed: the file is exactly where the administrator configured it.
         let mut file = OpenOptions::new()
             .read(true)
@@ -88,9 +88,11 @@ impl LogFile {
                     "{} is a symbolic link: name the file itself",
                     self.path.display()
                 ),
-                _ => says("cannot open", why),
+                _ => failure("cannot open", why),
             })?;
-        let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
+        let metadata = file
+            .metadata()
+            .map_err(|why| failure("cannot look at", why))?;
         if !metadata.is_file() {
             return Err(format!(
                 "{} is no regular file; use audit.sink = \"stdout\" for a pipe",
@@ -104,14 +106,16 @@ impl LogFile {
                     self.path.display()
                 )
             } else {
-                says("cannot lock", why.into())
+                failure("cannot lock", why.into())
             }
         })?;
         let tail = self.read_tail(&mut file, metadata.len(), hashing)?;
         if let Some(directory) = self.directory() {
-            sync_directory(&directory).map_err(|why| says("cannot flush the folder of", why))?;
+            sync_directory(&directory).map_err(|why| failure("cannot flush the folder of", why))?;
         }
-        let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
+        let metadata = file
+            .metadata()
+            .map_err(|why| failure("cannot look at", why))?;
         self.open = Some(OpenFile {
             identity: (metadata.dev(), metadata.ino()),
             length: metadata.len(),
@@ -122,11 +126,11 @@ impl LogFile {
 
     /// Reads the end of `file`, and terminates a line without a line feed.
     fn read_tail(&self, file: &mut File, length: u64, hashing: &Hashing) -> Result<Tail, String> {
-        let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
+        let failure = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
             .and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes))
-            .map_err(|why| says("cannot read", why))?;
+            .map_err(|why| failure("cannot read", why))?;
         if bytes.is_empty() {
             return Ok(Tail {
                 empty: true,
@@ -163,7 +167,7 @@ impl LogFile {
         if !rest.is_empty() {
             file.write_all(b"\n")
                 .and_then(|()| file.sync_data())
-                .map_err(|why| says("cannot write", why))?;
+                .map_err(|why| failure("cannot write", why))?;
         }
         Ok(tail)
     }
@@ -281,7 +285,7 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 /// Returns the name of the file at `path` once it is rotated after line `last`.
 fn rotated(path: &Path, last: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{last:0DIGITS$}"));
+    name.push(format!(".{last:0MIN_NUMBER_DIGITS$}"));
     name.into()
 }
 

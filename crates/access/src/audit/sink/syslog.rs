@@ -213,7 +213,7 @@ mod tests {
             reader.read_exact(&mut message).unwrap();
             is_message(std::str::from_utf8(&message).unwrap(), line);
         }
-        // A daemon that was started anew: the closed connection is noticed before a line is lost in it.
+        // A restarted daemon: the closed connection is noticed before a line is lost in it.
         drop(reader);
         drop(stream);
         while !syslog.socket.as_ref().unwrap().is_over() {

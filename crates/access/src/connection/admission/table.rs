@@ -21,7 +21,7 @@ const RECOGNISED_PERIOD: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
-    most: usize,
+    max_connections: usize,
     budget: usize,
     last: u64,
     entries: HashMap<u64, AdmissionEntry>,
@@ -95,9 +95,9 @@ pub(super) enum AdmissionError {
 }
 
 impl ConnectionTable {
-    pub(super) fn new(most: usize, budget: usize) -> Self {
+    pub(super) fn new(max_connections: usize, budget: usize) -> Self {
         Self {
-            most,
+            max_connections,
             budget,
             last: 0,
             entries: HashMap::new(),
@@ -125,16 +125,16 @@ impl ConnectionTable {
     /// Returns the limit of strangers: half of all slots, reduced by those of recognised clients, which leave at
     /// least an eighth.
     fn most_strangers(&self) -> usize {
-        let available = self.most.saturating_sub(self.known);
-        available.min(self.most / 2).max(1)
+        let available = self.max_connections.saturating_sub(self.known);
+        available.min(self.max_connections / 2).max(1)
     }
 
-    fn most_known(&self) -> usize {
-        (self.most - (self.most / 8).min(self.most)).max(1)
+    fn max_known(&self) -> usize {
+        (self.max_connections - (self.max_connections / 8).min(self.max_connections)).max(1)
     }
 
-    fn most_of_one(&self) -> usize {
-        (self.most / 4).max(1)
+    fn max_per_subject(&self) -> usize {
+        (self.max_connections / 4).max(1)
     }
 
     /// Adds a stranger, and returns its number.
@@ -281,7 +281,7 @@ impl ConnectionTable {
         subject: Option<&str>,
         now: Instant,
     ) -> Result<(), AdmissionError> {
-        let (most_known, most_of_one) = (self.most_known(), self.most_of_one());
+        let (max_known, max_per_subject) = (self.max_known(), self.max_per_subject());
         let entry = self.entries.get_mut(&id).ok_or(AdmissionError::Gone)?;
         match entry.stage {
             AdmissionStage::Known(_) | AdmissionStage::Apart => return Ok(()),
@@ -290,10 +290,10 @@ impl ConnectionTable {
         }
         let subject: Option<Arc<str>> = subject.map(Arc::from);
         let count = subject.as_ref().and_then(|of| self.by_subject.get(of));
-        if count.is_some_and(|count| *count >= most_of_one) {
-            return Err(AdmissionError::TooMany(most_of_one));
+        if count.is_some_and(|count| *count >= max_per_subject) {
+            return Err(AdmissionError::TooMany(max_per_subject));
         }
-        if self.known >= most_known {
+        if self.known >= max_known {
             return Err(AdmissionError::Full);
         }
         if let Some(subject) = &subject {
@@ -352,13 +352,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Drops those that have owed a credential since before `limit`.
-    pub(super) fn hurry(&mut self, limit: u64) {
+    /// Drops those that have owed a credential since before `cutoff`.
+    pub(super) fn hurry(&mut self, cutoff: u64) {
         while let Some(oldest) = self.waiting.first().copied() {
             if self
                 .entries
                 .get(&oldest)
-                .is_none_or(|entry| entry.moved() >= limit)
+                .is_none_or(|entry| entry.moved() >= cutoff)
             {
                 return;
             }
@@ -442,10 +442,10 @@ impl ConnectionTable {
             && self
                 .by_subject
                 .values()
-                .all(|count| (1..=self.most_of_one()).contains(count))
+                .all(|count| (1..=self.max_per_subject()).contains(count))
             && self.by_address.values().map(members).sum::<usize>() == self.strangers
             && self.ranks == ranks
             && self.ranks.len() == self.by_address.len()
-            && self.known <= self.most_known()
+            && self.known <= self.max_known()
     }
 }

@@ -30,7 +30,7 @@ impl<K: Copy + Eq + Hash, V> ExpiringCache<K, V> {
     }
 
     /// Returns the value of `key`, expired or not.
-    pub(super) fn held(&self, key: &K) -> Option<&V> {
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
@@ -77,8 +77,8 @@ mod tests {
             [Some("a"), None, Some("c")]
         );
         assert_eq!(memory.known(&1, at(30)), None);
-        assert_eq!(memory.held(&1), Some(&"a"));
-        // What is over makes room first.
+        assert_eq!(memory.get(&1), Some(&"a"));
+        // Expired entries are evicted first.
         memory.learn(4, "d", at(60), at(25));
         assert_eq!(memory.known(&1, at(25)), Some(&"a"));
         assert_eq!(memory.len(), 2);

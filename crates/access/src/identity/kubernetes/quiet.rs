@@ -66,9 +66,9 @@ impl Quiet {
         let granted = queried
             .iter()
             .filter(|place| matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let most = MAX_NEW_PLACES + granted.count();
-        let is_more = queried.len() > most;
-        queried.truncate(most);
+        let max_queries = MAX_NEW_PLACES + granted.count();
+        let is_more = queried.len() > max_queries;
+        queried.truncate(max_queries);
         (queried, quiet, is_more)
     }
 

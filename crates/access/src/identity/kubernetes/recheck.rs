@@ -318,12 +318,12 @@ impl Rechecker {
     }
 
     fn remembered(&self, known: &Known) -> Option<VerifiedIdentity> {
-        let held = known.accepted.held(&self.key)?;
-        let ours = held
+        let identity = known.accepted.get(&self.key)?;
+        let ours = identity
             .validity
             .as_ref()
             .is_some_and(|s| self.withdraw.is_of(s));
-        ours.then(|| held.clone())
+        ours.then(|| identity.clone())
     }
 }
 

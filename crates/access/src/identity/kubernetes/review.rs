@@ -154,8 +154,8 @@ impl Kubernetes {
             return Ok(None);
         }
         // An API server without audience support returns none, and would accept any token.
-        let meant = status.audiences.unwrap_or_default();
-        if !meant.iter().any(|one| self.audiences.contains(one)) {
+        let audiences = status.audiences.unwrap_or_default();
+        if !audiences.iter().any(|one| self.audiences.contains(one)) {
             tracing::debug!("Kubernetes accepts a token, but for none of kubernetes.audiences");
             return Ok(None);
         }

@@ -68,7 +68,7 @@ mod tests {
         ] {
             assert!(!seal.is_of(&of, lines.iter().copied()), "{lines:?}");
         }
-        // It is no signature by the secret itself, as tickets are.
+        // Unlike a ticket, it is not signed with the secret itself.
         let secret = hmac::Key::new(hmac::HMAC_SHA256, b"one secret");
         assert_ne!(hmac::sign(&secret, &written(["a", "bc"])).as_ref(), of);
     }

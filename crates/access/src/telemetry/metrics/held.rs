@@ -390,8 +390,8 @@ mod tests {
         (registry, held)
     }
 
-    /// What the relay would tell: `held_tasks{job="01000000",kind="debugpy"} 1` and so on.
-    fn told(registry: &Registry, held: &HeldMetrics) -> String {
+    /// Returns the exported series: `held_tasks{job="01000000",kind="debugpy"} 1` and so on.
+    fn exported(registry: &Registry, held: &HeldMetrics) -> String {
         held.refresh();
         let mut text = String::new();
         let encoder = prometheus::TextEncoder::new();
@@ -416,19 +416,19 @@ mod tests {
     async fn time_is_charged_with_what_is_held_from_the_first_moment_to_the_last() {
         let (registry, held) = held();
         let known = known(1, "01000000", 0.5);
-        // First nothing is known of it but that it waits.
+        // At first only the pause itself is known.
         let mut new = paused("train", 1);
         *new.names_mut() = ray_relay_ray::ray::registry::Names::default();
         held.changed(Change::Appeared, &new);
         advance(Duration::from_secs(2)).await;
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(
             text.contains("held_tasks{kind=\"debugpy\",ray_job=\"unknown\"} 1\n"),
             "{text}"
         );
         held.changed(Change::Named, &known);
         advance(Duration::from_secs(8)).await;
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         for line in [
             "held_tasks{kind=\"debugpy\",ray_job=\"01000000\"} 1\n",
             "held_tasks{kind=\"debugpy\",ray_job=\"unknown\"} 0\n",
@@ -439,12 +439,12 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
-        // A session holds them as well as who waits for one.
+        // A session holds the tasks as much as a pause without a client.
         held.changed(Change::Attached, &known);
         advance(Duration::from_secs(10)).await;
         held.changed(Change::Released, &known);
         advance(Duration::from_secs(100)).await;
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         for line in [
             "held_tasks{kind=\"debugpy\",ray_job=\"01000000\"} 0\n",
             "held_gpus{kind=\"debugpy\",ray_job=\"01000000\"} 0\n",
@@ -465,13 +465,13 @@ mod tests {
         }
         advance(Duration::from_secs(20)).await;
         let series = "collective_seconds_left{kind=\"debugpy\",ray_job=\"01000000\"}";
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(text.contains(&format!("{series} 40\n")), "{text}");
         held.changed(Change::Released, &known(2, "01000000", 0.0));
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(text.contains(&format!("{series} 580\n")), "{text}");
         held.changed(Change::Released, &known(1, "01000000", 0.0));
-        assert!(!told(&registry, &held).contains(series));
+        assert!(!exported(&registry, &held).contains(series));
     }
 
     #[tokio::test(start_paused = true)]
@@ -480,7 +480,7 @@ mod tests {
         for n in 0..=MAX_JOBS as u8 + 5 {
             held.changed(Change::Appeared, &known(n, &format!("{n:08}"), 1.0));
         }
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         let series = |text: &str| text.lines().filter(|l| l.starts_with("held_gpus{")).count();
         assert_eq!(series(&text), MAX_JOBS + 1);
         assert!(
@@ -489,12 +489,12 @@ mod tests {
         );
         // A job that holds nothing makes room, though not at once.
         held.changed(Change::Died, &known(7, "00000007", 1.0));
-        told(&registry, &held);
+        exported(&registry, &held);
         held.changed(Change::Appeared, &known(200, "00000200", 1.0));
-        assert!(!told(&registry, &held).contains("00000200"));
+        assert!(!exported(&registry, &held).contains("00000200"));
         advance(IDLE_SERIES_PERIOD).await;
         held.changed(Change::Appeared, &known(201, "00000201", 1.0));
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(
             text.contains("00000201") && !text.contains("00000007"),
             "{text}"

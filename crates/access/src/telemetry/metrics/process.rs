@@ -73,8 +73,9 @@ impl ProcessMetrics {
             let open = files.count().saturating_sub(1);
             self.open_files.set(i64::try_from(open).unwrap_or(i64::MAX));
         }
-        if let Some(most) = getrlimit(Resource::Nofile).current {
-            self.most_files.set(i64::try_from(most).unwrap_or(i64::MAX));
+        if let Some(limit) = getrlimit(Resource::Nofile).current {
+            self.most_files
+                .set(i64::try_from(limit).unwrap_or(i64::MAX));
         }
         let spent = fs::read_to_string("/proc/self/stat").ok();
         if let Some(spent) = spent.as_deref().and_then(processor_time) {
