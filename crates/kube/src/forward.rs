@@ -88,20 +88,20 @@ impl Forwarder {
     /// [`KubeError`].
     pub async fn open(&self) -> Result<Forwarded, KubeError> {
         let ready_pods = service::ready_pods(&self.cluster, &self.namespace, &self.service);
-        let (mut place, others) = ready_pods.await?;
+        let (mut target, others) = ready_pods.await?;
         let mut others = others.into_iter().take(MAX_TRIED_PODS - 1);
         loop {
-            let failed = match self.to(&place).await {
+            let failed = match self.to(&target).await {
                 // The pod is ready on a lost node, or was deleted just now.
                 Err(error @ KubeError::NotForwarded { .. }) => error,
                 opened => return opened,
             };
-            place = others.next().ok_or(failed)?;
+            target = others.next().ok_or(failed)?;
         }
     }
 
-    async fn to(&self, place: &RelayPod) -> Result<Forwarded, KubeError> {
-        let RelayPod { pod, port, .. } = place;
+    async fn to(&self, target: &RelayPod) -> Result<Forwarded, KubeError> {
+        let RelayPod { pod, port, .. } = target;
         let not_forwarded = |why: String| KubeError::NotForwarded {
             namespace: self.namespace.clone(),
             pod: pod.clone(),

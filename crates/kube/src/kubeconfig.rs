@@ -199,8 +199,8 @@ mod tests {
         }
         let mut always = plugin(Some(ExecInteractiveMode::Always));
         let refused = without_terminal(&mut always, false).unwrap_err();
-        let said = "the kubeconfig's credential plugin login wants a terminal to ask at";
-        assert_eq!(refused.to_string(), said);
+        let expected = "the kubeconfig's credential plugin login wants a terminal to ask at";
+        assert_eq!(refused.to_string(), expected);
     }
 
     /// Returns the error for a kubeconfig with this `user` and `cluster`.
@@ -233,7 +233,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_wrong_in_a_kubeconfig_is_said_without_a_quotation() {
         let server = "server: 'https://api:6443'";
-        for (cluster, user, said) in [
+        for (cluster, user, expected) in [
             ("server: 's3cret s3cret'", "token: a", "no usable server"),
             (
                 "server: 'https://api', certificate-authority-data: s3cret",
@@ -265,7 +265,7 @@ mod tests {
         ] {
             let error = refused(cluster, user).await;
             let all = format!("{error} {error:?} {}", error.hint());
-            assert!(all.contains(said), "{all}");
+            assert!(all.contains(expected), "{all}");
             assert!(!all.contains("s3cret"), "{all}");
         }
     }

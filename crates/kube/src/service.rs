@@ -117,7 +117,7 @@ pub(super) async fn ready_pods(
         });
     }
     ready.shuffle(&mut rand::rng());
-    let mut ready_pods = ready.iter().filter_map(|pod| place(pod, port));
+    let mut ready_pods = ready.iter().filter_map(|pod| relay_pod(pod, port));
     let first = ready_pods.next();
     let first =
         first.ok_or_else(|| nowhere("names a port that its pods do not have".to_owned()))?;
@@ -171,7 +171,7 @@ fn describe_unready(pods: &[Pod]) -> String {
     }
 }
 
-fn place(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
+fn relay_pod(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
     let spec = pod.spec.as_ref()?;
     let containers = || {
         let sidecars = spec.init_containers.iter().flatten();
@@ -250,8 +250,11 @@ mod tests {
                 Some((5678, true)),
             ),
         ] {
-            let place = place(&pod, &port(service));
-            assert_eq!(place.map(|place| (place.port, place.https)), found);
+            let relay_pod = relay_pod(&pod, &port(service));
+            assert_eq!(
+                relay_pod.map(|relay_pod| (relay_pod.port, relay_pod.https)),
+                found
+            );
         }
     }
 
@@ -276,7 +279,7 @@ mod tests {
             (json!({"port": 9, "scheme": "HTTPS"}), false),
         ] {
             assert_eq!(
-                place(&with(probe.clone()), &service).unwrap().https,
+                relay_pod(&with(probe.clone()), &service).unwrap().https,
                 https,
                 "{probe}"
             );
