@@ -96,7 +96,7 @@ impl Agent {
                 LinkEnded::Ending => return LinkAttempt::Linked,
                 LinkEnded::Duplicate => {
                     debug!(why, "not linked");
-                    return LinkAttempt::Duplicate;
+                    return LinkAttempt::Needless;
                 }
                 _ if linked => warn!(why, "the link is lost, and made again"),
                 _ if *last_failure.lock() != why => {

@@ -319,8 +319,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     }
 
     async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
-        let place = self.agent.verifier.location();
-        let mut addresses = place.addresses();
+        let location = self.agent.verifier.location();
+        let mut addresses = location.addresses();
         addresses.truncate(MAX_ROWS);
         let reverse_ports = self.agent.reverse_ports.clone();
         FromAgent::Announce(Announce {
@@ -328,7 +328,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             version: env!("CARGO_PKG_VERSION").into(),
             nonce,
             instance: self.agent.instance,
-            node_id: place.node_id.as_deref().map(Into::into),
+            node_id: location.node_id.as_deref().map(Into::into),
             addresses,
             hostname: machine::hostname().as_str().into(),
             architecture: std::env::consts::ARCH.into(),

@@ -120,10 +120,13 @@ mod tests {
 
     #[test]
     fn that_it_may_not_is_told_from_other_complaints() {
-        let said = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'\n";
-        assert!(matches!(classify_error(said.as_bytes()), DumpError::Denied));
-        let said = "\nError: Failed to find python version\n\nCaused by: x\n";
-        let failed = classify_error(said.as_bytes()).to_string();
+        let output = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'\n";
+        assert!(matches!(
+            classify_error(output.as_bytes()),
+            DumpError::Denied
+        ));
+        let output = "\nError: Failed to find python version\n\nCaused by: x\n";
+        let failed = classify_error(output.as_bytes()).to_string();
         assert!(
             failed.ends_with("Error: Failed to find python version"),
             "{failed}"

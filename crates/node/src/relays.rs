@@ -89,7 +89,7 @@ pub(super) enum LinkAttempt {
     /// The link was not established.
     Failed,
     /// Another address leads to the same relay: retried rarely.
-    Duplicate,
+    Needless,
 }
 
 /// Repeats `attempt` with pauses between, until the address is `retired` or the agent is `ending`.
@@ -104,7 +104,7 @@ pub(super) async fn retry<F: Future<Output = LinkAttempt>>(
         match made {
             LinkAttempt::Linked => backoff.reset(),
             LinkAttempt::Failed => {}
-            LinkAttempt::Duplicate => backoff.slow_down(),
+            LinkAttempt::Needless => backoff.slow_down(),
         }
         // So that not all agents reconnect to a relay at the same moment.
         let pause = backoff.pause();

@@ -112,7 +112,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
     )
     .await;
     assert!(seconds(&flapping[3]) <= 0.51, "{flapping:?}");
-    let needless = pauses(|_| LinkAttempt::Duplicate, 3).await;
+    let needless = pauses(|_| LinkAttempt::Needless, 3).await;
     assert!(needless.iter().all(|pause| seconds(pause) > 7.0));
 }
 
