@@ -393,16 +393,16 @@ const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer
 /// Findings of one kind, of which only the first ones are listed.
 struct FirstFindings {
     link: ChainLink,
-    what: &'static str,
+    noun: &'static str,
     findings: Vec<Finding>,
     more: usize,
 }
 
 impl FirstFindings {
-    fn new(link: ChainLink, what: &'static str) -> Self {
+    fn new(link: ChainLink, noun: &'static str) -> Self {
         Self {
             link,
-            what,
+            noun,
             findings: Vec::new(),
             more: 0,
         }
@@ -417,7 +417,7 @@ impl FirstFindings {
 
     fn findings(mut self) -> Vec<Finding> {
         if self.more > 0 {
-            let says = format!("and {} more {}", self.more, self.what);
+            let says = format!("and {} more {}", self.more, self.noun);
             self.findings.push(Finding::note(self.link, says));
         }
         self.findings
@@ -461,10 +461,10 @@ fn text(text: Option<&str>) -> String {
     shortened(text.unwrap_or("?"), MAX_NAME_CHARS)
 }
 
-fn have(count: usize, what: &str) -> String {
+fn have(count: usize, noun: &str) -> String {
     match count {
-        1 => format!("1 {what} has"),
-        _ => format!("{count} {what}s have"),
+        1 => format!("1 {noun} has"),
+        _ => format!("{count} {noun}s have"),
     }
 }
 

@@ -46,8 +46,8 @@ impl Answered {
     }
 
     /// Takes the answer to the last command of `kept`.
-    pub fn of(kept: &mut KeptOutput) -> Self {
-        Self::to(&kept.commands.pop().unwrap_or_default())
+    pub fn of(output: &mut KeptOutput) -> Self {
+        Self::to(&output.commands.pop().unwrap_or_default())
     }
 
     /// Formats one answer on its own.

@@ -49,11 +49,11 @@ where
     for (at, row) in members.rows.iter().enumerate() {
         let ready = ready(row).map_err(|why| why.to_string());
         let dialled = ready.map(|()| dial(at, typed_at(row, "id")));
-        let mut kept = KeptOutput::new(room);
-        kept.asks_rank = members.lacks_rank(at);
+        let mut output = KeptOutput::new(room);
+        output.asks_rank = members.lacks_rank(at);
         opening.push(Box::pin(async move {
             let opened = match dialled {
-                Ok(dialled) => open(at, dialled, kept).await,
+                Ok(dialled) => open(at, dialled, output).await,
                 Err(why) => Err(why),
             };
             (at, opened)
@@ -130,7 +130,7 @@ pub(super) type Order = (Option<oneshot::Receiver<()>>, oneshot::Sender<()>);
 pub struct LineDone {
     pub(super) at: usize,
     pub(super) after: After,
-    pub(super) kept: KeptOutput,
+    pub(super) output: KeptOutput,
     /// Whether the task has resumed, and so may have paused again.
     pub(super) has_run: bool,
     /// Whether an expression still runs in the task.
@@ -152,23 +152,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
         room: usize,
         order: Option<Order>,
     ) -> LineDone {
-        let mut kept = KeptOutput::new(room);
-        kept.begin();
+        let mut output = KeptOutput::new(room);
+        output.begin();
         let (turn, goes_on) = order.unzip();
         if let Some(turn) = turn.flatten() {
             // The channel carries no value: the turn comes when the previous one drops its end.
             let _ = turn.await;
         }
         let resumed = self.prompt.resumed();
-        let doing = Box::pin(kept.of(self.prompt.line(&line), &mut self.pieces));
+        let doing = Box::pin(output.of(self.prompt.line(&line), &mut self.pieces));
         let has_run = resumed.clone();
         let after = in_order(doing, resumed, goes_on).await;
         let has_run = has_run.has_changed().unwrap_or_default();
-        kept.ends(&line, self.prompt.calls());
+        output.ends(&line, self.prompt.calls());
         LineDone {
             at: self.at,
             after,
-            kept,
+            output,
             has_run,
             evaluates: self.prompt.evaluates(),
         }

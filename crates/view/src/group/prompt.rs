@@ -45,10 +45,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         let mut ranks = BTreeMap::new();
         for (at, opened) in opened {
             match opened {
-                Ok((one, mut kept)) => {
-                    ranks.extend(kept.rank.map(|rank| (at, rank)));
+                Ok((one, mut output)) => {
+                    ranks.extend(output.rank.map(|rank| (at, rank)));
                     live.push(one);
-                    arrived.push((at, Answered::of(&mut kept)));
+                    arrived.push((at, Answered::of(&mut output)));
                 }
                 Err(why) => silent.push((at, why)),
             }
@@ -202,7 +202,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         for LineDone {
             at,
             after,
-            mut kept,
+            mut output,
             has_run,
             evaluates,
         } in results
@@ -213,11 +213,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
                         one.since = self.stops;
                         self.stops += 1;
                     }
-                    answers.push((at, Answered::of(&mut kept)));
+                    answers.push((at, Answered::of(&mut output)));
                 }
                 // The relay knows better why a session is over.
                 After::Ended(end) => {
-                    silent.push((at, kept.reason().unwrap_or_else(|| ended(&end, evaluates))));
+                    silent.push((
+                        at,
+                        output.reason().unwrap_or_else(|| ended(&end, evaluates)),
+                    ));
                     ends.push(end);
                 }
             }

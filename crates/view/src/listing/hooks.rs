@@ -48,12 +48,12 @@ impl HookCount {
         count
     }
 
-    /// Formats a sentence for each reason why it is unknown. `what` is the word for a process.
-    pub fn unknown(&self, what: &str, several: &str) -> Vec<String> {
+    /// Formats a sentence for each reason why it is unknown. `singular` and `plural` are the words for a process.
+    pub fn unknown(&self, singular: &str, plural: &str) -> Vec<String> {
         let sentence = |(why, count): (&String, &usize)| match count {
-            1 => format!("of 1 {what} it is not known whether it has the hook: {why}"),
+            1 => format!("of 1 {singular} it is not known whether it has the hook: {why}"),
             count => {
-                format!("of {count} {several} it is not known whether they have the hook: {why}")
+                format!("of {count} {plural} it is not known whether they have the hook: {why}")
             }
         };
         self.unknown.iter().map(sentence).collect()

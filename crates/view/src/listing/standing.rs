@@ -48,8 +48,8 @@ pub fn jobs<'a>(
             continue;
         };
         let of = (&*one.cluster, job);
-        let stands = workers.contains(&(&*one.cluster, &*one.worker_id));
-        if stands || one.what == What::Driver || !jobs.contains_key(&of) {
+        let is_paused = workers.contains(&(&*one.cluster, &*one.worker_id));
+        if is_paused || one.what == What::Driver || !jobs.contains_key(&of) {
             continue;
         }
         let group = others.entry(of).or_default().entry(&one.group).or_default();
@@ -105,7 +105,7 @@ pub fn lines(answer: &Value) -> String {
         if job.running.is_empty() {
             continue;
         }
-        let standing = match job.standing {
+        let paused = match job.standing {
             1 => "1 task stands".to_owned(),
             count => format!("{count} tasks stand"),
         };
@@ -113,7 +113,7 @@ pub fn lines(answer: &Value) -> String {
         let since = since.unwrap_or_else(|| "?".to_owned());
         let groups: Vec<String> = job.running.iter().map(group).collect();
         lines += &format!(
-            "job {}: {standing}, for {since}, while others run: {}",
+            "job {}: {paused}, for {since}, while others run: {}",
             replaced(job.job_id.unwrap_or("?")),
             groups.join(", ")
         );
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn the_others_of_a_job_with_one_that_stands_are_told_with_the_time_that_is_left() {
-        let mut stands = paused("Trainer.step", 3);
-        stands.first_seen = at(2000);
-        stands.worker_id = format!("{:056x}", 3).into();
-        stands.names_mut().job_id = Some("01000000".to_owned());
-        stands.names_mut().collective_timeout = Some(Duration::from_secs(1800));
-        let list = snapshot(vec![stands]);
+        let mut breakpoint = paused("Trainer.step", 3);
+        breakpoint.first_seen = at(2000);
+        breakpoint.worker_id = format!("{:056x}", 3).into();
+        breakpoint.names_mut().job_id = Some("01000000".to_owned());
+        breakpoint.names_mut().collective_timeout = Some(Duration::from_secs(1800));
+        let list = snapshot(vec![breakpoint]);
         let all = [
             running(0, "01000000", Some(0), What::Method),
             running(1, "01000000", Some(1), What::Method),

@@ -17,7 +17,7 @@ struct Column {
     least: Option<usize>,
     keep: KeptEnd,
     /// Order in which columns are dropped from narrow tables. `None`: never dropped.
-    goes: Option<u8>,
+    drop_order: Option<u8>,
     cell: fn(usize, &Row) -> String,
     is_shown: fn(&List, &Extras) -> bool,
 }
@@ -38,7 +38,7 @@ const PLAIN: Column = Column {
     title: "",
     least: None,
     keep: KeptEnd::Start,
-    goes: None,
+    drop_order: None,
     cell: |_, _| String::new(),
     is_shown: |_, _| true,
 };
@@ -58,14 +58,14 @@ const COLUMNS: [Column; 16] = [
     Column {
         title: "CLUSTER",
         least: Some(5),
-        goes: Some(3),
+        drop_order: Some(3),
         cell: |_, row| row.cluster.clone(),
         is_shown: |list, _| list.clusters.len() > 1,
         ..PLAIN
     },
     Column {
         title: "KIND",
-        goes: Some(3),
+        drop_order: Some(3),
         cell: |_, row| row.kind.clone(),
         // Most users have never seen the other kind.
         is_shown: |list, _| !list.rows.iter().all(Row::speaks_dap),
@@ -81,7 +81,7 @@ const COLUMNS: [Column; 16] = [
         title: "WHERE",
         least: Some(8),
         keep: KeptEnd::End,
-        goes: Some(0),
+        drop_order: Some(0),
         cell: |_, row| row.location.clone(),
         ..PLAIN
     },
@@ -90,22 +90,22 @@ const COLUMNS: [Column; 16] = [
         // A partial address identifies no host. IPv6 addresses differ at their end.
         least: Some(15),
         keep: KeptEnd::End,
-        goes: Some(1),
+        drop_order: Some(1),
         cell: |_, row| row.node.clone(),
         ..PLAIN
     },
     Column {
         title: "WAITING",
-        goes: Some(4),
+        drop_order: Some(4),
         cell: |_, row| span(row.waiting),
         ..PLAIN
     },
     Column {
         title: "TIMEOUT",
-        goes: Some(4),
+        drop_order: Some(4),
         cell: |_, row| match row.timeout {
             Some(Duration::ZERO) => "over".to_owned(),
-            Some(left) => span(left),
+            Some(remaining) => span(remaining),
             None => "-".to_owned(),
         },
         // Without known timeouts the column is useless.
@@ -114,7 +114,7 @@ const COLUMNS: [Column; 16] = [
     },
     Column {
         title: "GPUS",
-        goes: Some(3),
+        drop_order: Some(3),
         cell: |_, row| match row.gpus > 0.0 {
             true => row.gpus.to_string(),
             false => "-".to_owned(),
@@ -126,7 +126,7 @@ const COLUMNS: [Column; 16] = [
     Column {
         title: "HOLDER",
         least: Some(6),
-        goes: Some(2),
+        drop_order: Some(2),
         cell: |_, row| row.holder.clone(),
         ..PLAIN
     },
@@ -151,7 +151,7 @@ const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
 static HOLDER_NAME: Column = Column {
     title: "HOLDER",
     least: Some(6),
-    goes: Some(2),
+    drop_order: Some(2),
     cell: |_, row| row.holder_name.clone(),
     ..PLAIN
 };
@@ -181,14 +181,14 @@ pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
             widths[holder] = natural(&HOLDER_NAME);
         }
         while least_total(&visible, &widths) > room {
-            let Some(goes) = (0..visible.len())
-                .filter(|i| visible[*i].goes.is_some())
-                .min_by_key(|i| visible[*i].goes)
+            let Some(next) = (0..visible.len())
+                .filter(|i| visible[*i].drop_order.is_some())
+                .min_by_key(|i| visible[*i].drop_order)
             else {
                 break;
             };
-            visible.remove(goes);
-            widths.remove(goes);
+            visible.remove(next);
+            widths.remove(next);
         }
         shrink(&visible, &mut widths, room);
     }

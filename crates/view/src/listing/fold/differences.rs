@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::held::{Frame, MISSING, in_one_line, values};
 use super::answer_text::{json as as_json, lines};
 use super::answers::{Answers, fold};
-use super::place::{Call, is_library};
+use super::location::{Call, is_library};
 use super::who::Names;
 use ray_relay_base::wire::json::{self, put, typed_at};
 
@@ -99,7 +99,7 @@ impl TaskStack {
         self.frames.iter().map(|frame| frame.call.clone()).collect()
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         self.frames
             .last()
             .map_or_else(String::new, |frame| frame.call.to_string())
@@ -109,7 +109,7 @@ impl TaskStack {
 /// A compared property.
 #[derive(Debug, Clone, PartialEq)]
 struct Difference {
-    what: Property,
+    property: Property,
     /// The function with its file, if it belongs to a frame.
     frame: Option<String>,
     answers: Answers,
@@ -118,7 +118,7 @@ struct Difference {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Property {
     /// The location of a task.
-    Place,
+    Location,
     /// The calls that led there, if the location is the same.
     Callers,
     Exception,
@@ -130,7 +130,7 @@ enum Property {
 impl Property {
     fn word(&self) -> &str {
         match self {
-            Self::Place => "place",
+            Self::Location => "place",
             Self::Callers => "callers",
             Self::Exception => "exception",
             Self::Line => "line",
@@ -152,7 +152,12 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    fn add(&mut self, what: Property, frame: Option<&Call>, (answers, compared): (Answers, bool)) {
+    fn add(
+        &mut self,
+        property: Property,
+        frame: Option<&Call>,
+        (answers, compared): (Answers, bool),
+    ) {
         let all = match (answers.agree(), compared) {
             (true, true) => &mut self.alike,
             (true, false) => &mut self.not_compared,
@@ -160,7 +165,7 @@ impl Comparison {
         };
         let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
         all.push(Difference {
-            what,
+            property,
             frame,
             answers,
         });
@@ -174,15 +179,15 @@ pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
         let texts: Vec<_> = all.iter().map(|(at, stack)| (*at, text(stack))).collect();
         fold(texts.iter().map(|(at, text)| (*at, &**text)))
     };
-    let place = of(TaskStack::place);
-    if place.agree() {
+    let location = of(TaskStack::location);
+    if location.agree() {
         let callers = of(|stack| {
             let calls = stack.frames.iter().map(|frame| &*frame.call.function);
             calls.collect::<Vec<_>>().join(" > ")
         });
         comparison.add(Property::Callers, None, (callers, true));
     }
-    comparison.add(Property::Place, None, (place, true));
+    comparison.add(Property::Location, None, (location, true));
     if all.values().any(|stack| stack.exception.is_some()) {
         let exception = of(|stack| {
             stack
@@ -209,7 +214,7 @@ pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
 
 /// Compares frames that several tasks have, innermost first. Lists the variables of a frame that only one task is
 /// paused in.
-fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
+fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
     let mut order: Vec<Key<'_>> = Vec::new();
     for (at, stack) in all {
@@ -260,9 +265,9 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
                 for name in names.into_iter().take(MAX_OWN_VARIABLES) {
                     let frame = Some(format!("{} ({})", first.call.function, first.call.file));
-                    let what = Property::Variable(name.to_owned());
-                    seen.differences.push(Difference {
-                        what,
+                    let property = Property::Variable(name.to_owned());
+                    comparison.differences.push(Difference {
+                        property,
                         frame,
                         answers: of(name).0,
                     });
@@ -277,10 +282,10 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
                 .map(|(at, frame)| (*at, at_line(frame)))
                 .collect();
             let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-            seen.add(Property::Line, Some(&first.call), (answers, true));
+            comparison.add(Property::Line, Some(&first.call), (answers, true));
         }
         for name in names {
-            seen.add(
+            comparison.add(
                 Property::Variable(name.to_owned()),
                 Some(&first.call),
                 of(name),
@@ -290,7 +295,7 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
 }
 
 /// Compares properties of the processes: by kind, then by name.
-fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
+fn of_processes(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
     for frame in all.values().flat_map(|stack| &stack.process) {
         let locals = frame.locals.iter();
@@ -309,8 +314,8 @@ fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
         if kind == ENVIRONMENT {
             answers.clear_odd();
         }
-        let what = Property::Variable(name.to_owned());
-        seen.add(what, Some(&frame.call), (answers, compared));
+        let property = Property::Variable(name.to_owned());
+        comparison.add(property, Some(&frame.call), (answers, compared));
     }
 }
 
@@ -382,10 +387,13 @@ impl Comparison {
 
     /// Says how many values were not compared, as the end of a sentence.
     fn not_compared_clause(&self) -> String {
-        let named = self.not_compared.iter().filter_map(|one| match &one.what {
-            Property::Variable(name) => Some(&**name),
-            _ => None,
-        });
+        let named = self
+            .not_compared
+            .iter()
+            .filter_map(|one| match &one.property {
+                Property::Variable(name) => Some(&**name),
+                _ => None,
+            });
         let named: BTreeSet<&str> = named.collect();
         let some: Vec<&str> = named.iter().copied().take(MAX_NAMED_VALUES).collect();
         let more = if named.len() > MAX_NAMED_VALUES {
@@ -426,10 +434,10 @@ impl Comparison {
 }
 
 impl Difference {
-    /// Adds to `told` the property that it is about.
+    /// Adds the property to `json_row`.
     fn named(&self, mut json_row: Value) -> Value {
-        put(&mut json_row, "what", self.what.word());
-        if let Property::Variable(name) = &self.what {
+        put(&mut json_row, "what", self.property.word());
+        if let Property::Variable(name) = &self.property {
             put(&mut json_row, "name", &**name);
         }
         put(&mut json_row, "frame", self.frame.clone());
@@ -437,15 +445,15 @@ impl Difference {
     }
 
     fn text(&self, names: &Names<'_>) -> String {
-        let what = match &self.what {
-            Property::Place => "stands at",
+        let property = match &self.property {
+            Property::Location => "stands at",
             Property::Callers => "was called by",
             Property::Exception => "raised",
             Property::Line => "is at",
             Property::Variable(name) => name,
         };
         let frame = self.frame.as_ref().map(|frame| format!(", in {frame}"));
-        let head = format!("{what}{}", frame.unwrap_or_default());
+        let head = format!("{property}{}", frame.unwrap_or_default());
         if self.answers.all_differ()
             && self.answers.odd().is_empty()
             && self.answers.same.len() > MAX_EXAMPLES

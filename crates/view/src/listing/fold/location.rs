@@ -12,7 +12,7 @@ use ray_relay_ray::ray::look::Frame;
 
 /// Where a stack is: in words, and by the innermost call outside of libraries.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// The exception raised there: the stack is over.
     pub(super) raised: Option<String>,
     /// What it waits for, if known.
@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub(super) in_native_code: bool,
 }
 
-impl Place {
+impl Location {
     /// Describes `frames`, innermost first, of a thread that waits in the system if `idle`, in `call` if that is
     /// known.
     pub(super) fn of(frames: &[Frame], idle: Option<bool>, call: Option<&str>) -> Self {
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl Location {
     /// Describes a stack that an exception has left.
     pub(super) fn of_exception(raised: &str, frames: &[Frame]) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(raised) = &self.raised {
             return match &self.at {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     fn place_of(lines: &[(&str, &str)]) -> String {
-        Place::of(&frames(lines), Some(true), None).to_string()
+        Location::of(&frames(lines), Some(true), None).to_string()
     }
 
     #[test]
@@ -273,13 +273,14 @@ mod tests {
 
     #[test]
     fn what_runs_waits_for_nothing() {
-        let running = Place::of(&frames(&[("step", "train.py")]), Some(false), None);
+        let running = Location::of(&frames(&[("step", "train.py")]), Some(false), None);
         assert_eq!(running.to_string(), "is in step (train.py:7)");
     }
 
     #[test]
     fn a_call_in_c_is_named_where_no_frame_names_it() {
-        let called = |lines| Place::of(&frames(lines), Some(true), Some("socket.recv")).to_string();
+        let called =
+            |lines| Location::of(&frames(lines), Some(true), Some("socket.recv")).to_string();
         assert_eq!(
             called(&[("read_exact", "net.py")]),
             "waits in socket.recv, from read_exact (net.py:7)"

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::location::Location;
 use super::member::Member;
-use super::place::Place;
 use super::who::Names;
 
 /// The members of one group at one location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(super) members: BTreeSet<usize>,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
 /// A group with the locations of its inspected members, the smallest set first.
@@ -30,15 +30,15 @@ pub fn of(members: &[Member]) -> Vec<Group> {
 
 fn in_groups(names: &Names<'_>, members: &[Member]) -> Vec<Group> {
     let groups = names.groups().iter().map(|(name, all)| {
-        let mut spots: BTreeMap<Place, BTreeSet<usize>> = BTreeMap::new();
+        let mut spots: BTreeMap<Location, BTreeSet<usize>> = BTreeMap::new();
         for at in all {
-            if let Some(place) = members[*at].place() {
-                spots.entry(place).or_default().insert(*at);
+            if let Some(location) = members[*at].location() {
+                spots.entry(location).or_default().insert(*at);
             }
         }
         let spots = spots.into_iter();
         let mut spots: Vec<Spot> = spots
-            .map(|(place, members)| Spot { members, place })
+            .map(|(location, members)| Spot { members, location })
             .collect();
         // The sort is stable: sets of equal size stay in the order of their locations.
         spots.sort_by_key(|spot| spot.members.len());
@@ -74,7 +74,7 @@ pub fn json(members: &[Member]) -> Value {
         let spots = group.spots.iter().enumerate().map(|(at, spot)| {
             json!({
                 "tasks": names.in_words(&group.name, &spot.members), "count": spot.members.len(),
-                "waits_in": spot.place.waits, "at": spot.place.at, "odd": at < odd,
+                "waits_in": spot.location.waits, "at": spot.location.at, "odd": at < odd,
             })
         });
         json!({ "group": group.name, "places": spots.collect::<Vec<_>>() })

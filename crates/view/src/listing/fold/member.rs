@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::place::{Call, Place, is_library};
+use super::location::{Call, Location, is_library};
 use super::who::Who;
 use crate::listing::received::LookAnswer;
 use ray_relay_base::wire::json::typed;
@@ -63,22 +63,22 @@ impl Member {
     }
 
     /// Returns its location as a sentence without a subject, `None` if there is no snapshot.
-    pub fn place_in_words(&self) -> Option<String> {
-        Some(self.place()?.to_string())
+    pub fn location_in_words(&self) -> Option<String> {
+        Some(self.location()?.to_string())
     }
 
     /// Returns its location.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn location(&self) -> Option<Location> {
         let thread = *self.threads(false).first()?;
-        Some(place(thread))
+        Some(location(thread))
     }
 }
 
 /// Returns the location of `thread`.
-pub(super) fn place(thread: &Thread) -> Place {
+pub(super) fn location(thread: &Thread) -> Location {
     match &thread.raised {
-        Some(raised) => Place::of_exception(raised, frames(thread)),
-        None => Place::of(frames(thread), thread.idle, thread.call.as_deref()),
+        Some(raised) => Location::of_exception(raised, frames(thread)),
+        None => Location::of(frames(thread), thread.idle, thread.call.as_deref()),
     }
 }
 

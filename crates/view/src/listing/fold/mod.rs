@@ -4,7 +4,7 @@
 //! Pure. [`who`] identifies a member: its group among the tasks that run the same, and its rank or a substitute.
 //!
 //! - Stacks: a [`Member`](member::Member) is one inspected process. [`tree`] merges all stacks into one tree with
-//!   members at its nodes, [`places`] describes where each member is, and [`text`] formats both.
+//!   members at its nodes, [`locations`] describes where each member is, and [`text`] formats both.
 //! - Answers to one command: [`answers`] merges them, with odd ones and statistics, and [`answer_text`] formats them for
 //!   people and scripts.
 //! - Frames of paused tasks: [`differences`] compares their locations and variables by name, and [`compared`] does so
@@ -16,9 +16,9 @@ pub mod compared;
 pub mod differences;
 pub mod idle;
 mod known;
+mod location;
+pub mod locations;
 pub mod member;
-mod place;
-pub mod places;
 pub mod ranks;
 pub mod text;
 mod tree;

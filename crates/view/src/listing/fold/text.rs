@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::member::{self, Member, calls, place};
-use super::place::{Call, Place};
-use super::places::{self, Group};
+use super::location::{Call, Location};
+use super::locations::{self, Group};
+use super::member::{self, Member, calls, location};
 use super::tree::{self, Node};
 use super::who::Names;
 use crate::listing::text::width;
@@ -32,7 +32,7 @@ pub struct TreeOptions {
 pub fn summary(members: &[Member]) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let mut text = String::new();
-    for group in places::of(members) {
+    for group in locations::of(members) {
         text += &of_group(&names, &group);
     }
     let mut silent: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
@@ -57,21 +57,21 @@ pub fn summary(members: &[Member]) -> String {
 
 fn of_group(names: &Names<'_>, group: &Group) -> String {
     let (name, size) = (&group.name, group.size());
-    let line = |spot: &places::Spot| {
+    let line = |spot: &locations::Spot| {
         let who = names.in_words(name, &spot.members);
         let verb = if spot.members.len() == 1 { "" } else { "all " };
         format!(
             "  {who}: {verb}{}\n",
-            plural(&spot.place, spot.members.len())
+            plural(&spot.location, spot.members.len())
         )
     };
     let lines: String = group.spots.iter().map(line).collect();
     match (&*group.spots, group.odd()) {
         ([only], _) if size == 1 => {
             let who = names.in_words(name, &only.members);
-            format!("{name}, {who}: {}\n", only.place)
+            format!("{name}, {who}: {}\n", only.location)
         }
-        ([only], _) => format!("{name}: all {size} {}\n", plural(&only.place, size)),
+        ([only], _) => format!("{name}: all {size} {}\n", plural(&only.location, size)),
         (_, Some((odd, _))) => {
             let some: BTreeSet<usize> = odd.iter().flat_map(|spot| spot.members.clone()).collect();
             let is = if some.len() == 1 { "is" } else { "are" };
@@ -90,9 +90,9 @@ fn of_group(names: &Names<'_>, group: &Group) -> String {
     }
 }
 
-/// Describes `place` in singular or plural.
-fn plural(place: &Place, count: usize) -> String {
-    let words = place.to_string();
+/// Describes `location` in singular or plural.
+fn plural(location: &Location, count: usize) -> String {
+    let words = location.to_string();
     match (count, words.split_once(' ')) {
         (1, _) | (_, None) => words,
         (_, Some(("waits", rest))) => format!("wait {rest}"),
@@ -108,10 +108,10 @@ pub fn tree(members: &[Member], options: TreeOptions) -> String {
     for (at, member) in members.iter().enumerate() {
         for thread in member.threads(options.all_threads) {
             let calls = calls(thread);
-            let place = place(thread);
-            let ends = match &place.raised {
+            let location = location(thread);
+            let ends = match &location.raised {
                 Some(raised) => Some(format!("raised {raised}")),
-                None => place.waits().map(str::to_owned),
+                None => location.waits().map(str::to_owned),
             };
             if let Some(ends) = ends {
                 annotations
@@ -146,7 +146,7 @@ pub fn stacks<'a>(
     for (at, frames) in all {
         let frames = member::from_own(frames);
         let calls: Vec<Call> = frames.iter().rev().map(Call::of).collect();
-        if let Some(waits) = Place::of(frames, None, None).waits() {
+        if let Some(waits) = Location::of(frames, None, None).waits() {
             let ends = annotations.ends.entry(calls.clone()).or_default();
             ends.insert(waits.to_owned());
         }

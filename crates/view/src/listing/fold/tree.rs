@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::place::Call;
+use super::location::Call;
 
 /// A call, with the members whose stacks pass through it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) fn fold<'a>(stacks: impl IntoIterator<Item = (usize, &'a [Call])>) ->
 fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
     for (at, call) in calls.iter().enumerate() {
         let known = nodes.iter().position(|node| node.call == *call);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             nodes.push(Node {
                 call: call.clone(),
                 members: BTreeSet::new(),
@@ -37,7 +37,7 @@ fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
             });
             nodes.len() - 1
         });
-        let node = &mut nodes[place];
+        let node = &mut nodes[index];
         node.members.insert(member);
         if at + 1 == calls.len() {
             node.ends.insert(member);

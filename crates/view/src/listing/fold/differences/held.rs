@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::answers::{Answers, addressless, fold};
-use super::super::place::Call;
+use super::super::location::Call;
 use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::{escaped, replaced};
 

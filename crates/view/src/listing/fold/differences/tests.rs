@@ -150,8 +150,8 @@ proptest! {
         let alike = [same(|v| v.0.into()), same(|v| v.1.into()), same(|v| v.2)];
         let alike = alike.iter().filter(|same| **same).count();
         // The line of the outer frame is equal, and so are the callers where the location is.
-        let place = usize::from(same(|v| v.2));
-        prop_assert_eq!(seen.alike.len(), alike + 1 + place);
+        let location = usize::from(same(|v| v.2));
+        prop_assert_eq!(seen.alike.len(), alike + 1 + location);
         prop_assert_eq!(seen.differences.len(), 3 - alike);
         let odd = &seen.odd.0;
         prop_assert!(odd.is_empty() || 2 * odd.len() < values.len());
