@@ -37,8 +37,8 @@ pub fn in_order(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
             lives.push(live.clone());
         }
     }
-    let place = |live: &Path| lives.iter().position(|known| known == live);
-    ordered.sort_by_key(|(live, number, _)| (place(live), *number));
+    let index_of = |live: &Path| lives.iter().position(|known| known == live);
+    ordered.sort_by_key(|(live, number, _)| (index_of(live), *number));
     ordered.dedup();
     Ok(ordered.into_iter().map(|(.., path)| path).collect())
 }

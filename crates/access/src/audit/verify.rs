@@ -43,10 +43,10 @@ pub enum Violation {
     )]
     Torn(LinePosition),
     /// Numbers are missing before the line.
-    #[error("{place}: {}", missing(*.expected, *.found))]
+    #[error("{position}: {}", missing(*.expected, *.found))]
     Missing {
         /// Position of the line after the gap.
-        place: LinePosition,
+        position: LinePosition,
         /// First missing number.
         expected: u64,
         /// The number found.
@@ -54,11 +54,11 @@ pub enum Violation {
     },
     /// The line has a number that occurred before.
     #[error(
-        "{place}: line number {found} stands where number {expected} belongs; lines were inserted or moved, or two relays wrote this log"
+        "{position}: line number {found} stands where number {expected} belongs; lines were inserted or moved, or two relays wrote this log"
     )]
     OutOfOrder {
         /// Position of the line.
-        place: LinePosition,
+        position: LinePosition,
         /// The expected number.
         expected: u64,
         /// The number found.
@@ -72,12 +72,12 @@ pub enum Violation {
     Beheaded(LinePosition),
     /// The log does not begin with number 1.
     #[error(
-        "{place}: the log begins with number {first}, and {} {} missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)",
+        "{position}: the log begins with number {first}, and {} {} missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)",
         first - 1, if *first == 2 { "line is" } else { "lines are" }
     )]
     NoBeginning {
         /// Position of the first line.
-        place: LinePosition,
+        position: LinePosition,
         /// The number of the first line.
         first: u64,
     },
@@ -187,7 +187,7 @@ impl<'a> Verifier<'a> {
 
     /// Verifies the next line.
     pub fn line(&mut self, line: RawLine<'_>) {
-        let place = LinePosition {
+        let position = LinePosition {
             file: self.file.clone(),
             line: line.number,
         };
@@ -205,9 +205,9 @@ impl<'a> Verifier<'a> {
         self.report.lines += 1;
         let begins = std::mem::take(&mut self.file_begins);
         match chain::open(self.hashing, bytes) {
-            Ok(opened) => self.good(place, &opened, begins),
+            Ok(opened) => self.good(position, &opened, begins),
             Err(BadLine::Changed { claimed }) => {
-                self.found(Violation::Changed(place));
+                self.found(Violation::Changed(position));
                 // The following lines may be unchanged.
                 let number = chain::read(bytes).map(|line| line.head.seq);
                 self.expected = Some((number, claimed));
@@ -216,15 +216,15 @@ impl<'a> Verifier<'a> {
                 self.settle_torn();
                 if line.whole {
                     let sha256 = Hash::plain(bytes);
-                    self.torn = Some((place, (bytes.len() as u64, sha256)));
+                    self.torn = Some((position, (bytes.len() as u64, sha256)));
                 } else {
-                    self.found(Violation::Torn(place));
+                    self.found(Violation::Torn(position));
                 }
             }
         }
     }
 
-    fn good(&mut self, place: LinePosition, opened: &chain::VerifiedLine, begins: bool) {
+    fn good(&mut self, position: LinePosition, opened: &chain::VerifiedLine, begins: bool) {
         let about_itself = opened.members.get("action").is_some_and(|a| a == "audit");
         let details = opened.members.get("details");
         if let Some((_, torn)) = &self.torn {
@@ -232,13 +232,13 @@ impl<'a> Verifier<'a> {
             if recorded == Some(&chain::torn_details(torn)) {
                 self.report
                     .torn
-                    .extend(self.torn.take().map(|(place, ..)| place));
+                    .extend(self.torn.take().map(|(position, ..)| position));
             } else if !about_itself {
                 self.settle_torn();
             }
         }
         if begins && !about_itself {
-            self.found(Violation::Beheaded(place.clone()));
+            self.found(Violation::Beheaded(position.clone()));
         }
         let ChainHead { seq, hash } = opened.head;
         let starts = seq == 1 && opened.prev == Hash::NONE;
@@ -246,7 +246,10 @@ impl<'a> Verifier<'a> {
             None => {
                 self.report.first = Some(seq);
                 if seq > 1 && !self.beginning_removed {
-                    self.found(Violation::NoBeginning { place, first: seq });
+                    self.found(Violation::NoBeginning {
+                        position,
+                        first: seq,
+                    });
                 }
             }
             Some(_) if self.collected && starts => self.report.restarts += 1,
@@ -254,16 +257,16 @@ impl<'a> Verifier<'a> {
                 let expected = number.map(|number| number.saturating_add(1));
                 match expected {
                     Some(expected) if seq > expected => self.found(Violation::Missing {
-                        place,
+                        position,
                         expected,
                         found: seq,
                     }),
                     Some(expected) if seq < expected => self.found(Violation::OutOfOrder {
-                        place,
+                        position,
                         expected,
                         found: seq,
                     }),
-                    _ if opened.prev != before => self.found(Violation::Unlinked(place)),
+                    _ if opened.prev != before => self.found(Violation::Unlinked(position)),
                     _ => {}
                 }
             }
@@ -277,8 +280,8 @@ impl<'a> Verifier<'a> {
 
     /// Reports a pending malformed line: no record says that the relay died there.
     fn settle_torn(&mut self) {
-        if let Some((place, ..)) = self.torn.take() {
-            self.found(Violation::Malformed(place));
+        if let Some((position, ..)) = self.torn.take() {
+            self.found(Violation::Malformed(position));
         }
     }
 

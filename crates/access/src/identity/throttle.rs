@@ -191,7 +191,7 @@ impl Throttle {
     }
 }
 
-/// Records `credential` at `now` in a map of at most `most` entries, of which those older than `age` are dropped.
+/// Records `credential` at `now` in a map of at most `capacity` entries, of which those older than `age` are dropped.
 fn remember(
     map: &mut HashMap<CredentialDigest, Instant>,
     capacity: usize,
@@ -240,13 +240,13 @@ impl Trickle {
 fn drop_oldest<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V>, when: impl Fn(&V) -> Instant) {
     let mut times: Vec<_> = map.values().map(&when).collect();
     let eighth = times.len() / 8;
-    let (_, limit, _) = times.select_nth_unstable(eighth);
-    let limit = *limit;
+    let (_, cutoff, _) = times.select_nth_unstable(eighth);
+    let cutoff = *cutoff;
     let mut remaining = eighth + 1;
     map.retain(|_, value| {
-        let goes = remaining > 0 && when(value) <= limit;
-        remaining -= usize::from(goes);
-        !goes
+        let is_dropped = remaining > 0 && when(value) <= cutoff;
+        remaining -= usize::from(is_dropped);
+        !is_dropped
     });
 }
 

@@ -29,7 +29,7 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RuleEntry {
     /// The position, such as `policy.toml line 7`.
-    place: String,
+    position: String,
     /// Patterns of subjects. One entry of each non-empty list has to match. This one and `groups` are never both empty.
     subjects: Vec<Pattern>,
     groups: Vec<Pattern>,
@@ -74,7 +74,7 @@ impl Policy {
                 if !may_be_found && !clusters.iter().any(|name| pattern.matches(name)) {
                     doubts.push(format!(
                         "{}: no cluster is called {:?}; there are {}",
-                        grant.place,
+                        grant.position,
                         pattern.as_str(),
                         clusters.join(", ")
                     ));
@@ -105,7 +105,7 @@ impl RuleEntry {
         let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
         let mut text = format!(
             "{}: {} may {}",
-            self.place,
+            self.position,
             who.join(" and "),
             scopes.join(", ")
         );
@@ -162,7 +162,7 @@ impl RuleEntry {
         let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
         let obligations = &self.rule.obligations;
         let mut rule = json!({
-            "place": self.place,
+            "place": self.position,
             "subjects": texts(&self.subjects),
             "groups": texts(&self.groups),
             "scopes": scopes,

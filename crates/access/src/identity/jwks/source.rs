@@ -38,7 +38,7 @@ pub(in crate::identity) trait Fetch: Send + Sync + 'static {
 /// A file or an address.
 pub(in crate::identity) struct Source {
     name: String,
-    place: JwksLocation,
+    location: JwksLocation,
 }
 
 enum JwksLocation {
@@ -56,7 +56,7 @@ impl Source {
         if let Some(path) = &config.file {
             return Ok(Some(Self {
                 name: path.display().to_string(),
-                place: JwksLocation::File(Mutex::new(WatchedFile::new(
+                location: JwksLocation::File(Mutex::new(WatchedFile::new(
                     path.clone(),
                     MAX_SET as u64,
                 ))),
@@ -71,7 +71,7 @@ impl Source {
         Ok(Some(Self {
             // Without the query, which may hold an API key.
             name: url.split('?').next().unwrap_or_default().to_owned(),
-            place: JwksLocation::Web {
+            location: JwksLocation::Web {
                 client: Box::new(client(config, uri.scheme_str() == Some("https"))?),
                 uri,
             },
@@ -79,13 +79,13 @@ impl Source {
     }
 
     pub(super) fn is_file(&self) -> bool {
-        matches!(self.place, JwksLocation::File(_))
+        matches!(self.location, JwksLocation::File(_))
     }
 }
 
 impl Fetch for Source {
     async fn fetch(&self) -> Result<Fetched, String> {
-        match &self.place {
+        match &self.location {
             JwksLocation::File(file) => {
                 let watched = file.lock().clone();
                 let found = watched.look().await.map_err(|why| why.to_string())?;

@@ -100,11 +100,11 @@ impl Places {
             .collect();
         let named = found.namespaces.iter().map(String::as_str);
         // A single RayCluster is queried by name. Once there is another, its namespace is queried.
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (namespace, _) in &rayclusters {
-            *seen.entry(namespace).or_default() += 1;
+            *counts.entry(namespace).or_default() += 1;
         }
-        let several = seen.iter().filter(|(_, count)| **count > 1);
+        let several = counts.iter().filter(|(_, count)| **count > 1);
         let several = several.map(|(namespace, _)| *namespace);
         let namespaces: BTreeSet<&str> = named.chain(several).collect();
         let whole = namespaces.into_iter().map(|namespace| RoleScope {

@@ -174,7 +174,7 @@ impl PolicyReader<'_> {
             self.problem("rule.scopes", at, "a rule without scopes", &expected, None);
         }
         RuleEntry {
-            place: self.lines.place(at),
+            position: self.lines.place(at),
             subjects: draft.subjects,
             groups: draft.groups,
             rule: Arc::new(draft.rule),

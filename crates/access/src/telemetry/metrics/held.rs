@@ -363,11 +363,11 @@ impl Accounts {
                 continue;
             }
             self.groups.retain(|group| {
-                let goes = is_of(group);
-                if goes {
+                let is_dropped = is_of(group);
+                if is_dropped {
                     families.forget(group);
                 }
-                !goes
+                !is_dropped
             });
             self.jobs.remove(&oldest);
         }
