@@ -122,7 +122,7 @@ pub(super) struct DialTarget {
     unseen: bool,
 }
 
-/// What the inspection of some targets has found.
+/// The findings of the inspection of some targets.
 #[derive(Default)]
 struct TargetScan {
     good: Vec<DialTarget>,

@@ -24,7 +24,7 @@ pub(super) const SUMMARY_INTERVAL: Duration = Duration::from_secs(60);
 /// Users with separate accounts. The rest share one.
 const MAX_ACCOUNTS: usize = 4096;
 
-/// Whose refusals are counted together.
+/// A source whose refusals are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RestrainedSubject {
     Subject(String),

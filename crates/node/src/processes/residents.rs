@@ -22,7 +22,7 @@ pub(crate) struct Resident {
     pub(crate) uid: u32,
     /// Its group.
     pub(crate) gid: u32,
-    /// Where Ray's session may have its sockets.
+    /// Folders that may contain the sockets of its Ray session.
     pub(crate) folders: Vec<PathBuf>,
     /// The Python with which its raylet starts workers, if that raylet runs as the same user.
     pub(crate) python: Option<PathBuf>,

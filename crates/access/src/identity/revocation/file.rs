@@ -124,7 +124,7 @@ fn read(path: &Path, text: &str, now: SystemTime) -> (RevocationList, Option<Rev
     (list, wrong)
 }
 
-/// Whether it is void by now.
+/// Whether the entry has expired.
 pub(super) fn is_past(revocation: &Revocation, now: SystemTime) -> bool {
     revocation.until.is_some_and(|until| until <= now)
 }

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 use super::file::{RevocationFile, RevocationFileError, append, is_past};
 use super::{Full, Revocation, RevocationList};
 
-/// Where a revocation is stored.
+/// The storage of a revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredIn {
     /// In `auth.revocations_file`: it applies to every relay that reads it.

@@ -10,12 +10,12 @@ use super::known::{
 };
 use ray_relay_ray::ray::look::Frame;
 
-/// Where a stack is: in words, and by the innermost call outside of libraries.
+/// The location of a stack: in words, and as the innermost call outside of libraries.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Location {
     /// The exception raised there: the stack is over.
     pub(super) raised: Option<String>,
-    /// What it waits for, if known.
+    /// The description of its wait, if known.
     pub(super) waits: Option<String>,
     /// `train (loop.py:41)`.
     pub(super) at: Option<String>,
