@@ -17,9 +17,9 @@ use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::members::MeantTasks;
+use ray_relay_view::listing::fold::answer_text;
 use ray_relay_view::listing::fold::compared::Compared;
-use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
-use ray_relay_view::listing::fold::told;
+use ray_relay_view::listing::fold::differences::{NO_THREAD, TaskStack};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -83,7 +83,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let (mut positions, mut silent) = (BTreeMap::new(), BTreeMap::new());
     for (at, id) in members.ids().into_iter().enumerate() {
         let why = match answer.looks.remove(id) {
-            Some(Look::Seen { threads }) => match Stands::read(&threads) {
+            Some(Look::Seen { threads }) => match TaskStack::read(&threads) {
                 Some(position) => {
                     positions.insert(at, position);
                     continue;
@@ -116,7 +116,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
 fn text(members: &MeantTasks, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> String {
     let mut text = members.legend() + &compared.text();
     let errors = errors.iter().map(|(at, why)| (*at, &**why));
-    let silent = told::silent(&members.names(), errors);
+    let silent = answer_text::silent(&members.names(), errors);
     if !silent.is_empty() {
         text += &format!("\n{silent}");
     }

@@ -19,7 +19,7 @@ use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::BreakpointId;
-use ray_relay_view::group::members::left_unnamed;
+use ray_relay_view::group::members::count_unnamed;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -91,7 +91,7 @@ pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
         let called = selected.as_deref().unwrap_or_default();
         let unnamed = match is_id {
             true => 0,
-            false => left_unnamed(rows.iter(), called),
+            false => count_unnamed(rows.iter(), called),
         };
         (selected, unnamed)
     };

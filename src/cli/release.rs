@@ -16,7 +16,7 @@ use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::json::{typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
-use ray_relay_view::group::members::left_unnamed;
+use ray_relay_view::group::members::count_unnamed;
 use ray_relay_view::listing::received::RowAnswer;
 use ray_relay_view::listing::row::Row;
 
@@ -57,7 +57,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         let rows = rows_of(list).to_vec();
         let called = chosen(&args, None, rows.clone()).unwrap_or_default();
         let unnamed = match by_name {
-            true => left_unnamed(rows.iter(), &called),
+            true => count_unnamed(rows.iter(), &called),
             false => 0,
         };
         (rows, unnamed)

@@ -175,7 +175,7 @@ fn unmoved(first: &Value, second: &Value, age: Duration) -> Value {
             let is_same = task.task_id.is_none_or(|id| ids.contains(id));
             if is_old && is_same {
                 let mut row = row.clone();
-                put(&mut row, "place", now.place_in_words());
+                put(&mut row, "place", now.location_in_words());
                 tasks.push(row);
             }
         }

@@ -20,6 +20,6 @@ impl ConnectionLog {
 
 impl Drop for ConnectionLog {
     fn drop(&mut self) {
-        self.summary.tell(self.context.traces.as_deref());
+        self.summary.log_end(self.context.traces.as_deref());
     }
 }

@@ -1,17 +1,17 @@
-//! Who may do what at a relay, and what is kept on record of it.
+//! Authorization at a relay, and its records.
 //!
 //! For all protocols and commands. It must not know what a session does with a worker.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
 //! | [`policy`] | rules: which scopes on which breakpoints |
-//! | [`visibility`] | what of a program's values a principal sees |
-//! | [`identity`] | who a client is: tokens, certificates, tickets |
+//! | [`visibility`] | the parts of a program's values that a principal sees |
+//! | [`identity`] | client identities: tokens, certificates, tickets |
 //! | [`tls`] | TLS on the one port, and client certificates |
-//! | [`connection`] | accepted connections: what is known of one, and admission control |
-//! | [`audit`] | the audit log: the record of what was decided and done |
-//! | [`recording`] | recordings: the messages of sessions whose policy wants them kept |
-//! | [`telemetry`] | logs, metrics and traces, ids of requests, the progress of a long preparation |
+//! | [`connection`] | accepted connections: their facts, and admission control |
+//! | [`audit`] | the audit log: the record of decisions and actions |
+//! | [`recording`] | recordings: the messages of sessions whose policy requires them |
+//! | [`telemetry`] | logs, metrics and traces, request ids, the progress of a long preparation |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(

@@ -1,20 +1,21 @@
-//! What of a program's values a principal sees.
+//! The parts of a program's values that a principal sees.
 //!
-//! With `debug`, everything: it can be evaluated. With `view`, text is hidden unless a policy rule allows it, and none of the
-//! program's code runs to show a value. Values are rendered in the worker ([`ray_relay_debugger::pdb`], the hook); what is not known to be
-//! rendered so is shown by its type alone. Pure.
+//! With `debug`, everything: the principal could evaluate it. With `view`, text is hidden unless a policy rule allows
+//! it, and none of the program's code runs to render a value. Values are rendered in the worker
+//! ([`ray_relay_debugger::pdb`], the hook). A value not known to be rendered so is shown by its type alone. Pure.
 
 use crate::policy::{Pattern, Rights, Scope};
 use ray_relay_debugger::pdb::{ComparisonKey, Rendering, Visible};
 
-/// What of values is shown.
+/// Visible parts of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visibility {
     /// Everything, as the program's own `__repr__` writes it.
     Full,
     /// Text too, but none of the program's code runs.
     Text,
-    /// Types, lengths, shapes, single numbers, names; and the text of variables whose name fits one of these.
+    /// Types, lengths, shapes, single numbers and names. Text only of variables whose name matches one of these
+    /// patterns.
     Structure(Vec<Pattern>),
 }
 
@@ -42,7 +43,7 @@ impl Visibility {
         }
     }
 
-    /// Returns how the probe of paused tasks renders values for that, with the key of checksums where they are compared.
+    /// Returns how the probe of paused tasks renders values, with the key for checksums if they are compared.
     pub fn rendering(&self, key: Option<ComparisonKey>) -> Rendering {
         let (visible, show) = match self {
             Self::Full => (Visible::Full, &[][..]),
@@ -60,12 +61,12 @@ impl Visibility {
     }
 }
 
-/// Stands for a text of the program's: `str, 24 characters`.
+/// Replaces a text of the program: `str, 24 characters`.
 pub fn hidden(text: &str) -> String {
     format!("str, {} characters", text.chars().count())
 }
 
-/// Whether `text` is one that names a variable in a source file, which is no text of the program's.
+/// Whether `text` is a valid identifier: it names a variable in a source file, so it is not the program's data.
 pub fn is_identifier(text: &str) -> bool {
     const MAX_CHARS: usize = 64;
     let mut chars = text.chars();
@@ -74,13 +75,13 @@ pub fn is_identifier(text: &str) -> bool {
         && chars.all(|c| c.is_alphanumeric() || c == '_')
 }
 
-/// `name` as that of a type, where it can be one: `torch.Tensor`, `f.<locals>.Config`.
+/// Returns `name` if it can be the name of a type: `torch.Tensor`, `f.<locals>.Config`.
 pub fn type_name(name: &str) -> Option<&str> {
     let is_part = |part: &str| part == "<locals>" || is_identifier(part);
     name.split('.').all(is_part).then_some(name)
 }
 
-/// The name of a thread or of a task of asyncio's, where Python has given it and not the program.
+/// Returns the name of a thread or an asyncio task if Python has assigned it, otherwise a replacement.
 pub fn thread_name(name: &str) -> String {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_own = |name: &str| {
@@ -99,7 +100,7 @@ pub fn thread_name(name: &str) -> String {
         number.is_some_and(|number| number.split('_').all(is_number))
             && target.is_none_or(is_identifier)
     };
-    // As the hook and the probe call the exceptions of a group.
+    // The names that the hook and the probe give to the exceptions of a group.
     let of_group = || {
         let (number, all) = name.strip_prefix("exception ")?.split_once(" of ")?;
         (is_number(number) && is_number(all)).then_some(())
@@ -112,8 +113,8 @@ pub fn thread_name(name: &str) -> String {
     }
 }
 
-/// A value of which only what a program outside of the process has written is known (py-spy): single numbers, `None`, and
-/// the types of objects are shown.
+/// Filters a value of which only the text of an external program (py-spy) is known: single numbers, `None`, and the
+/// types of objects remain.
 pub fn written(value: &str) -> String {
     const MAX_DIGITS: usize = 20;
     let is_number =

@@ -208,7 +208,7 @@ impl AttachSelector {
             "group" => match entry.text()? {
                 job if job == "job" => (self.together, self.all) = (Some(true), true),
                 none if none == "none" => self.together = Some(false),
-                id if RequestId::is_written_so(&id) => self.group = Some(id),
+                id if RequestId::is_valid(&id) => self.group = Some(id),
                 _ => {
                     return Err(entry.must_be(
                         "\"job\", for a cluster session that stops all tasks of a job together, \"none\", where the policy says so and you do not want it, or the id that POST /relay/v1/group answers",

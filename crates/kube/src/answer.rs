@@ -1,5 +1,5 @@
-//! What of an API server's answer is told, where it is not the one that was wanted: a status and one plain word. The rest may
-//! quote what was asked.
+//! The part of an API server's answer that is reported if it is not the expected one: a status and one plain word.
+//! The rest may quote the request.
 
 use std::error::Error;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::iter::successors;
 
 use super::error::KubeError;
 
-/// What an API server answered: a status and the plain word beside it.
+/// A refusal of an API server: its status and reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeAnswer {
-    /// `None`: it says none, or succeeded, and holds nothing of use.
+    /// `None`: the answer has none, or succeeded without usable content.
     pub status: Option<u16>,
     pub word: String,
 }
 
 impl KubeAnswer {
-    /// What a `Status` says, whose code is 0 where it has none.
+    /// Takes the code and reason of a `Status`, whose code is 0 if it has none.
     pub fn of(status: u16, reason: &str) -> Self {
         let word = plain_word(reason).unwrap_or_default().to_owned();
         let status = (status != 0).then_some(status);
@@ -34,41 +34,41 @@ impl fmt::Display for KubeAnswer {
     }
 }
 
-/// The `reason` of an API server's answer, where that is one short word and quotes nothing.
+/// Returns the `reason` of an API server's answer if it is one short word, which quotes nothing.
 pub(super) fn plain_word(reason: &str) -> Option<&str> {
     let is_plain = reason.len() <= 40 && reason.bytes().all(|byte| byte.is_ascii_alphabetic());
     (is_plain && !reason.is_empty()).then_some(reason)
 }
 
-/// The answer has more bytes than that.
+/// The answer exceeds this many bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("an answer of more than {0} bytes")]
 pub(super) struct TooLarge(pub(super) usize);
 
-/// Why nothing of an answer could be used.
+/// Why an answer could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unread {
-    /// There is none, because of this.
+    /// There is no answer, for this reason.
     Unreachable(String),
-    /// It refuses.
+    /// The API server refuses.
     Refused(KubeAnswer),
-    /// It has more bytes than that.
+    /// The answer exceeds this many bytes.
     TooLarge(usize),
-    /// It is none to what was asked, as is seen there; 0 where that is not known.
+    /// Not a valid answer to the request, at this position. 0 if that is unknown.
     Strange { line: usize, column: usize },
 }
 
 impl Unread {
-    /// What cannot be read is not quoted.
+    /// Keeps the position of a parse error, and quotes nothing.
     pub(super) fn strange(error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         Self::Strange { line, column }
     }
 
-    /// What is behind `error`.
+    /// Classifies `error`.
     pub(super) fn of(error: &kube::Error) -> Self {
         match error {
-            // The client takes each line of a watch that it does not understand for a status.
+            // The client parses each line of a watch that it does not understand as a status.
             kube::Error::Api(status) if status.code == 0 => {
                 return Self::Strange { line: 0, column: 0 };
             }
@@ -80,7 +80,7 @@ impl Unread {
         }
         let mut causes = successors(Some(error as &(dyn Error + 'static)), |&error| {
             match error.downcast_ref::<std::io::Error>() {
-                // The `source` of an I/O error leaves out the error that it holds.
+                // The `source` of an I/O error skips the error that it wraps.
                 Some(error) => error.get_ref().map(|held| held as &(dyn Error + 'static)),
                 None => error.source(),
             }

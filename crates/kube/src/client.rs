@@ -1,8 +1,9 @@
-//! An API server, by kube's client: it shows the credential and says what is asked, and the one dialler makes its connections.
+//! An API server, through kube's client: the client adds the credential and sends requests, and our dialler connects.
 //!
-//! Here is what the client leaves open. An answer that refuses is [`kube::Error::Api`] with the status of HTTP and one plain
-//! word, and every answer has a bound. [`ApiServer::read`] stands beside the client's typed calls because those log an answer
-//! that they cannot parse, and a Secret is one; so is a TokenReview, which repeats the token.
+//! This module bounds what the client leaves open. A refusal becomes [`kube::Error::Api`] with the HTTP status and
+//! one plain word, and every answer has a size limit. [`ApiServer::read`] exists next to the client's typed calls
+//! because those log an answer that they cannot parse. A Secret is such an answer, and so is a TokenReview, which
+//! repeats the token.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -27,27 +28,27 @@ use tower_service::Service;
 use zeroize::Zeroizing;
 
 use super::answer::{TooLarge, Unread, plain_word};
-use super::cluster::{LOGIN, late};
+use super::cluster::{LOGIN_TIMEOUT, late};
 use super::error::{KubeError, MAX_NAME_CHARS};
 use super::kubeconfig::{bound_output, command};
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::dial::{Connector, DIAL_STEP_TIMEOUT, Proxies};
 use ray_relay_base::wire::text::shortened;
 
-/// How long a connection is kept for the next question.
-const IDLE: Duration = Duration::from_secs(60);
+/// How long an idle connection is kept for the next request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Largest answer where none is named: a page of Services or pods.
+/// Largest answer if the request names no limit: a page of Services or pods.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Largest answer that refuses, of which one word is read.
+/// Largest refusal, of which one word is read.
 const MAX_REFUSAL: usize = 64 * 1024;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An API server, and who asks. Cheap to clone.
+/// An API server and the client's credential for it. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiServer {
     pub(super) client: Client,
@@ -55,26 +56,27 @@ pub struct ApiServer {
     namespace: String,
 }
 
-/// How large the answer to a request may be, in bytes: an extension of it.
+/// Size limit of the answer to a request, in bytes: an extension of the request.
 #[derive(Debug, Clone, Copy)]
 enum AnswerLimit {
     Whole(usize),
-    /// Each line: a watch goes on.
+    /// For each line: a watch never ends.
     Line(usize),
 }
 
 impl ApiServer {
-    /// What `config` says, through `proxies`. Reads the credential, or has a plugin give it; asks nothing yet.
+    /// Returns the API server of `config`, reached through `proxies`. Reads the credential, or runs its plugin, and
+    /// sends no request.
     ///
     /// # Errors
-    /// [`KubeError`]: there is none.
+    /// [`KubeError`]: there is no usable credential.
     pub async fn of(config: Config, proxies: Proxies) -> Result<Self, KubeError> {
-        let (server, _) = Self::showing(config, proxies).await?;
+        let (server, _) = Self::with_auth_layer(config, proxies).await?;
         Ok(server)
     }
 
-    /// The same, and what shows the credential, where it is one that is shown.
-    pub(super) async fn showing(
+    /// Like [`Self::of`]. Also returns the layer that adds the `Authorization` header, if the credential has one.
+    pub(super) async fn with_auth_layer(
         config: Config,
         proxies: Proxies,
     ) -> Result<(Self, Option<AuthLayer>), KubeError> {
@@ -97,19 +99,19 @@ impl ApiServer {
         if let Some(plugin) = &mut preparing.auth_info.exec {
             bound_output(plugin);
         }
-        // Plugins are run here, and wait for a person.
+        // Plugins run here, and may wait for the user.
         let prepared = spawn_blocking(move || {
-            let shown = preparing.auth_layer()?;
+            let auth_layer = preparing.auth_layer()?;
             let mut preparing = preparing;
-            if shown.is_some() {
-                // It has given a token, and is not to be run once more for a certificate.
+            if auth_layer.is_some() {
+                // The plugin has returned a token, and is not run again for a certificate.
                 preparing.auth_info.exec = None;
             }
-            Ok::<_, kube::Error>((shown, preparing.rustls_client_config()?))
+            Ok::<_, kube::Error>((auth_layer, preparing.rustls_client_config()?))
         });
-        let prepared = timeout(LOGIN, prepared).await.map_err(|_| late())?;
+        let prepared = timeout(LOGIN_TIMEOUT, prepared).await.map_err(|_| late())?;
         let prepared = prepared.map_err(|error| KubeError::Credential(error.to_string()))?;
-        let (shown, tls) = prepared.map_err(|error| of_credential(&error))?;
+        let (auth_layer, tls) = prepared.map_err(|error| of_credential(&error))?;
         let mut connector = Connector::new(tls, DIAL_STEP_TIMEOUT, proxies);
         if let Some(name) = &config.tls_server_name {
             let name = ServerName::try_from(name.clone());
@@ -121,10 +123,13 @@ impl ApiServer {
         let headers = headers.map_err(|error| of_credential(&error))?;
         let base = config.base_uri_layer();
         let namespace = config.default_namespace.clone();
-        let client = ClientBuilder::new(Transport(http::client(connector, IDLE)), &*namespace);
+        let client = ClientBuilder::new(
+            Transport(http::client(connector, IDLE_TIMEOUT)),
+            &*namespace,
+        );
         let client = client.with_layer(&headers);
-        let client = match &shown {
-            Some(shown) => client.with_layer(shown).with_layer(&base).build(),
+        let client = match &auth_layer {
+            Some(auth_layer) => client.with_layer(auth_layer).with_layer(&base).build(),
             None => client.with_layer(&base).build(),
         };
         let address = address(&config);
@@ -133,10 +138,10 @@ impl ApiServer {
             address,
             namespace,
         };
-        Ok((server, shown))
+        Ok((server, auth_layer))
     }
 
-    /// Its host and port, for messages.
+    /// Host and port, for messages.
     pub fn address(&self) -> &str {
         &self.address
     }
@@ -146,7 +151,8 @@ impl ApiServer {
         &self.namespace
     }
 
-    /// What is answered to `request`, in at most `limit` bytes, of which no copy is left. Who asks has a deadline.
+    /// Sends `request` and parses the answer of at most `limit` bytes, leaving no copy of them. The caller sets the
+    /// deadline.
     ///
     /// # Errors
     /// [`Unread`].
@@ -158,12 +164,12 @@ impl ApiServer {
         request.extensions_mut().insert(AnswerLimit::Whole(limit));
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| Unread::of(&error))?;
-        let held = held(answer.into_body()).await;
-        let held = held.map_err(|error| Unread::of(&error))?;
-        serde_json::from_slice(&held).map_err(|error| Unread::strange(&error))
+        let body = read_to_end(answer.into_body()).await;
+        let body = body.map_err(|error| Unread::of(&error))?;
+        serde_json::from_slice(&body).map_err(|error| Unread::strange(&error))
     }
 
-    /// The watch that `request` opens, of which no line is longer than `limit` bytes; a line that is cut off ends it.
+    /// Opens the watch `request`. No line may exceed `limit` bytes: a longer one ends the watch.
     ///
     /// # Errors
     /// [`Unread`].
@@ -183,15 +189,15 @@ impl ApiServer {
     }
 }
 
-/// Host and port of the API server that `config` names, for messages.
+/// Returns host and port of the API server of `config`, for messages.
 pub fn address(config: &Config) -> String {
     let authority = config.cluster_url.authority().map_or("", |of| of.as_str());
-    // What stands before an @ is a password.
+    // Anything before an @ is a password.
     let address = authority.rsplit('@').next().unwrap_or_default();
     shortened(address, MAX_NAME_CHARS)
 }
 
-/// HTTP by the one dialler.
+/// HTTP over our one dialler.
 #[derive(Clone)]
 struct Transport(HttpClient<Body>);
 
@@ -223,44 +229,48 @@ impl Service<Request<Body>> for Transport {
     }
 }
 
-/// Why there is no other answer: the message that stands in it may quote what was asked.
+/// Builds the error for a refusal. The message of the answer is left out: it may quote the request.
 async fn refusal(status: StatusCode, body: Incoming) -> kube::Error {
-    let held = held(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
-    let said = held
+    let body = read_to_end(Bounded::new(body, AnswerLimit::Whole(MAX_REFUSAL))).await;
+    let answer = body
         .ok()
-        .and_then(|held| serde_json::from_slice(&held).ok());
-    let reason = said.map_or_else(String::new, |said: Status| said.reason);
+        .and_then(|body| serde_json::from_slice(&body).ok());
+    let reason = answer.map_or_else(String::new, |answer: Status| answer.reason);
     let word = plain_word(&reason).unwrap_or_default();
     let status = Status::failure("", word).with_code(status.as_u16());
     kube::Error::Api(status.boxed())
 }
 
-/// All of `body`, which has a bound.
-async fn held<B: hyper::body::Body<Data = Bytes> + Unpin>(
+/// Reads all of `body`, which has a size limit.
+async fn read_to_end<B: hyper::body::Body<Data = Bytes> + Unpin>(
     mut body: B,
 ) -> Result<Zeroizing<Vec<u8>>, B::Error> {
-    // Room for most at once: a buffer that grows leaves copies behind.
-    let mut held = Zeroizing::new(Vec::with_capacity(64 * 1024));
+    // Preallocated for most answers: a growing buffer leaves copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(64 * 1024));
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
-            held.extend_from_slice(&data);
+            bytes.extend_from_slice(&data);
         }
     }
-    Ok(held)
+    Ok(bytes)
 }
 
-/// An answer that is cut off where it grows too large.
+/// The body of an answer, which fails once it exceeds the limit.
 struct Bounded {
     body: Incoming,
     limit: AnswerLimit,
-    /// What has come, of all of it or of the line.
-    held: usize,
+    /// Bytes received so far, of the body or of the current line.
+    received: usize,
 }
 
 impl Bounded {
     fn new(body: Incoming, limit: AnswerLimit) -> Self {
-        let held = 0;
-        Self { body, limit, held }
+        let received = 0;
+        Self {
+            body,
+            limit,
+            received,
+        }
     }
 }
 
@@ -280,11 +290,11 @@ impl hyper::body::Body for Bounded {
             AnswerLimit::Whole(limit) => (limit, None),
             AnswerLimit::Line(limit) => (limit, memchr::memrchr(b'\n', data)),
         };
-        self.held = match end {
+        self.received = match end {
             Some(end) => data.len() - end - 1,
-            None => self.held + data.len(),
+            None => self.received + data.len(),
         };
-        Poll::Ready(Some(match self.held > limit {
+        Poll::Ready(Some(match self.received > limit {
             true => Err(TooLarge(limit).into()),
             false => Ok(frame),
         }))

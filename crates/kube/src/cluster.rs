@@ -1,4 +1,4 @@
-//! An API server, as the user of a kubeconfig is known there.
+//! An API server, with the user of a kubeconfig.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -22,12 +22,12 @@ use ray_relay_base::wire::relay_url::is_this_machine;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a credential plugin may take: it may ask a person to log in.
-pub(super) const LOGIN: Duration = Duration::from_secs(120);
+/// How long a credential plugin may take: it may ask the user to log in.
+pub(super) const LOGIN_TIMEOUT: Duration = Duration::from_secs(120);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// See the module. The kubeconfig is read anew where its credential is not taken any more.
+/// A cluster and the user of a kubeconfig there. The kubeconfig is read again once its credential is rejected.
 pub struct KubeCluster {
     choice: KubeconfigChoice,
     context: String,
@@ -39,15 +39,15 @@ pub struct KubeCluster {
 /// A client with the credential of the kubeconfig.
 #[derive(Clone)]
 struct Login {
-    /// Which one it is, by when it was made.
+    /// Serial number of the login.
     number: u64,
     client: Client,
-    /// Gives back what the client would show as `Authorization`.
+    /// Returns the `Authorization` header that the client would send.
     echo: Option<Client>,
 }
 
 impl KubeCluster {
-    /// Reads the kubeconfig, and runs its credential plugin; asks nothing yet.
+    /// Reads the kubeconfig and runs its credential plugin. Sends no request.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -75,7 +75,7 @@ impl KubeCluster {
         &self.context
     }
 
-    /// The namespace that is meant where none is named.
+    /// The namespace to use if none is named.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -85,23 +85,23 @@ impl KubeCluster {
         &self.server
     }
 
-    /// Has `call` ask the API server; once more with a new credential, where it does not take the first.
+    /// Sends a request to the API server with `call`, and once more with a new credential if the first is rejected.
     ///
     /// # Errors
     /// [`KubeError`], at the deadline at the latest.
     pub(super) async fn ask<T, F>(
         &self,
-        asked: &Permission,
+        permission: &Permission,
         call: impl Fn(Client) -> F,
     ) -> Result<T, KubeError>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
         let number = self.login.lock().await.number;
-        match self.once(asked, &call).await {
+        match self.once(permission, &call).await {
             Err(KubeError::Unauthorized(_)) => {
                 self.renew_after(number).await?;
-                self.once(asked, &call).await
+                self.once(permission, &call).await
             }
             answer => answer,
         }
@@ -109,17 +109,17 @@ impl KubeCluster {
 
     async fn once<T, F>(
         &self,
-        asked: &Permission,
+        permission: &Permission,
         call: &impl Fn(Client) -> F,
     ) -> Result<T, KubeError>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
-        // Where the credential has to be replaced first, that takes its own time.
+        // Replacing the credential has a deadline of its own.
         self.authorization().await?;
         let client = self.login.lock().await.client.clone();
         match timeout(ANSWER_TIMEOUT, Box::pin(call(client))).await {
-            Ok(answer) => answer.map_err(|error| KubeError::of(&self.server, asked, &error)),
+            Ok(answer) => answer.map_err(|error| KubeError::of(&self.server, permission, &error)),
             Err(_) => Err(KubeError::Unreachable {
                 server: self.server.clone(),
                 cause: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
@@ -127,35 +127,37 @@ impl KubeCluster {
         }
     }
 
-    /// The bearer token that the kubeconfig has for the API server; `None`: it knows its user by something else.
+    /// Returns the bearer token of the kubeconfig. `None`: it authenticates its user by other means.
     ///
     /// # Errors
-    /// [`KubeError`]: its plugin gives none.
+    /// [`KubeError`]: its plugin returns no token.
     pub async fn bearer(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
-        let shown = self.authorization().await?;
-        let token = shown
+        let header = self.authorization().await?;
+        let token = header
             .as_deref()
-            .and_then(|shown| shown.strip_prefix("Bearer "));
+            .and_then(|header| header.strip_prefix("Bearer "));
         Ok(token.map(|token| Zeroizing::new(token.trim().to_owned())))
     }
 
-    /// What is shown to the API server, by a credential that is not about to expire.
+    /// Returns the `Authorization` header for the API server, with a credential that is not about to expire.
     async fn authorization(&self) -> Result<Option<Zeroizing<String>>, KubeError> {
         let Some(echo) = self.login.lock().await.echo.clone() else {
             return Ok(None);
         };
-        let asked = async {
+        let request = async {
             let request = Request::new(Body::empty());
             let answer = echo.send(request).await;
             answer.map_err(|error| KubeError::before(self.server.clone(), &error))
         };
-        let answer = timeout(LOGIN, asked).await.map_err(|_| late())??;
-        let shown = answer.headers().get(AUTHORIZATION);
-        let shown = shown.and_then(|shown| shown.to_str().ok());
-        Ok(shown.map(|shown| Zeroizing::new(shown.to_owned())))
+        let answer = timeout(LOGIN_TIMEOUT, request)
+            .await
+            .map_err(|_| late())??;
+        let header = answer.headers().get(AUTHORIZATION);
+        let header = header.and_then(|header| header.to_str().ok());
+        Ok(header.map(|header| Zeroizing::new(header.to_owned())))
     }
 
-    /// Reads the kubeconfig, and has its plugin give a credential, anew: the last was not taken.
+    /// Reads the kubeconfig and runs its plugin again, after the credential was rejected.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -164,7 +166,8 @@ impl KubeCluster {
         self.renew_after(number).await
     }
 
-    /// The same where the last is that one: of several that were refused one renews it, and the others wait for that.
+    /// Renews the login unless that has happened since `number`: of several rejected callers one renews, and the
+    /// others wait.
     async fn renew_after(&self, number: u64) -> Result<(), KubeError> {
         let mut login = self.login.lock().await;
         if login.number == number {
@@ -180,7 +183,7 @@ impl KubeCluster {
 pub(super) fn late() -> KubeError {
     KubeError::Credential(format!(
         "its credential plugin has not ended within {} minutes",
-        LOGIN.as_secs() / 60
+        LOGIN_TIMEOUT.as_secs() / 60
     ))
 }
 
@@ -210,8 +213,9 @@ impl Login {
                 why: "anyone on the network path could read the traffic",
             });
         }
-        let (server, shown) = ApiServer::showing(config, proxies).await?;
-        let echo = shown.map(|shown| ClientBuilder::new(Echo, "").with_layer(&shown).build());
+        let (server, auth_layer) = ApiServer::with_auth_layer(config, proxies).await?;
+        let echo = auth_layer
+            .map(|auth_layer| ClientBuilder::new(Echo, "").with_layer(&auth_layer).build());
         Ok(Self {
             number,
             client: server.client,
@@ -220,7 +224,8 @@ impl Login {
     }
 }
 
-/// Answers with what was shown. kube keeps a credential fresh behind its layer, and tells it to no other code.
+/// Answers with the request's `Authorization`. kube refreshes a credential behind its layer, and reveals it to no
+/// other code.
 #[derive(Clone)]
 struct Echo;
 
@@ -235,8 +240,8 @@ impl Service<Request<Body>> for Echo {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let mut answer = Response::new(Empty::new());
-        if let Some(shown) = request.headers_mut().remove(AUTHORIZATION) {
-            answer.headers_mut().insert(AUTHORIZATION, shown);
+        if let Some(header) = request.headers_mut().remove(AUTHORIZATION) {
+            answer.headers_mut().insert(AUTHORIZATION, header);
         }
         std::future::ready(Ok(answer))
     }

@@ -1,7 +1,7 @@
-//! Why a relay in a Kubernetes cluster is not reached, in words, and what to do about it.
+//! Why a relay in a Kubernetes cluster is not reached, in words, with the next step.
 //!
-//! kube's own errors quote what they could not read, which holds secrets: a kubeconfig, what a credential plugin printed, an
-//! answer. None of their words are shown but those of connections, and of an answer only its number and one plain word.
+//! kube's own errors quote input that holds secrets: a kubeconfig, the output of a credential plugin, an answer. So
+//! their text is not shown, except for connection errors. Of an answer only the status and one plain word appear.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -17,15 +17,15 @@ use ray_relay_base::wire::text::{innermost_cause, shortened};
 /// Bytes that a credential plugin may print.
 pub(super) const MAX_PLUGIN_OUTPUT: usize = 1 << 20;
 
-/// How a shell tells that a program was ended by SIGPIPE.
-const CUT_OFF: i32 = 141;
+/// A shell's exit status for a program that SIGPIPE has ended.
+const SIGPIPE_STATUS: i32 = 141;
 
-/// Longest name or word of a server that is shown, in characters.
+/// Longest name, or word of a server, in messages, in characters.
 pub(super) const MAX_NAME_CHARS: usize = 200;
 
 const MAX_LISTED_NAMES: usize = 8;
 
-/// What the API server was asked to do.
+/// A request to the API server, as a permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
     /// As in a Role.
@@ -34,39 +34,39 @@ pub struct Permission {
     pub(super) namespace: String,
 }
 
-/// See the module.
+/// Why a relay in a Kubernetes cluster is not reached.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KubeError {
     /// There is no kubeconfig, or it cannot be read.
     #[error("there is no usable kubeconfig: {0}")]
     Kubeconfig(String),
-    /// The context is not in it.
-    #[error("the kubeconfig has no context {wanted}{}", names(known))]
+    /// The kubeconfig lacks the requested context.
+    #[error("the kubeconfig has no context {requested}{}", names(known))]
     NoContext {
-        /// What was asked for.
-        wanted: String,
-        /// Those that are in it.
+        /// The requested context.
+        requested: String,
+        /// The contexts of the kubeconfig.
         known: Vec<String>,
     },
-    /// It names no context, and neither does the command line.
+    /// Neither the kubeconfig nor the command line names a context.
     #[error("the kubeconfig has no current context{}", names(.0))]
     NoCurrentContext(Vec<String>),
-    /// A host on the way could pass for the API server, or read what is said.
+    /// A host on the network path could impersonate the API server, or read the traffic.
     #[error("{server} is not asked: {why}")]
     Unsafe {
         /// Its address.
         server: String,
-        /// What is wrong.
+        /// The cause.
         why: &'static str,
     },
-    /// The credential plugin gives none.
+    /// The credential plugin returns no credential.
     #[error("the kubeconfig's credential plugin {command} {why}")]
     Plugin {
-        /// Its name, without its arguments.
+        /// The plugin's command, without arguments.
         command: String,
-        /// What it did, without anything that it printed.
+        /// How the plugin failed, without any of its output.
         why: String,
-        /// What the kubeconfig says of where it is to be had.
+        /// The kubeconfig's hint on how to install the plugin.
         install: Option<String>,
     },
     /// There is no credential for another reason.
@@ -80,109 +80,109 @@ pub enum KubeError {
         /// The operating system's error message.
         cause: String,
     },
-    /// Nor is it by the proxy on the way there.
+    /// The proxy does not reach the API server.
     #[error("cannot reach the Kubernetes API server {server}: {why}")]
     Proxy {
         /// Its address.
         server: String,
-        /// What that does instead.
+        /// The proxy's failure.
         why: ProxyError,
     },
-    /// Its certificate is not trusted, or it does not like this one.
+    /// The API server's certificate is not trusted, or it rejects ours.
     #[error("no TLS with the Kubernetes API server {server}: {cause}")]
     Untrusted {
         /// Its address.
         server: String,
-        /// The words of the TLS library.
+        /// The message of the TLS library.
         cause: String,
     },
-    /// It does not know who asks.
+    /// The API server rejects the credential.
     #[error("the Kubernetes API server {0} does not take the kubeconfig's credential")]
     Unauthorized(String),
-    /// Who asks may not do that.
-    #[error("you may not {} {} in namespace {}", asked.verbs, asked.resource, asked.namespace)]
+    /// The user lacks a permission.
+    #[error("you may not {} {} in namespace {}", permission.verbs, permission.resource, permission.namespace)]
     Forbidden {
-        /// What it was.
-        asked: Permission,
+        /// The permission.
+        permission: Permission,
     },
-    /// There is no relay.
+    /// There is no Service of a relay.
     #[error("namespace {namespace} has no {}", no_service(service.as_deref()))]
     NoService {
-        /// Where it was looked for.
+        /// The namespace that was searched.
         namespace: String,
-        /// The name that was asked for.
+        /// The requested name.
         service: Option<String>,
     },
-    /// There are several.
+    /// There are several relays.
     #[error("namespace {namespace} has several relays{}", names(services))]
     Several {
-        /// Where they are.
+        /// Their namespace.
         namespace: String,
         /// Their Services.
         services: Vec<String>,
     },
-    /// The Service leads nowhere.
+    /// The Service leads to no pod.
     #[error("Service {service} in namespace {namespace} {why}")]
     Nowhere {
-        /// Where it is.
+        /// Its namespace.
         namespace: String,
         /// Its name.
         service: String,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
     /// No pod of the relay is ready.
     #[error("no pod behind Service {service} in namespace {namespace} is ready ({found})")]
     NoPod {
-        /// Where it is.
+        /// Its namespace.
         namespace: String,
         /// Its name.
         service: String,
-        /// What there is instead.
+        /// The pods that exist instead.
         found: String,
     },
-    /// The API server does not make the port-forward.
+    /// The API server refuses the port-forward, or it failed.
     #[error("no port-forward to pod {pod} in namespace {namespace}: {why}")]
     NotForwarded {
-        /// Where it is.
+        /// The pod's namespace.
         namespace: String,
         /// Its name.
         pod: String,
-        /// Number and word of the answer, or the cause.
+        /// Status and word of the answer, or the cause.
         why: String,
     },
-    /// It gives no token for a ServiceAccount.
+    /// The API server issues no token for a ServiceAccount.
     #[error("no token for ServiceAccount {account} in namespace {namespace}: {why}")]
     NoToken {
-        /// Where it is.
+        /// The account's namespace.
         namespace: String,
         /// Its name.
         account: String,
-        /// What it answered.
+        /// The answer.
         why: KubeAnswer,
     },
-    /// It refuses something else.
-    #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", asked.verbs, asked.resource)]
+    /// The API server refuses a request for another reason.
+    #[error("the Kubernetes API server {server} answers {why} when asked to {} {}", permission.verbs, permission.resource)]
     Refused {
         /// Its address.
         server: String,
-        /// What it was.
-        asked: Permission,
-        /// What it answered.
+        /// The request.
+        permission: Permission,
+        /// The answer.
         why: KubeAnswer,
     },
-    /// That is no API server.
-    #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", asked.verbs, asked.resource)]
+    /// The server is not an API server.
+    #[error("{server} does not answer like a Kubernetes API server when asked to {} {}", permission.verbs, permission.resource)]
     Strange {
         /// Its address.
         server: String,
-        /// What it was.
-        asked: Permission,
+        /// The request.
+        permission: Permission,
     },
 }
 
 impl KubeError {
-    /// Whether it may be otherwise in a moment, with nothing done about it here.
+    /// Whether the cause may pass on its own.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::NoPod { .. } | Self::NotForwarded { .. } => true,
@@ -194,7 +194,7 @@ impl KubeError {
         }
     }
 
-    /// Whether the person may not do it, or is not known.
+    /// Whether the user lacks the permission, or is rejected.
     pub fn is_not_permitted(&self) -> bool {
         match self {
             Self::Unauthorized(_) | Self::Forbidden { .. } => true,
@@ -203,7 +203,7 @@ impl KubeError {
         }
     }
 
-    /// Whether what is wrong stands in the kubeconfig.
+    /// Whether the kubeconfig is at fault.
     pub fn is_misconfigured(&self) -> bool {
         matches!(
             self,
@@ -217,7 +217,7 @@ impl KubeError {
         )
     }
 
-    /// What is in the way, for a sentence of the caller's that names the API server.
+    /// Returns the cause alone, for a sentence of the caller's that names the API server.
     pub fn cause(&self) -> String {
         match self {
             Self::Kubeconfig(cause)
@@ -260,10 +260,10 @@ impl KubeError {
             Self::Unauthorized(_) => {
                 "log in again as you do for kubectl, until `kubectl auth whoami` works"
             }
-            Self::Forbidden { asked } => {
+            Self::Forbidden { permission } => {
                 return Cow::Owned(format!(
                     "ask the cluster's operator for a Role in namespace {} with {} on {} (`ray-relay help laptop`, \"In Kubernetes\"), or name another one with --namespace",
-                    asked.namespace, asked.verbs, asked.resource
+                    permission.namespace, permission.verbs, permission.resource
                 ));
             }
             Self::NoService {
@@ -298,28 +298,28 @@ impl KubeError {
         Cow::Borrowed(hint)
     }
 
-    /// Why `server` was not asked, or what it answered.
-    pub(super) fn of(server: &str, asked: &Permission, error: &kube::Error) -> Self {
+    /// Classifies a failed request to `server`.
+    pub(super) fn of(server: &str, permission: &Permission, error: &kube::Error) -> Self {
         let server = server.to_owned();
-        let asked = asked.clone();
+        let permission = permission.clone();
         match error {
             kube::Error::Api(status) => match status.code {
                 401 => Self::Unauthorized(server),
-                403 => Self::Forbidden { asked },
+                403 => Self::Forbidden { permission },
                 code => Self::Refused {
                     server,
-                    asked,
+                    permission,
                     why: KubeAnswer::of(code, &status.reason),
                 },
             },
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
-                Self::Strange { server, asked }
+                Self::Strange { server, permission }
             }
             error => Self::before(server, error),
         }
     }
 
-    /// Why nothing was asked of `server`.
+    /// Classifies a failure before `server` received a request.
     pub(super) fn before(server: String, error: &(dyn Error + 'static)) -> Self {
         let auth =
             successors(Some(error), |&error| error.source()).find_map(|error| error.downcast_ref());
@@ -341,7 +341,7 @@ impl KubeError {
         }
     }
 
-    /// Why the kubeconfig gives no credential, or no usable one; `plugin`: its command and where it is to be had.
+    /// Explains why the kubeconfig has no usable credential. `plugin` holds its command and install hint.
     pub(super) fn of_credential(
         error: &AuthError,
         plugin: Option<(String, Option<String>)>,
@@ -353,7 +353,7 @@ impl KubeError {
             AuthError::AuthExecStart(error) => format!("cannot be started: {error}"),
             AuthError::AuthExecRun { out, .. } => match out.status.code() {
                 Some(127) => "is not there".to_owned(),
-                Some(CUT_OFF) => format!("prints more than {MAX_PLUGIN_OUTPUT} bytes"),
+                Some(SIGPIPE_STATUS) => format!("prints more than {MAX_PLUGIN_OUTPUT} bytes"),
                 _ => format!("has failed ({})", out.status),
             },
             AuthError::AuthExecParse(_) => "prints no ExecCredential".to_owned(),
@@ -389,7 +389,7 @@ impl KubeError {
         }
     }
 
-    /// Why a kubeconfig is of no use.
+    /// Explains why a kubeconfig is unusable.
     pub(super) fn of_kubeconfig(error: &KubeconfigError) -> Self {
         if let Some(why) = not_yaml(error) {
             return Self::Kubeconfig(why);
@@ -422,7 +422,7 @@ impl KubeError {
     }
 }
 
-/// Where a kubeconfig is no YAML. The parser's own words quote it.
+/// Locates the error in a kubeconfig that is not YAML. The parser's own message quotes the file.
 fn not_yaml(why: &KubeconfigError) -> Option<String> {
     let KubeconfigError::Parse(why) = why else {
         return None;
@@ -437,7 +437,7 @@ fn names(known: &[String]) -> String {
     if known.is_empty() {
         return String::new();
     }
-    let shown: Vec<_> = known
+    let listed: Vec<_> = known
         .iter()
         .take(MAX_LISTED_NAMES)
         .map(|name| shortened(name, MAX_NAME_CHARS))
@@ -446,7 +446,7 @@ fn names(known: &[String]) -> String {
         true => ", ...",
         false => "",
     };
-    format!(": there are {}{more}", shown.join(", "))
+    format!(": there are {}{more}", listed.join(", "))
 }
 
 fn no_service(service: Option<&str>) -> String {

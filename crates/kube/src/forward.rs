@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::{KubeError, MAX_NAME_CHARS};
-use super::service::{self, RelayPod, asked};
+use super::service::{self, RelayPod, permission};
 use ray_relay_base::dial::{DIAL_STEP_TIMEOUT, Forward, Forwarding};
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::write_through;
@@ -24,12 +24,12 @@ use ray_relay_base::wire::write_through;
 /// Pods that are tried for one connection.
 const MAX_TRIED_PODS: usize = 3;
 
-/// The verbs that a port-forward over a WebSocket takes. It is asked for by GET, and from Kubernetes 1.35 on wants what it
-/// takes otherwise, too.
+/// The verbs that a port-forward over a WebSocket needs: it is a GET, and Kubernetes 1.35 and later require `create`,
+/// too.
 const VERBS: &str = "get and create";
 
-/// Opens port-forwards to the relay's pods. Each one finds a pod that is ready then, so that a pod that is replaced costs a
-/// connection and no more.
+/// Opens port-forwards to the relay's pods. Each one picks a pod that is ready then, so a replaced pod costs one
+/// connection only.
 pub struct Forwarder {
     cluster: Arc<KubeCluster>,
     namespace: String,
@@ -46,7 +46,7 @@ impl fmt::Debug for Forwarder {
 }
 
 impl Forwarder {
-    /// To the relay's Service in the cluster's namespace, or to the one of that name.
+    /// Targets the relay's Service in the cluster's namespace, or the Service of that name.
     ///
     /// # Errors
     /// [`KubeError`].
@@ -63,52 +63,52 @@ impl Forwarder {
         })
     }
 
-    /// Where the Service is.
+    /// The namespace of the Service.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Its name.
+    /// The name of the Service.
     pub fn service(&self) -> &str {
         &self.service
     }
 
-    /// A pod that is ready now.
+    /// Returns a pod that is ready now.
     ///
     /// # Errors
     /// [`KubeError`].
     pub async fn place(&self) -> Result<RelayPod, KubeError> {
-        let (first, _) = service::places(&self.cluster, &self.namespace, &self.service).await?;
+        let (first, _) = service::ready_pods(&self.cluster, &self.namespace, &self.service).await?;
         Ok(first)
     }
 
-    /// A connection to the relay in a pod that is ready.
+    /// Connects to the relay in a ready pod.
     ///
     /// # Errors
     /// [`KubeError`].
     pub async fn open(&self) -> Result<Forwarded, KubeError> {
-        let places = service::places(&self.cluster, &self.namespace, &self.service);
-        let (mut place, others) = places.await?;
+        let ready_pods = service::ready_pods(&self.cluster, &self.namespace, &self.service);
+        let (mut target, others) = ready_pods.await?;
         let mut others = others.into_iter().take(MAX_TRIED_PODS - 1);
         loop {
-            let failed = match self.to(&place).await {
-                // A pod that is ready on a node that is lost, or was deleted just now.
+            let failed = match self.to(&target).await {
+                // The pod is ready on a lost node, or was deleted just now.
                 Err(error @ KubeError::NotForwarded { .. }) => error,
                 opened => return opened,
             };
-            place = others.next().ok_or(failed)?;
+            target = others.next().ok_or(failed)?;
         }
     }
 
-    async fn to(&self, place: &RelayPod) -> Result<Forwarded, KubeError> {
-        let RelayPod { pod, port, .. } = place;
+    async fn to(&self, target: &RelayPod) -> Result<Forwarded, KubeError> {
+        let RelayPod { pod, port, .. } = target;
         let not_forwarded = |why: String| KubeError::NotForwarded {
             namespace: self.namespace.clone(),
             pod: pod.clone(),
             why,
         };
-        let asked = asked(VERBS, "pods/portforward", &self.namespace);
-        let opened = self.cluster.ask(&asked, |client| async {
+        let permission = permission(VERBS, "pods/portforward", &self.namespace);
+        let opened = self.cluster.ask(&permission, |client| async {
             let pods: Api<Pod> = Api::namespaced(client, &self.namespace);
             match pods.portforward(pod, &[*port]).await {
                 Ok(forwarder) => Ok(Ok(forwarder)),
@@ -149,10 +149,10 @@ impl Forward for Forwarder {
     }
 }
 
-/// What the kubelet says where nothing is reached.
+/// The kubelet's error, if it could not connect.
 type KubeletError = Pin<Box<dyn Future<Output = Option<String>> + Send + Sync>>;
 
-/// The bytes of a port-forward. There is no half of it that could be closed alone: an end that has said everything has heard
+/// The bytes of a port-forward. It cannot be half-closed: a side that has sent everything has also received
 /// everything.
 pub struct Forwarded {
     pod: String,
@@ -167,16 +167,16 @@ impl Forwarded {
         &self.pod
     }
 
-    /// The kubelet's word, where it has said one.
+    /// Returns the kubelet's error, if it has sent one.
     fn failed(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
-        let Poll::Ready(said) = self.failure.as_mut()?.as_mut().poll(cx) else {
+        let Poll::Ready(error) = self.failure.as_mut()?.as_mut().poll(cx) else {
             return None;
         };
         self.failure = None;
-        let said = said?;
+        let error = error?;
         Some(io::Error::other(format!(
             "the port-forward has failed: {}",
-            shortened(&said, MAX_NAME_CHARS)
+            shortened(&error, MAX_NAME_CHARS)
         )))
     }
 }
@@ -209,7 +209,7 @@ impl AsyncRead for Forwarded {
 write_through!([] Forwarded { Self { stream, .. } => stream });
 
 impl Drop for Forwarded {
-    /// What was said last is sent; an API server that does not answer to that is not waited for.
+    /// Sends the remaining output, and gives the API server a bounded time to answer.
     fn drop(&mut self) {
         if let (Some(forwarder), Ok(runtime)) = (self.forwarder.take(), Handle::try_current()) {
             runtime.spawn(async move {

@@ -1,4 +1,4 @@
-//! What of a kubeconfig is meant, and what it says.
+//! Selection and reading of a kubeconfig.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ use super::error::{KubeError, MAX_NAME_CHARS, MAX_PLUGIN_OUTPUT};
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::text::shortened;
 
-/// Which kubeconfig, and what of it.
+/// Selects a kubeconfig, its context and namespace.
 #[derive(Debug, Clone, Default)]
 pub struct KubeconfigChoice {
-    /// `None`: those of `KUBECONFIG`, or that of the home directory.
+    /// `None`: those of `KUBECONFIG`, or the one in the home directory.
     pub kubeconfig: Option<PathBuf>,
-    /// `None`: its current one.
+    /// `None`: the current one.
     pub context: Option<String>,
     /// `None`: that of the context.
     pub namespace: Option<String>,
 }
 
-/// What a kubeconfig says.
+/// The parsed kubeconfig.
 pub struct ReadKubeconfig {
     pub config: Config,
     /// The name of the context.
     pub context: String,
-    /// By which the API server is reached.
+    /// The proxies towards the API server.
     pub proxies: Proxies,
 }
 
-/// What `choice` is of the kubeconfig.
+/// Reads the kubeconfig that `choice` selects.
 ///
 /// # Errors
 /// [`KubeError`].
@@ -68,8 +68,8 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
         return Err(KubeError::NoCurrentContext(known()));
     };
     if !kubeconfig.contexts.iter().any(|of| of.name == context) {
-        let (wanted, known) = (shortened(&context, MAX_NAME_CHARS), known());
-        return Err(KubeError::NoContext { wanted, known });
+        let (requested, known) = (shortened(&context, MAX_NAME_CHARS), known());
+        return Err(KubeError::NoContext { requested, known });
     }
     let named = kubeconfig.contexts.iter().find(|of| of.name == context);
     let named = named.and_then(|of| of.context.clone()).unwrap_or_default();
@@ -91,7 +91,7 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
     };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|error| KubeError::of_kubeconfig(&error))?;
-    // The dialler looks at the environment's itself.
+    // The dialler reads the environment's proxies itself.
     config.proxy_url = None;
     Ok(ReadKubeconfig {
         config,
@@ -103,7 +103,8 @@ pub async fn found(choice: &KubeconfigChoice) -> Result<ReadKubeconfig, KubeErro
     })
 }
 
-/// Has `plugin` cut off behind so much output: kube keeps in memory whatever it prints. It ends as the plugin does.
+/// Wraps `plugin` so that its output is cut off at a limit: kube buffers all of it in memory. The exit status is that
+/// of the plugin.
 pub(super) fn bound_output(plugin: &mut ExecConfig) {
     let Some(command) = plugin.command.take() else {
         return;
@@ -117,8 +118,8 @@ pub(super) fn bound_output(plugin: &mut ExecConfig) {
     plugin.args = Some(words.into_iter().chain(own).collect());
 }
 
-/// The kubeconfig that is named, or those of `KUBECONFIG`, of which some may be missing; `None`: there is none, and this is a
-/// pod.
+/// Reads the named kubeconfig, or those of `KUBECONFIG`, of which some may be missing. `None`: there is none, and
+/// this is a pod.
 fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
     let of = |error| KubeError::of_kubeconfig(&error);
     if let Some(path) = named {
@@ -130,11 +131,11 @@ fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
     if paths.is_empty() {
         paths.extend(std::env::home_dir().map(|home| home.join(".kube/config")));
     }
-    let there: Vec<_> = paths.iter().filter(|path| path.exists()).collect();
-    if there.is_empty() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
+    let existing: Vec<_> = paths.iter().filter(|path| path.exists()).collect();
+    if existing.is_empty() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         return Ok(None);
     }
-    if there.is_empty() {
+    if existing.is_empty() {
         let paths: Vec<_> = paths
             .iter()
             .map(|path| path.display().to_string())
@@ -142,13 +143,15 @@ fn read(named: Option<PathBuf>) -> Result<Option<Kubeconfig>, KubeError> {
         let paths = shortened(&paths.join(" and "), MAX_NAME_CHARS);
         return Err(KubeError::Kubeconfig(format!("{paths} is not there")));
     }
-    let all = there.iter().try_fold(Kubeconfig::default(), |all, path| {
-        all.merge(Kubeconfig::read_from(path)?)
-    });
+    let all = existing
+        .iter()
+        .try_fold(Kubeconfig::default(), |all, path| {
+            all.merge(Kubeconfig::read_from(path)?)
+        });
     all.map(Some).map_err(of)
 }
 
-/// What stands at standard input where that is no terminal is not the plugin's: an editor's words, the input of a script.
+/// Denies the plugin a standard input that is no terminal: that belongs to an editor or a script.
 fn without_terminal(plugin: &mut ExecConfig, is_terminal: bool) -> Result<(), KubeError> {
     match plugin.interactive_mode {
         _ if is_terminal => {}
@@ -164,7 +167,7 @@ fn without_terminal(plugin: &mut ExecConfig, is_terminal: bool) -> Result<(), Ku
     Ok(())
 }
 
-/// Without its arguments, which may be secrets.
+/// Returns the plugin's command without its arguments, which may be secrets.
 pub(super) fn command(plugin: &ExecConfig) -> String {
     shortened(
         plugin.command.as_deref().unwrap_or("(none)"),
@@ -196,11 +199,11 @@ mod tests {
         }
         let mut always = plugin(Some(ExecInteractiveMode::Always));
         let refused = without_terminal(&mut always, false).unwrap_err();
-        let said = "the kubeconfig's credential plugin login wants a terminal to ask at";
-        assert_eq!(refused.to_string(), said);
+        let expected = "the kubeconfig's credential plugin login wants a terminal to ask at";
+        assert_eq!(refused.to_string(), expected);
     }
 
-    /// What is said, of a user with `user` and a cluster with `cluster` in the kubeconfig.
+    /// Returns the error for a kubeconfig with this `user` and `cluster`.
     async fn refused(cluster: &str, user: &str) -> KubeError {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config");
@@ -230,7 +233,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_wrong_in_a_kubeconfig_is_said_without_a_quotation() {
         let server = "server: 'https://api:6443'";
-        for (cluster, user, said) in [
+        for (cluster, user, expected) in [
             ("server: 's3cret s3cret'", "token: a", "no usable server"),
             (
                 "server: 'https://api', certificate-authority-data: s3cret",
@@ -262,7 +265,7 @@ mod tests {
         ] {
             let error = refused(cluster, user).await;
             let all = format!("{error} {error:?} {}", error.hint());
-            assert!(all.contains(said), "{all}");
+            assert!(all.contains(expected), "{all}");
             assert!(!all.contains("s3cret"), "{all}");
         }
     }

@@ -1,13 +1,13 @@
-//! A relay in a Kubernetes cluster, reached as `kubectl port-forward` reaches it: a kubeconfig says which API server and who
-//! asks there ([`KubeCluster`]), a Service leads to a pod that is ready, and the API server has a connection to that
-//! ([`Forwarder`]), by which a [`Connector`](ray_relay_base::dial::Connector) goes.
+//! A relay in a Kubernetes cluster, reached as with `kubectl port-forward`. A kubeconfig names the API server and the
+//! user ([`KubeCluster`]), and a Service leads to a ready pod. The API server connects to that pod ([`Forwarder`]),
+//! and a [`Connector`](ray_relay_base::dial::Connector) uses that connection.
 //!
-//! It is kube's client that reads the kubeconfig, keeps its credential fresh, asks and forwards; its connections are made by
-//! the one dialler, by its proxies and with its deadlines. The same client asks for what a relay wants to know of its own
-//! cluster ([`ApiServer`]).
+//! kube's client reads the kubeconfig, refreshes its credential, sends requests and forwards. Its connections come
+//! from our one dialler, with its proxies and deadlines. The same client serves a relay's requests to its own cluster
+//! ([`ApiServer`]).
 //!
-//! For what dials a relay by a kubeconfig, and for a relay that asks its own cluster. It must not know what a breakpoint, a
-//! session or a policy is. The agent of a Ray node goes without it.
+//! For commands that dial a relay through a kubeconfig, and for a relay that queries its own cluster. It must not
+//! know what a breakpoint, a session or a policy is. The agent of a Ray node does not link it.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(

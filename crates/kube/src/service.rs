@@ -1,4 +1,4 @@
-//! From the relay's Service to a pod that is ready and its port, as `kubectl port-forward` goes.
+//! Resolves the relay's Service to a ready pod and its port, as `kubectl port-forward` does.
 
 use k8s_openapi::api::core::v1::{Container, Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -10,36 +10,36 @@ use super::cluster::KubeCluster;
 use super::error::{KubeError, MAX_NAME_CHARS, Permission};
 use ray_relay_base::wire::text::shortened;
 
-/// What the manifests and the chart label the relay's Service and pods with.
-const LABEL: &str = "app.kubernetes.io/name=ray-relay";
+/// The label of the relay's Service and pods in the manifests and the chart.
+const RELAY_LABEL: &str = "app.kubernetes.io/name=ray-relay";
 
-/// What they call its port.
-const PORT: &str = "relay";
+/// The name of its port there.
+const RELAY_PORT_NAME: &str = "relay";
 
-/// Services and pods that are looked at.
+/// Largest number of Services or pods that are listed.
 const MAX_LISTED_OBJECTS: u32 = 200;
 
-/// A pod of the relay that is ready.
+/// A ready pod of the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayPod {
     /// Its name.
     pub pod: String,
-    /// The port that the relay has there.
+    /// The relay's port in the pod.
     pub port: u16,
-    /// It speaks TLS there.
+    /// Whether that port uses TLS.
     pub https: bool,
 }
 
-/// The name of the relay's only Service in `namespace`.
+/// Returns the name of the relay's only Service in `namespace`.
 ///
 /// # Errors
 /// [`KubeError`].
 pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<String, KubeError> {
-    let asked = asked("list", "services", namespace);
-    let services = cluster.ask(&asked, |client| async {
+    let permission = permission("list", "services", namespace);
+    let services = cluster.ask(&permission, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
         let labelled = ListParams::default()
-            .labels(LABEL)
+            .labels(RELAY_LABEL)
             .limit(MAX_LISTED_OBJECTS);
         services.list(&labelled).await
     });
@@ -58,17 +58,17 @@ pub(super) async fn named(cluster: &KubeCluster, namespace: &str) -> Result<Stri
     }
 }
 
-/// A pod that is ready behind a Service, and the others, in no order: any may be the one that is not reached.
+/// Returns one ready pod behind a Service, and the others, in random order: any of them may be unreachable.
 ///
 /// # Errors
-/// [`KubeError`]; [`KubeError::NoPod`] where there is none.
-pub(super) async fn places(
+/// [`KubeError`], [`KubeError::NoPod`] if there is none.
+pub(super) async fn ready_pods(
     cluster: &KubeCluster,
     namespace: &str,
     service: &str,
 ) -> Result<(RelayPod, Vec<RelayPod>), KubeError> {
-    let getting = asked("get", "services", namespace);
-    let found = cluster.ask(&getting, |client| async {
+    let get_permission = permission("get", "services", namespace);
+    let found = cluster.ask(&get_permission, |client| async {
         let services: Api<Service> = Api::namespaced(client, namespace);
         services.get_opt(service).await
     });
@@ -89,17 +89,17 @@ pub(super) async fn places(
         return Err(nowhere("selects no pods".to_owned()));
     }
     let ports = spec.ports.unwrap_or_default();
-    let Some(port) = relays(&ports) else {
+    let Some(port) = relay_port(&ports) else {
         return Err(nowhere(format!(
-            "has several ports, and none is called {PORT}"
+            "has several ports, and none is called {RELAY_PORT_NAME}"
         )));
     };
     let selector: Vec<_> = selector
         .into_iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    let listing = asked("list", "pods", namespace);
-    let pods = cluster.ask(&listing, |client| async {
+    let list_permission = permission("list", "pods", namespace);
+    let pods = cluster.ask(&list_permission, |client| async {
         let pods: Api<Pod> = Api::namespaced(client, namespace);
         let selected = ListParams::default()
             .labels(&selector.join(","))
@@ -113,18 +113,22 @@ pub(super) async fn places(
         return Err(KubeError::NoPod {
             namespace,
             service,
-            found: instead(&pods),
+            found: describe_unready(&pods),
         });
     }
     ready.shuffle(&mut rand::rng());
-    let mut places = ready.iter().filter_map(|pod| place(pod, port));
-    let first = places.next();
+    let mut ready_pods = ready.iter().filter_map(|pod| relay_pod(pod, port));
+    let first = ready_pods.next();
     let first =
         first.ok_or_else(|| nowhere("names a port that its pods do not have".to_owned()))?;
-    Ok((first, places.collect()))
+    Ok((first, ready_pods.collect()))
 }
 
-pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str) -> Permission {
+pub(super) fn permission(
+    verbs: &'static str,
+    resource: &'static str,
+    namespace: &str,
+) -> Permission {
     Permission {
         verbs,
         resource,
@@ -132,16 +136,18 @@ pub(super) fn asked(verbs: &'static str, resource: &'static str, namespace: &str
     }
 }
 
-/// The relay's port among those of its Service: the one that is called so, or the only one.
-fn relays(ports: &[ServicePort]) -> Option<&ServicePort> {
-    let named = ports.iter().find(|port| port.name.as_deref() == Some(PORT));
+/// Returns the relay's port of its Service: the one of that name, or the only one.
+fn relay_port(ports: &[ServicePort]) -> Option<&ServicePort> {
+    let named = ports
+        .iter()
+        .find(|port| port.name.as_deref() == Some(RELAY_PORT_NAME));
     named.or(match ports {
         [only] => Some(only),
         _ => None,
     })
 }
 
-/// As an EndpointSlice would have it.
+/// Whether the pod is ready, by the rules of an EndpointSlice.
 fn is_ready(pod: &Pod) -> bool {
     let leaves = pod.metadata.deletion_timestamp.is_some();
     let status = pod.status.as_ref();
@@ -150,8 +156,8 @@ fn is_ready(pod: &Pod) -> bool {
     !leaves && conditions.any(|of| of.type_ == "Ready" && of.status == "True")
 }
 
-/// What there is where no pod is ready, in a few words.
-fn instead(pods: &[Pod]) -> String {
+/// Describes the pods in a few words if none is ready.
+fn describe_unready(pods: &[Pod]) -> String {
     let leaving = pods
         .iter()
         .filter(|pod| pod.metadata.deletion_timestamp.is_some());
@@ -165,7 +171,7 @@ fn instead(pods: &[Pod]) -> String {
     }
 }
 
-fn place(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
+fn relay_pod(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
     let spec = pod.spec.as_ref()?;
     let containers = || {
         let sidecars = spec.init_containers.iter().flatten();
@@ -188,8 +194,8 @@ fn place(pod: &Pod, port: &ServicePort) -> Option<RelayPod> {
     })
 }
 
-/// Whether the kubelet asks `container` at that port by HTTPS whether it is ready: that the relay speaks TLS has to be said
-/// there, and nowhere else.
+/// Whether the kubelet's readiness probe of `container` at that port uses HTTPS: the only setting that must state
+/// whether the relay uses TLS.
 fn is_probed_by_https(container: &Container, port: u16) -> bool {
     let probe = container.readiness_probe.as_ref();
     let Some(probe) = probe.and_then(|probe| probe.http_get.as_ref()) else {
@@ -244,8 +250,11 @@ mod tests {
                 Some((5678, true)),
             ),
         ] {
-            let place = place(&pod, &port(service));
-            assert_eq!(place.map(|place| (place.port, place.https)), found);
+            let relay_pod = relay_pod(&pod, &port(service));
+            assert_eq!(
+                relay_pod.map(|relay_pod| (relay_pod.port, relay_pod.https)),
+                found
+            );
         }
     }
 
@@ -270,7 +279,7 @@ mod tests {
             (json!({"port": 9, "scheme": "HTTPS"}), false),
         ] {
             assert_eq!(
-                place(&with(probe.clone()), &service).unwrap().https,
+                relay_pod(&with(probe.clone()), &service).unwrap().https,
                 https,
                 "{probe}"
             );
@@ -282,9 +291,9 @@ mod tests {
         let relay = port(json!({"name": "relay", "port": 5678}));
         let metrics = port(json!({"name": "metrics", "port": 9}));
         let both = [metrics.clone(), relay.clone()];
-        assert_eq!(relays(&both), Some(&relay));
-        assert_eq!(relays(std::slice::from_ref(&metrics)), Some(&metrics));
-        assert_eq!(relays(&[metrics.clone(), metrics]), None);
+        assert_eq!(relay_port(&both), Some(&relay));
+        assert_eq!(relay_port(std::slice::from_ref(&metrics)), Some(&metrics));
+        assert_eq!(relay_port(&[metrics.clone(), metrics]), None);
     }
 
     #[test]
@@ -299,9 +308,9 @@ mod tests {
         assert!(!is_ready(&leaving));
         assert!(!is_ready(&pod(json!({"metadata": {"name": "a"}}))));
         assert_eq!(
-            instead(std::slice::from_ref(&leaving)),
+            describe_unready(std::slice::from_ref(&leaving)),
             "of 1, all are being deleted"
         );
-        assert_eq!(instead(&[]), "there is none");
+        assert_eq!(describe_unready(&[]), "there is none");
     }
 }

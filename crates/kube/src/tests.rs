@@ -1,4 +1,4 @@
-//! What is told of a kubeconfig, a credential plugin, a proxy and an answer, and how large an answer may be.
+//! Errors about a kubeconfig, a credential plugin, a proxy and an answer, and the size limit of answers.
 #![allow(clippy::unwrap_used)]
 
 use futures_util::StreamExt as _;
@@ -27,11 +27,11 @@ fn a_kubeconfig_that_cannot_be_read_is_not_quoted() {
         format!("    exec: {{command: [], args: [{SECRET}]}}\n"),
     ] {
         let why = Kubeconfig::from_yaml(&format!("{begun}{broken}")).unwrap_err();
-        let told = KubeError::of_kubeconfig(&why).cause();
-        assert!(!told.contains(SECRET), "{told}");
+        let outcome = KubeError::of_kubeconfig(&why).cause();
+        assert!(!outcome.contains(SECRET), "{outcome}");
         assert!(
-            told.starts_with("it cannot be read as YAML (line "),
-            "{told}"
+            outcome.starts_with("it cannot be read as YAML (line "),
+            "{outcome}"
         );
     }
 }
@@ -63,14 +63,14 @@ async fn what_a_credential_plugin_prints_is_not_quoted() {
             args: Some(vec!["-c".to_owned(), script]),
             ..ExecConfig::default()
         });
-        let told = ApiServer::of(config, Proxies::none()).await.err().unwrap();
-        assert!(!format!("{told:?}").contains(SECRET), "{told:?}");
-        assert_eq!(told.cause(), expected);
+        let outcome = ApiServer::of(config, Proxies::none()).await.err().unwrap();
+        assert!(!format!("{outcome:?}").contains(SECRET), "{outcome:?}");
+        assert_eq!(outcome.cause(), expected);
     }
 }
 
-/// What a server without TLS at `address` answers.
-async fn asked(address: &str, proxies: Proxies) -> Result<Value, Unread> {
+/// Returns the answer of a server without TLS at `address`.
+async fn get_api(address: &str, proxies: Proxies) -> Result<Value, Unread> {
     let config = Config::new(format!("http://{address}").parse().unwrap());
     let server = ApiServer::of(config, proxies).await.unwrap();
     let request = Request::get("/api").body(Body::empty()).unwrap();
@@ -86,17 +86,17 @@ async fn a_proxy_is_not_quoted() {
     ] {
         let proxy = format!("{scheme}://me:{SECRET}@127.0.0.1:1");
         let proxies = Proxies::from_text("proxy-url", &proxy);
-        let told = asked("127.0.0.1:2", proxies).await.unwrap_err();
-        assert!(!format!("{told:?}").contains(SECRET), "{told:?}");
-        let Unread::Unreachable(told) = told else {
-            panic!("{told:?}");
+        let outcome = get_api("127.0.0.1:2", proxies).await.unwrap_err();
+        assert!(!format!("{outcome:?}").contains(SECRET), "{outcome:?}");
+        let Unread::Unreachable(outcome) = outcome else {
+            panic!("{outcome:?}");
         };
-        assert!(told.starts_with(expected), "{told}");
+        assert!(outcome.starts_with(expected), "{outcome}");
     }
 }
 
-/// The address of a server that says `answer` to each client, and nothing more.
-async fn saying(answer: String) -> String {
+/// Returns the address of a server that sends `answer` to each client, and nothing more.
+async fn serving(answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
@@ -124,55 +124,55 @@ async fn a_refusal_is_a_status_and_a_plain_word_whatever_is_beside_it() {
         (format!("<html>{SECRET}"), ""),
         ("x".repeat(100_000), ""),
     ] {
-        let address = saying(answer("403 Forbidden", &body)).await;
-        let told = asked(&address, Proxies::none()).await.unwrap_err();
+        let address = serving(answer("403 Forbidden", &body)).await;
+        let outcome = get_api(&address, Proxies::none()).await.unwrap_err();
         let why = KubeAnswer {
             status: Some(403),
             word: word.to_owned(),
         };
-        assert_eq!(told, Unread::Refused(why));
+        assert_eq!(outcome, Unread::Refused(why));
     }
 }
 
 #[tokio::test]
 async fn an_answer_is_bounded_and_one_that_is_none_is_not_quoted() {
     let fits = json!({"a": "x".repeat(900)});
-    let address = saying(answer("200 OK", &fits.to_string())).await;
-    assert_eq!(asked(&address, Proxies::none()).await.unwrap(), fits);
+    let address = serving(answer("200 OK", &fits.to_string())).await;
+    assert_eq!(get_api(&address, Proxies::none()).await.unwrap(), fits);
     let large = json!({"a": "x".repeat(1000)}).to_string();
-    let address = saying(answer("200 OK", &large)).await;
-    let told = asked(&address, Proxies::none()).await.unwrap_err();
-    assert_eq!(told, Unread::TooLarge(1000));
-    let address = saying(answer("200 OK", &format!("{{{SECRET}"))).await;
-    let told = asked(&address, Proxies::none()).await.unwrap_err();
-    assert_eq!(told, Unread::Strange { line: 1, column: 2 });
+    let address = serving(answer("200 OK", &large)).await;
+    let outcome = get_api(&address, Proxies::none()).await.unwrap_err();
+    assert_eq!(outcome, Unread::TooLarge(1000));
+    let address = serving(answer("200 OK", &format!("{{{SECRET}"))).await;
+    let outcome = get_api(&address, Proxies::none()).await.unwrap_err();
+    assert_eq!(outcome, Unread::Strange { line: 1, column: 2 });
 }
 
-/// What a watch says whose lines are these.
+/// Returns the results of a watch that receives these lines.
 async fn watched(lines: &str) -> Vec<Result<String, Unread>> {
-    let address = saying(answer("200 OK", lines)).await;
+    let address = serving(answer("200 OK", lines)).await;
     let config = Config::new(format!("http://{address}").parse().unwrap());
     let server = ApiServer::of(config, Proxies::none()).await.unwrap();
     let request = Request::get("/watch").body(Vec::new()).unwrap();
     let events = server.watch::<Value>(request, 1000).await.unwrap();
-    let told = events.map(|event| {
+    let outcome = events.map(|event| {
         event.map(|event| match event {
             WatchEvent::Added(value) => value.as_str().unwrap().to_owned(),
             WatchEvent::Error(status) => format!("{} {}", status.code, status.reason),
             other => format!("{other:?}"),
         })
     });
-    told.collect().await
+    outcome.collect().await
 }
 
 #[tokio::test]
 async fn each_line_of_a_watch_is_bounded_and_all_of_them_together_are_not() {
     let line = |text: &str| format!("{}\n", json!({"type": "ADDED", "object": text}));
     let text = "x".repeat(500);
-    let told = watched(&line(&text).repeat(200)).await;
-    assert_eq!(told, vec![Ok(text.clone()); 200]);
-    let told = watched(&line(&"x".repeat(100_000))).await;
-    assert_eq!(told, [Err(Unread::TooLarge(1000))]);
+    let outcome = watched(&line(&text).repeat(200)).await;
+    assert_eq!(outcome, vec![Ok(text.clone()); 200]);
+    let outcome = watched(&line(&"x".repeat(100_000))).await;
+    assert_eq!(outcome, [Err(Unread::TooLarge(1000))]);
 }
 
 #[tokio::test]
@@ -184,10 +184,10 @@ async fn a_line_of_a_watch_that_is_no_change_is_not_quoted_and_one_that_is_cut_o
         [Ok("410 Expired".to_owned())]
     );
     for line in [format!("{{\"a\": \"{SECRET}\"}}\n"), format!("{SECRET}\n")] {
-        let told = watched(&line).await;
+        let outcome = watched(&line).await;
         assert!(
-            matches!(told[..], [Err(Unread::Strange { .. })]),
-            "{told:?}"
+            matches!(outcome[..], [Err(Unread::Strange { .. })]),
+            "{outcome:?}"
         );
     }
     assert_eq!(watched("{\"type\": \"ADD").await, []);

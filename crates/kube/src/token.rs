@@ -1,4 +1,4 @@
-//! Tokens of ServiceAccounts, for a relay that shows them to Kubernetes (TokenRequest).
+//! Tokens of ServiceAccounts (TokenRequest), which a relay presents to Kubernetes.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,21 +12,21 @@ use zeroize::Zeroizing;
 use super::answer::KubeAnswer;
 use super::cluster::KubeCluster;
 use super::error::KubeError;
-use super::service::asked;
+use super::service::permission;
 
-/// How long a token is asked for. The API server may give another time, and gives none below 10 minutes.
-const LASTS: Duration = Duration::from_secs(3600);
+/// The requested lifetime of a token. The API server may choose another one, never less than 10 minutes.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
 
-/// A ServiceAccount whose tokens a person may make.
+/// A ServiceAccount for which a user may create tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountName {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
 }
 
-/// A new token of `account` for `audience`, and when it expires.
+/// Requests a new token of `account` for `audience`. Returns it with its expiry.
 ///
 /// # Errors
 /// [`KubeError`].
@@ -36,10 +36,10 @@ pub async fn request(
     audience: &str,
 ) -> Result<(Zeroizing<String>, SystemTime), KubeError> {
     let AccountName { namespace, name } = account;
-    let wanted = TokenRequest {
+    let token_request = TokenRequest {
         spec: TokenRequestSpec {
             audiences: vec![audience.to_owned()],
-            expiration_seconds: i64::try_from(LASTS.as_secs()).ok(),
+            expiration_seconds: i64::try_from(TOKEN_LIFETIME.as_secs()).ok(),
             bound_object_ref: None,
         },
         ..TokenRequest::default()
@@ -49,21 +49,21 @@ pub async fn request(
         account: name.clone(),
         why,
     };
-    let asked = asked("create", "serviceaccounts/token", namespace);
-    let given = cluster.ask(&asked, |client| async {
+    let permission = permission("create", "serviceaccounts/token", namespace);
+    let issued = cluster.ask(&permission, |client| async {
         let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let as_usual = PostParams::default();
-        let given = accounts.create_token_request(name, &as_usual, &wanted);
-        match given.await {
-            Ok(given) => Ok(Ok(given)),
-            // Who asks is not known: that is no matter of the account.
+        let issued = accounts.create_token_request(name, &as_usual, &token_request);
+        match issued.await {
+            Ok(issued) => Ok(Ok(issued)),
+            // A 401 rejects the user, not the account.
             Err(kube::Error::Api(status)) if status.code != 401 => {
                 Ok(Err(no_token(KubeAnswer::of(status.code, &status.reason))))
             }
             Err(error) => Err(error),
         }
     });
-    let status = given.await??.status;
+    let status = issued.await??.status;
     let status = status.ok_or_else(|| {
         no_token(KubeAnswer {
             status: None,

@@ -1,4 +1,4 @@
-//! What is one in an agent, for all links.
+//! The state of an agent that all links share.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -14,28 +14,28 @@ use super::failed::BlackBoxes;
 use super::gossip::RevocationGossip;
 use super::held::HoldTable;
 use super::injection::Injections;
-use super::look::{NodeLocation, TargetVerifier};
 use super::py_spy::PySpy;
 use super::settings::{AgentError, Settings};
+use super::verifier::{NodeLocation, TargetVerifier};
 use ray_relay_base::config::is_loopback_host;
 use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::tunnel::messages::{Hex, MAX_ROWS};
 
-/// What all links have together.
+/// The state that all links share.
 pub(super) struct Agent {
-    /// Tells this process from others that claim its node.
+    /// Distinguishes this process from others that claim its node.
     pub(super) instance: Hex<16>,
-    pub(super) look: TargetVerifier,
+    pub(super) verifier: TargetVerifier,
     pub(super) py_spy: PySpy,
     pub(super) injections: Injections,
     pub(super) black_boxes: BlackBoxes,
     pub(super) held: HoldTable,
-    pub(super) board: RevocationGossip,
+    pub(super) gossip: RevocationGossip,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
-    /// By which relays are reached, and never a head or a debugger.
+    /// The proxies for relays, never for a head or a debugger.
     pub(super) proxies: Proxies,
-    /// One for each stream, and each question that is being answered.
-    pub(super) places: Arc<Semaphore>,
+    /// One slot for each stream, and for each request being answered.
+    pub(super) stream_slots: Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
     pub(super) ending: CancellationToken,
 }
@@ -44,26 +44,26 @@ impl Agent {
     pub(super) fn new(settings: &Settings, proc: &Path) -> Result<Arc<Self>, AgentError> {
         let uri: Option<Uri> = settings.cluster.ray_address.parse().ok();
         let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-        let place = NodeLocation {
+        let location = NodeLocation {
             node_id: settings.node_id.clone(),
-            given: settings.node_addresses.clone(),
+            configured: settings.node_addresses.clone(),
             loopback: is_loopback_host(host),
         };
-        if place.node_id.is_none() && place.addresses().is_empty() {
+        if location.node_id.is_none() && location.addresses().is_empty() {
             return Err(AgentError::Nowhere);
         }
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         Ok(Arc::new(Self {
             instance: Hex(rand::rng().random()),
-            look: TargetVerifier::new(&settings.cluster, place, proc)?,
+            verifier: TargetVerifier::new(&settings.cluster, location, proc)?,
             py_spy: PySpy::new(),
             injections: Injections::new(tasks.clone(), ending.clone()),
             black_boxes: BlackBoxes::new(),
             held: HoldTable::new(),
-            board: RevocationGossip::new(),
+            gossip: RevocationGossip::new(),
             reverse_ports: settings.reverse_ports.clone(),
             proxies: Proxies::from_env(),
-            places: Arc::new(Semaphore::new(MAX_ROWS)),
+            stream_slots: Arc::new(Semaphore::new(MAX_ROWS)),
             tasks,
             ending,
         }))

@@ -1,4 +1,4 @@
-//! Connections to a relay, as an agent makes them: for one way to it, with what it is shown.
+//! Connections of an agent to a relay: over one route, with the agent's credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use ray_relay_base::wire::relay_url::RelayUrl;
 use ray_relay_base::wire::tcp;
 use ray_relay_base::wire::text::innermost_cause;
 
-/// Idle time before a relay is asked whether it is still there.
+/// Idle time before keepalive probes to a relay.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 
-/// One way to a relay, and what to show there.
+/// One route to a relay, and the credentials for it.
 #[derive(Clone)]
 pub(super) struct Relay {
     pub(super) url: RelayUrl,
@@ -55,7 +55,7 @@ pub(super) enum RelayDialError {
     Strange(String),
 }
 
-/// A relay, with the TLS of one link: its streams resume the session.
+/// A relay, with the TLS configuration of one link, so that its streams resume the TLS session.
 #[derive(Clone)]
 pub(super) struct Dialler {
     pub(super) relay: Relay,
@@ -64,7 +64,7 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    /// Reads the files that the relay is trusted by.
+    /// Reads the files by which the relay is trusted.
     ///
     /// # Errors
     /// [`RelayDialError::Access`].
@@ -93,8 +93,8 @@ impl Dialler {
         config: WebSocketConfig,
     ) -> Result<Socket, RelayDialError> {
         let stream = Box::pin(self.connector.connect_by(self.relay.route, &self.to)).await?;
-        // No bound on what a relay does not take: a client may be in the middle of a long message and away for as long as a
-        // park lasts. That the relay is gone is noticed on its link.
+        // Writes have no deadline: a client may be in the middle of a long message and away for as long as a park
+        // lasts. The link detects that the relay is gone.
         if let Some(stream) = stream.tcp() {
             tcp::tune(stream, PROBE_AFTER)
                 .map_err(|error| RelayDialError::Unreachable(error.to_string()))?;
@@ -137,7 +137,7 @@ impl From<DialError> for RelayDialError {
                 _ => Self::Unreachable(innermost_cause(&error)),
             },
             error @ DialError::Unnamed(_) => Self::Untrusted(error.to_string()),
-            // An agent goes by no port-forward.
+            // An agent uses no port-forward.
             DialError::Forward(why) => Self::Unreachable(why.to_string()),
         }
     }

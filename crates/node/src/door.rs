@@ -1,8 +1,8 @@
-//! Where workers find the agent: a socket in a folder of the agent's own among those of Ray's session.
+//! The socket where workers reach the agent: in a folder of the agent's own among the sockets of Ray's session.
 //!
-//! Everybody on the node may put things into that session's folder, so what is called like the agent's is used only where
-//! it is the agent's own and no other user may write to it. Who comes is seen by the credentials of its process: it has to be
-//! a worker of this machine. What it says is bounded, and so is for how long it is heard.
+//! Every user of the node may create files in that session's folder. So the agent uses a folder by its name only if
+//! it owns the folder and no other user may write to it. A peer is identified by its process credentials: it has to
+//! be a worker of this machine. The size of its message and the time to read it are bounded.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -28,30 +28,30 @@ use super::agent::Agent;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
 use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
-/// The name of the folder, before the beginning of the node's id; and of the socket in it.
+/// The name of the folder, up to the start of the node's id, and that of the socket in it.
 const FOLDER: &str = "ray-relay-node-";
 const SOCKET: &str = "failed";
 
-/// Characters of the node's id in it.
-const SHORT: usize = 16;
+/// Characters of the node's id in the folder's name.
+const NODE_ID_CHARS: usize = 16;
 
-/// The pause between two looks for sessions of Ray's, and at what has become old.
-const AGAIN: Duration = Duration::from_secs(2);
+/// The pause between two scans for Ray sessions and expired black boxes.
+const SCAN_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The pause before Ray is asked for the jobs of workers: it lists a task a second late.
+/// The pause before Ray is asked for the jobs of workers: its task list lags by a second.
 const JOB_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long one worker is heard, and how many are at a time.
-const HEARD: Duration = Duration::from_secs(5);
-const AT_A_TIME: usize = 8;
+/// How long one worker is read from, and how many are at a time.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_READERS: usize = 8;
 
-/// Bytes of all that one says.
+/// Bytes of a worker's message.
 const MAX_MESSAGE_BYTES: u64 = MAX_INSPECTION_BYTES as u64 + 4096;
 
 /// Bytes of a path in a row.
 const MAX_PATH_BYTES: usize = 160;
 
-/// What a worker says.
+/// The message of a worker.
 #[derive(Deserialize)]
 struct WorkerMessage<'a> {
     worker_id: String,
@@ -61,55 +61,55 @@ struct WorkerMessage<'a> {
     look: &'a RawValue,
 }
 
-/// A socket that workers of one node find.
+/// A socket for the workers of one node.
 struct HookSocket {
     session: PathBuf,
     node_id: Name,
-    /// The folder, however it may be called meanwhile.
+    /// The folder, even if it is renamed meanwhile.
     folder: File,
     listener: UnixListener,
 }
 
-/// Keeps what workers leave, where a relay wants that, until the agent ends.
+/// Stores what workers leave, while a relay wants that, until the agent ends.
 pub(super) async fn keep(agent: Arc<Agent>) {
-    let places = Arc::new(Semaphore::new(AT_A_TIME));
+    let slots = Arc::new(Semaphore::new(MAX_READERS));
     let mut doors: Vec<HookSocket> = Vec::new();
     let mut changes = agent.black_boxes.watch();
     loop {
         changes.mark_unchanged();
-        match agent.black_boxes.are_wanted() {
+        match agent.black_boxes.are_enabled() {
             true => open(&agent, &mut doors).await,
             false => doors.clear(),
         }
         agent.black_boxes.forget();
-        let pause = sleep(AGAIN);
+        let pause = sleep(SCAN_INTERVAL);
         tokio::pin!(pause);
         loop {
             tokio::select! {
                 () = agent.ending.cancelled() => return,
                 () = &mut pause => break,
                 _ = changes.changed() => {
-                    // What is kept changes often; that doors are wanted seldom.
-                    if agent.black_boxes.are_wanted() == doors.is_empty() { break }
+                    // The stored boxes change often, the need for sockets seldom.
+                    if agent.black_boxes.are_enabled() == doors.is_empty() { break }
                 }
-                come = next(&doors), if !doors.is_empty() => {
-                    let Some((stream, node_id)) = come else {
+                accepted = next(&doors), if !doors.is_empty() => {
+                    let Some((stream, node_id)) = accepted else {
                         // The agent has too many files open.
                         tokio::select! {
                             () = agent.ending.cancelled() => return,
                             () = &mut pause => break,
                         }
                     };
-                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                    let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
                     let agent = Arc::clone(&agent);
                     let tasks = agent.tasks.clone();
                     tasks.spawn(async move {
-                        match timeout(HEARD, hear(&agent, stream, node_id)).await {
+                        match timeout(READ_TIMEOUT, receive(&agent, stream, node_id)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(why)) => debug!(why, "who has come with a failure is not heard"),
                             Err(_) => debug!("a worker has not said in time what has failed"),
                         }
-                        drop(place);
+                        drop(slot);
                     });
                 }
             }
@@ -119,22 +119,22 @@ pub(super) async fn keep(agent: Arc<Agent>) {
 
 /// Asks Ray for the jobs of workers, until the agent ends.
 pub(super) async fn attribute(agent: Arc<Agent>) {
-    let asks = async {
+    let attributing = async {
         loop {
             sleep(JOB_INTERVAL).await;
             for task in agent.black_boxes.unattributed() {
-                let job = agent.look.job_of(&task).await;
+                let job = agent.verifier.job_of(&task).await;
                 agent.black_boxes.attribute(&task, job.as_deref());
             }
         }
     };
     tokio::select! {
         () = agent.ending.cancelled() => {}
-        () = asks => {}
+        () = attributing => {}
     }
 }
 
-/// The next one who comes to any of `doors`; `None`: they are to be looked after.
+/// Accepts the next connection at any of `doors`. `None`: accepting failed, and the sockets have to be checked.
 async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
     let accepting = doors
         .iter()
@@ -146,19 +146,19 @@ async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
     }
 }
 
-/// Has a door for each of this agent's nodes in each session of Ray's, and no others.
+/// Keeps one socket open for each of this agent's nodes in each Ray session, and no others.
 async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
     let nodes = agent.black_boxes.nodes();
-    let sessions = agent.look.sessions().await;
+    let sessions = agent.verifier.sessions().await;
     let mut trouble = None;
     let is_of = |node: &Node, addresses: &[String]| {
         addresses.is_empty() || addresses.contains(&node.address.to_string())
     };
     doors.retain(|door| {
-        let there = sessions
+        let session_exists = sessions
             .iter()
             .any(|session| session.folder == door.session);
-        there && nodes.iter().any(|node| node.node_id == door.node_id) && door.is_open()
+        session_exists && nodes.iter().any(|node| node.node_id == door.node_id) && door.is_open()
     });
     for session in &sessions {
         for node in nodes.iter().filter(|node| is_of(node, &session.addresses)) {
@@ -189,9 +189,9 @@ async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
 }
 
 impl HookSocket {
-    /// Opens one among the sockets in `session`. It blocks for a moment: it is all in memory.
+    /// Opens a socket among those in `session`. Blocks for a moment only: the files are in memory.
     fn open(session: &Path, node_id: &Name) -> Result<Self, String> {
-        let short = node_id.get(..SHORT).unwrap_or(node_id);
+        let short = node_id.get(..NODE_ID_CHARS).unwrap_or(node_id);
         let wrong = |why: io::Error| {
             format!("the folder for its socket among those of Ray's session cannot be used: {why}")
         };
@@ -208,7 +208,7 @@ impl HookSocket {
                 "in Ray's session folder another user has something called {FOLDER}{short}: remove it"
             ));
         }
-        // From here on no other user can change what is in it.
+        // From here on no other user can change the folder's content.
         let root = geteuid().is_root();
         let (of_folder, of_socket) = if root { (0o711, 0o666) } else { (0o700, 0o600) };
         let own = format!("/proc/self/fd/{}", folder.as_raw_fd());
@@ -228,22 +228,22 @@ impl HookSocket {
         })
     }
 
-    /// Whether workers find it yet, by its name.
+    /// Whether workers still find the socket by its name.
     fn is_open(&self) -> bool {
-        let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
-        let there = directory(&self.session.join(format!("{FOLDER}{short}")));
-        let is_it = |there: File| {
-            let (there, own) = (there.metadata().ok()?, self.folder.metadata().ok()?);
-            Some((there.dev(), there.ino()) == (own.dev(), own.ino()))
+        let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
+        let found = directory(&self.session.join(format!("{FOLDER}{short}")));
+        let is_same = |found: File| {
+            let (found, own) = (found.metadata().ok()?, self.folder.metadata().ok()?);
+            Some((found.dev(), found.ino()) == (own.dev(), own.ino()))
         };
-        let is_it = there.ok().and_then(is_it).unwrap_or(false);
-        is_it && fs::symlink_metadata(inside(&self.folder, SOCKET)).is_ok()
+        let is_same = found.ok().and_then(is_same).unwrap_or(false);
+        is_same && fs::symlink_metadata(inside(&self.folder, SOCKET)).is_ok()
     }
 }
 
 impl Drop for HookSocket {
     fn drop(&mut self) {
-        let short = self.node_id.get(..SHORT).unwrap_or(&self.node_id);
+        let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
         if self.is_open() {
             _ = fs::remove_file(inside(&self.folder, SOCKET));
             _ = fs::remove_dir(self.session.join(format!("{FOLDER}{short}")));
@@ -251,7 +251,7 @@ impl Drop for HookSocket {
     }
 }
 
-/// The folder at `path`, which is no link.
+/// Opens the folder at `path`, unless it is a symbolic link.
 pub(super) fn directory(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     OpenOptions::new()
@@ -260,13 +260,13 @@ pub(super) fn directory(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// By the descriptor: that is short enough for an address, and remains the same folder.
+/// Builds the path through the descriptor: short enough for a socket address, and always the same folder.
 pub(super) fn inside(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Keeps what comes on `stream`. An error says why nothing is kept, and nothing of what was said.
-async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<(), &'static str> {
+/// Stores the message on `stream`. An error says why it is not stored, and repeats none of it.
+async fn receive(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<(), &'static str> {
     let peer = stream
         .peer_cred()
         .map_err(|_| "the system does not say who it is")?;
@@ -274,20 +274,20 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let pid = pid
         .filter(|pid| *pid != 0)
         .ok_or("its process is in another namespace")?;
-    let worker = agent.look.worker(pid, peer.uid()).await;
+    let worker = agent.verifier.worker(pid, peer.uid()).await;
     let number = worker.ok_or("it is no worker of this machine")?;
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     let read = (&mut stream)
         .take(MAX_MESSAGE_BYTES + 1)
-        .read_to_end(&mut said)
+        .read_to_end(&mut message)
         .await;
     read.map_err(|_| "its connection broke")?;
-    if said.len() as u64 > MAX_MESSAGE_BYTES {
+    if message.len() as u64 > MAX_MESSAGE_BYTES {
         return Err("it says too much");
     }
-    let said: WorkerMessage<'_> =
-        serde_json::from_slice(&said).map_err(|_| "it says something else")?;
-    let look = Look::read(said.look.get().as_bytes()).map_err(|_| "what it says is no look")?;
+    let message: WorkerMessage<'_> =
+        serde_json::from_slice(&message).map_err(|_| "it says something else")?;
+    let look = Look::read(message.look.get().as_bytes()).map_err(|_| "what it says is no look")?;
     let innermost = look
         .threads
         .first()
@@ -302,11 +302,11 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
     let task = FailedTask {
         id,
         node_id,
-        worker_id: Name::new(&said.worker_id),
-        task_id: Name::new(&said.task_id),
+        worker_id: Name::new(&message.worker_id),
+        task_id: Name::new(&message.task_id),
         pid: number,
         ago_ms: 0,
-        exception: said.exception.as_str().into(),
+        exception: message.exception.as_str().into(),
         file: file.into(),
         line: innermost.map_or(0, |frame| frame.line),
         function: function.into(),
@@ -315,7 +315,7 @@ async fn hear(agent: &Agent, mut stream: UnixStream, node_id: Name) -> Result<()
         pid: number,
         ..look
     };
-    // Strings and numbers: that does not fail.
+    // Strings and numbers only: this cannot fail.
     let json = serde_json::to_vec(&look).unwrap_or_default();
     if json.len() > MAX_INSPECTION_BYTES {
         return Err("what it says is too long");

@@ -1,8 +1,8 @@
-//! Black boxes: what workers have left of tasks that failed, kept for relays to fetch.
+//! Black boxes: what workers have left of failed tasks, stored for relays to fetch.
 //!
-//! Bounded by tasks, bytes and age, as relays want it, and fair between jobs. A worker's job is what Ray says of its process: what
-//! the worker says of itself counts for nothing here. What is kept is values of people's programs: it is in memory alone,
-//! no word of it is logged, and only a relay that the agent is linked with gets it.
+//! Bounded by tasks, bytes and age, as relays configure it, and fair between jobs. The job of a worker comes from
+//! Ray: the worker's own claims are ignored here. The content is values of users' programs: it stays in memory, none
+//! of it is logged, and only linked relays can fetch it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,39 +17,39 @@ use ray_relay_base::wire::tunnel::messages::{
     FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, Name, Node, PostMortem, Sentence,
 };
 
-/// Bytes that an agent keeps at most, whatever a relay says.
-const MAX_KEPT_BYTES: u64 = 256 << 20;
+/// Bytes that an agent stores at most, whatever a relay requests.
+const MAX_STORED_BYTES: u64 = 256 << 20;
 
-/// The same for how long.
+/// The longest period to store them, whatever a relay requests.
 const MAX_KEEP_PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// How often it is asked for that of one worker.
-const MAX_JOB_QUESTIONS: u8 = 4;
+/// How often Ray is asked for the job of one worker.
+const MAX_JOB_REQUESTS: u8 = 4;
 
-/// Workers that it is asked about between two pauses.
-const MAX_WORKERS_ASKED: usize = 32;
+/// Workers that Ray is asked about between two pauses.
+const MAX_ATTRIBUTIONS_PER_PASS: usize = 32;
 
-/// What is kept of one task.
+/// The stored black box of one task.
 #[derive(Debug)]
-struct Kept {
-    /// Of which `ago_ms` is told anew each time.
+struct BlackBox {
+    /// The task. Its `ago_ms` is computed for each report.
     task: FailedTask,
-    /// The job of its worker, as far as Ray has said.
+    /// The job of its worker, as far as Ray has told.
     job: Option<String>,
-    /// How often Ray was asked for that.
-    questions: u8,
+    /// How often Ray was asked for the job.
+    attempts: u8,
     at: Instant,
-    /// A look, as JSON.
-    look: Arc<[u8]>,
+    /// A snapshot, as JSON.
+    snapshot: Arc<[u8]>,
 }
 
 #[derive(Debug, Default)]
 struct Boxes {
-    wanted: Option<PostMortem>,
-    /// The agent's own, by the last word of a relay.
+    settings: Option<PostMortem>,
+    /// The agent's own nodes, as a relay last sent them.
     nodes: Vec<Node>,
-    /// In the order in which they came.
-    kept: Vec<Kept>,
+    /// In the order of arrival.
+    entries: Vec<BlackBox>,
     trouble: Option<Sentence>,
 }
 
@@ -69,37 +69,37 @@ impl BlackBoxes {
         }
     }
 
-    /// Wakes whenever something else is kept or wanted.
+    /// Subscribes to changes of the stored boxes and of the settings.
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What a relay has said is to be kept, of tasks on `nodes`.
-    pub(super) fn want(&self, wanted: PostMortem, nodes: &[Node]) {
-        let wanted = PostMortem {
-            most: wanted.most.min(MAX_AGENT_FAILURES as u32),
-            bytes: wanted.bytes.min(MAX_KEPT_BYTES),
-            keep_ms: wanted.keep_ms.min(MAX_KEEP_PERIOD.as_millis() as u64),
+    /// Applies a relay's settings for failed tasks on `nodes`.
+    pub(super) fn configure(&self, settings: PostMortem, nodes: &[Node]) {
+        let settings = PostMortem {
+            most: settings.most.min(MAX_AGENT_FAILURES as u32),
+            bytes: settings.bytes.min(MAX_STORED_BYTES),
+            keep_ms: settings.keep_ms.min(MAX_KEEP_PERIOD.as_millis() as u64),
         };
         self.change(|boxes| {
-            let changed = boxes.wanted != Some(wanted);
-            (boxes.wanted, boxes.nodes) = (Some(wanted), nodes.to_vec());
+            let changed = boxes.settings != Some(settings);
+            (boxes.settings, boxes.nodes) = (Some(settings), nodes.to_vec());
             boxes.make_room(Instant::now()) || changed
         });
     }
 
-    /// Whether any relay wants something to be kept.
-    pub(super) fn are_wanted(&self) -> bool {
+    /// Whether any relay wants black boxes to be stored.
+    pub(super) fn are_enabled(&self) -> bool {
         let boxes = self.boxes.lock();
-        boxes.wanted.is_some_and(|wanted| wanted.most > 0)
+        boxes.settings.is_some_and(|settings| settings.most > 0)
     }
 
-    /// The nodes whose workers are heard.
+    /// The nodes whose workers are accepted.
     pub(super) fn nodes(&self) -> Vec<Node> {
         self.boxes.lock().nodes.clone()
     }
 
-    /// Why workers do not find the agent.
+    /// Sets why workers do not find the agent.
     pub(super) fn set_trouble(&self, trouble: Option<Sentence>) {
         self.change(|boxes| {
             let changed = boxes.trouble != trouble;
@@ -108,75 +108,83 @@ impl BlackBoxes {
         });
     }
 
-    /// Forgets what is too old.
+    /// Drops expired boxes.
     pub(super) fn forget(&self) {
         self.change(|boxes| boxes.make_room(Instant::now()));
     }
 
-    /// Keeps `look` of `task`.
-    pub(super) fn put(&self, task: FailedTask, look: Vec<u8>) {
+    /// Stores the snapshot `snapshot` of `task`.
+    pub(super) fn put(&self, task: FailedTask, snapshot: Vec<u8>) {
         let at = Instant::now();
-        let look = look.into();
+        let snapshot = snapshot.into();
         self.change(|boxes| {
-            let mut before = boxes.kept.iter().filter(|kept| kept.is_of(&task));
-            let job = before.find_map(|kept| kept.job.clone());
-            boxes.kept.push(Kept {
+            let mut previous = boxes.entries.iter().filter(|entry| entry.is_of(&task));
+            let job = previous.find_map(|entry| entry.job.clone());
+            boxes.entries.push(BlackBox {
                 task,
                 job,
-                questions: 0,
+                attempts: 0,
                 at,
-                look,
+                snapshot,
             });
             boxes.make_room(at);
             true
         });
     }
 
-    /// All rows, as they are told now; `None`: no relay has said what is to be kept.
-    pub(super) fn told(&self) -> Option<Failures> {
+    /// Returns all rows with their current age. `None`: no relay has sent settings.
+    pub(super) fn report(&self) -> Option<Failures> {
         let boxes = self.boxes.lock();
-        boxes.wanted?;
-        let row = |kept: &Kept| FailedTask {
-            ago_ms: kept.at.elapsed().as_millis().try_into().unwrap_or(u64::MAX),
-            ..kept.task.clone()
+        boxes.settings?;
+        let row = |entry: &BlackBox| FailedTask {
+            ago_ms: entry
+                .at
+                .elapsed()
+                .as_millis()
+                .try_into()
+                .unwrap_or(u64::MAX),
+            ..entry.task.clone()
         };
         Some(Failures {
-            tasks: boxes.kept.iter().map(row).collect(),
+            tasks: boxes.entries.iter().map(row).collect(),
             trouble: boxes.trouble.clone(),
         })
     }
 
-    /// The look that is kept as `id` of a worker of that id.
-    pub(super) fn look(&self, id: FailureId, worker_id: &Name) -> Option<Arc<[u8]>> {
+    /// Returns the snapshot stored as `id` of the worker `worker_id`.
+    pub(super) fn snapshot(&self, id: FailureId, worker_id: &Name) -> Option<Arc<[u8]>> {
         let boxes = self.boxes.lock();
-        let mut kept = boxes.kept.iter();
-        let kept = kept.find(|kept| kept.task.id == id && kept.task.worker_id == *worker_id)?;
-        Some(Arc::clone(&kept.look))
+        let mut entry = boxes.entries.iter();
+        let entry =
+            entry.find(|entry| entry.task.id == id && entry.task.worker_id == *worker_id)?;
+        Some(Arc::clone(&entry.snapshot))
     }
 
-    /// One task of each worker whose job is to be asked for, the latest first.
+    /// Returns one task of each worker whose job is unknown, the latest first.
     pub(super) fn unattributed(&self) -> Vec<FailedTask> {
         let boxes = self.boxes.lock();
-        let unknown = |kept: &&Kept| kept.job.is_none() && kept.questions < MAX_JOB_QUESTIONS;
+        let unknown = |entry: &&BlackBox| entry.job.is_none() && entry.attempts < MAX_JOB_REQUESTS;
         let mut tasks: Vec<FailedTask> = Vec::new();
-        for kept in boxes.kept.iter().rev().filter(unknown) {
-            if tasks.len() < MAX_WORKERS_ASKED && !tasks.iter().any(|task| kept.is_of(task)) {
-                tasks.push(kept.task.clone());
+        for entry in boxes.entries.iter().rev().filter(unknown) {
+            if tasks.len() < MAX_ATTRIBUTIONS_PER_PASS
+                && !tasks.iter().any(|task| entry.is_of(task))
+            {
+                tasks.push(entry.task.clone());
             }
         }
         tasks
     }
 
-    /// Takes in what Ray has said of the job of the worker of `task`.
+    /// Records the job of the worker of `task`, as Ray reports it.
     pub(super) fn attribute(&self, task: &FailedTask, job: Option<&str>) {
         let mut boxes = self.boxes.lock();
-        for kept in boxes.kept.iter_mut().filter(|kept| kept.is_of(task)) {
-            kept.questions = kept.questions.saturating_add(1);
-            kept.job = kept.job.take().or(job.map(str::to_owned));
+        for entry in boxes.entries.iter_mut().filter(|entry| entry.is_of(task)) {
+            entry.attempts = entry.attempts.saturating_add(1);
+            entry.job = entry.job.take().or(job.map(str::to_owned));
         }
     }
 
-    /// Changes what is kept; where `change` says that it did, all links are woken.
+    /// Changes the boxes. If `change` returns true, all links are notified.
     fn change(&self, change: impl FnOnce(&mut Boxes) -> bool) {
         if change(&mut self.boxes.lock()) {
             self.changes.send_modify(|changes| *changes += 1);
@@ -185,49 +193,60 @@ impl BlackBoxes {
 }
 
 impl Boxes {
-    /// Takes out what is too old, and then the oldest of the job that has most until the rest has room; whether it took
-    /// anything. So a job that fails again and again leaves those of others. Workers whose job is not known count as one job,
-    /// and in a job the process that has most gives way first.
+    /// Drops expired boxes, then the oldest of the job that has most, until the rest fits. Returns whether any was
+    /// dropped. So a job that fails again and again does not displace others. Workers of unknown jobs count as one
+    /// job, and within a job the process that has most gives way first.
     fn make_room(&mut self, now: Instant) -> bool {
-        let before = self.kept.len();
-        let Some(wanted) = self.wanted else {
-            self.kept.clear();
-            return before > 0;
+        let previous = self.entries.len();
+        let Some(settings) = self.settings else {
+            self.entries.clear();
+            return previous > 0;
         };
-        let keep = Duration::from_millis(wanted.keep_ms);
-        self.kept
-            .retain(|kept| now.saturating_duration_since(kept.at) < keep);
-        let bytes = |kept: &[Kept]| kept.iter().map(|one| one.look.len() as u64).sum::<u64>();
-        while self.kept.len() > wanted.most as usize || bytes(&self.kept) > wanted.bytes {
-            let of_job = fullest(self.kept.iter().map(|kept| kept.job.as_deref()));
-            let in_job = |kept: &&Kept| Some(kept.job.as_deref()) == of_job;
-            let pid = fullest(self.kept.iter().filter(in_job).map(|kept| kept.task.pid));
-            let oldest = self
-                .kept
+        let keep = Duration::from_millis(settings.keep_ms);
+        self.entries
+            .retain(|entry| now.saturating_duration_since(entry.at) < keep);
+        let bytes = |entries: &[BlackBox]| {
+            entries
                 .iter()
-                .position(|kept| in_job(&kept) && Some(kept.task.pid) == pid);
+                .map(|one| one.snapshot.len() as u64)
+                .sum::<u64>()
+        };
+        while self.entries.len() > settings.most as usize || bytes(&self.entries) > settings.bytes {
+            let of_job = most_frequent(self.entries.iter().map(|entry| entry.job.as_deref()));
+            let in_job = |entry: &&BlackBox| Some(entry.job.as_deref()) == of_job;
+            let pid = most_frequent(
+                self.entries
+                    .iter()
+                    .filter(in_job)
+                    .map(|entry| entry.task.pid),
+            );
+            let oldest = self
+                .entries
+                .iter()
+                .position(|entry| in_job(&entry) && Some(entry.task.pid) == pid);
             let Some(oldest) = oldest else { break };
-            self.kept.remove(oldest);
+            self.entries.remove(oldest);
         }
-        self.kept.len() != before
+        self.entries.len() != previous
     }
 }
 
-impl Kept {
-    /// Whether it is of the worker of `task`.
+impl BlackBox {
+    /// Whether it is of the same worker as `task`.
     fn is_of(&self, task: &FailedTask) -> bool {
         (self.task.pid, &self.task.worker_id) == (task.pid, &task.worker_id)
     }
 }
 
-/// The most frequent of `all`; of several the one that comes first.
-fn fullest<T: Copy + Eq + Hash>(all: impl Iterator<Item = T> + Clone) -> Option<T> {
+/// Returns the most frequent of `all`. Of several, the one that comes first.
+fn most_frequent<T: Copy + Eq + Hash>(all: impl Iterator<Item = T> + Clone) -> Option<T> {
     let mut counts: HashMap<T, usize> = HashMap::new();
     for one in all.clone() {
         *counts.entry(one).or_default() += 1;
     }
-    let most = counts.values().max().copied();
-    all.into_iter().find(|one| counts.get(one).copied() == most)
+    let highest = counts.values().max().copied();
+    all.into_iter()
+        .find(|one| counts.get(one).copied() == highest)
 }
 
 #[cfg(test)]

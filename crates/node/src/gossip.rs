@@ -1,5 +1,5 @@
-//! What relays that are linked with this agent have told for each other: which of them there are, and what they have
-//! revoked. The agent understands none of it: relays seal what they say with a secret that agents do not have.
+//! Gossip between the relays linked with this agent: which relays there are, and what they have revoked. The agent
+//! cannot read it: relays seal their notices with a secret that agents do not have.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use tokio::time::{Instant, sleep_until};
 
 use ray_relay_base::wire::tunnel::messages::{Hex, MAX_RELAYS, Replica, Revocations};
 
-/// What one relay may have told that is kept: so much can none crowd out of another's.
-const OF_ONE: usize = 16;
+/// Notices of one relay that are stored, so that none crowds out another's.
+const MAX_NOTICES_PER_RELAY: usize = 16;
 
-/// What is kept of all of them, also of those that have gone: one that comes later hears of it.
+/// Notices of all relays that are stored, also of those that have gone, for relays that link later.
 const MAX_NOTICES: usize = 64;
 
-/// What one relay has said.
+/// A notice and the relay that sent it.
 pub(super) type Bulletin = (Replica, Arc<Revocations>);
 
-/// See the module.
+/// The gossip of all links.
 #[derive(Debug)]
 pub(super) struct RevocationGossip {
     relays: Arc<watch::Sender<Vec<Replica>>>,
     notices: watch::Sender<Arc<[Bulletin]>>,
 }
 
-/// The one link with a relay process: a process that several addresses lead to has one.
+/// The claim of the one link to a relay process, which several addresses may lead to.
 pub(super) struct ProcessLink {
     relays: Arc<watch::Sender<Vec<Replica>>>,
     replica: Replica,
 }
 
-/// What one link has passed on, and what it has still to.
+/// The position of one link: which notices it has passed on.
 #[derive(Debug)]
 pub(super) struct GossipReader {
     notices: watch::Receiver<Arc<[Bulletin]>>,
     replica: Replica,
-    /// What its relay knows.
-    known: HashSet<Hex<32>>,
+    /// The notices that its relay has.
+    delivered: HashSet<Hex<32>>,
 }
 
 impl RevocationGossip {
@@ -48,40 +48,40 @@ impl RevocationGossip {
         }
     }
 
-    /// Enters a link with `replica`; `None`: there is one.
+    /// Registers a link with `replica`. `None`: there is one already.
     pub(super) fn claim(&self, replica: Replica) -> Option<ProcessLink> {
-        let entered = self.relays.send_if_modified(|relays| {
+        let registered = self.relays.send_if_modified(|relays| {
             let is_new = !relays.contains(&replica);
             if is_new {
                 relays.push(replica);
             }
             is_new
         });
-        // Made only then: dropped, it would take the other one off.
-        entered.then(|| ProcessLink {
+        // Created only if entered: dropping it would remove the other link's entry.
+        registered.then(|| ProcessLink {
             relays: Arc::clone(&self.relays),
             replica,
         })
     }
 
-    /// The relays that are linked with.
+    /// Subscribes to the list of linked relays.
     pub(super) fn relays(&self) -> watch::Receiver<Vec<Replica>> {
         self.relays.subscribe()
     }
 
-    /// Keeps what `replica` has said, for the others. What was said before is no news.
-    pub(super) fn put(&self, replica: Replica, said: Revocations) {
+    /// Stores the notice of `replica` for the other relays. A repeated notice is not news.
+    pub(super) fn put(&self, replica: Replica, notice: Revocations) {
         self.notices.send_if_modified(|notices| {
             if notices
                 .iter()
-                .any(|(_, known)| known.mac == said.mac && **known == said)
+                .any(|(_, other)| other.mac == notice.mac && **other == notice)
             {
                 return false;
             }
             let mut all = notices.to_vec();
-            all.push((replica, Arc::new(said)));
+            all.push((replica, Arc::new(notice)));
             let own = |(of, _): &Bulletin| *of == replica;
-            if all.iter().filter(|notice| own(notice)).count() > OF_ONE
+            if all.iter().filter(|notice| own(notice)).count() > MAX_NOTICES_PER_RELAY
                 && let Some(oldest) = all.iter().position(own)
             {
                 all.remove(oldest);
@@ -94,39 +94,39 @@ impl RevocationGossip {
         });
     }
 
-    /// What the relay `replica` is to be told, from now on.
+    /// Returns a reader of the notices for the relay `replica`, from now on.
     pub(super) fn reader(&self, replica: Replica) -> GossipReader {
         GossipReader {
             notices: self.notices.subscribe(),
             replica,
-            known: HashSet::new(),
+            delivered: HashSet::new(),
         }
     }
 }
 
 impl GossipReader {
-    /// The next that the relay has not heard of.
+    /// Returns the next notice that the relay does not have.
     fn next(&mut self) -> Option<Arc<Revocations>> {
         let notices = Arc::clone(&self.notices.borrow_and_update());
-        // No more of it than there is.
-        self.known
-            .retain(|mac| notices.iter().any(|(_, said)| said.mac == *mac));
+        // Forgets notices that are no longer stored.
+        self.delivered
+            .retain(|mac| notices.iter().any(|(_, notice)| notice.mac == *mac));
         let others = notices.iter().filter(|(of, _)| *of != self.replica);
-        let mut unheard = others.filter(|(_, said)| !self.known.contains(&said.mac));
-        let said = Arc::clone(&unheard.next()?.1);
-        self.known.insert(said.mac);
-        Some(said)
+        let mut undelivered = others.filter(|(_, notice)| !self.delivered.contains(&notice.mac));
+        let notice = Arc::clone(&undelivered.next()?.1);
+        self.delivered.insert(notice.mac);
+        Some(notice)
     }
 
-    /// The same as soon as there is one, `after` that time. Cancel safe.
-    pub(super) async fn heard(&mut self, after: Instant) -> Arc<Revocations> {
+    /// Waits for the next notice, at the earliest at `after`. Cancel safe.
+    pub(super) async fn next_after(&mut self, after: Instant) -> Arc<Revocations> {
         sleep_until(after).await;
         loop {
-            if let Some(said) = self.next() {
-                return said;
+            if let Some(notice) = self.next() {
+                return notice;
             }
             if self.notices.changed().await.is_err() {
-                // The board outlives every link.
+                // The gossip outlives every link.
                 return std::future::pending().await;
             }
         }
@@ -141,7 +141,7 @@ impl Drop for ProcessLink {
     }
 }
 
-/// As many of `relays` as a message has room for.
+/// Truncates `relays` to as many as a message holds.
 pub(super) fn few(relays: &[Replica]) -> Vec<Replica> {
     relays.iter().take(MAX_RELAYS).copied().collect()
 }
@@ -151,7 +151,7 @@ pub(super) fn few(relays: &[Replica]) -> Vec<Replica> {
 mod tests {
     use super::*;
 
-    fn said(mac: u8) -> Revocations {
+    fn notice(mac: u8) -> Revocations {
         Revocations {
             entries: vec!["{}".into()],
             mac: Hex([mac; 32]),
@@ -167,13 +167,13 @@ mod tests {
         let board = RevocationGossip::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let (mut first, mut second) = (board.reader(one), board.reader(other));
-        board.put(one, said(1));
-        board.put(other, said(1));
-        board.put(other, said(2));
+        board.put(one, notice(1));
+        board.put(other, notice(1));
+        board.put(other, notice(2));
         assert_eq!(all(&mut first), [2]);
         assert_eq!(all(&mut second), [1]);
         assert!(all(&mut second).is_empty());
-        board.put(one, said(3));
+        board.put(one, notice(3));
         assert_eq!(all(&mut second), [3]);
         assert_eq!(all(&mut board.reader(Hex([3; 8]))), [1, 2, 3]);
     }
@@ -181,13 +181,16 @@ mod tests {
     #[test]
     fn one_relay_crowds_out_no_other() {
         let board = RevocationGossip::new();
-        board.put(Hex([1; 8]), said(0));
+        board.put(Hex([1; 8]), notice(0));
         for mac in 1..=200 {
-            board.put(Hex([2; 8]), said(mac));
+            board.put(Hex([2; 8]), notice(mac));
         }
         let kept = all(&mut board.reader(Hex([3; 8])));
         assert_eq!(kept.first(), Some(&0));
-        assert_eq!((kept.len(), kept.last()), (1 + OF_ONE, Some(&200)));
+        assert_eq!(
+            (kept.len(), kept.last()),
+            (1 + MAX_NOTICES_PER_RELAY, Some(&200))
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Which workers sessions hold through this agent, and which it keeps itself, as tasks share it. Every relay is told, so that
-//! all show the same holders. What is decided is decided by [`NodeHolds`].
+//! The workers that sessions hold through this agent, and those that the agent keeps itself. All tasks share the
+//! table, and every relay receives it, so that all show the same holders. The rules are those of [`NodeHolds`].
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,28 +8,28 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::keeping::ParkedDebugger;
-use super::look::Refused;
+use super::verifier::Refused;
 use ray_relay_base::timestamp::unix_ms;
 use ray_relay_base::wire::tunnel::messages::{HoldRow, LetRun, Open, ParkTerms, Refusal, Replica};
 use ray_relay_ray::hold::{HoldId, NoSlot, NodeHolds};
 
-/// The table. Cheap to clone.
+/// The table of held workers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct HoldTable {
     holds: Arc<Mutex<NodeHolds<mpsc::Sender<HeldRequest>>>>,
-    shown: Arc<watch::Sender<Arc<[HoldRow]>>>,
+    published: Arc<watch::Sender<Arc<[HoldRow]>>>,
 }
 
-/// What is asked of the task that keeps a worker. One whose time is over drops the question.
+/// A request to the task that keeps a worker. A task whose time is over drops the request.
 #[derive(Debug)]
 pub(super) enum HeldRequest {
-    /// That a session goes on with it.
+    /// Hand the worker over to a session.
     HandOver(oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>),
-    /// That its task runs on.
-    LetRun,
+    /// Resume the worker's task.
+    Resume,
 }
 
-/// A session's hold of a worker: given back when this and all others of the session are dropped.
+/// A session's hold of a worker: released when this and all others of the session are dropped.
 #[derive(Debug)]
 pub(super) struct WorkerHold {
     table: HoldTable,
@@ -40,20 +40,24 @@ impl HoldTable {
     pub(super) fn new() -> Self {
         Self {
             holds: Arc::default(),
-            shown: Arc::new(watch::Sender::new(Arc::new([]))),
+            published: Arc::new(watch::Sender::new(Arc::new([]))),
         }
     }
 
-    /// All rows, and from now on whenever they change.
+    /// Subscribes to all rows.
     pub(super) fn watch(&self) -> watch::Receiver<Arc<[HoldRow]>> {
-        self.shown.subscribe()
+        self.published.subscribe()
     }
 
-    /// Takes a worker for the session that `open` of `replica` names.
+    /// Acquires a worker for the session that `open` of `replica` names.
     ///
     /// # Errors
     /// As [`NodeHolds::take`].
-    pub(super) fn take(&self, open: &Open, replica: Replica) -> Result<WorkerHold, Box<HoldRow>> {
+    pub(super) fn acquire(
+        &self,
+        open: &Open,
+        replica: Replica,
+    ) -> Result<WorkerHold, Box<HoldRow>> {
         let id = self.change(|holds| holds.take(open, replica, now_unix_ms()))?;
         Ok(WorkerHold {
             table: self.clone(),
@@ -61,51 +65,53 @@ impl HoldTable {
         })
     }
 
-    /// The worker that is kept for the owner that `open` names, as soon as its debugger has answered what it was asked.
+    /// Returns the worker kept for the owner that `open` names, once its debugger has answered all pending requests.
     ///
     /// # Errors
-    /// [`Refused`]: it is not kept, or for another person, or its debugger is at work.
+    /// [`Refused`]: the worker is not kept, is kept for another user, or its debugger is busy.
     pub(super) async fn hand_over(&self, open: &Open) -> Result<Box<ParkedDebugger>, Refused> {
         let gone = || Refused::new(Refusal::Other, "nothing is kept there for that owner");
-        let asks = {
+        let requests = {
             let holds = self.holds.lock();
-            let kept = holds.kept(&open.worker_id, open.port, open.process);
-            let (owner, asks) = kept.ok_or_else(gone)?;
+            let hold_entry = holds.kept(&open.worker_id, open.port, open.process);
+            let (owner, requests) = hold_entry.ok_or_else(gone)?;
             if open.resume.as_ref() != Some(owner) {
                 return Err(gone());
             }
-            asks.clone()
+            requests.clone()
         };
         let (answer, handed_over) = oneshot::channel();
         let busy = |_| Refused::new(Refusal::Kept, "another client resumes it at this moment");
-        asks.try_send(HeldRequest::HandOver(answer)).map_err(busy)?;
+        requests
+            .try_send(HeldRequest::HandOver(answer))
+            .map_err(busy)?;
         handed_over.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// The subprocesses that are kept for the owner of the worker that `open` names.
+    /// Returns the subprocesses kept for the owner of the worker that `open` names.
     pub(super) fn kept_subprocesses(&self, open: &Open) -> Vec<u32> {
         let holds = self.holds.lock();
         let of = |owner| holds.kept_subprocesses(&open.worker_id, open.port, owner);
         open.resume.as_ref().map(of).unwrap_or_default()
     }
 
-    /// Has the task of a worker that is kept run on.
-    pub(super) fn let_run(&self, let_run: &LetRun) {
-        if let Some(asks) = self.holds.lock().to_let_run(let_run) {
-            // Where a session goes on with it, that one is asked next.
-            _ = asks.try_send(HeldRequest::LetRun);
+    /// Requests that the task of a kept worker resumes.
+    pub(super) fn resume_task(&self, let_run: &LetRun) {
+        if let Some(requests) = self.holds.lock().to_let_run(let_run) {
+            // If a session is about to resume it, that request is queued first.
+            _ = requests.try_send(HeldRequest::Resume);
         }
     }
 
-    /// Changes what is held, and shows what came of it.
+    /// Changes the table and publishes the new rows.
     fn change<T>(&self, change: impl FnOnce(&mut NodeHolds<mpsc::Sender<HeldRequest>>) -> T) -> T {
         let mut holds = self.holds.lock();
         let result = change(&mut holds);
         let rows = holds.rows();
-        // Under the lock: rows are shown in the order in which they came to be.
-        self.shown.send_if_modified(|shown| {
-            let differs = *shown != rows;
-            *shown = rows;
+        // Under the lock, so that rows are published in the order of the changes.
+        self.published.send_if_modified(|published| {
+            let differs = *published != rows;
+            *published = rows;
             differs
         });
         result
@@ -113,7 +119,7 @@ impl HoldTable {
 }
 
 impl WorkerHold {
-    /// Resolves when no other session of the same relay still leaves the worker. Cancel safe.
+    /// Resolves when no other session of the same relay is still detaching from the worker. Cancel safe.
     pub(super) async fn settled(&self) {
         let mut rows = self.table.watch();
         loop {
@@ -126,50 +132,53 @@ impl WorkerHold {
         }
     }
 
-    /// Resolves when this is kept for a subprocess whose worker its person has no more. Cancel safe.
-    pub(super) async fn left_by_its_task(&self) {
+    /// Resolves when this holds a subprocess whose worker its owner no longer has. Cancel safe.
+    pub(super) async fn worker_released(&self) {
         let mut rows = self.table.watch();
         loop {
             rows.mark_unchanged();
             if self.table.holds.lock().task_of(self.id).is_none() {
                 return;
             }
-            // The table outlives this.
+            // The table outlives this hold.
             _ = rows.changed().await;
         }
     }
 
-    /// For how long still the worker is kept that this is a subprocess of; `None`: it is not.
-    pub(super) fn kept_with_its_task(&self) -> Option<Duration> {
+    /// Returns how much longer the worker of this subprocess is kept. `None`: it is not kept.
+    pub(super) fn worker_keep_time(&self) -> Option<Duration> {
         let until = self.table.holds.lock().task_of(self.id)??;
-        let left = until.checked_sub(now_unix_ms()).filter(|left| *left > 0)?;
-        Some(Duration::from_millis(left))
+        let remaining = until
+            .checked_sub(now_unix_ms())
+            .filter(|remaining| *remaining > 0)?;
+        Some(Duration::from_millis(remaining))
     }
 
-    /// Shows the worker as kept by `keep` for so long from now, and whether it `evaluates`; gives what is asked of its keeper.
+    /// Marks the worker as kept by `keep` for this long from now, and whether it `evaluates`. Returns the requests to
+    /// its keeper.
     ///
     /// # Errors
-    /// [`NoSlot`]: that one, or all together, have as many as may be.
+    /// [`NoSlot`]: that owner, or all owners together, have reached their limit.
     pub(super) fn park(
         &self,
         keep: &ParkTerms,
-        left: Duration,
+        remaining: Duration,
         evaluates: bool,
     ) -> Result<mpsc::Receiver<HeldRequest>, NoSlot> {
-        let (ask, asks) = mpsc::channel(1);
-        let until = unix_ms(SystemTime::now() + left);
+        let (sender, requests) = mpsc::channel(1);
+        let until = unix_ms(SystemTime::now() + remaining);
         self.table
-            .change(|holds| holds.park(self.id, keep, (until, evaluates), ask))?;
-        Ok(asks)
+            .change(|holds| holds.park(self.id, keep, (until, evaluates), sender))?;
+        Ok(requests)
     }
 
-    /// Shows whether an expression of the lost client runs in the worker, which is kept.
+    /// Publishes whether an expression of the lost client runs in the kept worker.
     pub(super) fn evaluates(&self, evaluates: bool) {
         self.table
             .change(|holds| holds.evaluates(self.id, evaluates));
     }
 
-    /// Shows the worker as that of the session which `open` of `replica` names.
+    /// Marks the worker as held by the session that `open` of `replica` names.
     pub(super) fn resume(&self, open: &Open, replica: Replica) {
         self.table
             .change(|holds| holds.resume(self.id, open, replica, now_unix_ms()));
@@ -221,23 +230,23 @@ mod tests {
         let table = HoldTable::new();
         let mut shown = table.watch();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
-        let first = table.take(&open("w", Some("7")), one).unwrap();
+        let first = table.acquire(&open("w", Some("7")), one).unwrap();
         assert_eq!(shown.borrow_and_update().len(), 1);
         assert_eq!(&*shown.borrow().first().unwrap().name, "ada");
-        let child = table.take(&open("w", None), one).unwrap();
+        let child = table.acquire(&open("w", None), one).unwrap();
         assert!(!shown.has_changed().unwrap());
-        let holder = table.take(&open("w", Some("8")), other).unwrap_err();
+        let holder = table.acquire(&open("w", Some("8")), other).unwrap_err();
         assert_eq!((&*holder.name, holder.replica), ("ada", one));
-        assert!(table.take(&open("w", None), other).is_err());
-        let elsewhere = table.take(&open("v", Some("9")), other).unwrap();
+        assert!(table.acquire(&open("w", None), other).is_err());
+        let elsewhere = table.acquire(&open("v", Some("9")), other).unwrap();
         drop(first);
-        assert!(table.take(&open("w", Some("8")), other).is_err());
+        assert!(table.acquire(&open("w", Some("8")), other).is_err());
         drop(child);
-        // The next session of the same relay may come while the one before is being left.
-        let left = table.take(&open("w", Some("8")), other).unwrap();
-        let next = table.take(&open("w", Some("9")), other).unwrap();
+        // The next session of the same relay may come while the previous one is being detached.
+        let detaching = table.acquire(&open("w", Some("8")), other).unwrap();
+        let next = table.acquire(&open("w", Some("9")), other).unwrap();
         assert_eq!(shown.borrow_and_update().len(), 3);
-        drop((left, next, elsewhere));
+        drop((detaching, next, elsewhere));
         assert!(shown.borrow_and_update().is_empty());
     }
 
@@ -256,23 +265,23 @@ mod tests {
         }
     }
 
-    const LEFT: Duration = Duration::from_secs(60);
+    const PARK_TIME: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn whoever_comes_late_lets_no_other_sessions_task_run() {
         let table = HoldTable::new();
         let relay = Hex([1; 8]);
-        let first = table.take(&open("w", Some("7")), relay).unwrap();
-        drop(first.park(&keep("ada"), LEFT, false).unwrap());
+        let first = table.acquire(&open("w", Some("7")), relay).unwrap();
+        drop(first.park(&keep("ada"), PARK_TIME, false).unwrap());
         let late = LetRun::of(&table.watch().borrow()[0]);
         drop(first);
-        let next = table.take(&open("w", Some("8")), relay).unwrap();
-        let mut asks = next.park(&keep("bob"), LEFT, false).unwrap();
-        table.let_run(&late);
-        assert!(asks.try_recv().is_err());
+        let next = table.acquire(&open("w", Some("8")), relay).unwrap();
+        let mut requests = next.park(&keep("bob"), PARK_TIME, false).unwrap();
+        table.resume_task(&late);
+        assert!(requests.try_recv().is_err());
         let meant = LetRun::of(&table.watch().borrow()[0]);
-        table.let_run(&meant);
-        assert!(matches!(asks.try_recv().unwrap(), HeldRequest::LetRun));
+        table.resume_task(&meant);
+        assert!(matches!(requests.try_recv().unwrap(), HeldRequest::Resume));
     }
 
     #[tokio::test]
@@ -283,31 +292,31 @@ mod tests {
             process: Some(process),
             ..open("w", None)
         };
-        let worker = table.take(&open("w", Some("7")), one).unwrap();
-        let subprocess = table.take(&of(9), one).unwrap();
+        let worker = table.acquire(&open("w", Some("7")), one).unwrap();
+        let subprocess = table.acquire(&of(9), one).unwrap();
         assert_eq!(table.watch().borrow().len(), 1, "no relay is told of it");
-        let asks = worker.park(&keep("ada"), LEFT, false).unwrap();
-        let its_asks = subprocess.park(&keep("ada"), LEFT, false).unwrap();
-        assert!(subprocess.kept_with_its_task().is_some());
+        let requests = worker.park(&keep("ada"), PARK_TIME, false).unwrap();
+        let other_requests = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
+        assert!(subprocess.worker_keep_time().is_some());
         let resumes = |owner: &str| Open {
             resume: Some(owner.into()),
             ..open("w", Some("8"))
         };
         assert_eq!(table.kept_subprocesses(&resumes("ada")), [9]);
         assert!(table.kept_subprocesses(&resumes("bob")).is_empty());
-        drop(asks);
+        drop(requests);
         worker.resume(&resumes("ada"), other);
-        assert!(subprocess.kept_with_its_task().is_none());
-        // Its debugger has a client already.
-        assert!(table.take(&of(9), other).is_err());
-        drop(table.take(&of(10), other).unwrap());
-        let stays = subprocess.left_by_its_task();
+        assert!(subprocess.worker_keep_time().is_none());
+        // Its debugger already has a client.
+        assert!(table.acquire(&of(9), other).is_err());
+        drop(table.acquire(&of(10), other).unwrap());
+        let stays = subprocess.worker_released();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
         drop(worker);
-        subprocess.left_by_its_task().await;
-        // It keeps no other from the worker.
-        let next = table.take(&open("w", Some("9")), one);
-        drop((next.unwrap(), its_asks));
+        subprocess.worker_released().await;
+        // It does not keep another relay from the worker.
+        let next = table.acquire(&open("w", Some("9")), one);
+        drop((next.unwrap(), other_requests));
     }
 
     #[tokio::test]
@@ -319,11 +328,11 @@ mod tests {
             ..open(worker, None)
         };
         let park = |worker: &str| {
-            let worker_hold = table.take(&open(worker, Some("7")), one).unwrap();
-            let subprocess = table.take(&of(worker), one).unwrap();
-            let asks = worker_hold.park(&keep("ada"), LEFT, false).unwrap();
-            let its_asks = subprocess.park(&keep("ada"), LEFT, false).unwrap();
-            (worker_hold, subprocess, (asks, its_asks))
+            let worker_hold = table.acquire(&open(worker, Some("7")), one).unwrap();
+            let subprocess = table.acquire(&of(worker), one).unwrap();
+            let requests = worker_hold.park(&keep("ada"), PARK_TIME, false).unwrap();
+            let other_requests = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
+            (worker_hold, subprocess, (requests, other_requests))
         };
         let (worker, subprocess, _asks) = park("w");
         let (_other_worker, others, _others_asks) = park("v");
@@ -342,31 +351,35 @@ mod tests {
         };
         assert_eq!(kept_for("w").as_deref(), Some("bob"));
         assert_eq!(kept_for("v").as_deref(), Some("ada"));
-        let stays = subprocess.left_by_its_task();
+        let stays = subprocess.worker_released();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
-        assert!(others.kept_with_its_task().is_some());
-        // Who has the worker next is another person.
+        assert!(others.worker_keep_time().is_some());
+        // The next holder of the worker is another person.
         drop(worker);
-        let _next = table.take(&open("w", Some("9")), one).unwrap();
-        let is_left = subprocess.left_by_its_task();
-        assert!(futures_util::FutureExt::now_or_never(is_left).is_some());
+        let _next = table.acquire(&open("w", Some("9")), one).unwrap();
+        let released = subprocess.worker_released();
+        assert!(futures_util::FutureExt::now_or_never(released).is_some());
     }
 
     #[test]
     fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
         let table = HoldTable::new();
-        let take = |worker: &str| table.take(&open(worker, Some("7")), Hex([1; 8])).unwrap();
+        let take = |worker: &str| {
+            table
+                .acquire(&open(worker, Some("7")), Hex([1; 8]))
+                .unwrap()
+        };
         let mut kept = Vec::new();
         for n in 0..MAX_KEPT_WORKERS {
             let hold = take(&n.to_string());
-            let asks = hold.park(&keep(&(n / SLOTS_PER_USER).to_string()), LEFT, false);
-            kept.push((hold, asks.unwrap()));
+            let requests = hold.park(&keep(&(n / SLOTS_PER_USER).to_string()), PARK_TIME, false);
+            kept.push((hold, requests.unwrap()));
         }
         let more = take("more");
-        assert!(more.park(&keep("another"), LEFT, false).is_err());
+        assert!(more.park(&keep("another"), PARK_TIME, false).is_err());
         kept.pop();
-        assert!(more.park(&keep("0"), LEFT, false).is_err());
-        assert!(more.park(&keep("another"), LEFT, false).is_ok());
+        assert!(more.park(&keep("0"), PARK_TIME, false).is_err());
+        assert!(more.park(&keep("another"), PARK_TIME, false).is_ok());
     }
 
     #[test]
@@ -375,14 +388,16 @@ mod tests {
         let mut kept = Vec::new();
         let mut park = |owner: &str, family: Option<u8>| {
             let worker = kept.len().to_string();
-            let hold = table.take(&open(&worker, Some("7")), Hex([1; 8])).unwrap();
+            let hold = table
+                .acquire(&open(&worker, Some("7")), Hex([1; 8]))
+                .unwrap();
             let keep = ParkTerms {
                 cluster_session: family.map(|family| Hex([family; 8])),
                 ..keep(owner)
             };
-            let asks = hold.park(&keep, LEFT, false);
-            let is_kept = asks.is_ok();
-            kept.push((hold, asks));
+            let requests = hold.park(&keep, PARK_TIME, false);
+            let is_kept = requests.is_ok();
+            kept.push((hold, requests));
             is_kept
         };
         for _ in 0..SESSIONS_PER_SLOT {
@@ -391,11 +406,11 @@ mod tests {
         for _ in 0..SLOTS_PER_USER - 2 {
             assert!(park("ada", None));
         }
-        // The last place, by what one place is not enough for.
+        // The last slots go to requests that need only one.
         assert!(park("ada", Some(1)));
         assert!(!park("ada", None) && !park("ada", Some(2)));
         assert!(park("ada", Some(1)));
-        // Others have theirs, and where authentication is off there are no shares.
+        // Others have their own share, and where authentication is off there are no shares.
         assert!(park("bob", Some(1)));
         for _ in 0..=SLOTS_PER_USER {
             assert!(park("", None));
@@ -419,16 +434,16 @@ mod tests {
         let mut holds = Vec::new();
         let mut kept = 0;
         for n in 0..MAX_ROWS {
-            let hold = table.take(&long(n), Hex([1; 8])).unwrap();
+            let hold = table.acquire(&long(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
-            let asks = hold.park(&keep(&owner), LEFT, false);
-            kept += usize::from(asks.is_ok());
-            holds.push((hold, asks));
+            let requests = hold.park(&keep(&owner), PARK_TIME, false);
+            kept += usize::from(requests.is_ok());
+            holds.push((hold, requests));
         }
         assert!((40..MAX_KEPT_WORKERS).contains(&kept), "{kept}");
         let workers = table.watch().borrow().to_vec();
         assert_eq!(workers.len(), MAX_ROWS);
-        let told = written(&FromAgent::Held { workers });
-        assert!(told.len() <= MAX_MESSAGE_BYTES, "{}", told.len());
+        let message = written(&FromAgent::Held { workers });
+        assert!(message.len() <= MAX_MESSAGE_BYTES, "{}", message.len());
     }
 }

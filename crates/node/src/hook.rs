@@ -1,7 +1,7 @@
-//! A worker's hook (`ray_relay.setup`), at its Unix socket in Ray's session folder.
+//! Client of a worker's hook (`ray_relay.setup`), at its Unix socket in Ray's session folder.
 //!
-//! Everybody on the node may put things into that folder. So nothing in it is believed: who has the socket is seen by the
-//! credentials of its process, before a word is said.
+//! Every user of the node may create files in that folder, so its content is not trusted: the owner of the socket is
+//! verified by its process credentials before anything is sent.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ mod present;
 
 pub(super) use self::present::present;
 
-/// What a hook is asked, in one line.
+/// The request to a hook, in one line.
 #[derive(Debug, Serialize)]
 pub(super) struct Request<'a> {
     #[serde(rename = "do")]
@@ -29,35 +29,35 @@ pub(super) struct Request<'a> {
     pub(super) worker_id: &'a str,
 }
 
-/// Why a hook does not answer. `Display` is a sentence's beginning.
+/// Why a hook does not answer. `Display` is the beginning of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoAnswer {
-    /// There is none.
+    /// The worker has no hook.
     #[error("the worker has no hook (`ray_relay.setup`)")]
     Absent,
-    /// What listens there is not to be spoken to.
+    /// The listener is another user's process, and is not contacted.
     #[error("the socket of the worker's hook belongs to another process, of the user {0}")]
-    Anothers(u32),
-    /// There is a hook, and nothing comes of it.
+    OtherOwner(u32),
+    /// There is a hook, and it does not answer.
     #[error(
         "the worker's hook does not answer: what runs there keeps Python's lock (GIL), as C code can, or the process is stopped"
     )]
     Silent,
-    /// It says why not.
+    /// The hook refuses, with its reason.
     #[error("{0}")]
     Refused(String),
     /// The owner of the worker's job has forbidden it.
     #[error("{0}")]
     Forbidden(String),
-    /// It broke off, as it does where its process ends.
+    /// The hook closed the connection, as it does when its process ends.
     #[error("the worker's hook has broken off: the worker may just have ended")]
     Closed,
-    /// It may not be spoken to, or breaks.
+    /// The agent may not connect, or the connection broke.
     #[error("the worker's hook cannot be reached ({0}); run the agent as the workers' user")]
     Broken(io::Error),
 }
 
-/// What it says where it does not do as it was asked.
+/// The hook's answer to a request that it does not fulfil.
 #[derive(Deserialize)]
 struct Failed {
     error: String,
@@ -65,7 +65,7 @@ struct Failed {
     forbidden: bool,
 }
 
-/// What the hook of `worker`, which calls itself `number`, answers to `request` until then.
+/// Sends `request` to the hook of `worker`, which has the own pid `number`, and returns the answer.
 ///
 /// # Errors
 /// [`NoAnswer`].
@@ -73,23 +73,23 @@ pub(super) async fn ask(
     worker: &Resident,
     number: u32,
     request: &Request<'_>,
-    until: Instant,
+    deadline: Instant,
 ) -> Result<Vec<u8>, NoAnswer> {
-    let asking = async {
+    let exchange = async {
         let mut stream = connect(worker, number).await?;
-        // Of names and constants: that does not fail.
+        // Names and constants only: this cannot fail.
         let mut line = serde_json::to_vec(request).unwrap_or_default();
         line.push(b'\n');
         stream.write_all(&line).await.map_err(NoAnswer::Broken)?;
         let mut answer = Vec::new();
-        let most = MAX_INSPECTION_BYTES as u64 + 1;
-        let read = stream.take(most).read_to_end(&mut answer).await;
+        let limit = MAX_INSPECTION_BYTES as u64 + 1;
+        let read = stream.take(limit).read_to_end(&mut answer).await;
         match read {
             Ok(1..) => Ok(answer),
             Ok(0) | Err(_) => Err(NoAnswer::Closed),
         }
     };
-    let answer = timeout_at(until, asking).await;
+    let answer = timeout_at(deadline, exchange).await;
     let answer = answer.unwrap_or(Err(NoAnswer::Silent))?;
     match serde_json::from_slice::<Failed>(&answer) {
         Ok(failed) => {
@@ -103,7 +103,7 @@ pub(super) async fn ask(
     }
 }
 
-/// A connection with `worker`, whichever of its folders has it.
+/// Connects to `worker` through the first of its folders that has its socket.
 async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer> {
     let mut why = NoAnswer::Absent;
     for folder in &worker.folders {
@@ -111,9 +111,9 @@ async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer>
             Ok(stream) => stream,
             Err(error) => {
                 match error.kind() {
-                    // Where no process has such a socket, or none any more; where the agent does not see the folder.
+                    // There is no such socket, or it is stale, or the agent cannot see the folder.
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
-                    // So many wait already.
+                    // The socket's queue is full.
                     io::ErrorKind::WouldBlock => why = NoAnswer::Silent,
                     _ if matches!(why, NoAnswer::Absent) => why = NoAnswer::Broken(error),
                     _ => {}
@@ -125,7 +125,7 @@ async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer>
         let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
         match pid == Some(worker.pid) && peer.uid() == worker.uid {
             true => return Ok(stream),
-            false => why = NoAnswer::Anothers(peer.uid()),
+            false => why = NoAnswer::OtherOwner(peer.uid()),
         }
     }
     Err(why)

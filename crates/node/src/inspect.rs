@@ -1,8 +1,9 @@
-//! What a worker does that waits at no breakpoint: asked of its hook, and where it has none, or is silent, seen by py-spy. Its
-//! debugger is opened by its hook, which is put there for that where there is none.
+//! Inspects a worker that waits at no breakpoint: its hook is asked, and py-spy if there is no hook, or no answer.
+//! The hook also opens the worker's debugger, and is injected for that if it is missing.
 //!
-//! A relay names a worker and its process. A hook says itself whether it is that worker, in a process that is seen to be a
-//! worker of this machine. Before anything reaches into a process, Ray has said that it is that worker's.
+//! A relay names a worker and its process. A hook confirms itself that it is that worker, in a process that is
+//! visibly a worker of this machine. Before the agent reaches into a process, Ray has confirmed that it is that
+//! worker's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use tracing::{debug, info};
 use super::Agent;
 use super::connect::Dialler;
 use super::hook::{self, NoAnswer, Request};
-use super::look::Refused;
 use super::processes::Resident;
-use super::stream::{stream_for, tell_refused};
+use super::stream::{report_refusal, stream_for};
+use super::verifier::Refused;
 use ray_relay_base::wire::text::one_line;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{
@@ -26,31 +27,32 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_ray::ray::look::{self, Look};
 
-/// How long anything may take at most, whatever a relay says.
+/// The longest time for one request, whatever a relay asks for.
 const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a hook may take for a look before py-spy is tried; half of what there is, if that is less.
-const HOOK: Duration = Duration::from_secs(2);
+/// How long a hook may take for a snapshot before py-spy is tried. Half of the remaining time, if that is less.
+const HOOK_SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a hook may take to be heard before its debugger is opened; a quarter of what there is, if that is less. To open one
-/// takes seconds, and a person whose task keeps Python's lock need not wait for those.
-const HEARD: Duration = Duration::from_secs(10);
+/// How long a hook may take to respond before its debugger is opened. A quarter of the remaining time, if that is
+/// less. Opening a debugger takes seconds, which a user whose task holds the GIL need not wait for.
+const HOOK_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a relay may take to read an answer.
-const TAKEN: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Does what `asked` asks for, and tells the relay on its link where it does not.
+/// Serves the request, or reports on the relay's link why not.
 pub(super) async fn serve(
     agent: Arc<Agent>,
     dialler: Dialler,
-    asked: Inspect,
+    request: Inspect,
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
-    let until = Instant::now() + MAX_REQUEST_TIMEOUT.min(Duration::from_millis(asked.patience_ms));
+    let deadline =
+        Instant::now() + MAX_REQUEST_TIMEOUT.min(Duration::from_millis(request.patience_ms));
     let answered = async {
-        let answer = Box::pin(inspected(&agent, &asked, until)).await?;
-        let relay = stream_for(&dialler, asked.stream, &asked.secret).await?;
+        let answer = Box::pin(answer_for(&agent, &request, deadline)).await?;
+        let relay = stream_for(&dialler, request.stream, &request.secret).await?;
         Ok::<_, Refused>((answer, ByteStream::new(relay)))
     };
     let answered = tokio::select! {
@@ -62,58 +64,62 @@ pub(super) async fn serve(
         Ok(answered) => answered,
         Err(refused) => {
             info!(kind = ?refused.kind, detail = %refused.detail, "a worker is not inspected");
-            return tell_refused(asked.stream, refused, &answers).await;
+            return report_refusal(request.stream, refused, &answers).await;
         }
     };
-    info!(what = ?asked.what, "a worker was inspected");
-    let telling = async {
+    info!(what = ?request.what, "a worker was inspected");
+    let sending = async {
         relay.say(written(&StreamGreeting::Dialled)).await?;
         relay.write_all(&answer).await?;
         relay.shutdown().await
     };
-    let told = tokio::select! {
-        told = timeout(TAKEN, telling) => told,
+    let sent = tokio::select! {
+        sent = timeout(READ_TIMEOUT, sending) => sent,
         () = agent.ending.cancelled() => return,
     };
-    if !matches!(told, Ok(Ok(()))) {
+    if !matches!(sent, Ok(Ok(()))) {
         debug!("the relay has not taken an answer");
     }
 }
 
-async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec<u8>, Refused> {
-    if asked.what == Inspection::Failed {
+async fn answer_for(
+    agent: &Agent,
+    request: &Inspect,
+    deadline: Instant,
+) -> Result<Vec<u8>, Refused> {
+    if request.what == Inspection::Failed {
         // Its process may be gone.
-        let look = asked
+        let snapshot = request
             .failure
-            .and_then(|id| agent.black_boxes.look(id, &asked.worker_id));
+            .and_then(|id| agent.black_boxes.snapshot(id, &request.worker_id));
         let gone = || {
             other("what was kept of that task is gone: it was too old, or others took its place")
         };
-        return look.map(|look| look.to_vec()).ok_or_else(gone);
+        return snapshot.map(|snapshot| snapshot.to_vec()).ok_or_else(gone);
     }
-    if asked.what == Inspection::Hooked {
-        let pids = hook::present(&agent.look, until).await;
+    if request.what == Inspection::Hooked {
+        let pids = hook::present(&agent.verifier, deadline).await;
         let pids =
             pids.ok_or_else(|| other("the node's agent has not seen all of its workers in time"))?;
         return Ok(written(&Hooked { pids }).into_bytes());
     }
-    let workers = agent.look.residents(asked.pid).await?;
-    match asked.what {
+    let workers = agent.verifier.residents(request.pid).await?;
+    match request.what {
         Inspection::Look | Inspection::Evaluate => {
-            let look = looked(agent, asked, &workers, until).await?;
-            // Strings and numbers: that does not fail.
-            Ok(serde_json::to_vec(&look).unwrap_or_default())
+            let snapshot = snapshot_of(agent, request, &workers, deadline).await?;
+            // Strings and numbers only: this cannot fail.
+            Ok(serde_json::to_vec(&snapshot).unwrap_or_default())
         }
         Inspection::Open => {
-            let left = until.saturating_duration_since(Instant::now());
-            let heard_until = Instant::now() + HEARD.min(left / 4);
-            match hooked(asked, "look", &workers, heard_until).await {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let respond_until = Instant::now() + HOOK_RESPONSE_TIMEOUT.min(remaining / 4);
+            match ask_hook(request, "look", &workers, respond_until).await {
                 Ok(_) => {}
-                Err(NoAnswer::Absent) => inject(agent, asked, &workers, until).await?,
-                Err(why) => return Err(refused(&why)),
+                Err(NoAnswer::Absent) => inject(agent, request, &workers, deadline).await?,
+                Err(why) => return Err(hook_refusal(&why)),
             }
-            let answer = hooked(asked, "open", &workers, until).await;
-            let answer = answer.map_err(|why| refused(&why))?;
+            let answer = ask_hook(request, "open", &workers, deadline).await;
+            let answer = answer.map_err(|why| hook_refusal(&why))?;
             let listening = str::from_utf8(&answer)
                 .ok()
                 .and_then(|text| read::<Listening>(text).ok());
@@ -128,24 +134,24 @@ async fn inspected(agent: &Agent, asked: &Inspect, until: Instant) -> Result<Vec
     }
 }
 
-async fn looked(
+async fn snapshot_of(
     agent: &Agent,
-    asked: &Inspect,
+    request: &Inspect,
     workers: &[Resident],
-    until: Instant,
+    deadline: Instant,
 ) -> Result<Look, Refused> {
-    let left = until.saturating_duration_since(Instant::now());
-    let hook_until = match asked.what {
-        Inspection::Look => Instant::now() + HOOK.min(left / 2),
-        _ => until,
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    let hook_until = match request.what {
+        Inspection::Look => Instant::now() + HOOK_SNAPSHOT_TIMEOUT.min(remaining / 2),
+        _ => deadline,
     };
-    let why = match hooked(asked, "look", workers, hook_until).await {
+    let why = match ask_hook(request, "look", workers, hook_until).await {
         Ok(answer) => match Look::read(&answer) {
-            Ok(look) => {
+            Ok(snapshot) => {
                 return Ok(Look {
-                    pid: asked.pid,
+                    pid: request.pid,
                     source: look::Source::Hook,
-                    ..look
+                    ..snapshot
                 });
             }
             Err(error) => {
@@ -154,43 +160,48 @@ async fn looked(
                 )));
             }
         },
-        Err(why @ (NoAnswer::Refused(_) | NoAnswer::Forbidden(_))) => return Err(refused(&why)),
+        Err(why @ (NoAnswer::Refused(_) | NoAnswer::Forbidden(_))) => {
+            return Err(hook_refusal(&why));
+        }
         Err(why) => why,
     };
     let [worker] = workers else {
-        return Err(refused(&why));
+        return Err(hook_refusal(&why));
     };
-    let dumped = async {
-        agent.look.is_resident(&asked.worker_id, asked.pid).await?;
-        let dumped = agent.py_spy.dump(worker, asked.pid, until).await;
-        let look = dumped.map_err(|unseen| other(&format!("{why}; {unseen}")))?;
+    let dump = async {
+        agent
+            .verifier
+            .is_resident(&request.worker_id, request.pid)
+            .await?;
+        let dump = agent.py_spy.dump(worker, request.pid, deadline).await;
+        let snapshot = dump.map_err(|unseen| other(&format!("{why}; {unseen}")))?;
         let note = match &why {
             NoAnswer::Absent => None,
             why => Some(why.to_string()),
         };
-        Ok(Look { note, ..look })
+        Ok(Look { note, ..snapshot })
     };
     let late = || other(&format!("{why}; and py-spy did not tell in time"));
-    timeout_at(until, dumped)
+    timeout_at(deadline, dump)
         .await
         .unwrap_or_else(|_| Err(late()))
 }
 
-/// What the hook of the worker that is meant answers to `what`.
-async fn hooked(
-    asked: &Inspect,
+/// Asks the hook of the requested worker for `what`.
+async fn ask_hook(
+    request: &Inspect,
     what: &'static str,
     workers: &[Resident],
-    until: Instant,
+    deadline: Instant,
 ) -> Result<Vec<u8>, NoAnswer> {
-    let request = Request {
+    let hook_request = Request {
         what,
-        evaluate: asked.what == Inspection::Evaluate,
-        worker_id: &asked.worker_id,
+        evaluate: request.what == Inspection::Evaluate,
+        worker_id: &request.worker_id,
     };
     let mut why = NoAnswer::Absent;
     for worker in workers {
-        match hook::ask(worker, asked.pid, &request, until).await {
+        match hook::ask(worker, request.pid, &hook_request, deadline).await {
             Ok(answer) => return Ok(answer),
             Err(NoAnswer::Absent) => {}
             Err(other) => why = other,
@@ -199,30 +210,33 @@ async fn hooked(
     Err(why)
 }
 
-/// Puts the hook into the worker that is meant, unless its job's owner has forbidden that.
+/// Injects the hook into the requested worker, unless its job's owner has forbidden that.
 async fn inject(
     agent: &Agent,
-    asked: &Inspect,
+    request: &Inspect,
     workers: &[Resident],
-    until: Instant,
+    deadline: Instant,
 ) -> Result<(), Refused> {
     let [worker] = workers else {
-        return Err(refused(&NoAnswer::Absent));
+        return Err(hook_refusal(&NoAnswer::Absent));
     };
-    let may = agent.look.may_of(worker.pid).await?;
-    if !may.is_empty() {
+    let policy = agent.verifier.hook_policy(worker.pid).await?;
+    if !policy.is_empty() {
         let sentence = format!(
             "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK={})",
-            one_line(&may)
+            one_line(&policy)
         );
         return Err(Refused::new(Refusal::Forbidden, &sentence));
     }
-    agent.look.is_resident(&asked.worker_id, asked.pid).await?;
-    let left = until.saturating_duration_since(Instant::now());
-    // Some is left for the debugger to be opened in.
+    agent
+        .verifier
+        .is_resident(&request.worker_id, request.pid)
+        .await?;
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    // The rest of the time is for opening the debugger.
     let injected = agent
         .injections
-        .inject(worker, Instant::now() + left.mul_f64(0.6))
+        .inject(worker, Instant::now() + remaining.mul_f64(0.6))
         .await;
     injected.map_err(|why| {
         let absent = NoAnswer::Absent;
@@ -232,7 +246,7 @@ async fn inject(
     })
 }
 
-fn refused(why: &NoAnswer) -> Refused {
+fn hook_refusal(why: &NoAnswer) -> Refused {
     let hint = match why {
         NoAnswer::Absent => ": give its job the hook, see `ray-relay hook --help`",
         _ => "",

@@ -1,9 +1,9 @@
-//! A worker whose relay is lost: it stays stopped for the person who had it, at whatever relay that one comes to next.
+//! A worker whose relay is lost: it stays paused for its owner, who may resume it through any relay.
 //!
-//! The relay has said on the stream by what ([`ParkTerms`]), and [`super::held`] tells every relay. It waits as in a park of a
-//! relay's own ([`Waiting`]). It ends when a session goes on with it, when its time is over, when a
-//! relay wants the task to run, with the debugger, or with the agent; in all cases but the first the debugger is left in
-//! order.
+//! The relay sent the terms ([`ParkTerms`]) on the stream, and [`super::held`] tells every relay. The worker waits as
+//! in a relay's own park ([`Waiting`]). The wait ends when a session resumes, when its time is over, when a relay
+//! requests that the task resumes, with the debugger, or with the agent. In all cases but the first the debugger is
+//! detached in order.
 
 use std::time::Duration;
 
@@ -14,125 +14,125 @@ use tracing::info;
 
 use super::Agent;
 use super::held::{HeldRequest, WorkerHold};
-use super::look::Refused;
+use super::verifier::Refused;
 use ray_relay_base::wire::tunnel::messages::{ParkTerms, Refusal};
 use ray_relay_debugger::debugger::at_node::Attended;
 use ray_relay_debugger::debugger::unattended::{Taker, UnattendedEvent};
 use ray_relay_debugger::debugger::waiting::{AfterWaiting, Waiting};
 
-/// The longest that a relay may have a worker kept.
+/// The longest period for which a relay may have a worker kept.
 const MAX_KEEP_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
-/// By what a worker is kept, and since when that holds.
+/// The terms by which a worker is kept, and since when they apply.
 #[derive(Debug, Clone)]
 pub(super) struct KeepingTerms {
     pub(super) keep: ParkTerms,
     pub(super) at: Instant,
 }
 
-/// A worker, its debugger, and what keeps it from everybody else. Dropped, the worker is left.
+/// A worker, its debugger, and the hold that keeps other sessions out. Dropping it detaches from the worker.
 #[derive(Debug)]
 pub(super) struct WorkerHandle {
     pub(super) debugger: Attended,
     pub(super) hold: WorkerHold,
-    /// Its own, to know when this one debugger has been left.
-    pub(super) leaving: TaskTracker,
+    /// A tracker of its own, to know when this one debugger has been detached.
+    pub(super) detaching: TaskTracker,
 }
 
-/// See the module. Dropped, it leaves the worker.
+/// A parked worker, as described in the module. Dropping it detaches from the worker.
 #[derive(Debug)]
 pub(super) struct ParkedDebugger {
     waiting: Waiting<ResumeSender>,
-    said: KeepingTerms,
-    asks: mpsc::Receiver<HeldRequest>,
+    terms: KeepingTerms,
+    requests: mpsc::Receiver<HeldRequest>,
     hold: WorkerHold,
-    /// Whether an expression of the lost client runs, as relays were told last.
+    /// Whether an expression of the lost client runs, as last published to relays.
     evaluates: bool,
-    /// It is a subprocess, which is kept no longer than its worker.
+    /// Whether it is a subprocess, which is kept no longer than its worker.
     subprocess: bool,
-    leaving: TaskTracker,
+    detaching: TaskTracker,
 }
 
-/// Who wants to go on with it.
+/// A session that waits for the handover.
 type ResumeSender = oneshot::Sender<Result<Box<ParkedDebugger>, Refused>>;
 
 impl ParkedDebugger {
-    /// Of a worker whose relay is lost now.
+    /// Parks a worker whose relay has just been lost.
     ///
     /// # Errors
-    /// The worker, to be left: there are too many, or its debugger is gone.
+    /// The worker, to be detached: the limit is reached, or its debugger is gone.
     pub(super) async fn begin(
-        tenure: Box<WorkerHandle>,
-        said: KeepingTerms,
+        worker: Box<WorkerHandle>,
+        terms: KeepingTerms,
         subprocess: bool,
     ) -> Result<Box<Self>, Box<WorkerHandle>> {
         let now = Instant::now();
-        let left = said.keep.lasts(now - said.at).min(MAX_KEEP_PERIOD);
-        let until = now + left;
+        let remaining = terms.keep.lasts(now - terms.at).min(MAX_KEEP_PERIOD);
+        let until = now + remaining;
         let WorkerHandle {
             debugger,
             hold,
-            leaving,
-        } = *tenure;
-        let left_over = |debugger, hold, leaving| {
+            detaching,
+        } = *worker;
+        let released = |debugger, hold, detaching| {
             Box::new(WorkerHandle {
                 debugger,
                 hold,
-                leaving,
+                detaching,
             })
         };
         let debugger = match debugger.unattended().await {
             Ok(debugger) => debugger,
-            Err(debugger) => return Err(left_over(debugger, hold, leaving)),
+            Err(debugger) => return Err(released(debugger, hold, detaching)),
         };
         let evaluates = debugger.evaluates();
-        let asks = match hold.park(&said.keep, left, evaluates) {
-            Ok(asks) => asks,
-            Err(most) => {
-                info!(%most, "a worker whose relay is lost is not kept, and its task runs on");
+        let requests = match hold.park(&terms.keep, remaining, evaluates) {
+            Ok(requests) => requests,
+            Err(limit) => {
+                info!(most = %limit, "a worker whose relay is lost is not kept, and its task runs on");
                 let (debugger, _) = Attended::for_next_client(debugger);
-                return Err(left_over(debugger, hold, leaving));
+                return Err(released(debugger, hold, detaching));
             }
         };
         info!(
-            seconds = left.as_secs(),
+            seconds = remaining.as_secs(),
             "a relay is lost, and the worker stays parked"
         );
         Ok(Box::new(Self {
             waiting: Waiting::new(debugger, until),
-            said,
-            asks,
+            terms,
+            requests,
             hold,
             evaluates,
             subprocess,
-            leaving,
+            detaching,
         }))
     }
 
-    /// Waits until a session goes on with it, or to its end: then it is to be left.
+    /// Waits until a session resumes it, or to its end. Returns the worker in the latter case, to be detached.
     pub(super) async fn wait(mut self: Box<Self>, agent: &Agent) -> Option<WorkerHandle> {
         loop {
             let evaluates = self.waiting.debugger.evaluates();
             if std::mem::replace(&mut self.evaluates, evaluates) != evaluates {
                 self.hold.evaluates(evaluates);
             }
-            let over = tokio::select! {
+            let reason = tokio::select! {
                 biased;
                 () = agent.ending.cancelled() => "the agent ends",
-                () = self.hold.left_by_its_task(), if self.subprocess => "its task is kept no longer",
-                Some(ask) = self.asks.recv() => match ask {
+                () = self.hold.worker_released(), if self.subprocess => "its task is kept no longer",
+                Some(request) = self.requests.recv() => match request {
                     HeldRequest::HandOver(answer) => {
                         if let Err(answer) = self.waiting.register(Taker::Relay, answer) {
                             _ = answer.send(Err(busy()));
                         }
                         continue;
                     }
-                    HeldRequest::LetRun => "it was released",
+                    HeldRequest::Resume => "it was released",
                 },
                 next = self.waiting.next() => match next {
                     AfterWaiting::Ready(answer) => match answer.send(Ok(self)) {
                         Ok(()) => return None,
-                        // No relay waits any more.
+                        // The relay no longer waits.
                         Err(Ok(stays)) => {
                             self = stays;
                             continue;
@@ -150,46 +150,46 @@ impl ParkedDebugger {
                         continue;
                     }
                     AfterWaiting::Event(_) => continue,
-                    AfterWaiting::Expired => match self.hold.kept_with_its_task() {
-                        Some(left) if self.subprocess => {
-                            self.waiting.until = Instant::now() + left.min(MAX_KEEP_PERIOD);
+                    AfterWaiting::Expired => match self.hold.worker_keep_time() {
+                        Some(remaining) if self.subprocess => {
+                            self.waiting.until = Instant::now() + remaining.min(MAX_KEEP_PERIOD);
                             continue;
                         }
                         _ => "its time is over",
                     },
                 },
             };
-            info!(why = over, "a worker is kept no longer");
-            return Some(self.into_tenure().0);
+            info!(why = reason, "a worker is kept no longer");
+            return Some(self.into_worker().0);
         }
     }
 
-    /// For who goes on with it: the worker, by what it was kept, and, as its debugger would say it, what was said meanwhile and
-    /// where it stands.
+    /// Returns, for the session that resumes: the worker, the terms it was kept by, and, in its debugger's protocol,
+    /// the messages missed meanwhile and where the task is paused.
     pub(super) fn resumed(self) -> (WorkerHandle, KeepingTerms, Vec<u8>) {
-        let (tenure, missed, said) = self.into_tenure();
-        let said = KeepingTerms {
-            keep: said.keep.renewed(said.at.elapsed()),
+        let (worker, missed, terms) = self.into_worker();
+        let terms = KeepingTerms {
+            keep: terms.keep.renewed(terms.at.elapsed()),
             at: Instant::now(),
         };
-        (tenure, said, missed)
+        (worker, terms, missed)
     }
 
-    fn into_tenure(self) -> (WorkerHandle, Vec<u8>, KeepingTerms) {
+    fn into_worker(self) -> (WorkerHandle, Vec<u8>, KeepingTerms) {
         let Self {
             waiting,
-            said,
+            terms,
             hold,
-            leaving,
+            detaching,
             ..
         } = self;
         let (debugger, missed) = Attended::for_next_client(waiting.debugger);
-        let tenure = WorkerHandle {
+        let worker = WorkerHandle {
             debugger,
             hold,
-            leaving,
+            detaching,
         };
-        (tenure, missed, said)
+        (worker, missed, terms)
     }
 }
 

@@ -1,12 +1,14 @@
-//! The agent, `ray-relay node`: one process beside the workers of a Ray node, through which relays reach their debuggers.
+//! The agent, `ray-relay node`: one process next to the workers of a Ray node, through which relays reach their
+//! debuggers.
 //!
-//! It dials out to every relay and has no port of its own. `relays` keeps a link with each, `link` is one of them, `stream`
-//! one debugger's connection. What a relay asks for is looked at by `look` with the agent's own eyes before anything is
-//! dialled, `held` tells all relays who has what, `keeping` has workers whose relay is lost wait for who had them, and `board` what they say to each other. `reverse` is the other way
-//! round: workers that dial a debugger. What workers do that wait at no breakpoint is told by `inspect`, and `failed` keeps what
-//! they leave at the `door` when a task fails.
+//! It dials out to every relay and has no port of its own. `relays` maintains the links, `link` is one of them, and
+//! `stream` serves one debugger connection. Before the agent dials anything, `verifier` checks a relay's request
+//! against Ray and this machine. `held` tells all relays which session holds which worker. `keeping` keeps the
+//! workers of a lost relay paused for their owners, and `gossip` passes revocations from relay to relay. `reverse`
+//! handles the opposite direction: workers that dial a debugger. `inspect` reports what running workers do, and
+//! `failed` stores what they leave at the `door` when a task fails.
 //!
-//! For `ray-relay node`. It must not know what a relay does with a debugger, and who its clients are.
+//! For `ray-relay node`. It must know neither what a relay does with a debugger nor who its clients are.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(
@@ -25,7 +27,6 @@ mod injection;
 mod inspect;
 mod keeping;
 mod link;
-mod look;
 mod machine;
 mod processes;
 mod pump;
@@ -36,6 +37,7 @@ mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod verifier;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,19 +57,20 @@ pub use self::settings::{AgentError, RelayAccess, Settings};
 use ray_relay_base::shutdown::Signals;
 use ray_relay_base::wire::relay_url::RelayUrl;
 
-/// The deadline of one look-up of a name.
-const LOOKUP: Duration = Duration::from_secs(5);
+/// The deadline of one name resolution.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long debuggers may take to be left when the agent ends.
-const LEFT: Duration = Duration::from_secs(20);
+/// The deadline for detaching all debuggers when the agent ends.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Agent {
-    /// Keeps links with all addresses of `url`, or the one that a proxy finds, until the agent ends.
+    /// Maintains links with all addresses of `url`, or with the one address that a proxy resolves, until the agent
+    /// ends.
     async fn follow(self: Arc<Self>, url: RelayUrl, access: Arc<dyn RelayAccess>) {
-        let lookup = || async {
+        let resolve = || async {
             let to = url.uri("/").ok_or(std::io::ErrorKind::InvalidInput)?;
-            let looked_up = timeout(LOOKUP, self.proxies.routes(&to)).await;
-            looked_up.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+            let resolved = timeout(RESOLVE_TIMEOUT, self.proxies.routes(&to)).await;
+            resolved.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
         };
         let link = |route, retired| {
             let relay = Relay {
@@ -79,13 +82,13 @@ impl Agent {
             let span = error_span!("link", relay = %url, address = %route);
             Arc::clone(&self).keep(relay, retired).instrument(span)
         };
-        relays::follow(lookup, link, self.ending.clone()).await;
+        relays::follow(resolve, link, self.ending.clone()).await;
     }
 
-    /// Keeps a link by one way to a relay.
+    /// Maintains a link over one route to a relay.
     async fn keep(self: Arc<Self>, relay: Relay, retired: CancellationToken) {
-        // Said once for each cause: a relay may be away for hours.
-        let said = Mutex::new(String::new());
+        // Each cause is logged once: a relay may be away for hours.
+        let last_failure = Mutex::new(String::new());
         let attempt = || async {
             let (ended, linked) = Box::pin(link::run(Arc::clone(&self), relay.clone())).await;
             let why = ended.to_string();
@@ -96,23 +99,25 @@ impl Agent {
                     return LinkAttempt::Needless;
                 }
                 _ if linked => warn!(why, "the link is lost, and made again"),
-                _ if *said.lock() != why => warn!(why, "not linked; tried again until it is"),
+                _ if *last_failure.lock() != why => {
+                    warn!(why, "not linked; tried again until it is")
+                }
                 _ => debug!(why, "not linked"),
             }
-            *said.lock() = if linked { String::new() } else { why };
+            *last_failure.lock() = if linked { String::new() } else { why };
             match linked {
                 true => LinkAttempt::Linked,
                 false => LinkAttempt::Failed,
             }
         };
-        relays::again(attempt, retired, self.ending.clone()).await;
+        relays::retry(attempt, retired, self.ending.clone()).await;
     }
 }
 
-/// Runs an agent until SIGTERM or Ctrl-C, leaves its debuggers in order, and ends at once at the second one.
+/// Runs an agent until SIGTERM or Ctrl-C, then detaches its debuggers in order. A second signal ends it at once.
 ///
 /// # Errors
-/// [`AgentError`]: what would not change by waiting. A relay that is away is waited for.
+/// [`AgentError`] for a cause that waiting would not fix. A relay that is away is retried.
 pub async fn run(settings: Settings) -> Result<(), AgentError> {
     let mut signals = Signals::new().map_err(AgentError::Signal)?;
     for relay in &settings.relays {
@@ -124,8 +129,8 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
     }
     info!(
         head = settings.cluster.ray_address,
-        node_id = agent.look.place().node_id,
-        addresses = ?agent.look.place().addresses(),
+        node_id = agent.verifier.location().node_id,
+        addresses = ?agent.verifier.location().addresses(),
         "this agent's node"
     );
     agent.tasks.spawn(door::keep(Arc::clone(&agent)));
@@ -144,7 +149,7 @@ pub async fn run(settings: Settings) -> Result<(), AgentError> {
 }
 
 impl Agent {
-    /// Says by which proxy `relay` is reached, if by one.
+    /// Logs which proxy leads to `relay`, if any.
     async fn check_proxy(&self, relay: &RelayUrl) -> Result<(), String> {
         let Some(to) = relay.uri("/") else {
             return Ok(());
@@ -159,11 +164,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes no more questions, leaves every debugger, and closes the links.
+    /// Accepts no more requests, detaches every debugger, and closes the links.
     async fn end(&self) {
         self.ending.cancel();
         self.tasks.close();
-        if timeout(LEFT, self.tasks.wait()).await.is_err() {
+        if timeout(DETACH_TIMEOUT, self.tasks.wait()).await.is_err() {
             warn!(
                 "a worker's debugger did not answer the detach: its task may need `release --force`"
             );

@@ -1,9 +1,9 @@
-//! One link: who the agent is, what the relay asks for, what the agent answers.
+//! One link: the agent introduces itself, the relay sends requests, the agent answers.
 //!
-//! Before the credential of a link expires, another link takes its place, by what the files of tokens and certificates hold
-//! then. The older one stays until the relay has made the newer one welcome, and its streams beyond that.
+//! Before the credential of a link expires, another link replaces it, with whatever the token and certificate files
+//! hold by then. The older link stays until the relay has accepted the newer one, and its streams outlive it.
 
-mod asked;
+mod request;
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, debug, info};
+use tracing::{debug, info};
 
 use super::connect::{Dialler, Relay, RelayDialError};
 use super::gossip::{self, ProcessLink};
@@ -31,20 +31,20 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_base::wire::tunnel::{LINK_PATH, LINK_PROTOCOL, link_config};
 
-/// A credential that is good for less is not renewed: the link ends with it, and is made again.
-const HARDLY_GOOD: Duration = Duration::from_secs(3);
+/// A credential that is valid for less is not renewed: the link ends with it and is established again.
+const MIN_RENEWABLE_VALIDITY: Duration = Duration::from_secs(3);
 
-/// Answers that wait to be sent: beyond them who answers waits.
-const ANSWERS: usize = 64;
+/// Answers that may be queued for sending: beyond that, senders wait.
+const MAX_QUEUED_ANSWERS: usize = 64;
 
-/// The pause after what other relays have said, before more of that: a relay takes no more messages than an agent has to
-/// send.
-const PASSED_ON: Duration = Duration::from_millis(100);
+/// The pause between two notices passed on from other relays: a relay accepts no more messages a second than an agent
+/// has to send.
+const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Messages of one second that a relay may send: more than it has questions.
+/// Messages that a relay may send within a second: more than it has requests.
 const MAX_MESSAGES_PER_SECOND: u32 = 512;
 
-/// Why a link is over. `Display` is for the log.
+/// Why a link ended. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkEnded {
     #[error(transparent)]
@@ -88,7 +88,7 @@ impl From<LinkError> for LinkEnded {
     }
 }
 
-/// Links to `relay` until that ends, and returns whether the relay accepted the agent.
+/// Links to `relay` until the link ends. Returns whether the relay accepted the agent.
 pub(super) async fn run(agent: Arc<Agent>, relay: Relay) -> (LinkEnded, bool) {
     let dialled = tokio::select! {
         dialled = Box::pin(AgentLink::dial(&agent, relay)) => dialled,
@@ -106,11 +106,11 @@ pub(super) async fn run(agent: Arc<Agent>, relay: Relay) -> (LinkEnded, bool) {
     }
 }
 
-/// What a link comes to.
+/// How serving a link ended.
 pub(super) enum LinkOutcome {
-    /// This one has taken its place.
+    /// This newer link replaces it.
     Renewed(Box<AgentLink<Stream>>),
-    /// Its end, and whether the agent was made welcome.
+    /// It ended; whether the relay had accepted the agent.
     Ended(LinkEnded, bool),
 }
 
@@ -118,7 +118,7 @@ pub(super) enum LinkOutcome {
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut link: AgentLink<S>,
 ) -> LinkOutcome {
-    let ended = match link.all().await {
+    let ended = match link.run().await {
         Ok(newer) => return LinkOutcome::Renewed(Box::new(newer)),
         Err(ended) => ended,
     };
@@ -136,34 +136,35 @@ pub(super) struct AgentLink<S> {
     dialler: Dialler,
     answers: mpsc::Sender<FromAgent>,
     to_send: mpsc::Receiver<FromAgent>,
-    /// No other agent links to the same relay process.
-    only: Option<ProcessLink>,
-    /// What the relay may call off.
+    /// Ensures that no other link of this agent leads to the same relay process.
+    process_link: Option<ProcessLink>,
+    /// Streams being opened, which the relay may cancel.
     opening: HashMap<StreamId, CancellationToken>,
     replica: Replica,
-    /// What the agent may speak for, once it is welcome.
+    /// The nodes that the agent may speak for, once the relay has accepted it.
     nodes: Option<Vec<Node>>,
-    /// The relay has said what is to be kept of tasks that fail.
-    wants_failures: bool,
-    /// Where the relay has workers met whose debugger listens elsewhere.
+    /// Whether the relay has sent how many failed tasks to keep.
+    sends_failures: bool,
+    /// The rendezvous of the relay, for workers that dial their debugger.
     reverse: Reverse,
-    /// Nothing comes from the relay any more, on streams as little as here: theirs may wait for a debugger or a person.
+    /// Cancelled when the relay has gone silent. Its streams are equally dead then, but may themselves be waiting for
+    /// a debugger or a user.
     lost: CancellationToken,
-    /// When its credential expires.
-    good_until: Option<Instant>,
-    /// When a link with a newer one is to be tried for.
+    /// When the link's credential expires.
+    valid_until: Option<Instant>,
+    /// When to attempt a newer link.
     renew_at: Option<Instant>,
 }
 
-/// What a relay is told without asking.
+/// Updates that the agent sends to a relay without a request.
 struct Announcements {
     held: watch::Receiver<Arc<[HoldRow]>>,
     relays: watch::Receiver<Vec<Replica>>,
-    others: gossip::GossipReader,
-    /// Of what is kept of tasks that failed.
+    notices: gossip::GossipReader,
+    /// Changes of the stored black boxes.
     failed: watch::Receiver<u64>,
-    /// When more of what others have said may be passed on.
-    pass_on: Instant,
+    /// When the next notice of another relay may be passed on.
+    next_notice_at: Instant,
 }
 
 impl AgentLink<Stream> {
@@ -175,7 +176,7 @@ impl AgentLink<Stream> {
         Ok(Self::new(Arc::clone(agent), socket, dialler))
     }
 
-    /// Another link with the process `replica` of `relay`, which has made the agent welcome on it.
+    /// Establishes another link with the process `replica` of `relay`, up to its acceptance by the relay.
     async fn newer(agent: Arc<Agent>, relay: Relay, replica: Replica) -> Result<Self, LinkEnded> {
         let mut link = Self::dial(&agent, relay).await?;
         let nonce = link.hello().await?;
@@ -194,61 +195,61 @@ impl AgentLink<Stream> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     pub(super) fn new(agent: Arc<Agent>, socket: WebSocketStream<S>, dialler: Dialler) -> Self {
-        let (answers, to_send) = mpsc::channel(ANSWERS);
+        let (answers, to_send) = mpsc::channel(MAX_QUEUED_ANSWERS);
         Self {
             agent,
             wire: ControlLink::answering(socket, MAX_MESSAGES_PER_SECOND, MAX_MESSAGES_PER_SECOND),
             dialler,
             answers,
             to_send,
-            only: None,
+            process_link: None,
             opening: HashMap::new(),
             replica: Hex([0; 8]),
             nodes: None,
-            wants_failures: false,
+            sends_failures: false,
             reverse: Reverse::default(),
             lost: CancellationToken::new(),
-            good_until: None,
+            valid_until: None,
             renew_at: None,
         }
     }
 
-    /// Everything, to the newer link that takes the place of this one, or to the end.
-    async fn all(&mut self) -> Result<AgentLink<Stream>, LinkEnded> {
-        if self.only.is_none() {
+    /// Runs the link, until a newer link replaces this one, or to the end.
+    async fn run(&mut self) -> Result<AgentLink<Stream>, LinkEnded> {
+        if self.process_link.is_none() {
             let nonce = self.hello().await?;
-            let only = self.agent.board.claim(self.replica);
-            self.only = Some(only.ok_or(LinkEnded::Duplicate)?);
+            let process_link = self.agent.gossip.claim(self.replica);
+            self.process_link = Some(process_link.ok_or(LinkEnded::Duplicate)?);
             self.announce(nonce).await?;
         }
-        let mut news = Announcements {
+        let mut updates = Announcements {
             held: self.agent.held.watch(),
-            relays: self.agent.board.relays(),
-            others: self.agent.board.reader(self.replica),
+            relays: self.agent.gossip.relays(),
+            notices: self.agent.gossip.reader(self.replica),
             failed: self.agent.black_boxes.watch(),
-            pass_on: Instant::now(),
+            next_notice_at: Instant::now(),
         };
-        news.held.mark_changed();
-        news.failed.mark_changed();
-        news.relays.mark_changed();
+        updates.held.mark_changed();
+        updates.failed.mark_changed();
+        updates.relays.mark_changed();
         loop {
-            self.talk(&mut news, true).await?;
+            self.serve_until_renewal(&mut updates, true).await?;
             let (agent, replica) = (Arc::clone(&self.agent), self.replica);
             let mut newer = Box::pin(AgentLink::newer(agent, self.dialler.relay.clone(), replica));
-            let made = tokio::select! {
-                made = &mut newer => made,
-                talked = self.talk(&mut news, false) => match talked {
+            let renewal = tokio::select! {
+                renewal = &mut newer => renewal,
+                served = self.serve_until_renewal(&mut updates, false) => match served {
                     Err(ended) if !matches!(ended, LinkEnded::Ending) => {
                         // The relay ends this one before it makes the agent welcome on the other.
-                        let made = timeout(SILENCE_TIMEOUT, newer).await;
-                        Ok(made.ok().and_then(Result::ok).ok_or(ended)?)
+                        let renewal = timeout(SILENCE_TIMEOUT, newer).await;
+                        Ok(renewal.ok().and_then(Result::ok).ok_or(ended)?)
                     }
-                    talked => talked.and(Err(LinkEnded::Ending)),
+                    served => served.and(Err(LinkEnded::Ending)),
                 },
             };
-            match made {
+            match renewal {
                 Ok(mut newer) => {
-                    newer.only = self.only.take();
+                    newer.process_link = self.process_link.take();
                     newer.lost = self.lost.clone();
                     debug!("a newer link has taken the place of this one");
                     return Ok(newer);
@@ -256,22 +257,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
                 Err(LinkEnded::Ending) => return Err(LinkEnded::Ending),
                 Err(why) => debug!(%why, "link renewal failed"),
             }
-            self.renew_later();
+            self.schedule_renewal();
         }
     }
 
-    /// Settles when a link with a newer credential is to be tried for: early enough for some more tries.
-    fn renew_later(&mut self) {
-        let now = Instant::now();
-        let left = self
-            .good_until
-            .map(|until| until.saturating_duration_since(now));
-        self.renew_at = left
-            .filter(|left| *left >= HARDLY_GOOD)
-            .map(|left| now + left * 2 / 3);
+    /// Takes note of the nodes that the relay has accepted the agent for, and of how long its credential is valid yet.
+    fn accepted(&mut self, nodes: Vec<Node>, good_for_ms: Option<u64>) {
+        if self.nodes.as_ref() != Some(&nodes) {
+            let list = nodes
+                .iter()
+                .map(|node| format!("{} at {} of {}", node.node_id, node.address, node.cluster));
+            let list = list.collect::<Vec<_>>().join(", ");
+            info!(nodes = list, "linked to a relay");
+        }
+        self.nodes = Some(nodes);
+        let good_for = good_for_ms.map(Duration::from_millis);
+        self.valid_until = good_for.and_then(|good| Instant::now().checked_add(good));
+        self.schedule_renewal();
     }
 
-    /// Hears which relay process this is, and what the announcement has to repeat.
+    /// Schedules the attempt of a link with a newer credential, early enough for some more attempts.
+    fn schedule_renewal(&mut self) {
+        let now = Instant::now();
+        let remaining = self
+            .valid_until
+            .map(|until| until.saturating_duration_since(now));
+        self.renew_at = remaining
+            .filter(|remaining| *remaining >= MIN_RENEWABLE_VALIDITY)
+            .map(|remaining| now + remaining * 2 / 3);
+    }
+
+    /// Receives which relay process this is, and the nonce that the announcement has to repeat.
     async fn hello(&mut self) -> Result<Hex<16>, LinkEnded> {
         let Some(hello) = self.wire.next().await? else {
             return Err(LinkEnded::Lost(
@@ -303,8 +319,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     }
 
     async fn announcement(&self, nonce: Hex<16>) -> FromAgent {
-        let place = self.agent.look.place();
-        let mut addresses = place.addresses();
+        let location = self.agent.verifier.location();
+        let mut addresses = location.addresses();
         addresses.truncate(MAX_ROWS);
         let reverse_ports = self.agent.reverse_ports.clone();
         FromAgent::Announce(Announce {
@@ -312,12 +328,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             version: env!("CARGO_PKG_VERSION").into(),
             nonce,
             instance: self.agent.instance,
-            node_id: place.node_id.as_deref().map(Into::into),
+            node_id: location.node_id.as_deref().map(Into::into),
             addresses,
             hostname: machine::hostname().as_str().into(),
             architecture: std::env::consts::ARCH.into(),
             pid: std::process::id(),
-            sees_processes: self.agent.look.sees_processes().await,
+            sees_processes: self.agent.verifier.sees_processes().await,
             reverse_ports: reverse_ports.map(RangeInclusive::into_inner),
             keeps: true,
             keeps_prompts: true,
@@ -326,8 +342,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         })
     }
 
-    /// Until the link is to be renewed, or the end.
-    async fn talk(&mut self, news: &mut Announcements, renews: bool) -> Result<(), LinkEnded> {
+    /// Serves the link until it is to be renewed, or ends.
+    async fn serve_until_renewal(
+        &mut self,
+        updates: &mut Announcements,
+        renews: bool,
+    ) -> Result<(), LinkEnded> {
         let ending = self.agent.ending.clone();
         loop {
             let welcome = self.nodes.is_some();
@@ -335,25 +355,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             tokio::select! {
                 () = ending.cancelled() => return Err(LinkEnded::Ending),
                 () = sleep_until(renew_at.unwrap_or_else(Instant::now)), if renew_at.is_some() => return Ok(()),
-                _ = news.held.changed(), if welcome => {
-                    let held = Arc::clone(&news.held.borrow_and_update());
+                _ = updates.held.changed(), if welcome => {
+                    let held = Arc::clone(&updates.held.borrow_and_update());
                     let workers = held.iter().take(MAX_ROWS).cloned().collect();
                     self.wire.say(&FromAgent::Held { workers }).await?;
                 }
-                _ = news.relays.changed(), if welcome => {
-                    let replicas = gossip::few(&news.relays.borrow_and_update());
+                _ = updates.relays.changed(), if welcome => {
+                    let replicas = gossip::few(&updates.relays.borrow_and_update());
                     self.wire.say(&FromAgent::Relays { replicas }).await?;
                 }
-                _ = news.failed.changed(), if welcome && self.wants_failures => {
-                    if let Some(told) = self.agent.black_boxes.told() {
-                        self.wire.say(&FromAgent::Failed(told)).await?;
+                _ = updates.failed.changed(), if welcome && self.sends_failures => {
+                    if let Some(report) = self.agent.black_boxes.report() {
+                        self.wire.say(&FromAgent::Failed(report)).await?;
                     }
                 }
-                said = news.others.heard(news.pass_on), if welcome => {
-                    self.wire.say(&FromAgent::Revocations(Revocations::clone(&said))).await?;
-                    news.pass_on = Instant::now() + PASSED_ON;
+                notice = updates.notices.next_after(updates.next_notice_at), if welcome => {
+                    self.wire.say(&FromAgent::Revocations(Revocations::clone(&notice))).await?;
+                    updates.next_notice_at = Instant::now() + NOTICE_INTERVAL;
                 }
-                // The link has a sender of its own.
+                // The link itself has a sender, so the channel never closes.
                 Some(answer) = self.to_send.recv() => {
                     if let FromAgent::Refused { stream, .. } = &answer {
                         self.opening.remove(stream);
@@ -371,56 +391,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
 
     async fn message(&mut self, message: FromRelay) -> Result<(), LinkEnded> {
         match message {
-            FromRelay::Welcome { nodes, good_for_ms } => {
-                if self.nodes.as_ref() != Some(&nodes) {
-                    let shown = nodes.iter().map(|node| {
-                        format!("{} at {} of {}", node.node_id, node.address, node.cluster)
-                    });
-                    let shown = shown.collect::<Vec<_>>().join(", ");
-                    info!(nodes = shown, "linked to a relay");
-                }
-                self.nodes = Some(nodes);
-                let good_for = good_for_ms.map(Duration::from_millis);
-                self.good_until = good_for.and_then(|good| Instant::now().checked_add(good));
-                self.renew_later();
-            }
+            FromRelay::Welcome { nodes, good_for_ms } => self.accepted(nodes, good_for_ms),
             FromRelay::Refused { reason } => {
                 return Err(LinkEnded::Refused(shortened(&reason, 512)));
             }
             FromRelay::Open(open) => return self.open(open).await,
-            FromRelay::Inspect(asked) => return self.inspect(asked).await,
-            FromRelay::PostMortem(wanted) => {
+            FromRelay::Inspect(request) => return self.inspect(request).await,
+            FromRelay::PostMortem(settings) => {
                 if let Some(nodes) = &self.nodes {
-                    self.agent.black_boxes.want(wanted, nodes);
-                    self.wants_failures = true;
+                    self.agent.black_boxes.configure(settings, nodes);
+                    self.sends_failures = true;
                 }
             }
-            FromRelay::Locate { query, port, title } => {
-                let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-                let Ok(place) = Arc::clone(&self.agent.places).try_acquire_owned() else {
-                    return Ok(());
-                };
-                let locating = async move {
-                    let node_id = agent.look.locate(port, &title).await;
-                    let located = FromAgent::Located {
-                        query,
-                        found: node_id.is_some(),
-                        node_id: node_id.as_deref().map(Into::into),
-                    };
-                    _ = answers.send(located).await;
-                    drop(place);
-                };
-                self.agent.tasks.spawn(locating.in_current_span());
-            }
-            FromRelay::LetRun(let_run) => self.agent.held.let_run(&let_run),
+            FromRelay::Locate { query, port, title } => self.locate(query, port, title),
+            FromRelay::LetRun(let_run) => self.agent.held.resume_task(&let_run),
             FromRelay::Cancel { stream } => {
                 if let Some(opening) = self.opening.remove(&stream) {
                     opening.cancel();
                 }
             }
-            // Of one that has not made the agent welcome nothing is known.
-            FromRelay::Revocations(said) if self.nodes.is_some() => {
-                self.agent.board.put(self.replica, said);
+            // Notices of a relay that has not accepted the agent are ignored.
+            FromRelay::Revocations(notice) if self.nodes.is_some() => {
+                self.agent.gossip.put(self.replica, notice);
             }
             FromRelay::Revocations(_) => {}
             FromRelay::Listen { rendezvous } => {

@@ -1,4 +1,4 @@
-//! What an agent says of its machine.
+//! Properties of its machine that an agent announces.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,8 +12,8 @@ pub(super) fn hostname() -> String {
     uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The addresses that others may know this machine by: all but loopback and link-local ones. Empty where the system does
-/// not show them.
+/// The addresses by which others may know this machine: all but loopback and link-local ones. Empty if the system
+/// does not show them.
 pub(super) fn addresses() -> Vec<IpAddr> {
     let v4 = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn addresses() -> Vec<IpAddr> {
     all
 }
 
-/// Lines such as `|-- 10.0.2.15`, each with what it is on the next: `/32 host LOCAL`.
+/// Parses lines such as `|-- 10.0.2.15`, each followed by its type: `/32 host LOCAL`.
 fn local_v4(text: &str) -> impl Iterator<Item = Ipv4Addr> {
     let mut last = None;
     let of_line = move |line: &str| {
@@ -36,19 +36,19 @@ fn local_v4(text: &str) -> impl Iterator<Item = Ipv4Addr> {
         }
         last.filter(|_| line == "/32 host LOCAL")
     };
-    let known = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
-    text.lines().filter_map(of_line).filter(known)
+    let is_routable = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
+    text.lines().filter_map(of_line).filter(is_routable)
 }
 
-/// Lines such as `20010db8000000000000000000000001 02 40 00 80 eth0`.
+/// Parses lines such as `20010db8000000000000000000000001 02 40 00 80 eth0`.
 fn local_v6(text: &str) -> impl Iterator<Item = Ipv6Addr> {
     let of_line = |line: &str| {
         let digits = line.split_ascii_whitespace().next()?;
         (digits.len() == 32).then_some(())?;
         u128::from_str_radix(digits, 16).ok().map(Ipv6Addr::from)
     };
-    let known = |ip: &Ipv6Addr| !ip.is_loopback() && !ip.is_unicast_link_local();
-    text.lines().filter_map(of_line).filter(known)
+    let is_routable = |ip: &Ipv6Addr| !ip.is_loopback() && !ip.is_unicast_link_local();
+    text.lines().filter_map(of_line).filter(is_routable)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Whose a listening socket is, as `/proc` shows it to this process.
+//! Finds the owner of a listening socket, as far as `/proc` shows it to this process.
 //!
-//! debugpy's adapter is a process of its own, a daemon whose parent is gone: what ties it to its worker is the connection
-//! that the two have, which has both its ends on this machine. Another user's processes, and those of another container
-//! that does not share them, cannot be looked into; of their sockets nothing is known.
+//! debugpy's adapter is a separate daemon whose parent is gone. The connection between the two, with both its ends on
+//! this machine, ties it to its worker. The processes of another user, or of a container with its own namespace,
+//! cannot be inspected, so the owners of their sockets are unknown.
 
 mod ancestry;
 mod residents;
@@ -20,23 +20,23 @@ use ray_relay_base::wire::proc_net::{
 use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::registry::Owner;
 
-/// Bytes of a process's command line, or of its status, that are read.
+/// Bytes of a process's command line or status that are read.
 const MAX_PROC_FILE_BYTES: u64 = 16 << 10;
 
-/// Whose a socket is.
+/// The owner of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SocketOwner {
-    /// The worker's or its adapter's.
-    Its,
-    /// Another process's: its number and title.
-    Anothers(u32, String),
-    /// An adapter's that is connected with no worker yet, by the same: it may become the worker's.
+    /// The worker or its adapter.
+    Expected,
+    /// Another process: its pid and title.
+    Other(u32, String),
+    /// An adapter that is not connected to a worker yet: its pid and title. It may become the worker's.
     Unsettled(u32, String),
-    /// Nothing can be seen that listens there, or not whose it is.
-    Unseen,
+    /// No listener is visible, or its owner is not.
+    Unknown,
 }
 
-/// A look at all processes, through a file system such as `/proc`. What it does blocks.
+/// A view of all processes, through a file system such as `/proc`. Its methods block.
 pub(super) struct Processes {
     root: PathBuf,
 }
@@ -48,70 +48,72 @@ impl Processes {
         }
     }
 
-    /// Whether there is any process but this one whose sockets can be seen.
-    pub(super) fn are_seen(&self) -> bool {
+    /// Whether the sockets of any process but this one are visible.
+    pub(super) fn are_visible(&self) -> bool {
         let own = std::process::id();
         self.all()
             .any(|pid| pid != own && !self.inodes(pid).is_empty())
     }
 
-    /// Whose the sockets are that a connection to `address` may come to.
-    pub(super) fn verdict(&self, address: SocketAddr, owner: &Owner) -> SocketOwner {
-        self.owned(&self.listening(address), owner)
+    /// Returns the owner of the sockets that a connection to `address` may reach.
+    pub(super) fn listener_owner(&self, address: SocketAddr, owner: &Owner) -> SocketOwner {
+        self.owner_of(&self.listening(address), owner)
     }
 
-    /// Whose the process is that has taken the connection from `local` to `remote`; where none has yet, who listens there.
-    pub(super) fn answers(
+    /// Returns the owner of the process that accepted the connection from `local` to `remote`. If none has yet, that
+    /// of the listener.
+    pub(super) fn answering_owner(
         &self,
         local: SocketAddr,
         remote: SocketAddr,
         owner: &Owner,
     ) -> SocketOwner {
-        let taken: HashSet<u64> = self.ends(remote, local);
-        match taken.is_empty() {
-            true => self.verdict(remote, owner),
-            false => self.owned(&taken, owner),
+        let accepted: HashSet<u64> = self.connection_ends(remote, local);
+        match accepted.is_empty() {
+            true => self.listener_owner(remote, owner),
+            false => self.owner_of(&accepted, owner),
         }
     }
 
-    /// Whose the sockets `wanted` are.
-    fn owned(&self, wanted: &HashSet<u64>, owner: &Owner) -> SocketOwner {
-        if wanted.is_empty() {
-            return SocketOwner::Unseen;
+    /// Returns the owner of the sockets `targets`.
+    fn owner_of(&self, targets: &HashSet<u64>, owner: &Owner) -> SocketOwner {
+        if targets.is_empty() {
+            return SocketOwner::Unknown;
         }
-        // Looking into every process takes tens of milliseconds on a node.
-        let likely = self.owners(self.likely(owner), wanted);
-        let its: HashSet<u64> = likely
+        // Inspecting every process takes tens of milliseconds on a node.
+        let likely = self.owners(self.likely(owner), targets);
+        let expected: HashSet<u64> = likely
             .iter()
-            .filter(|(pid, inodes)| self.is_its(**pid, inodes, owner))
+            .filter(|(pid, inodes)| self.is_expected_owner(**pid, inodes, owner))
             .flat_map(|(_, inodes)| inodes.iter().copied())
             .collect();
-        if wanted.is_subset(&its) {
-            return SocketOwner::Its;
+        if targets.is_subset(&expected) {
+            return SocketOwner::Expected;
         }
-        let owners = self.owners(self.all(), wanted);
-        // A process that the worker has forked may have its socket too; one that no process of its own has is another's.
-        let mut verdict = SocketOwner::Unseen;
-        for inode in wanted {
-            let mut have = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
-            let Some((first, inodes)) = have.clone().next() else {
+        let owners = self.owners(self.all(), targets);
+        // A process forked by the worker may have its socket too. A socket that no worker process has is another's.
+        let mut verdict = SocketOwner::Unknown;
+        for inode in targets {
+            let mut owning = owners.iter().filter(|(_, inodes)| inodes.contains(inode));
+            let Some((first, inodes)) = owning.clone().next() else {
                 continue;
             };
-            // Before it is looked whose it is: an adapter that connects between the two looks would be another's.
+            // Checked before the owner: an adapter that connects between the two checks would otherwise count as
+            // another's.
             let settles = self.is_adapter(*first) && !self.has_worker(inodes);
-            match have.any(|(pid, inodes)| self.is_its(*pid, inodes, owner)) {
-                true => verdict = SocketOwner::Its,
+            match owning.any(|(pid, inodes)| self.is_expected_owner(*pid, inodes, owner)) {
+                true => verdict = SocketOwner::Expected,
                 false if settles => {
                     return SocketOwner::Unsettled(*first, self.title(*first));
                 }
-                false => return SocketOwner::Anothers(*first, self.title(*first)),
+                false => return SocketOwner::Other(*first, self.title(*first)),
             }
         }
         verdict
     }
 
-    /// The sockets that are the end at `local` of a connection to `remote`, and that a process has.
-    fn ends(&self, local: SocketAddr, remote: SocketAddr) -> HashSet<u64> {
+    /// Returns the sockets owned by a process that are the end at `local` of a connection to `remote`.
+    fn connection_ends(&self, local: SocketAddr, remote: SocketAddr) -> HashSet<u64> {
         let is_it = |socket: &&KernelSocket| {
             let open = socket.state == SocketState::Established && socket.inode != 0;
             open && (socket.local, socket.remote) == (local, remote)
@@ -120,16 +122,16 @@ impl Processes {
         table.iter().filter(is_it).map(|s| s.inode).collect()
     }
 
-    /// The numbers by which the processes call themselves that have the end at `local` of the connection from there to `remote`;
-    /// none where they are not shown. A process that was forked has its parent's connections.
-    pub(super) fn connected(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
-        let ends = self.ends(local, remote);
-        match ends.is_empty() {
+    /// Returns the processes that have the end at `local` of the connection from there to `remote`, by their own
+    /// pids. Empty if they are not visible. A forked process shares its parent's connections.
+    pub(super) fn connected_pids(&self, local: SocketAddr, remote: SocketAddr) -> Vec<u32> {
+        let connection_ends = self.connection_ends(local, remote);
+        match connection_ends.is_empty() {
             true => Vec::new(),
             false => self
-                .owners(self.all(), &ends)
+                .owners(self.all(), &connection_ends)
                 .into_keys()
-                .map(|pid| self.own_number(pid))
+                .map(|pid| self.own_pid(pid))
                 .collect(),
         }
     }
@@ -137,11 +139,14 @@ impl Processes {
     /// Whether a process with the title of the task `name` listens on `port` of one of `addresses`.
     pub(super) fn listens(&self, name: &str, port: u16, addresses: &[IpAddr]) -> bool {
         let owner = Owner::Task(name.to_owned());
-        let at = |ip: &IpAddr| self.verdict(SocketAddr::new(*ip, port), &owner) == SocketOwner::Its;
+        let at = |ip: &IpAddr| {
+            self.listener_owner(SocketAddr::new(*ip, port), &owner) == SocketOwner::Expected
+        };
         addresses.iter().any(at)
     }
 
-    /// The processes that a socket of `owner` is looked for in first. That of a worker itself comes before all adapters.
+    /// Returns the processes to search first for a socket of `owner`. A worker's own process comes before all
+    /// adapters.
     fn likely<'a>(&'a self, owner: &'a Owner) -> Box<dyn Iterator<Item = u32> + 'a> {
         match owner {
             Owner::Task(name) => {
@@ -155,7 +160,7 @@ impl Processes {
         }
     }
 
-    fn is_its(&self, pid: u32, inodes: &HashSet<u64>, owner: &Owner) -> bool {
+    fn is_expected_owner(&self, pid: u32, inodes: &HashSet<u64>, owner: &Owner) -> bool {
         match owner {
             Owner::Task(name) => self.title(pid) == title_of(name) && self.is_worker(pid),
             Owner::Process(worker) => {
@@ -165,17 +170,17 @@ impl Processes {
         }
     }
 
-    /// Whether the process `pid` is the one that calls itself `worker`.
+    /// Whether the process `pid` has the pid `worker` in its own namespace.
     fn is(&self, pid: u32, worker: u32) -> bool {
-        self.own_number(pid) == worker
+        self.own_pid(pid) == worker
     }
 
-    /// The number by which the process `pid` calls itself: in a container it has another one than here.
-    fn own_number(&self, pid: u32) -> u32 {
+    /// Returns the pid of the process `pid` in its own namespace: a container has different ones.
+    fn own_pid(&self, pid: u32) -> u32 {
         let status = self.text(pid, "status").unwrap_or_default();
         let of_spaces = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let innermost = of_spaces.and_then(|pids| pids.split_ascii_whitespace().last());
-        // What cannot be read is no process.
+        // An unreadable number matches no process.
         innermost.map_or(pid, |innermost| innermost.parse().unwrap_or_default())
     }
 
@@ -189,10 +194,10 @@ impl Processes {
         runs && words.any(|word| word == "--for-server")
     }
 
-    /// Whether one of the sockets `inodes` is connected with one of the worker's process that calls itself `worker`.
+    /// Whether one of the sockets `inodes` is connected to one of the process with the own pid `worker`.
     fn is_connected(&self, inodes: &HashSet<u64>, worker: u32) -> bool {
         let others = self.other_ends(inodes);
-        // In a container it has another number than it says, so that it may be any.
+        // In a container its pid here differs, so every process is checked.
         let mut workers = std::iter::once(worker)
             .chain(self.all())
             .filter(|pid| self.is(*pid, worker));
@@ -200,22 +205,22 @@ impl Processes {
             && workers.any(|pid| !self.inodes(pid).is_disjoint(&others) && self.is_worker(pid))
     }
 
-    /// Whether one of the sockets `inodes` is connected with one of any worker's.
+    /// Whether one of the sockets `inodes` is connected to one of any worker's.
     fn has_worker(&self, inodes: &HashSet<u64>) -> bool {
         let others = self.other_ends(inodes);
         let owners = self.owners(self.all(), &others);
         owners.into_keys().any(|pid| self.is_worker(pid))
     }
 
-    /// Of `pids` those that have one of the sockets `wanted`, each with all that it has.
+    /// Returns the processes of `pids` that have one of the sockets `targets`, each with all its sockets.
     fn owners(
         &self,
         pids: impl Iterator<Item = u32>,
-        wanted: &HashSet<u64>,
+        targets: &HashSet<u64>,
     ) -> HashMap<u32, HashSet<u64>> {
         let with = |pid| {
             let inodes = self.inodes(pid);
-            (!inodes.is_disjoint(wanted)).then_some((pid, inodes))
+            (!inodes.is_disjoint(targets)).then_some((pid, inodes))
         };
         pids.filter_map(with).collect()
     }
@@ -225,7 +230,7 @@ impl Processes {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// The sockets of a process; none where they are not shown.
+    /// Returns the sockets of a process. Empty if they are not visible.
     fn inodes(&self, pid: u32) -> HashSet<u64> {
         let entries = fs::read_dir(self.root.join(format!("{pid}/fd")));
         let inode = |entry: fs::DirEntry| {
@@ -241,7 +246,7 @@ impl Processes {
             .collect()
     }
 
-    /// As `ps` shows it, up to the arguments that Ray writes behind a task's name.
+    /// Returns the title as `ps` shows it, without the arguments that Ray appends to a task's name.
     fn title(&self, pid: u32) -> String {
         let line = self.text(pid, "cmdline").unwrap_or_default();
         let title = one_line(&line.replace('\0', " "));
@@ -258,7 +263,7 @@ impl Processes {
         )
     }
 
-    /// The sockets that take a connection to `address`, one of IPv4 where both families have some.
+    /// Returns the sockets that accept a connection to `address`. IPv4 comes first if both families have some.
     fn listening(&self, address: SocketAddr) -> HashSet<u64> {
         let found = TABLES.iter().map(|name| {
             let Ok(file) = File::open(self.root.join(name)) else {
@@ -271,8 +276,8 @@ impl Processes {
         found.next().unwrap_or_default()
     }
 
-    /// All sockets. The kernel looks through a table of its own for those that are connected, which takes it about 10 ms on
-    /// a machine with 16 GiB.
+    /// Returns all sockets. The kernel scans a separate table for connected ones, which takes it about 10 ms on a
+    /// machine with 16 GiB.
     fn table(&self) -> Vec<KernelSocket> {
         TABLES
             .iter()
@@ -282,13 +287,13 @@ impl Processes {
     }
 }
 
-/// The title of a process that runs the task `name`.
+/// Returns the title of a process that runs the task `name`.
 fn title_of(name: &str) -> String {
     one_line(&format!("ray::{name}"))
 }
 
-/// The sockets that take a connection to `address`: those that are bound to it, else those that are bound to every address
-/// of its family, else to every one.
+/// Returns the sockets that accept a connection to `address`: those bound to it, else those bound to every address of
+/// its family, else to every address.
 fn listening(table: &[KernelSocket], address: SocketAddr) -> HashSet<u64> {
     let every: [IpAddr; 2] = match address.is_ipv4() {
         true => [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
@@ -296,18 +301,18 @@ fn listening(table: &[KernelSocket], address: SocketAddr) -> HashSet<u64> {
     };
     let at = |ip: IpAddr| {
         let local = SocketAddr::new(ip, address.port());
-        let there = table
+        let listeners = table
             .iter()
             .filter(|socket| socket.state == SocketState::Listening && socket.local == local);
-        there.map(|socket| socket.inode).collect::<HashSet<_>>()
+        listeners.map(|socket| socket.inode).collect::<HashSet<_>>()
     };
     let mut bound = [address.ip(), every[0], every[1]].into_iter().map(at);
     bound.find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-fn read(path: &Path, longest: u64) -> Option<String> {
+fn read(path: &Path, limit: u64) -> Option<String> {
     let mut bytes = Vec::new();
-    let mut file = File::open(path).ok()?.take(longest);
+    let mut file = File::open(path).ok()?.take(limit);
     file.read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

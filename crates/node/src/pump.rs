@@ -1,4 +1,4 @@
-//! Bytes both ways between a debugger and a relay, in one task, as fast as the slower side takes them.
+//! Copies bytes both ways between a debugger and a relay, in one task, at the speed of the slower side.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,12 +17,12 @@ use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::turn::{MAX_SEALED_TURN_BYTES, yield_turn};
 use ray_relay_debugger::debugger::at_node::Attended;
 
-/// Less room than this is not read into.
-const ROOM: usize = MAX_SEALED_TURN_BYTES / 4;
+/// The least free space of the buffer for a read.
+const MIN_READ_SPACE: usize = MAX_SEALED_TURN_BYTES / 4;
 
 /// A connection to a debugger.
 pub(super) trait DebuggerStream: AsyncRead + Unpin {
-    /// Writes what can be written of `bytes`; nothing: what was taken before and is not written yet.
+    /// Writes as much of `bytes` as possible. With no bytes, flushes those accepted before.
     fn poll_forward(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
 }
 
@@ -42,25 +42,25 @@ impl DebuggerStream for TcpStream {
     }
 }
 
-/// Who has ended the exchange.
+/// Which side ended the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PumpEnd {
-    /// The debugger has closed, and the relay has its last word.
+    /// The debugger has closed, and the relay has received everything.
     Debugger,
-    /// The relay has gone. What it has said and the debugger has not taken is left in [`Pump::unsaid`].
+    /// The relay has gone. What it sent and the debugger has not accepted is in [`Pump::unsaid`].
     Relay,
 }
 
-/// The exchange between `debugger` and `relay`. Cancel safe: it goes on where it was.
+/// The exchange between `debugger` and `relay`. Cancel safe: it resumes where it was.
 pub(super) struct Pump<D, S> {
     pub(super) debugger: D,
     relay: ByteStream<S>,
-    /// Room to read from the debugger into; none while it says nothing.
-    room: BytesMut,
+    /// Buffer for reads from the debugger. Unallocated while the debugger is idle.
+    buffer: BytesMut,
     from_debugger: Bytes,
     debugger_ended: bool,
-    /// What the relay has said.
-    pub(super) unsaid: Bytes,
+    /// Bytes from the relay that are not written yet.
+    pub(super) undelivered: Bytes,
     relay_ended: bool,
 }
 
@@ -69,15 +69,15 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         Self {
             debugger,
             relay,
-            room: BytesMut::new(),
+            buffer: BytesMut::new(),
             from_debugger: Bytes::new(),
             debugger_ended: false,
-            unsaid: Bytes::new(),
+            undelivered: Bytes::new(),
             relay_ended: false,
         }
     }
 
-    /// The same, where the relay hears `first` before what the debugger says from now on.
+    /// Like [`Self::new`], with `first` sent to the relay before the debugger's further output.
     pub(super) fn after(debugger: D, relay: ByteStream<S>, first: Vec<u8>) -> Self {
         Self {
             from_debugger: first.into(),
@@ -85,27 +85,27 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         }
     }
 
-    /// By what the relay has last said that the debugger is to be kept.
-    pub(super) fn kept_by(&mut self) -> Option<(Instant, Utf8Bytes)> {
+    /// Takes the terms by which the debugger is to be kept, as the relay last sent them.
+    pub(super) fn take_terms(&mut self) -> Option<(Instant, Utf8Bytes)> {
         self.relay.take_text()
     }
 
-    /// The relay has gone without saying that nothing more comes from it.
+    /// Whether the relay has gone without an orderly end of its stream.
     pub(super) fn is_lost(&self) -> bool {
         !self.relay.ended_in_order()
     }
 
-    /// Says `text` to the relay, before any bytes; says whether the relay was there to hear it.
+    /// Sends `text` to the relay, before any bytes. Returns whether it could be sent.
     pub(super) async fn begin(&mut self, text: String) -> bool {
         self.relay.say(text).await.is_ok()
     }
 
-    /// The debugger, and what the relay has said that it has not taken.
+    /// Returns the debugger, and the bytes of the relay that it has not accepted.
     pub(super) fn into_parts(self) -> (D, Bytes) {
-        (self.debugger, self.unsaid)
+        (self.debugger, self.undelivered)
     }
 
-    /// Passes bytes until one side has ended. A relay that only says that nothing more comes from it still hears.
+    /// Passes bytes until one side has ended. A relay that has only ended its own half still receives.
     pub(super) async fn run(&mut self) -> PumpEnd {
         poll_fn(|cx| {
             let up = self.poll_up(cx);
@@ -118,12 +118,12 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
         .await
     }
 
-    /// Reads what the relay still says, until it has gone too: what is not read when a connection is closed can cost the
-    /// other side what it has not read.
+    /// Reads from the relay until it has gone too: closing a connection with unread input can cost the other side its
+    /// own unread input.
     pub(super) async fn linger(&mut self) {
         while !self.relay_ended {
-            let said = poll_fn(|cx| self.relay.poll_bytes(cx)).await;
-            self.relay_ended = said.map_or(true, |bytes| bytes.is_empty());
+            let result = poll_fn(|cx| self.relay.poll_bytes(cx)).await;
+            self.relay_ended = result.map_or(true, |bytes| bytes.is_empty());
         }
     }
 
@@ -138,24 +138,24 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
                 }
             }
             if self.debugger_ended {
-                let said = Pin::new(&mut self.relay).poll_shutdown(cx);
-                return said.map(|said| said.map_or(PumpEnd::Relay, |()| PumpEnd::Debugger));
+                let result = Pin::new(&mut self.relay).poll_shutdown(cx);
+                return result.map(|result| result.map_or(PumpEnd::Relay, |()| PumpEnd::Debugger));
             }
             if moved >= MAX_SEALED_TURN_BYTES {
                 return yield_turn(cx);
             }
-            if self.room.capacity() - self.room.len() < ROOM {
-                self.room.reserve(MAX_SEALED_TURN_BYTES);
+            if self.buffer.capacity() - self.buffer.len() < MIN_READ_SPACE {
+                self.buffer.reserve(MAX_SEALED_TURN_BYTES);
             }
-            match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.room) {
+            match poll_read_buf(Pin::new(&mut self.debugger), cx, &mut self.buffer) {
                 Poll::Ready(Ok(read @ 1..)) => {
                     moved += read;
-                    self.from_debugger = self.room.split().freeze();
+                    self.from_debugger = self.buffer.split().freeze();
                 }
                 Poll::Ready(Ok(0) | Err(_)) => self.debugger_ended = true,
                 Poll::Pending => {
-                    // Who is idle holds no memory.
-                    self.room = BytesMut::new();
+                    // An idle connection holds no memory.
+                    self.buffer = BytesMut::new();
                     return Poll::Pending;
                 }
             }
@@ -165,14 +165,14 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
     fn poll_down(&mut self, cx: &mut Context<'_>) -> Poll<PumpEnd> {
         let mut moved = 0;
         loop {
-            match self.debugger.poll_forward(cx, &self.unsaid) {
-                Poll::Ready(Ok(taken @ 1..)) => {
-                    self.unsaid.advance(taken);
+            match self.debugger.poll_forward(cx, &self.undelivered) {
+                Poll::Ready(Ok(written @ 1..)) => {
+                    self.undelivered.advance(written);
                     continue;
                 }
                 Poll::Ready(Ok(0)) => {}
-                // It is read to its end first.
-                Poll::Ready(Err(_)) => self.unsaid.clear(),
+                // The relay is read to its end first.
+                Poll::Ready(Err(_)) => self.undelivered.clear(),
                 Poll::Pending => return Poll::Pending,
             }
             if self.relay_ended {
@@ -184,7 +184,7 @@ impl<D: DebuggerStream, S: AsyncRead + AsyncWrite + Unpin> Pump<D, S> {
             match self.relay.poll_bytes(cx) {
                 Poll::Ready(Ok(bytes)) if !bytes.is_empty() => {
                     moved += bytes.len();
-                    self.unsaid = bytes;
+                    self.undelivered = bytes;
                 }
                 Poll::Ready(Ok(_)) if self.relay.ended_in_order() => self.relay_ended = true,
                 Poll::Ready(_) => return Poll::Ready(PumpEnd::Relay),

@@ -1,7 +1,7 @@
-//! py-spy, which Ray ships, for workers that do not tell what they do themselves.
+//! py-spy, which Ray ships, for workers that do not report their stack themselves.
 //!
-//! It is run as the worker's own user, whichever user the agent is: a path that a process's command line names is not to be run
-//! with more than that process has.
+//! It runs as the worker's own user, whichever user the agent is: a path from a process's command line must not run
+//! with more privileges than that process has.
 
 use std::process::Stdio;
 
@@ -14,15 +14,15 @@ use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::look::{Look, py_spy::MAX_DUMP_BYTES};
 
-/// How many run at a time: each stops its process for a moment, and takes a core.
-const AT_A_TIME: usize = 4;
+/// How many run at a time: each stops its process for a moment, and uses a core.
+const MAX_CONCURRENT_DUMPS: usize = 4;
 
-/// Bytes of what it complains of.
-const COMPLAINT: u64 = 4096;
+/// Bytes of its error output that are read.
+const MAX_ERROR_BYTES: u64 = 4096;
 
-/// Why it does not tell. `Display` is a clause.
+/// Why py-spy reports no stack. `Display` is a clause.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unseen {
+pub(super) enum DumpError {
     #[error("py-spy is not installed beside the Python of its raylet, or that is another user's")]
     Missing,
     #[error(
@@ -39,15 +39,15 @@ pub(super) enum Unseen {
     Late,
 }
 
-/// See the module.
+/// Runs py-spy, a few at a time.
 pub(super) struct PySpy(Semaphore);
 
 impl PySpy {
     pub(super) fn new() -> Self {
-        Self(Semaphore::new(AT_A_TIME))
+        Self(Semaphore::new(MAX_CONCURRENT_DUMPS))
     }
 
-    /// A look at `worker`, which calls itself `number`, until then. Dropped, py-spy is killed.
+    /// Dumps the stacks of `worker`, which has the own pid `number`. When the future is dropped, py-spy is killed.
     ///
     /// # Errors
     /// [`Unseen`].
@@ -55,9 +55,9 @@ impl PySpy {
         &self,
         worker: &Resident,
         number: u32,
-        until: Instant,
-    ) -> Result<Look, Unseen> {
-        let program = worker.py_spy.as_ref().ok_or(Unseen::Missing)?;
+        deadline: Instant,
+    ) -> Result<Look, DumpError> {
+        let program = worker.py_spy.as_ref().ok_or(DumpError::Missing)?;
         let mut command = Command::new(program);
         command
             .args([
@@ -73,45 +73,45 @@ impl PySpy {
             .env_clear()
             .kill_on_drop(true);
         if !worker.run_as(&mut command) {
-            return Err(Unseen::Foreign);
+            return Err(DumpError::Foreign);
         }
         let dumping = async {
-            let _turn = self.0.acquire().await.map_err(|_| Unseen::Late)?;
-            let failed = |error: std::io::Error| Unseen::Failed(one_line(&error.to_string()));
+            let _turn = self.0.acquire().await.map_err(|_| DumpError::Late)?;
+            let failed = |error: std::io::Error| DumpError::Failed(one_line(&error.to_string()));
             let mut child = command.spawn().map_err(failed)?;
             let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-                return Err(Unseen::Missing);
+                return Err(DumpError::Missing);
             };
-            // Each is closed as soon as enough of it is read: who says more than that does not end by itself.
-            let said = read(stdout, MAX_DUMP_BYTES as u64 + 1);
-            let (said, complaint) =
-                tokio::try_join!(said, read(stderr, COMPLAINT)).map_err(failed)?;
+            // Each pipe is closed once enough is read: py-spy would block on a longer output.
+            let output = read(stdout, MAX_DUMP_BYTES as u64 + 1);
+            let (output, error_output) =
+                tokio::try_join!(output, read(stderr, MAX_ERROR_BYTES)).map_err(failed)?;
             let status = child.wait().await.map_err(failed)?;
             if !status.success() {
-                return Err(complained(&complaint));
+                return Err(classify_error(&error_output));
             }
-            Look::of_py_spy(&said, number)
-                .map_err(|error| Unseen::Failed(one_line(&error.to_string())))
+            Look::of_py_spy(&output, number)
+                .map_err(|error| DumpError::Failed(one_line(&error.to_string())))
         };
-        timeout_at(until, dumping)
+        timeout_at(deadline, dumping)
             .await
-            .unwrap_or(Err(Unseen::Late))
+            .unwrap_or(Err(DumpError::Late))
     }
 }
 
-async fn read(pipe: impl AsyncRead + Unpin, most: u64) -> std::io::Result<Vec<u8>> {
+async fn read(pipe: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<Vec<u8>> {
     let mut read = Vec::new();
-    pipe.take(most).read_to_end(&mut read).await?;
+    pipe.take(limit).read_to_end(&mut read).await?;
     Ok(read)
 }
 
-fn complained(complaint: &[u8]) -> Unseen {
-    let text = String::from_utf8_lossy(complaint);
+fn classify_error(error_output: &[u8]) -> DumpError {
+    let text = String::from_utf8_lossy(error_output);
     if text.contains("Permission Denied") || text.contains("Operation not permitted") {
-        return Unseen::Denied;
+        return DumpError::Denied;
     }
     let first = text.lines().find(|line| !line.trim().is_empty());
-    Unseen::Failed(one_line(first.unwrap_or("it says nothing")))
+    DumpError::Failed(one_line(first.unwrap_or("it says nothing")))
 }
 
 #[cfg(test)]
@@ -120,10 +120,13 @@ mod tests {
 
     #[test]
     fn that_it_may_not_is_told_from_other_complaints() {
-        let said = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'\n";
-        assert!(matches!(complained(said.as_bytes()), Unseen::Denied));
-        let said = "\nError: Failed to find python version\n\nCaused by: x\n";
-        let failed = complained(said.as_bytes()).to_string();
+        let output = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'\n";
+        assert!(matches!(
+            classify_error(output.as_bytes()),
+            DumpError::Denied
+        ));
+        let output = "\nError: Failed to find python version\n\nCaused by: x\n";
+        let failed = classify_error(output.as_bytes()).to_string();
         assert!(
             failed.ends_with("Error: Failed to find python version"),
             "{failed}"

@@ -1,4 +1,5 @@
-//! Links to all relays: every address that a name has, looked up again, each tried again after a pause.
+//! Links to all relays: one for each address of a name, which is resolved periodically. Failed links are retried
+//! after a pause.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-/// How often a name is looked up.
-const LOOKUP: Duration = Duration::from_secs(10);
+/// How often a name is resolved.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Addresses of one name that are linked to.
 const MAX_ADDRESSES: usize = 64;
@@ -20,9 +21,9 @@ const MAX_ADDRESSES: usize = 64;
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
-/// Has `link` run for each address that `lookup` finds, until `ending`. Its token says that the name no longer has that
-/// address: a link that is up stays, and one that is lost is not made again.
-pub(super) async fn follow<A, L, F, R, G>(mut lookup: L, link: R, ending: CancellationToken)
+/// Runs `link` for each address that `resolve` finds, until `ending`. Its token is cancelled when the name no longer
+/// has that address: an established link stays, and a lost one is not retried.
+pub(super) async fn follow<A, L, F, R, G>(mut resolve: L, link: R, ending: CancellationToken)
 where
     A: Copy + Eq + Hash,
     L: FnMut() -> F,
@@ -30,18 +31,18 @@ where
     R: Fn(A, CancellationToken) -> G,
     G: Future<Output = ()> + Send + 'static,
 {
-    let mut known: HashMap<A, CancellationToken> = HashMap::new();
+    let mut linked: HashMap<A, CancellationToken> = HashMap::new();
     let mut links = JoinSet::new();
     let mut failing = false;
     while !ending.is_cancelled() {
-        let looked = tokio::select! {
-            looked = lookup() => looked,
+        let resolved = tokio::select! {
+            resolved = resolve() => resolved,
             () = ending.cancelled() => break,
         };
-        match looked {
+        match resolved {
             Ok(found) if !found.is_empty() => {
                 failing = false;
-                known.retain(|address, retired| {
+                linked.retain(|address, retired| {
                     let stays = found.contains(address);
                     if !stays {
                         retired.cancel();
@@ -49,16 +50,16 @@ where
                     stays
                 });
                 for address in found {
-                    if known.len() < MAX_ADDRESSES && !known.contains_key(&address) {
+                    if linked.len() < MAX_ADDRESSES && !linked.contains_key(&address) {
                         let retired = CancellationToken::new();
                         links.spawn(link(address, retired.clone()));
-                        known.insert(address, retired);
+                        linked.insert(address, retired);
                     }
                 }
             }
-            looked => {
+            resolved => {
                 let why =
-                    looked.map_or_else(|error| error.to_string(), |_| "no address".to_owned());
+                    resolved.map_or_else(|error| error.to_string(), |_| "no address".to_owned());
                 if !std::mem::replace(&mut failing, true) {
                     warn!(
                         why,
@@ -67,7 +68,7 @@ where
                 }
             }
         }
-        let next = Instant::now() + LOOKUP;
+        let next = Instant::now() + RESOLVE_INTERVAL;
         loop {
             tokio::select! {
                 () = sleep_until(next) => break,
@@ -76,23 +77,23 @@ where
             }
         }
     }
-    // They end by themselves, with a word to their relays.
+    // They end on their own, and close their links in order.
     while links.join_next().await.is_some() {}
 }
 
-/// What became of one attempt to link.
+/// The outcome of one attempt to link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LinkAttempt {
-    /// There was a link, which is lost.
+    /// The link was established, and is lost.
     Linked,
-    /// There was none.
+    /// The link was not established.
     Failed,
-    /// The relay is linked to by another address: it is seldom that this has to be tried again.
+    /// Another address leads to the same relay: retried rarely.
     Needless,
 }
 
-/// Makes `attempt` again and again with pauses between, until the address is `retired` or the agent is `ending`.
-pub(super) async fn again<F: Future<Output = LinkAttempt>>(
+/// Repeats `attempt` with pauses between, until the address is `retired` or the agent is `ending`.
+pub(super) async fn retry<F: Future<Output = LinkAttempt>>(
     mut attempt: impl FnMut() -> F,
     retired: CancellationToken,
     ending: CancellationToken,
@@ -105,7 +106,7 @@ pub(super) async fn again<F: Future<Output = LinkAttempt>>(
             LinkAttempt::Failed => {}
             LinkAttempt::Needless => backoff.slow_down(),
         }
-        // So that not all agents come back to a relay at the same moment.
+        // So that not all agents reconnect to a relay at the same moment.
         let pause = backoff.pause();
         debug!(?made, ?pause, "the next attempt");
         tokio::select! {

@@ -1,10 +1,11 @@
-//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay takes them to a person's debugger.
+//! Debuggers that listen: workers of this node dial the agent on loopback, and a relay connects them to a user's
+//! debugger.
 //!
-//! Only on ports of the range that the agent was started with, and only while a relay has a person who waits there. A process that
-//! dials is looked at first: a process that Ray does not list as a live worker of this node is not heard. Of a worker
-//! no byte leaves the agent before the relay has asked for it.
+//! Only on ports of the range that the agent was started with, and only while a user waits there at a relay. Each
+//! peer is verified first: a process that Ray does not list as a live worker of this node is not read from. No byte
+//! of a worker leaves the agent before the relay has requested it.
 
-mod let_run;
+mod resume;
 
 use std::collections::HashMap;
 use std::io;
@@ -26,8 +27,8 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use super::Agent;
 use super::connect::Dialler;
-use super::look::UnverifiedPeer;
-use super::stream::{stream_for, tell_refused};
+use super::stream::{report_refusal, stream_for};
+use super::verifier::UnverifiedPeer;
 use ray_relay_base::dial::Stream;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::join::{ByteCount, join};
@@ -37,38 +38,38 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_base::wire::{read_through, tcp};
 
-/// Ports that an agent may be given.
+/// Ports that may be configured for an agent.
 const MAX_PORTS: usize = 1000;
 
 /// Workers that may wait at one rendezvous.
 const MAX_WAITING_WORKERS: usize = 16;
 
-/// How long a port may still be another's: a link that was lost gives its own back in a moment.
-const BOUND: Duration = Duration::from_secs(3);
+/// How long to retry a port in use: a lost link releases its own ports in a moment.
+const BIND_RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The deadline of the look at who has dialled.
-const LOOKED: Duration = Duration::from_secs(15);
+/// The deadline for verifying a peer.
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The deadline for the relay to ask for a worker that has arrived: it looks at the worker itself, and the person's command
-/// dials a debugger first.
-const ASKED_FOR: Duration = Duration::from_secs(40);
+/// The deadline for the relay to request a worker that has arrived: the relay verifies the worker itself, and the
+/// user's command dials a debugger first.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The deadline for the first word on a stream to be taken.
-const SAID: Duration = Duration::from_secs(10);
+/// The deadline for sending the first message on a stream.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Idle time before a worker is asked whether it is still there.
+/// Idle time before keepalive probes to a worker.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 
-/// What the relay says of a worker that waits: by which stream it goes on.
+/// The relay's request for a waiting worker: the stream by which it continues.
 #[derive(Debug)]
-struct WaitingWorkerNotice {
+struct StreamClaim {
     stream: StreamId,
     secret: Hex<16>,
 }
 
-type Waiting = Arc<Mutex<HashMap<ArrivalId, oneshot::Sender<WaitingWorkerNotice>>>>;
+type Waiting = Arc<Mutex<HashMap<ArrivalId, oneshot::Sender<StreamClaim>>>>;
 
-/// Where one link's relay has workers met. Dropped, all ports of it are closed, and workers that wait run on.
+/// The rendezvous of one link's relay. Dropped, all its ports are closed and waiting workers resume.
 #[derive(Default)]
 pub(super) struct Reverse {
     listening: HashMap<RendezvousId, DropGuard>,
@@ -81,7 +82,7 @@ impl Drop for Reverse {
     }
 }
 
-/// What every arrival at one rendezvous goes by.
+/// Shared by all arrivals at one rendezvous.
 #[derive(Clone)]
 struct Site {
     agent: Arc<Agent>,
@@ -92,18 +93,18 @@ struct Site {
     over: CancellationToken,
 }
 
-/// Who has dialled.
-enum Looked {
+/// The verified identity of a peer.
+enum PeerIdentity {
     /// A worker of this node.
     Worker(RendezvousArrival),
-    /// Not a process of Ray's.
+    /// Not a Ray process.
     Stranger,
-    /// It is not known who.
+    /// The peer could not be identified.
     Unknown,
 }
 
 impl Reverse {
-    /// Listens for all of `rendezvous`, and tells the relay on its link where that came about.
+    /// Listens for each of `rendezvous`, and reports the result on the relay's link.
     pub(super) fn listen(
         &mut self,
         agent: &Arc<Agent>,
@@ -130,12 +131,12 @@ impl Reverse {
         }
     }
 
-    /// No person waits there any more.
+    /// Stops listening: no user waits there any more.
     pub(super) fn unlisten(&mut self, rendezvous: &RendezvousId) {
         self.listening.remove(rendezvous);
     }
 
-    /// The relay asks for a worker; what it is told where that waits no longer.
+    /// Hands a worker to the relay that requests it. Returns the refusal if the worker waits no longer.
     pub(super) fn receive(
         &self,
         arrival: &ArrivalId,
@@ -143,8 +144,7 @@ impl Reverse {
         secret: Hex<16>,
     ) -> Option<FromAgent> {
         let waiting = self.waiting.lock().remove(arrival);
-        let received =
-            waiting.is_some_and(|one| one.send(WaitingWorkerNotice { stream, secret }).is_ok());
+        let received = waiting.is_some_and(|one| one.send(StreamClaim { stream, secret }).is_ok());
         (!received).then(|| FromAgent::Refused {
             stream,
             kind: Refusal::NotAWorker,
@@ -153,7 +153,7 @@ impl Reverse {
         })
     }
 
-    /// The relay passes a worker on to no person.
+    /// Drops a worker that the relay has no user for.
     pub(super) fn dismiss(&self, arrival: &ArrivalId) {
         self.waiting.lock().remove(arrival);
     }
@@ -164,30 +164,31 @@ impl Site {
         let ending = self.agent.ending.clone();
         let over = self.over.clone();
         tokio::select! {
-            () = self.listens() => {}
+            () = self.listen() => {}
             () = over.cancelled() => {}
             () = ending.cancelled() => {}
         }
     }
 
-    async fn listens(&self) {
+    async fn listen(&self) {
         let Meeting { rendezvous, port } = self.meeting;
-        let listener = bound(self.agent.reverse_ports.as_ref(), port).await;
+        let listener = bind(self.agent.reverse_ports.as_ref(), port).await;
         let refused = listener.as_ref().err().map(|why| why.as_str().into());
-        let told = FromAgent::Listening {
+        let listening = FromAgent::Listening {
             rendezvous,
             refused,
         };
-        _ = self.answers.send(told).await;
+        _ = self.answers.send(listening).await;
         let listener = match listener {
             Ok(listener) => listener,
             Err(why) => return warn!(why, "refused a relay's rendezvous"),
         };
         info!("listens for workers whose debugger listens elsewhere");
-        let places = Arc::new(Semaphore::new(MAX_WAITING_WORKERS));
+        let stream_slots = Arc::new(Semaphore::new(MAX_WAITING_WORKERS));
         loop {
-            // Beyond those that may wait they do so in the kernel's queue: a connection that is just closed is waited on for ever.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            // Workers beyond the limit wait in the kernel's queue: a worker whose connection is closed early waits
+            // for ever.
+            let Ok(slot) = Arc::clone(&stream_slots).acquire_owned().await else {
                 return;
             };
             let (mut stream, peer) = match listener.accept().await {
@@ -198,28 +199,28 @@ impl Site {
                     continue;
                 }
             };
-            let of_all = Arc::clone(&self.agent.places).acquire_owned();
-            let Ok(Ok(of_all)) = timeout(ASKED_FOR, of_all).await else {
+            let stream_slot = Arc::clone(&self.agent.stream_slots).acquire_owned();
+            let Ok(Ok(stream_slot)) = timeout(CLAIM_TIMEOUT, stream_slot).await else {
                 warn!(%peer, "the agent is at its limit of streams: a worker's connection is closed");
-                let_run::let_run(&mut stream).await;
+                resume::resume_worker(&mut stream).await;
                 continue;
             };
             let site = self.clone();
             let arriving = async move {
-                Box::pin(site.arrive(stream, peer, place)).await;
-                drop(of_all);
+                Box::pin(site.arrive(stream, peer, slot)).await;
+                drop(stream_slot);
             };
             self.agent.tasks.spawn(arriving.in_current_span());
         }
     }
 
-    /// Serves one connection to its end. `waits` is its place among those that wait.
-    async fn arrive<P>(self, mut stream: TcpStream, peer: SocketAddr, waits: P) {
-        let arrived = match self.looked_at(&stream, peer).await {
-            Looked::Worker(arrived) => arrived,
-            Looked::Stranger => return,
-            // It may be a worker, and would wait for ever.
-            Looked::Unknown => return let_run::let_run(&mut stream).await,
+    /// Serves one connection to its end. `slot` is its slot among the waiting workers.
+    async fn arrive<P>(self, mut stream: TcpStream, peer: SocketAddr, slot: P) {
+        let arrived = match self.identify(&stream, peer).await {
+            PeerIdentity::Worker(arrived) => arrived,
+            PeerIdentity::Stranger => return,
+            // It may be a worker, which would wait for ever.
+            PeerIdentity::Unknown => return resume::resume_worker(&mut stream).await,
         };
         if tcp::tune(&stream, PROBE_AFTER).is_err() {
             return;
@@ -227,42 +228,45 @@ impl Site {
         info!(worker = %arrived.worker_id, "a worker has dialled");
         let mut worker = Worker {
             stream: &mut stream,
-            spoken_to: false,
+            has_output: false,
         };
         let (worker_id, arrival) = (arrived.worker_id.clone(), arrived.arrival);
-        let taken = tokio::select! {
-            taken = Box::pin(self.taken(arrived)) => taken,
+        let claimed = tokio::select! {
+            claimed = Box::pin(self.claimed(arrived)) => claimed,
             () = self.over.cancelled() => None,
             () = self.agent.ending.cancelled() => None,
         };
         self.waiting.lock().remove(&arrival);
-        drop(waits);
-        if let Some(relay) = taken {
+        drop(slot);
+        if let Some(relay) = claimed {
             let passed = ByteCount::default();
             tokio::select! {
                 joined = join(&mut worker, relay, &passed) => debug!(?joined, "the connection is over"),
                 () = self.agent.ending.cancelled() => {}
             }
         }
-        let free = !worker.spoken_to;
-        if free {
-            let_run::let_run(&mut stream).await;
+        let untouched = !worker.has_output;
+        if untouched {
+            resume::resume_worker(&mut stream).await;
         }
-        info!(worker = %worker_id, let_run = free, "a worker's connection is over");
+        info!(worker = %worker_id, let_run = untouched, "a worker's connection is over");
     }
 
-    /// Who has dialled.
-    async fn looked_at(&self, stream: &TcpStream, peer: SocketAddr) -> Looked {
+    /// Identifies the peer.
+    async fn identify(&self, stream: &TcpStream, peer: SocketAddr) -> PeerIdentity {
         let Ok(local) = stream.local_addr() else {
-            return Looked::Stranger;
+            return PeerIdentity::Stranger;
         };
-        let looking = timeout(LOOKED, self.agent.look.caller(peer, local));
-        let looked = tokio::select! {
-            looked = looking => looked,
-            () = self.over.cancelled() => return Looked::Unknown,
+        let identifying = timeout(
+            VERIFY_TIMEOUT,
+            self.agent.verifier.identify_peer(peer, local),
+        );
+        let result = tokio::select! {
+            result = identifying => result,
+            () = self.over.cancelled() => return PeerIdentity::Unknown,
         };
-        match looked {
-            Ok(Ok(resident)) => Looked::Worker(RendezvousArrival {
+        match result {
+            Ok(Ok(resident)) => PeerIdentity::Worker(RendezvousArrival {
                 rendezvous: self.meeting.rendezvous,
                 arrival: Hex(rand::rng().random()),
                 worker_id: resident.worker_id.as_str().into(),
@@ -271,41 +275,45 @@ impl Site {
             Ok(Err(stranger)) => {
                 warn!(%peer, why = %stranger, "a connection is closed unheard");
                 match stranger {
-                    UnverifiedPeer::NotAWorker(_) => Looked::Stranger,
-                    _ => Looked::Unknown,
+                    UnverifiedPeer::NotAWorker(_) => PeerIdentity::Stranger,
+                    _ => PeerIdentity::Unknown,
                 }
             }
             Err(_) => {
                 warn!(%peer, "a connection is closed unheard: Ray did not say in time whose it is");
-                Looked::Unknown
+                PeerIdentity::Unknown
             }
         }
     }
 
-    /// The stream by which `arrived` goes on, once the relay has asked for it.
-    async fn taken(&self, arrived: RendezvousArrival) -> Option<ByteStream<Stream>> {
-        let (give, asked) = oneshot::channel();
+    /// Announces `arrived` and returns the stream for it, once the relay has requested it.
+    async fn claimed(&self, arrived: RendezvousArrival) -> Option<ByteStream<Stream>> {
+        let (sender, claim) = oneshot::channel();
         let arrival = arrived.arrival;
-        self.waiting.lock().insert(arrival, give);
+        self.waiting.lock().insert(arrival, sender);
         self.answers.send(FromAgent::Arrived(arrived)).await.ok()?;
-        let WaitingWorkerNotice { stream, secret } = timeout(ASKED_FOR, asked).await.ok()?.ok()?;
+        let StreamClaim { stream, secret } = timeout(CLAIM_TIMEOUT, claim).await.ok()?.ok()?;
         let relay = match stream_for(&self.dialler, stream, &secret).await {
             Ok(relay) => relay,
             Err(refused) => {
-                tell_refused(stream, refused, &self.answers).await;
+                report_refusal(stream, refused, &self.answers).await;
                 return None;
             }
         };
         let mut relay = ByteStream::new(relay);
-        let said = timeout(SAID, relay.say(written(&StreamGreeting::Dialled))).await;
-        matches!(said, Ok(Ok(()))).then_some(relay)
+        let sent = timeout(
+            GREETING_TIMEOUT,
+            relay.say(written(&StreamGreeting::Dialled)),
+        )
+        .await;
+        matches!(sent, Ok(Ok(()))).then_some(relay)
     }
 }
 
-/// Reads a range of ports, such as `7700-7799`.
+/// Parses a range of ports, such as `7700-7799`.
 ///
 /// # Errors
-/// What a range is, in a sentence: from port 1024 on, and of 1,000 ports at most.
+/// A sentence that describes a valid range: ports from 1024 on, at most 1,000 of them.
 pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.trim().split_once('-').unwrap_or((text, text));
     let port = |text: &str| text.trim().parse().ok().filter(|port| *port >= 1024);
@@ -319,28 +327,28 @@ pub fn reverse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     }
 }
 
-/// Listens on `port` of loopback, where that is one of `ports`.
-async fn bound(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpListener, String> {
+/// Listens on `port` of loopback, if that is one of `ports`.
+async fn bind(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpListener, String> {
     if !ports.is_some_and(|ports| ports.contains(&port)) {
         return Err(format!("port {port} is not in its --reverse-ports"));
     }
-    let until = Instant::now() + BOUND;
+    let until = Instant::now() + BIND_RETRY_TIMEOUT;
     loop {
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
-                sleep(BOUND / 20).await;
+                sleep(BIND_RETRY_TIMEOUT / 20).await;
             }
             Err(error) => return Err(format!("port {port}: {error}")),
         }
     }
 }
 
-/// A worker that has dialled. It waits for its debugger's first word without end, also when the connection has ended: without
-/// that word its half is not ended, and it is let run instead.
+/// A worker that has dialled. It waits without end for its debugger's first message, even after the connection has
+/// ended. Without that message its half is not shut down, and the worker is resumed instead.
 struct Worker<'a> {
     stream: &'a mut TcpStream,
-    spoken_to: bool,
+    has_output: bool,
 }
 
 read_through!([] Worker<'_> { Self { stream, .. } => stream });
@@ -351,7 +359,7 @@ impl AsyncWrite for Worker<'_> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.spoken_to = true;
+        self.has_output = true;
         Pin::new(&mut *self.stream).poll_write(cx, bytes)
     }
 
@@ -360,7 +368,7 @@ impl AsyncWrite for Worker<'_> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.spoken_to {
+        match self.has_output {
             true => Pin::new(&mut *self.stream).poll_shutdown(cx),
             false => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }

@@ -1,8 +1,8 @@
-//! One connection to a debugger, from the relay's question to the debugger's end.
+//! One connection to a debugger, from the relay's request to the debugger's end.
 //!
-//! The agent looks for itself, takes the worker, opens the stream to the relay, and only then dials: a debugger is not
-//! dialled for no session. When the relay has gone, the debugger is left in the order that it survives; where the relay has said
-//! by what, and has gone without a word, the worker is kept instead ([`super::keeping`]).
+//! The agent verifies the target, acquires the worker, opens the stream to the relay, and dials last: no debugger is
+//! dialled without a session. When the relay has gone, the debugger is detached in the order that it survives. If the
+//! relay has sent terms and vanished without closing, the worker is kept instead ([`super::keeping`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::Agent;
 use super::connect::Dialler;
 use super::held::WorkerHold;
 use super::keeping::{KeepingTerms, ParkedDebugger, WorkerHandle};
-use super::look::{DialTarget, Refused};
 use super::pump::{DebuggerStream, Pump, PumpEnd};
+use super::verifier::{DialTarget, Refused};
 use ray_relay_base::dial::Stream;
 use ray_relay_base::dial::websocket::Socket;
 use ray_relay_base::wire::dap::codec::frame;
@@ -33,42 +33,47 @@ use ray_relay_base::wire::tunnel::{self, ByteStream, handshake};
 use ray_relay_debugger::debugger::at_node::{self, Attended};
 use ray_relay_debugger::debugger::settled;
 
-/// The deadline of the dial to one address of the debugger.
-const DIAL: Duration = Duration::from_secs(10);
+/// The deadline of a dial to one address of the debugger.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The deadline for the session before to be over: longer than a debugger takes to close.
-const SETTLED: Duration = Duration::from_secs(2);
+/// The deadline for the previous session to be over: longer than a debugger takes to close.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a relay may take to close once the debugger has.
-const LINGER: Duration = Duration::from_secs(10);
+/// How long a relay may take to close after the debugger has closed.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The relay that asks for a stream.
-pub(super) struct Asking {
+/// The relay that requests a stream.
+pub(super) struct Requester {
     pub(super) dialler: Dialler,
     pub(super) replica: Replica,
-    /// Its link was silent for too long.
+    /// Cancelled when its link was silent for too long.
     pub(super) lost: CancellationToken,
 }
 
-/// Does what `open` asks for, and tells the relay on its link where it does not.
+/// Serves the request `open`, or reports on the relay's link why not.
 pub(super) async fn serve(
     agent: Arc<Agent>,
-    asking: Asking,
+    requester: Requester,
     open: Open,
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
     if open.resume.is_some() {
-        return Box::pin(resume(&agent, &asking, &open, cancelled, answers)).await;
+        return Box::pin(resume(&agent, &requester, &open, cancelled, answers)).await;
     }
-    let opening = Box::pin(prepare(&agent, &asking.dialler, asking.replica, &open));
+    let opening = Box::pin(prepare(
+        &agent,
+        &requester.dialler,
+        requester.replica,
+        &open,
+    ));
     let opened = tokio::select! {
         opened = opening => opened,
         () = cancelled.cancelled() => return,
         () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
     };
     match opened {
-        Ok(opened) => Box::pin(opened.run(&agent, &open, &asking.lost)).await,
+        Ok(opened) => Box::pin(opened.run(&agent, &open, &requester.lost)).await,
         Err(refused) => {
             refuse(&open, refused, &answers).await;
         }
@@ -77,11 +82,11 @@ pub(super) async fn serve(
 
 async fn refuse(open: &Open, refused: Refused, answers: &mpsc::Sender<FromAgent>) {
     info!(port = open.port, kind = ?refused.kind, detail = %refused.detail, "refused a relay's request");
-    tell_refused(open.stream, refused, answers).await;
+    report_refusal(open.stream, refused, answers).await;
 }
 
-/// Tells the relay why there is no stream.
-pub(super) async fn tell_refused(
+/// Reports to the relay why there is no stream.
+pub(super) async fn report_refusal(
     stream: StreamId,
     refused: Refused,
     answers: &mpsc::Sender<FromAgent>,
@@ -97,11 +102,11 @@ pub(super) async fn tell_refused(
         detail,
         holder,
     };
-    // Where the link is gone, no relay waits.
+    // If the link is gone, no relay waits.
     _ = answers.send(refused).await;
 }
 
-/// The stream to the relay that has asked for it by that name and secret.
+/// Opens the stream to the relay that requested it by that id and secret.
 pub(super) async fn stream_for(
     dialler: &Dialler,
     stream: StreamId,
@@ -119,10 +124,10 @@ pub(super) async fn stream_for(
         .map_err(|error| Refused::new(Refusal::Busy, &format!("no stream to the relay: {error}")))
 }
 
-/// A stream that the relay waits on, and where its debugger is.
+/// A stream that the relay waits on, and the addresses of its debugger.
 struct PendingStream {
     relay: Socket,
-    ways: Vec<DialTarget>,
+    targets: Vec<DialTarget>,
     hold: WorkerHold,
 }
 
@@ -132,53 +137,61 @@ async fn prepare(
     replica: Replica,
     open: &Open,
 ) -> Result<PendingStream, Refused> {
-    let ways = agent.look.ways(open).await?;
-    let hold = agent.held.take(open, replica).map_err(|held| {
-        let who = match held.name.is_empty() {
+    let targets = agent.verifier.targets(open).await?;
+    let hold = agent.held.acquire(open, replica).map_err(|held| {
+        let holder_name = match held.name.is_empty() {
             true => &*held.client,
             false => &*held.name,
         };
-        let detail = format!("{who} holds it through another relay");
+        let detail = format!("{holder_name} holds it through another relay");
         Refused {
             holder: Some(held),
             ..Refused::new(Refusal::Held, &detail)
         }
     })?;
-    // A session that does not end in time is met by the debugger itself.
-    _ = timeout(SETTLED, hold.settled()).await;
+    // If a session does not end in time, the debugger itself rejects this one.
+    _ = timeout(SETTLE_TIMEOUT, hold.settled()).await;
     let relay = stream_for(dialler, open.stream, &open.secret).await?;
-    Ok(PendingStream { relay, ways, hold })
+    Ok(PendingStream {
+        relay,
+        targets,
+        hold,
+    })
 }
 
 impl PendingStream {
     async fn run(self, agent: &Agent, open: &Open, lost: &CancellationToken) {
-        let Self { relay, ways, hold } = self;
-        let addresses: Vec<SocketAddr> = ways.iter().map(|way| way.address).collect();
-        let stream = match at_node::dial(&addresses, DIAL).await {
+        let Self {
+            relay,
+            targets,
+            hold,
+        } = self;
+        let addresses: Vec<SocketAddr> = targets.iter().map(|target| target.address).collect();
+        let stream = match at_node::dial(&addresses, DIAL_TIMEOUT).await {
             Ok(stream) => stream,
             Err(error) => {
                 info!(port = open.port, %error, "a debugger cannot be reached");
-                return tell(relay, failure(&error)).await;
+                return send_failure(relay, failure(&error)).await;
             }
         };
-        if let Err(refused) = agent.look.still(&ways, &stream).await {
+        if let Err(refused) = agent.verifier.verify_unchanged(&targets, &stream).await {
             info!(port = open.port, detail = %refused.detail, "a debugger is left before its first message");
             let failed = StreamGreeting::Failed {
                 kind: DialFailure::Unreachable,
                 detail: refused.detail,
             };
-            return tell(relay, failed).await;
+            return send_failure(relay, failed).await;
         }
         info!(port = open.port, "session attached");
-        let leaving = TaskTracker::new();
-        match Attended::follow(open.kind, stream, leaving.clone()) {
+        let detaching = TaskTracker::new();
+        match Attended::follow(open.kind, stream, detaching.clone()) {
             Ok(debugger) => {
-                let tenure = WorkerHandle {
+                let worker = WorkerHandle {
                     debugger,
                     hold,
-                    leaving,
+                    detaching,
                 };
-                Box::pin(tenure.serve(agent, relay, None, (open, lost))).await;
+                Box::pin(worker.serve(agent, relay, None, (open, lost))).await;
             }
             Err(error) => debug!(%error, "a debugger's connection broke at once"),
         }
@@ -186,20 +199,20 @@ impl PendingStream {
     }
 }
 
-/// Tells the relay that there is no debugger.
-async fn tell(mut relay: Socket, failed: StreamGreeting) {
-    let told = async {
+/// Reports to the relay that there is no debugger.
+async fn send_failure(mut relay: Socket, failed: StreamGreeting) {
+    let sending = async {
         _ = relay.send(Message::text(written(&failed))).await;
         _ = relay.close(None).await;
     };
-    _ = timeout(LINGER, told).await;
+    _ = timeout(LINGER_TIMEOUT, sending).await;
 }
 
-/// What a session goes on with: by what its worker was kept, and what its relay hears first.
+/// How a session resumes: the terms by which its worker was kept, and the first messages for its relay.
 type Resumed = (KeepingTerms, Vec<u8>);
 
 impl WorkerHandle {
-    /// Passes what both sides say, and keeps the worker where the relay is lost that has wanted it so.
+    /// Passes bytes both ways, and keeps the worker if its relay is lost and has requested that.
     async fn serve(
         self,
         agent: &Agent,
@@ -210,121 +223,121 @@ impl WorkerHandle {
         let Self {
             debugger,
             hold,
-            leaving,
+            detaching,
         } = self;
         let relay = ByteStream::new(relay).with_texts();
-        let (first, said, missed) = match resumed {
+        let (first, terms, missed) = match resumed {
             None => {
-                let said = open.keep.as_deref().map(|keep| KeepingTerms {
+                let terms = open.keep.as_deref().map(|keep| KeepingTerms {
                     keep: keep.clone(),
                     at: Instant::now(),
                 });
-                (StreamGreeting::Dialled, said, Vec::new())
+                (StreamGreeting::Dialled, terms, Vec::new())
             }
-            Some((said, missed)) => {
-                let first = StreamGreeting::Resumed(Box::new(said.keep.clone()));
-                (first, Some(said), missed)
+            Some((terms, missed)) => {
+                let first = StreamGreeting::Resumed(Box::new(terms.keep.clone()));
+                (first, Some(terms), missed)
             }
         };
         let mut pump = Pump::after(debugger, relay, missed);
         let end = exchange(agent, &mut pump, written(&first), lost).await;
-        let mut keeps = None;
-        let unsaid = std::mem::take(&mut pump.unsaid);
+        let mut park_terms = None;
+        let undelivered = std::mem::take(&mut pump.undelivered);
         let last = match end {
-            PumpEnd::Relay => &*unsaid,
+            PumpEnd::Relay => &*undelivered,
             PumpEnd::Debugger => &[],
         };
         pump.debugger.complete(last);
         if end == PumpEnd::Relay {
-            let text = pump.kept_by();
+            let text = pump.take_terms();
             let newer = text.and_then(|(at, text)| {
                 let keep = read(&text).ok()?;
                 Some(KeepingTerms { keep, at })
             });
             let stays = pump.is_lost() && !agent.ending.is_cancelled();
-            keeps = newer
-                .or(said)
+            park_terms = newer
+                .or(terms)
                 .filter(|_| stays && pump.debugger.is_resumable());
         }
         let (debugger, _) = pump.into_parts();
-        let tenure = Self {
+        let worker = Self {
             debugger,
             hold,
-            leaving,
+            detaching,
         };
-        let Some(said) = keeps else {
-            return tenure.leave().await;
+        let Some(terms) = park_terms else {
+            return worker.detach().await;
         };
         let subprocess = open.process.is_some();
-        match ParkedDebugger::begin(Box::new(tenure), said, subprocess).await {
-            Ok(keeping) => wait(agent, keeping).await,
-            Err(tenure) => tenure.leave().await,
+        match ParkedDebugger::begin(Box::new(worker), terms, subprocess).await {
+            Ok(parked) => wait(agent, parked).await,
+            Err(worker) => worker.detach().await,
         }
     }
 
-    /// Leaves the debugger in order, and gives the worker back then.
-    async fn leave(self) {
+    /// Detaches the debugger in order, then releases the worker.
+    async fn detach(self) {
         let Self {
             debugger,
             hold,
-            leaving,
+            detaching,
         } = self;
         drop(debugger);
-        leaving.close();
-        leaving.wait().await;
+        detaching.close();
+        detaching.wait().await;
         settled().await;
         drop(hold);
     }
 }
 
-/// Keeps a worker until a session goes on with it, or leaves it.
-async fn wait(agent: &Agent, keeping: Box<ParkedDebugger>) {
-    if let Some(tenure) = Box::pin(keeping.wait(agent)).await {
-        tenure.leave().await;
+/// Keeps a worker until a session resumes it, or detaches from it.
+async fn wait(agent: &Agent, parked: Box<ParkedDebugger>) {
+    if let Some(worker) = Box::pin(parked.wait(agent)).await {
+        worker.detach().await;
     }
 }
 
-/// Goes on with a worker that is kept for `owner`.
+/// Resumes a worker that is kept for its owner.
 async fn resume(
     agent: &Agent,
-    asking: &Asking,
+    requester: &Requester,
     open: &Open,
     cancelled: CancellationToken,
     answers: mpsc::Sender<FromAgent>,
 ) {
-    // Not given up: who is handed a worker has it.
-    let keeping = match agent.held.hand_over(open).await {
-        Ok(keeping) => keeping,
+    // Not cancelled: once handed over, the worker is this session's.
+    let parked = match agent.held.hand_over(open).await {
+        Ok(parked) => parked,
         Err(refused) => return refuse(open, refused, &answers).await,
     };
     let opened = tokio::select! {
-        opened = Box::pin(stream_for(&asking.dialler, open.stream, &open.secret)) => opened,
+        opened = Box::pin(stream_for(&requester.dialler, open.stream, &open.secret)) => opened,
         () = cancelled.cancelled() => Err(Refused::new(Refusal::Busy, "the relay waits no longer")),
         () = agent.ending.cancelled() => Err(Refused::new(Refusal::Busy, "the agent is about to end")),
     };
     match opened {
         Ok(relay) => {
-            let (tenure, said, mut missed) = keeping.resumed();
+            let (worker, terms, mut missed) = parked.resumed();
             if open.process.is_none() {
                 for process in agent.held.kept_subprocesses(open) {
                     missed.extend(frame(&kept_subprocess(process)));
                 }
             }
-            tenure.hold.resume(open, asking.replica);
+            worker.hold.resume(open, requester.replica);
             info!(port = open.port, "a client resumes a parked worker");
-            let resumed = Some((said, missed));
-            let asked = (open, &asking.lost);
-            tenure.serve(agent, relay, resumed, asked).await;
+            let resumed = Some((terms, missed));
+            let context = (open, &requester.lost);
+            worker.serve(agent, relay, resumed, context).await;
             info!(port = open.port, "session ended");
         }
         Err(refused) => {
             refuse(open, refused, &answers).await;
-            wait(agent, keeping).await;
+            wait(agent, parked).await;
         }
     }
 }
 
-/// Tells the relay by `first` that its debugger is there, and passes what both say until one of them, or the agent, ends, or
+/// Reports the debugger to the relay by `first`, then passes bytes both ways until either side or the agent ends, or
 /// the relay is `lost`.
 async fn exchange<D: DebuggerStream>(
     agent: &Agent,
@@ -333,12 +346,12 @@ async fn exchange<D: DebuggerStream>(
     lost: &CancellationToken,
 ) -> PumpEnd {
     let exchange = async {
-        if timeout(DIAL, pump.begin(first)).await != Ok(true) {
+        if timeout(DIAL_TIMEOUT, pump.begin(first)).await != Ok(true) {
             return PumpEnd::Relay;
         }
         let end = pump.run().await;
         if end == PumpEnd::Debugger {
-            _ = timeout(LINGER, pump.linger()).await;
+            _ = timeout(LINGER_TIMEOUT, pump.linger()).await;
         }
         end
     };

@@ -1,14 +1,13 @@
-//! Which address names which breakpoint, by the configured [`Advertise`] mode.
+//! Maps addresses to breakpoints, by the configured [`Advertise`] mode.
 //!
-//! Filled by the dashboard rewriting, read back by the DAP side when an attach request echoes
-//! the address. Invariants: an address stays with its breakpoint while that lives and is not
-//! given to another for [`HOLD`] after; everything is bounded; where no address is left, the
-//! breakpoint goes without one (the plain address) instead of taking over another's.
+//! The dashboard rewriting assigns addresses, and the DAP side resolves them when an attach request echoes one.
+//! Invariants: an address stays with its breakpoint while that lives, and goes to no other for [`RESERVATION_PERIOD`] after.
+//! Everything is bounded. If no address is left, the breakpoint gets the plain address instead of another's.
 //!
-//! A client may see a worker pause before the relay's next poll does. Ids need no poll, so such a
-//! worker is *expected*: it has its address at once. Rows of Ray can lie (a lost node's workers
-//! stay paused for good), so one that does not turn up within two minutes has it no longer,
-//! and those that never did take no more than a part of the addresses.
+//! A client may see a worker pause before the relay's next poll does. Ids need no poll, so such a worker is
+//! *expected* and has its address at once. Rows of Ray can be wrong: workers of a lost node stay paused for good. So
+//! an expected worker that is not listed within two minutes loses its address, and unlisted workers get only a share
+//! of the addresses.
 
 pub mod host_alias;
 mod slots;
@@ -19,38 +18,37 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub use self::slots::HOLD;
+pub use self::slots::RESERVATION_PERIOD;
 use self::slots::{Confidence, Slots};
 use ray_relay_base::config::Advertise;
 use ray_relay_ray::ray::registry::{BreakpointId, List, Snapshot};
 
-/// Hosts under which clients reach the relay; the one not used for longest is forgotten.
+/// Hosts under which clients reach the relay. The least recently used one is dropped.
 const MAX_HOSTS: usize = 64;
 
-/// Lists whose addresses are kept as they were given out.
+/// Lists whose addresses are cached.
 const MAX_LISTED: usize = 4;
 
-/// The place of the id in `advertise.host`.
-const PLACE: &str = "{id}";
+/// The placeholder of the id in `advertise.host`.
+const ID_PLACEHOLDER: &str = "{id}";
 
 /// The address with which a client reached the relay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalAddress {
-    /// Canonical host without brackets: an IP address as the standard library prints it, or a
-    /// name in lower case.
+    /// Canonical host without brackets: an IP address as the standard library prints it, or a name in lower case.
     pub host: String,
-    /// Port; 80 where the client named none.
+    /// Port; 80 if the client named none.
     pub port: u16,
 }
 
-/// What a host in an attach request stands for.
+/// The target that a host in an attach request resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolved {
     /// The relay, and no breakpoint in particular.
     Plain,
     /// This breakpoint (which may have ended meanwhile).
     Breakpoint(BreakpointId),
-    /// The form of an address for one breakpoint, but no client was given it, or long ago.
+    /// The form of an address for one breakpoint, but it was never given out, or too long ago.
     Unknown,
 }
 
@@ -71,7 +69,7 @@ struct AdvertiserState {
     listed: Vec<Arc<Listed>>,
 }
 
-/// The addresses of all that one snapshot lists, for clients that reached the relay at one address.
+/// The addresses of all rows of one snapshot, for clients that reached the relay at one address.
 #[derive(Debug)]
 pub struct Listed {
     reached: ExternalAddress,
@@ -80,7 +78,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// The host and port to give out for the breakpoint `id`; `None` where it is not listed.
+    /// Returns the host and port to give out for the breakpoint `id`, `None` if it is not listed.
     pub fn address(&self, id: BreakpointId) -> Option<&(String, u16)> {
         self.by_id.get(&id)
     }
@@ -99,8 +97,8 @@ impl AdvertisedAddresses {
         }
     }
 
-    /// Tells what is alive now, so that addresses of ended breakpoints can be reused in time.
-    /// To be called with the snapshot whose breakpoints are about to be advertised under `host`.
+    /// Records the live breakpoints, so that addresses of ended ones can be reused in time. Call it with the snapshot
+    /// whose breakpoints are about to be advertised under `host`.
     pub fn observe(&self, host: &str, snapshot: &Snapshot) {
         let mut state = self.state.lock();
         let slots = match self.mode {
@@ -114,16 +112,16 @@ impl AdvertisedAddresses {
         }
     }
 
-    /// The addresses of all that `snapshot` lists, for a client that reached the relay at `reached`. They stay what they are
-    /// while the list does.
+    /// Returns the addresses of all rows of `snapshot`, for a client that reached the relay at `reached`. They stay
+    /// the same while the list does.
     pub fn listed(&self, reached: &ExternalAddress, snapshot: &Snapshot) -> Arc<Listed> {
         let mut state = self.state.lock();
-        let mut kept = state.listed.iter();
-        if let Some(known) = kept.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
+        let mut cached = state.listed.iter();
+        if let Some(known) = cached.rposition(|listed| listed.is_of(reached, &snapshot.live)) {
             let listed = state.listed.remove(known);
             state.listed.push(Arc::clone(&listed));
             if let Some(slots) = state.hosts.get_mut(&reached.host) {
-                slots.is_used();
+                slots.mark_used();
             }
             return listed;
         }
@@ -139,7 +137,7 @@ impl AdvertisedAddresses {
         });
         let mut state = self.state.lock();
         let forgotten = self.mode == Advertise::Single && !state.hosts.contains_key(&reached.host);
-        // One that goes without an address may have it later.
+        // A breakpoint without an address of its own may get one later, so such a list is not cached.
         if !forgotten && !listed.by_id.values().any(|address| reached.is(address)) {
             if state.listed.len() >= MAX_LISTED {
                 state.listed.remove(0);
@@ -149,9 +147,8 @@ impl AdvertisedAddresses {
         listed
     }
 
-    /// The host and port to give to a client that reached the relay at `reached`: those of the
-    /// breakpoint `id`, which the registry lists, or the plain address without one, or where
-    /// there is none to spare.
+    /// Returns the host and port for a client that reached the relay at `reached`: those of the listed breakpoint
+    /// `id`. Without an id, or if no address is left, it is the plain address.
     pub fn address(&self, reached: &ExternalAddress, id: Option<BreakpointId>) -> (String, u16) {
         match id {
             Some(id) => self.address_of(reached, id, Confidence::Listed),
@@ -159,7 +156,7 @@ impl AdvertisedAddresses {
         }
     }
 
-    /// The same for a breakpoint that the registry does not list yet, although Ray has a row of it.
+    /// Like [`Self::address`], for a breakpoint that has a row in Ray but is not in the registry yet.
     pub fn address_expected(&self, reached: &ExternalAddress, id: BreakpointId) -> (String, u16) {
         self.address_of(reached, id, Confidence::Expected)
     }
@@ -168,20 +165,20 @@ impl AdvertisedAddresses {
         &self,
         reached: &ExternalAddress,
         id: BreakpointId,
-        standing: Confidence,
+        confidence: Confidence,
     ) -> (String, u16) {
         let host = match &self.mode {
-            Advertise::Single => self.spelling(&reached.host, id, standing),
-            Advertise::Host(template) => template.replace(PLACE, &id.to_string()),
+            Advertise::Single => self.spelling(&reached.host, id, confidence),
+            Advertise::Host(template) => template.replace(ID_PLACEHOLDER, &id.to_string()),
             Advertise::Ports(_) => {
-                let port = self.port(id, standing).unwrap_or(reached.port);
+                let port = self.port(id, confidence).unwrap_or(reached.port);
                 return (reached.host.clone(), port);
             }
         };
         (host, reached.port)
     }
 
-    fn spelling(&self, host: &str, id: BreakpointId, standing: Confidence) -> String {
+    fn spelling(&self, host: &str, id: BreakpointId, confidence: Confidence) -> String {
         // Slot 0 is the plain spelling.
         let range = 1..=host_alias::capacity(host) - 1;
         let mut state = self.state.lock();
@@ -193,22 +190,22 @@ impl AdvertisedAddresses {
             }
         }
         let slots = state.hosts.entry(host.to_owned()).or_default();
-        match slots.assign(id, range, standing) {
+        match slots.assign(id, range, confidence) {
             Some(slot) => host_alias::spell(host, slot),
             None => host.to_owned(),
         }
     }
 
-    fn port(&self, id: BreakpointId, standing: Confidence) -> Option<u16> {
+    fn port(&self, id: BreakpointId, confidence: Confidence) -> Option<u16> {
         let Advertise::Ports(range) = &self.mode else {
             return None;
         };
         let range = u32::from(*range.start())..=u32::from(*range.end());
-        let port = self.state.lock().ports.assign(id, range, standing)?;
+        let port = self.state.lock().ports.assign(id, range, confidence)?;
         port.try_into().ok()
     }
 
-    /// What `dialed`, the host of an attach request, stands for.
+    /// Resolves `dialed`, the host of an attach request.
     pub fn resolve(&self, dialed: &str) -> Resolved {
         match &self.mode {
             Advertise::Ports(_) => Resolved::Plain,
@@ -223,8 +220,8 @@ impl AdvertisedAddresses {
                 }
                 let state = self.state.lock();
                 let Some(slots) = state.hosts.get(&host) else {
-                    // Under this host nothing was advertised. People write names in mixed case;
-                    // addresses are not written with odd zeros.
+                    // Nothing was advertised under this host. People write names in mixed case, but not addresses
+                    // with odd zeros.
                     let name = host.parse::<IpAddr>().is_err();
                     return if name {
                         Resolved::Plain
@@ -239,41 +236,41 @@ impl AdvertisedAddresses {
         }
     }
 
-    /// The breakpoint that `port` was given to, in `ports` mode.
+    /// Returns the breakpoint that `port` was given to, in `ports` mode.
     pub fn breakpoint_at(&self, port: u16) -> Option<BreakpointId> {
         self.state.lock().ports.get(u32::from(port))
     }
 
-    /// `host` is a name that the `host` mode gives out, or the domain below which they all are.
+    /// Whether `host` is a name that the `host` mode gives out, or the domain above all of them.
     pub fn covers(&self, host: &str) -> bool {
         let Advertise::Host(template) = &self.mode else {
             return false;
         };
         let domain = template
-            .strip_prefix(PLACE)
+            .strip_prefix(ID_PLACEHOLDER)
             .and_then(|rest| rest.strip_prefix('.'));
         domain.is_some_and(|domain| domain.eq_ignore_ascii_case(host))
             || id_in(template, host).is_some_and(|id| id.parse::<BreakpointId>().is_ok())
     }
 }
 
-/// What stands in the place of the id where `host` has the form of `template`.
+/// Returns the text at the placeholder if `host` has the form of `template`.
 fn id_in(template: &str, host: &str) -> Option<String> {
     let template = template.to_ascii_lowercase();
-    let (before, after) = template.split_once(PLACE)?;
+    let (before, after) = template.split_once(ID_PLACEHOLDER)?;
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let id = host.strip_prefix(before)?.strip_suffix(after)?;
     (!id.is_empty() && !id.contains('.')).then(|| id.to_owned())
 }
 
 impl ExternalAddress {
-    /// `host[:port]` as in a `Host` header; `None` where it is no such thing. IP addresses may be
-    /// spelled in any way that a resolver takes.
+    /// Parses `host[:port]` as in a `Host` header, `None` if it is malformed. IP addresses may have any spelling that
+    /// a resolver accepts.
     pub fn parse(authority: &str) -> Option<Self> {
         Self::with_default(authority, 80)
     }
 
-    /// The same, with the port that stands for none.
+    /// Like [`Self::parse`], with this default port.
     pub fn with_default(authority: &str, default: u16) -> Option<Self> {
         let (host, port) = split_port(authority)?;
         let port = match port {
@@ -282,7 +279,7 @@ impl ExternalAddress {
             Some(_) => return None,
         };
         let bracketed = host.starts_with('[');
-        // The dot of the DNS root, which may follow an address as well.
+        // Strips the dot of the DNS root, which may follow an address as well.
         let (host, _) = host_alias::read(host.strip_suffix('.').unwrap_or(host));
         let ip = host.parse::<IpAddr>().ok();
         let name = host_alias::is_name(&host) && !host.ends_with('.');
@@ -296,7 +293,7 @@ impl ExternalAddress {
         self.host == *host && self.port == *port
     }
 
-    /// The host is an IP address.
+    /// Whether the host is an IP address.
     pub fn is_ip(&self) -> bool {
         self.host.parse::<IpAddr>().is_ok()
     }

@@ -1,13 +1,14 @@
-//! What the relay shows: the list of what waits, many tasks folded into one answer, findings, and the manual.
+//! Presentation of the relay's data: the list of paused tasks, many tasks folded into one answer, findings, and the
+//! manual.
 //!
-//! For the protocols and the commands. It must not know sessions: what it shows is given to it.
+//! For the protocols and the commands. It must not know sessions: callers pass in all data.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`listing`] | the list of what waits: rows as JSON, and as people see them |
-//! | [`group`] | many paused tasks as one: who they are, one prompt for all, and their answers folded |
+//! | [`listing`] | the list of paused tasks: rows as JSON, and as text |
+//! | [`group`] | many paused tasks as one: their members, one prompt for all, and their answers folded |
 //! | [`doctor`] | findings about the chain from a client to a worker's debugger |
-//! | [`advertise`] | which address names which breakpoint |
+//! | [`advertise`] | the addresses given out for breakpoints |
 //! | [`manual`] | the pages of `docs/`, for `ray-relay help` and the page at `/relay/` |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

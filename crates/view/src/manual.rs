@@ -1,4 +1,5 @@
-//! The pages of `docs/`, as the program carries them: `ray-relay help TOPIC` prints them, and the page at `/relay/` links them.
+//! The pages of `docs/`, embedded in the program: `ray-relay help TOPIC` prints them, and the page at `/relay/` links
+//! to them.
 
 use std::fmt::Write;
 
@@ -9,17 +10,17 @@ mod tests;
 /// One page.
 #[derive(Debug)]
 pub struct Page {
-    /// Its name: that of its file, without `.md`.
+    /// The name of its file, without `.md`.
     pub topic: &'static str,
-    /// For whom or for what it is, on one line.
+    /// Its audience or purpose, on one line.
     pub about: &'static str,
-    /// All of it, as Markdown.
+    /// The whole page, as Markdown.
     pub text: &'static str,
 }
 
 macro_rules! pages {
     ($($topic:literal: $about:literal;)+) => {
-        /// Every page, in the order in which a reader would want them.
+        /// Every page, in reading order.
         pub const PAGES: &[Page] = &[$(Page {
             topic: $topic,
             about: $about,
@@ -28,7 +29,7 @@ macro_rules! pages {
     };
 }
 
-/// The picture that a page shows, an SVG.
+/// The picture of a page, an SVG.
 pub const PICTURE: (&str, &str) = (
     "architecture.svg",
     include_str!("../../../docs/architecture.svg"),
@@ -48,20 +49,20 @@ pages! {
     "glossary": "the words of these pages, of messages and of the code";
 }
 
-/// The page called `topic`.
+/// Returns the page called `topic`.
 pub fn page(topic: &str) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.topic == topic)
 }
 
 impl Page {
-    /// The page as it is read at a terminal, which shows no pictures.
+    /// Returns the text for a terminal, without pictures.
     pub fn at_terminal(&self) -> String {
         let lines = self.text.lines().filter(|line| !line.starts_with("!["));
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 }
 
-/// A line for each page, its name behind `before`.
+/// Lists the pages, one line each, their names prefixed with `before`.
 pub fn list(before: &str) -> String {
     let widest = PAGES.iter().map(|page| page.topic.len()).max();
     let widest = widest.unwrap_or_default() + before.len();

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use ray_relay_base::wire::text::replaced;
-use ray_relay_view::listing::text::{KeptEnd, beside, fit};
+use ray_relay_view::listing::text::{KeptEnd, fit, table_line};
 
 /// Title, usual width, and content of a column.
 type AuditColumn = (&'static str, usize, fn(&Map<String, Value>) -> String);
@@ -59,7 +59,7 @@ fn row(cells: [(String, usize); 6], last: String, columns: Option<usize>) -> Str
         (cell, room)
     });
     let last = (!last.is_empty()).then_some((last, 0));
-    beside(cells.chain(last), columns)
+    table_line(cells.chain(last), columns)
 }
 
 fn text(line: &Map<String, Value>, key: &str) -> String {

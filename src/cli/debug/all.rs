@@ -19,7 +19,7 @@ use crate::cli::worker_session::{
 use ray_relay_base::dial::Stream;
 use ray_relay_base::memory::Memory;
 use ray_relay_debugger::pdb::{Options, PromptEnd};
-use ray_relay_view::group::KEPT;
+use ray_relay_view::group::MAX_OUTPUT_BYTES;
 use ray_relay_view::group::live::open_all;
 use ray_relay_view::group::prompt::PromptGroup;
 
@@ -45,7 +45,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let unnamed = members.unnamed;
     let group = announced(&members, &client, CLIENT).await?;
     let account = Memory::new(MESSAGES).account(None);
-    let room = KEPT / members.len();
+    let room = MAX_OUTPUT_BYTES / members.len();
     let dialled = |_, id: String| {
         let (account, which) = (account.clone(), RequestedTask::Member(id, group.clone()));
         async move {
@@ -169,7 +169,7 @@ async fn execute(
         }
     }
     let (answers, _) = asking.over();
-    let (text, ends) = group.heard(answers);
+    let (text, ends) = group.conclude(answers);
     print(terminal, &text)?;
     Ok(ends)
 }

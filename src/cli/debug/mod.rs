@@ -207,7 +207,7 @@ async fn list(args: &DebugArgs, terminal: &mut Terminal) -> Result<(), Failure> 
         match line.trim() {
             "" => show = Show::List,
             "q" | "quit" | "exit" => return Ok(()),
-            text => match browse.hear(text, &menu) {
+            text => match browse.handle_line(text, &menu) {
                 BrowseStep::Changed => show = Show::List,
                 BrowseStep::Refused(sentence) => terminal.refuse(&sentence)?,
                 BrowseStep::Other => match menu.pick(text) {

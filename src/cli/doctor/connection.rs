@@ -23,7 +23,7 @@ use ray_relay_base::wire::human_time::{moment, span};
 use ray_relay_base::wire::prefixed::Prefixed;
 use ray_relay_base::wire::relay_url::{RelayUrl, is_this_machine};
 use ray_relay_base::wire::text::shortened;
-use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, said_and_next};
+use ray_relay_view::doctor::{ChainLink, Fault, Finding, Severity, split_sentence};
 
 /// The finding for `error`, with the message of other commands.
 pub(super) fn refused(error: &RelayError) -> Finding {
@@ -58,7 +58,7 @@ pub(super) fn refused(error: &RelayError) -> Finding {
     let (says, next) = match (error, error.hint()) {
         (RelayError::Unreachable { .. }, _) => (error.to_string(), Some(FIND_IT.to_owned())),
         (_, Some(hint)) => (error.to_string(), Some(hint.into_owned())),
-        (_, None) => said_and_next(&error.to_string()),
+        (_, None) => split_sentence(&error.to_string()),
     };
     let finding = Finding::error(link, fault, says);
     match next {

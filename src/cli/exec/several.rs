@@ -22,8 +22,8 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::answered::Answered;
 use ray_relay_view::group::kept::KeptOutput;
 use ray_relay_view::group::members::{MeantTasks, ready};
-use ray_relay_view::group::{KEPT, OPENING};
-use ray_relay_view::listing::fold::told;
+use ray_relay_view::group::{MAX_CONCURRENT_OPENS, MAX_OUTPUT_BYTES};
+use ray_relay_view::listing::fold::answer_text;
 
 /// Maximum number of tasks run at once. Tasks that stopped together may wait for each other while they run.
 const MAX_CONCURRENT_SESSIONS: usize = 256;
@@ -55,10 +55,10 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let target = args.target.as_deref();
     let mut members = args.members.of(&client, target).await?;
     let group = &announced(&members, &client, CLIENT).await?;
-    let room = KEPT / members.len();
+    let room = MAX_OUTPUT_BYTES / members.len();
     let shared = Shared {
         account: Memory::new(MESSAGES).account(None),
-        opening: Arc::new(Semaphore::new(OPENING)),
+        opening: Arc::new(Semaphore::new(MAX_CONCURRENT_OPENS)),
     };
     let runs = members.rows.iter().enumerate().map(|(at, row)| {
         let (lines, shared) = (lines.clone(), shared.clone());
@@ -165,7 +165,7 @@ fn text(members: &MeantTasks, lines: &[String], done: &[Done]) -> String {
     }
     let errors = done.iter().enumerate();
     let errors = errors.filter_map(|(at, done)| Some((at, done.error.as_deref()?)));
-    let silent = told::silent(&names, errors);
+    let silent = answer_text::silent(&names, errors);
     if !silent.is_empty() {
         text += &format!("\n{silent}");
     }
@@ -178,14 +178,14 @@ fn as_json(members: &MeantTasks, lines: &[String], done: &[Done]) -> Value {
     let all = all.map(|(at, done)| members.json(at, done.error.as_deref()));
     let commands = lines.iter().enumerate().map(|(at, line)| {
         let folded = Answered::folded(&answers(at, done));
-        let mut row = told::json(&names, &folded.answers);
+        let mut row = answer_text::json(&names, &folded.answers);
         put(&mut row, "command", &**line);
         for (key, output) in [("program", &folded.program), ("notes", &folded.notes)] {
             if !output.same.is_empty() {
                 put(
                     &mut row,
                     key,
-                    take(&mut told::json(&names, output), "answers"),
+                    take(&mut answer_text::json(&names, output), "answers"),
                 );
             }
         }

@@ -16,8 +16,8 @@ use ray_relay_base::wire::human_time::{span, utc};
 use ray_relay_base::wire::json::{self, put, typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_view::listing::fold::idle;
+use ray_relay_view::listing::fold::locations;
 use ray_relay_view::listing::fold::member::Member;
-use ray_relay_view::listing::fold::places;
 use ray_relay_view::listing::fold::text::{self, TreeOptions};
 use ray_relay_view::listing::fold::waits;
 use ray_relay_view::listing::received::{RowAnswer, troubles};
@@ -80,7 +80,7 @@ fn print_answer(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(),
     let members = members(answer);
     if args.json {
         let mut answer = answer.clone();
-        put(&mut answer, "places", places::json(&members));
+        put(&mut answer, "places", locations::json(&members));
         print(&match args.watch {
             Some(_) => format!("{answer}\n"),
             None => format!("{answer:#}\n"),

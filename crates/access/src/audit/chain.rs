@@ -1,4 +1,4 @@
-//! The chain of hashes: how a line is sealed, and how a sealed line is opened again.
+//! The hash chain: sealing a line, and opening a sealed line.
 //!
 //! Pure. A line is one JSON object whose last two members are `prev`, the hash of the line before, and `hash`:
 //!
@@ -6,8 +6,8 @@
 //! {"time":"…","seq":7, … ,"details":{…},"prev":"<64 hex digits>","hash":"<64 hex digits>"}
 //! ```
 //!
-//! `hash` is the SHA-256, or with a key the HMAC-SHA-256, of the bytes of that line as they stand, without
-//! `,"hash":"<64 hex digits>"` and without the line feed. Nothing is parsed or written anew to compute it, so every
+//! `hash` is the SHA-256, or with a key the HMAC-SHA-256, of the exact bytes of that line, without
+//! `,"hash":"<64 hex digits>"` and without the line feed. Nothing is parsed or serialized again to compute it, so every
 //! byte of a line counts. `prev` of the very first line is 64 zeros, and `seq` counts from 1.
 
 use std::fmt;
@@ -18,18 +18,18 @@ use serde_json::{Map, Value, json};
 
 use ray_relay_base::wire::text::hex;
 
-/// Longest line, with its line feed, in bytes. `audit::line` keeps to it.
+/// Longest line, with its line feed, in bytes. `audit::line` ensures it.
 pub(crate) const MAX_LINE: usize = 16 << 10;
 
 const BEFORE_HASH: &str = ",\"hash\":\"";
-const HEX: usize = 64;
+const HASH_HEX_DIGITS: usize = 64;
 
-/// What a line about the record says of a line before it that was not written to its end: its length and its hash.
+/// Describes a line that was not written completely: its length and its hash, for a line about the audit log.
 pub(super) fn torn_details((bytes, sha256): &(u64, Hash)) -> Value {
     json!({"bytes": bytes, "sha256": sha256.to_string()})
 }
 
-/// A SHA-256 or HMAC-SHA-256; as text 64 lower-case hex digits.
+/// A SHA-256 or HMAC-SHA-256. As text: 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
@@ -37,7 +37,7 @@ impl Hash {
     /// `prev` of the first line.
     pub const NONE: Self = Self([0; 32]);
 
-    /// SHA-256 of `bytes`, whatever the chain's own hashing is.
+    /// Computes the SHA-256 of `bytes`, whatever hashing the chain uses.
     pub fn plain(bytes: &[u8]) -> Self {
         Self::of(digest::digest(&digest::SHA256, bytes).as_ref())
     }
@@ -69,9 +69,9 @@ pub struct BadHash;
 impl FromStr for Hash {
     type Err = BadHash;
 
-    /// Lower case only: a digit in upper case would be a change that no check finds.
+    /// Accepts lower case only: an upper-case digit would be a change that no check finds.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.len() != HEX {
+        if text.len() != HASH_HEX_DIGITS {
             return Err(BadHash);
         }
         let mut hash = [0; 32];
@@ -91,7 +91,7 @@ impl FromStr for Hash {
     }
 }
 
-/// How lines are hashed.
+/// The hash function of lines.
 #[derive(Clone)]
 pub enum Hashing {
     /// SHA-256 alone, which any process can compute.
@@ -102,9 +102,9 @@ pub enum Hashing {
 
 impl Hashing {
     /// Shortest key, in bytes.
-    pub(crate) const SHORTEST_KEY: usize = 32;
+    pub(crate) const MIN_KEY_BYTES: usize = 32;
 
-    /// Hashing with `secret`, where there is one, as [`hmac_key`] takes it.
+    /// Selects the hashing for `secret`, as [`hmac_key`] reads it, or plain hashing without one.
     ///
     /// # Errors
     /// [`ShortKey`].
@@ -115,7 +115,7 @@ impl Hashing {
         hmac_key(secret).map(|key| Self::Keyed(Box::new(key)))
     }
 
-    /// The name in the first line of each start.
+    /// Returns its name in the first line of each start.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Plain => "sha256",
@@ -131,24 +131,24 @@ impl Hashing {
     }
 }
 
-/// The key of HMAC-SHA-256 that a file holds as `secret`; its trailing line feed does not count.
+/// Builds the HMAC-SHA-256 key from a file's content `secret`. A trailing line feed does not count.
 ///
 /// # Errors
 /// [`ShortKey`].
 pub fn hmac_key(secret: &[u8]) -> Result<hmac::Key, ShortKey> {
     let secret = secret.strip_suffix(b"\n").unwrap_or(secret);
     let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
-    match secret.len() < Hashing::SHORTEST_KEY {
+    match secret.len() < Hashing::MIN_KEY_BYTES {
         true => Err(ShortKey),
         false => Ok(hmac::Key::new(hmac::HMAC_SHA256, secret)),
     }
 }
 
-/// A key that can be guessed.
+/// The key can be guessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the key has fewer than {} bytes: make one with `openssl rand -hex 32`",
-    Hashing::SHORTEST_KEY
+    Hashing::MIN_KEY_BYTES
 )]
 pub struct ShortKey;
 
@@ -168,8 +168,8 @@ impl ChainHead {
         hash: Hash::NONE,
     };
 
-    /// The line that follows, with its line feed: `members` is a JSON object of at least one member, which get
-    /// their place between `seq` and `prev`.
+    /// Seals the next line, with its line feed. `members` is a JSON object of at least one member, inserted between
+    /// `seq` and `prev`.
     pub fn seal(&mut self, hashing: &Hashing, time: &str, members: &str) -> String {
         let seq = self.seq + 1;
         let inner = members
@@ -188,12 +188,12 @@ impl ChainHead {
     }
 }
 
-/// A line whose hash is its own.
+/// A line with a valid hash.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerifiedLine {
-    /// Head of the chain after it.
+    /// The head of the chain after it.
     pub head: ChainHead,
-    /// Hash of the line that it follows.
+    /// Hash of the preceding line.
     pub(crate) prev: Hash,
     /// All members of the line's JSON object.
     pub members: Map<String, Value>,
@@ -202,16 +202,16 @@ pub struct VerifiedLine {
 /// Why a line cannot be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadLine {
-    /// Not of the form of an audit line.
+    /// It does not have the form of an audit line.
     Malformed,
-    /// It has the form, and another hash than the one that it claims.
+    /// It has the form, but its hash is not the claimed one.
     Changed {
-        /// The claimed one.
+        /// The claimed hash.
         claimed: Hash,
     },
 }
 
-/// Opens `line`, which is without its line feed.
+/// Opens `line`, given without its line feed.
 ///
 /// # Errors
 /// [`BadLine`].
@@ -223,7 +223,7 @@ pub fn open(hashing: &Hashing, line: &[u8]) -> Result<VerifiedLine, BadLine> {
     read(line).ok_or(BadLine::Malformed)
 }
 
-/// What `line` says, its hash unchecked.
+/// Parses `line` without checking its hash.
 pub fn read(line: &[u8]) -> Option<VerifiedLine> {
     let (_, hash) = split(line)?;
     let members: Map<String, Value> = serde_json::from_slice(line).ok()?;
@@ -236,10 +236,10 @@ pub fn read(line: &[u8]) -> Option<VerifiedLine> {
     })
 }
 
-/// What is hashed, and the hash that is claimed.
+/// Splits off the claimed hash from the hashed bytes.
 fn split(line: &[u8]) -> Option<(Vec<u8>, Hash)> {
     let before = line.strip_suffix(b"\"}")?;
-    let (before, hash) = before.split_at_checked(before.len().checked_sub(HEX)?)?;
+    let (before, hash) = before.split_at_checked(before.len().checked_sub(HASH_HEX_DIGITS)?)?;
     let hash = std::str::from_utf8(hash).ok()?.parse().ok()?;
     let mut hashed = before.strip_suffix(BEFORE_HASH.as_bytes())?.to_vec();
     hashed.push(b'}');

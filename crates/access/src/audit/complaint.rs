@@ -1,4 +1,4 @@
-//! What the log is told of lines that are not written.
+//! Errors in the log about lines that were not written.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use super::{Entry, EntryKind, Running};
 use crate::identity::Principal;
 use ray_relay_base::config::OnFailure;
 
-/// The shortest time between two errors in the log about lines that are not written.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between two such errors in the log.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Running {
-    /// An error in the log, not more often than a log can take.
+    /// Logs an error, rate-limited.
     pub(super) fn complain(&self, entry: &Entry, why: &str) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let last = self.complained.load(Ordering::Relaxed);
-        let pause = u64::try_from(COMPLAIN_EVERY.as_millis()).unwrap_or(u64::MAX);
+        let last = self.last_complaint_ms.load(Ordering::Relaxed);
+        let pause = u64::try_from(COMPLAINT_INTERVAL.as_millis()).unwrap_or(u64::MAX);
         let due = last == 0 || now.saturating_sub(last) >= pause;
         if !due
             || self
-                .complained
+                .last_complaint_ms
                 .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
                 .is_err()
         {
-            self.silent.fetch_add(1, Ordering::Relaxed);
+            self.suppressed_complaints.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let others = self.silent.swap(0, Ordering::Relaxed);
+        let others = self.suppressed_complaints.swap(0, Ordering::Relaxed);
         let consequence = match (self.on_failure, entry.action) {
             (OnFailure::Allow, _) => "it happens unrecorded, as audit.on_failure says",
             (OnFailure::Deny, EntryKind::SessionParked | EntryKind::SessionEnded) => {

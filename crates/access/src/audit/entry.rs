@@ -1,4 +1,4 @@
-//! One line of the record to be, and why there is none.
+//! Entries of the audit log, and its errors.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,28 +32,28 @@ pub enum EntryKind {
     Audit,
 }
 
-/// One line to be.
+/// An entry, before it becomes a line.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What kind of thing was decided or done.
+    /// The kind of decision or action.
     pub action: EntryKind,
-    /// The principal, where one is known.
+    /// The principal, if known.
     pub principal: Option<Principal>,
-    /// The client's address, where one asked.
+    /// The client's address, if a client made the request.
     pub peer: Option<SocketAddr>,
     /// The session, as in `/relay/v1/sessions`.
     pub session: Option<u64>,
-    /// The id of the connection, or of the request of HTTP, as the client and the log know it.
+    /// The id of the connection or HTTP request, as the client and the log know it.
     pub request: Option<RequestId>,
-    /// The breakpoint that was acted on, where there is one.
+    /// The affected breakpoint, if any.
     pub breakpoint: Option<Arc<Breakpoint>>,
-    /// What else belongs to it: `outcome`, `scope`, `command`, `expression`, `bytes_up` and so on. Never a token or
-    /// the value of a variable.
+    /// Further details: `outcome`, `scope`, `command`, `expression`, `bytes_up` and so on. Never a token or the value
+    /// of a variable.
     pub details: Map<String, Value>,
 }
 
 impl Entry {
-    /// An entry of this kind, the rest to be filled in.
+    /// Creates an entry of this kind without details.
     pub fn new(action: EntryKind) -> Self {
         Self {
             action,
@@ -66,7 +66,7 @@ impl Entry {
         }
     }
 
-    /// The entry with one more detail.
+    /// Adds one detail.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.details.insert(key.to_owned(), value.into());
@@ -74,12 +74,12 @@ impl Entry {
     }
 }
 
-/// The record cannot be written, so what was to be recorded must not happen.
+/// The audit log cannot be written, so the action must not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the relay cannot write its audit log, and allows nothing without it: {0}")]
 pub struct Unavailable(pub String);
 
-/// The record cannot be begun.
+/// The audit log cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot begin the audit log: {0}")]
 pub struct OpenError(pub String);

@@ -1,4 +1,4 @@
-//! Audit files as they are read: rotated ones in their order, line by line, whatever is in them.
+//! Reads audit files: rotated ones in order, line by line, whatever they contain.
 
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use super::chain::MAX_LINE;
 use super::sink::file::{rotated_files, rotated_of};
 
-/// Bytes of a line that are looked at; no audit line is longer, and syslog's own words in front of one are few.
+/// Bytes of a line that are examined. No audit line is longer, and syslog's prefix is short.
 const MAX_LINE_BYTES: usize = 2 * MAX_LINE;
 
-/// `files` in the order in which they were written, each once. A live file (one without the number of a rotated one)
-/// brings its rotated files along.
+/// Sorts `files` in the order in which they were written, without duplicates. A live file (one without a rotation
+/// number) includes its rotated files.
 ///
 /// # Errors
-/// Where a folder cannot be read.
+/// If a folder cannot be read.
 pub fn in_order(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mut ordered: Vec<(PathBuf, u64, PathBuf)> = Vec::new();
     for file in files {
@@ -37,8 +37,8 @@ pub fn in_order(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
             lives.push(live.clone());
         }
     }
-    let place = |live: &Path| lives.iter().position(|known| known == live);
-    ordered.sort_by_key(|(live, number, _)| (place(live), *number));
+    let index_of = |live: &Path| lives.iter().position(|known| known == live);
+    ordered.sort_by_key(|(live, number, _)| (index_of(live), *number));
     ordered.dedup();
     Ok(ordered.into_iter().map(|(.., path)| path).collect())
 }
@@ -48,16 +48,16 @@ pub fn in_order(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
 pub struct RawLine<'a> {
     /// Number of the line in its file, from 1.
     pub number: u64,
-    /// The line without its line feed; of one that is too long for an audit line, the beginning.
+    /// The line without its line feed. An overlong line is cut.
     pub bytes: &'a [u8],
-    /// Whether the line ends with a line feed, and is whole.
+    /// Whether the line ends with a line feed, and is complete.
     pub whole: bool,
 }
 
-/// Gives each line of `from` to `take`, until that is false. Holds one line at a time, and of that a bounded part.
+/// Passes each line of `from` to `take`, until that returns false. Buffers one line at a time, up to a limit.
 ///
 /// # Errors
-/// Those of `from`.
+/// The errors of `from`.
 pub fn each_line(
     mut from: impl BufRead,
     mut take: impl FnMut(RawLine<'_>) -> bool,

@@ -1,22 +1,22 @@
-//! From an [`Entry`] to the members of its line, bounded whatever a client sent.
+//! Converts an [`Entry`] to the members of its line, bounded whatever a client sent.
 //!
-//! Pure. Texts, lists and nesting are bounded, more tightly where the line would be longer than [`MAX_LINE`]
-//! ([`BOUNDS`]); nothing of an entry can make a line fail. Control characters are escaped by JSON.
+//! Pure. Texts, lists and nesting are bounded, more tightly if the line would be longer than [`MAX_LINE`]
+//! ([`BOUNDS`]). No entry can make a line fail. Control characters are escaped by JSON.
 
 use serde_json::{Map, Value};
 
 use super::chain::{Hash, MAX_LINE};
 use super::{Entry, EntryKind};
 
-/// How much of an entry is written out. What is not is told by its length and its SHA-256, so that a person who has it can
-/// be sure that this was it.
+/// How much of an entry is written out. The rest is replaced by its length and its SHA-256, so that someone who has
+/// the original can prove it.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Bytes of a text, as JSON writes them.
     text: usize,
     /// Members of an object and items of a list.
     items: usize,
-    /// Objects and lists in each other.
+    /// Nesting of objects and lists.
     depth: usize,
 }
 
@@ -51,14 +51,14 @@ const TIGHTEST: Bounds = Bounds {
     depth: 0,
 };
 
-/// What [`super::chain`] adds to the members: time, number and two hashes.
-const SEAL: usize = 256;
+/// Bytes that [`super::chain`] adds to the members: time, number and two hashes.
+const SEAL_BYTES: usize = 256;
 
-/// Shortest token that is taken for one (`eyJ` and two dots): three parts of a signed JSON Web Token.
-const SHORTEST_TOKEN: usize = 40;
+/// Shortest text that is treated as a token (`eyJ` and two dots): three parts of a signed JSON Web Token.
+const MIN_TOKEN_CHARS: usize = 40;
 
 impl EntryKind {
-    /// All, in the order of their words in `--help`.
+    /// All kinds, in the order of their words in `--help`.
     pub const ALL: [Self; 9] = [
         Self::Authentication,
         Self::Decision,
@@ -71,7 +71,7 @@ impl EntryKind {
         Self::Audit,
     ];
 
-    /// The value of `action` in a line.
+    /// Returns the value of `action` in a line.
     pub fn word(self) -> &'static str {
         match self {
             Self::Authentication => "authentication",
@@ -87,12 +87,12 @@ impl EntryKind {
     }
 }
 
-/// The members of `entry`'s line that are between `seq` and `prev`, as one JSON object.
+/// Returns the members of `entry`'s line between `seq` and `prev`, as one JSON object.
 pub(super) fn members(entry: &Entry) -> String {
     let fits = BOUNDS
         .iter()
         .map(|bounds| object(entry, *bounds))
-        .find(|members| members.len() + SEAL <= MAX_LINE);
+        .find(|members| members.len() + SEAL_BYTES <= MAX_LINE);
     fits.unwrap_or_else(|| object(&Entry::new(entry.action), TIGHTEST))
 }
 
@@ -130,7 +130,7 @@ fn object(entry: &Entry, bounds: Bounds) -> String {
 }
 
 fn bounded_map(map: &Map<String, Value>, bounds: Bounds) -> Map<String, Value> {
-    let mut kept: Map<String, Value> = map
+    let mut result: Map<String, Value> = map
         .iter()
         .take(bounds.items)
         .map(|(key, value)| (bounded_text(key, bounds.text), bounded(value, bounds)))
@@ -144,11 +144,11 @@ fn bounded_map(map: &Map<String, Value>, bounds: Bounds) -> Map<String, Value> {
         let left_out = format!(
             "{} more {}",
             rest.len(),
-            told(&Value::Object(rest).to_string())
+            digest_note(&Value::Object(rest).to_string())
         );
-        kept.insert("…".to_owned(), left_out.into());
+        result.insert("…".to_owned(), left_out.into());
     }
-    kept
+    result
 }
 
 fn bounded(value: &Value, bounds: Bounds) -> Value {
@@ -159,39 +159,39 @@ fn bounded(value: &Value, bounds: Bounds) -> Value {
     match value {
         Value::String(text) => bounded_text(text, bounds.text).into(),
         Value::Array(_) | Value::Object(_) if bounds.depth == 0 => {
-            format!("… {}", told(&value.to_string())).into()
+            format!("… {}", digest_note(&value.to_string())).into()
         }
         Value::Array(items) => {
-            let kept = items.iter().take(bounds.items);
-            let kept = kept.map(|item| bounded(item, inner));
+            let result = items.iter().take(bounds.items);
+            let result = result.map(|item| bounded(item, inner));
             let rest = items.get(bounds.items..).filter(|rest| !rest.is_empty());
             let more = rest.map(|rest| {
                 let text = Value::from(rest).to_string();
-                format!("… {} more {}", rest.len(), told(&text)).into()
+                format!("… {} more {}", rest.len(), digest_note(&text)).into()
             });
-            kept.chain(more).collect()
+            result.chain(more).collect()
         }
         Value::Object(map) => Value::Object(bounded_map(map, inner)),
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 
-/// What is said of `text` where it is not written out: of lists and objects the JSON without blanks.
-fn told(text: &str) -> String {
+/// Describes `text` that is not written out. Lists and objects count as JSON without spaces.
+fn digest_note(text: &str) -> String {
     let hash = Hash::plain(text.as_bytes());
     format!("({} bytes, SHA-256 {hash})", text.len())
 }
 
-/// `text` without what looks like a token, cut to `longest` bytes as JSON writes them.
+/// Removes texts that look like tokens, and cuts to `longest` bytes as JSON writes them.
 fn bounded_text(text: &str, longest: usize) -> String {
-    // Whatever comes after is cut in any case, and a token that begins before it is seen whole or cut.
+    // Anything after this is cut in any case. A token that begins before it is seen whole or cut.
     let mut end = text.len().min(longest);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let mut kept = without_tokens(&text[..end]);
+    let mut result = without_tokens(&text[..end]);
     let mut room = longest;
-    let fits = kept
+    let fits = result
         .char_indices()
         .find(|(_, c)| {
             let width = escaped(*c);
@@ -201,15 +201,15 @@ fn bounded_text(text: &str, longest: usize) -> String {
         })
         .map(|(at, _)| at);
     if let Some(at) = fits {
-        kept.truncate(at);
+        result.truncate(at);
     }
     if end < text.len() || fits.is_some() {
-        kept += &format!("… {}", told(text));
+        result += &format!("… {}", digest_note(text));
     }
-    kept
+    result
 }
 
-/// Bytes that JSON takes for it.
+/// Returns the bytes that JSON needs for `c`.
 fn escaped(c: char) -> usize {
     match c {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -218,7 +218,7 @@ fn escaped(c: char) -> usize {
     }
 }
 
-/// Callers put no tokens into entries; what a person typed into a debug console may hold one.
+/// Callers put no tokens into entries, but input of a debug console may contain one.
 fn without_tokens(text: &str) -> String {
     let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let mut clean = String::with_capacity(text.len());
@@ -228,8 +228,8 @@ fn without_tokens(text: &str) -> String {
         let length = from.find(|c| !part(c)).unwrap_or(from.len());
         let (word, after) = from.split_at(length);
         clean += before;
-        // At the end of a text that was cut, a token may lack its last parts.
-        let token = word.len() >= SHORTEST_TOKEN && (word.contains('.') || after.is_empty());
+        // At the end of a cut text, a token may lack its last parts.
+        let token = word.len() >= MIN_TOKEN_CHARS && (word.contains('.') || after.is_empty());
         clean += if token { "[token]" } else { word };
         rest = after;
     }

@@ -1,11 +1,11 @@
-//! The audit log: the record of what was decided and done.
+//! The audit log: the record of decisions and actions.
 //!
-//! One [`Entry`] for each decision and each session. [`Audit::write`] returns once the line is where it has to be,
-//! and what was to be recorded happens only then: no record, no access.
+//! One [`Entry`] for each decision and each session. [`Audit::write`] returns once the line is stored or sent, and
+//! only then the recorded action happens: no record, no access.
 //!
-//! An entry becomes the members of a JSON object (`line`, bounded), waits in a queue for the one thread that writes
-//! (`writer`), is sealed with the hash of the line before ([`chain`]) and goes to the sink (`sink`).
-//! [`verify`] finds what was changed afterwards; [`files`] reads rotated files in their order.
+//! An entry becomes the members of a JSON object (`line`, bounded), and waits in a queue for the only writing thread
+//! (`writer`). It is sealed with the hash of the line before ([`chain`]) and goes to the sink (`sink`). [`verify`]
+//! finds later changes; [`files`] reads rotated files in order.
 
 pub mod chain;
 mod complaint;
@@ -38,28 +38,28 @@ pub use self::entry::{Entry, EntryKind, OpenError, Unavailable};
 
 use self::chain::{ChainHead, Hashing};
 use self::owed::Owed;
-use self::restraint::{RefusalCounts, Restrained, SUM_UP_EVERY};
+use self::restraint::{RefusalCounts, Restrained, SUMMARY_INTERVAL};
 use self::sink::Sink;
 use self::writer::{Writer, WriterJob};
 use crate::telemetry::Metrics;
 use ray_relay_base::config::{self, OnFailure};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
 
-/// Lines that wait for the thread; a waiter beyond that waits for a place.
-const QUEUE: usize = 1024;
+/// Lines that may be queued for the thread. Beyond that, callers wait for a slot.
+const MAX_QUEUED_LINES: usize = 1024;
 
-/// How often the log says how far the audit log is, so that an end that was cut off is noticed.
-const ANCHOR_EVERY: Duration = Duration::from_secs(600);
+/// How often the log reports the head of the audit log, so that a truncated end is noticed.
+const ANCHOR_INTERVAL: Duration = Duration::from_secs(600);
 
-/// How often it is tried to write what is owed.
-const CATCH_UP_EVERY: Duration = Duration::from_secs(5);
+/// How often owed entries are retried.
+const CATCH_UP_INTERVAL: Duration = Duration::from_secs(5);
 
 const MAX_KEY_BYTES: u64 = 64 << 10;
 
-/// Longest wait for one line to be where it has to be.
+/// The deadline of writing one line.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The audit log that entries are written to. One for the process.
+/// The audit log of the process.
 pub struct Audit {
     /// `None`: `audit.sink` is `off`.
     running: Option<Running>,
@@ -69,30 +69,30 @@ struct Running {
     jobs: mpsc::Sender<WriterJob>,
     heads: watch::Receiver<ChainHead>,
     /// Failures that the thread does not know of.
-    given_up: Arc<AtomicU64>,
+    unreported: Arc<AtomicU64>,
     on_failure: OnFailure,
     commands: bool,
     metrics: Arc<Metrics>,
-    /// When the log was last told of a failure, in milliseconds since `began`, and how many it was not told of.
-    complained: AtomicU64,
-    silent: AtomicU64,
+    /// When the last failure was logged, in milliseconds since `began`, and how many have not been logged.
+    last_complaint_ms: AtomicU64,
+    suppressed_complaints: AtomicU64,
     began: Instant,
     restraint: Mutex<RefusalCounts>,
-    /// Why the last entry was not written.
+    /// Why the last entry was not written, if so.
     failing: Mutex<Option<String>>,
     owed: Owed,
 }
 
 impl Audit {
-    /// An audit log that takes every entry and keeps none.
+    /// Returns an audit log that accepts every entry and stores none.
     pub fn off() -> Arc<Self> {
         Arc::new(Self { running: None })
     }
 
-    /// Opens the sink of `config`, writes the first line, and starts the thread that writes.
+    /// Opens the sink of `config`, writes the first line, and starts the writing thread.
     ///
     /// # Errors
-    /// [`OpenError`] where the sink or the key cannot be opened, whatever `on_failure` says.
+    /// [`OpenError`] if the sink or the key cannot be opened, regardless of `on_failure`.
     pub fn open(config: &config::Audit, metrics: Arc<Metrics>) -> Result<Arc<Self>, OpenError> {
         let Some(sink) = Sink::new(config)? else {
             return Ok(Self::off());
@@ -114,33 +114,33 @@ impl Audit {
         Ok(audit)
     }
 
-    /// The audit log over `sink`, which is opened and gets its first line; and the writer of all others, with its
-    /// queue.
+    /// Builds the audit log over `sink`, which is opened and gets its first line. Also returns the writer of all
+    /// further lines, and its queue.
     fn start(
         sink: Sink,
         hashing: Hashing,
         config: &config::Audit,
         metrics: Arc<Metrics>,
     ) -> Result<(Arc<Self>, Writer, mpsc::Receiver<WriterJob>), OpenError> {
-        let given_up = Arc::new(AtomicU64::new(0));
+        let unreported = Arc::new(AtomicU64::new(0));
         let (writer, heads) = Writer::start(
             sink,
             hashing,
             config.on_failure,
-            given_up.clone(),
+            unreported.clone(),
             metrics.clone(),
         )
         .map_err(OpenError)?;
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, queue) = mpsc::channel(MAX_QUEUED_LINES);
         let running = Running {
             jobs,
             heads,
-            given_up,
+            unreported,
             on_failure: config.on_failure,
             commands: config.commands,
             metrics,
-            complained: AtomicU64::new(0),
-            silent: AtomicU64::new(0),
+            last_complaint_ms: AtomicU64::new(0),
+            suppressed_complaints: AtomicU64::new(0),
             began: Instant::now(),
             restraint: Mutex::default(),
             failing: Mutex::default(),
@@ -152,22 +152,22 @@ impl Audit {
         Ok((audit, writer, queue))
     }
 
-    /// Whether [`EntryKind::Command`] is worth writing.
+    /// Whether [`EntryKind::Command`] entries are recorded.
     pub fn wants_commands(&self) -> bool {
         self.running
             .as_ref()
             .is_some_and(|running| running.commands)
     }
 
-    /// Why the last entry was not written, where it was not.
+    /// Returns why the last entry was not written, if so.
     pub fn failing(&self) -> Option<String> {
         self.running.as_ref()?.failing.lock().clone()
     }
 
-    /// Writes `entry`, and returns once the line is where it has to be, at the latest after [`WRITE_TIMEOUT`].
+    /// Writes `entry`, and returns once the line is stored or sent, at the latest after [`WRITE_TIMEOUT`].
     ///
-    /// Cancelling it leaves open whether the line is written. Lines of one task keep their order. Of refusals that come too
-    /// often for a line each there is one line later, which says how many.
+    /// If it is cancelled, the line may or may not be written. Lines of one task keep their order. Refusals too
+    /// frequent for a line each are summarized in one later line.
     ///
     /// # Errors
     /// [`Unavailable`]: it is not known to be written. Never with `on_failure = "allow"`.
@@ -183,36 +183,36 @@ impl Audit {
             .lock()
             .judge(&entry, now(), SystemTime::now());
         let sum = match verdict {
-            Restrained::LeftOut => return Ok(()),
+            Restrained::Suppressed => return Ok(()),
             Restrained::Write(sum) => sum,
         };
         if let Some(sum) = sum {
-            // Where it cannot be written, the entry behind it cannot either, and says so.
+            // If it cannot be written, neither can the entry after it, which reports the error.
             let _ = Box::pin(running.put(&sum)).await;
         }
         running.put(&entry).await
     }
 
-    /// Has `entry`, of something that happens although it could not be written, written as soon as the sink takes lines
-    /// again, before every other one.
+    /// Queues `entry`, of an action that happened although it could not be written. It is written as soon as the sink
+    /// works again, before all others.
     pub fn owe(&self, entry: Entry) {
         if let Some(running) = &self.running {
             running.owed.add(entry);
         }
     }
 
-    /// Tells the log now and then how far the record is, and the record what was left out of it or is owed, until `shutdown`;
-    /// returns before that only where the thread that writes has ended.
+    /// Periodically logs the head of the audit log, and writes summaries and owed entries, until `shutdown`. Returns
+    /// earlier only if the writing thread has ended.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(running) = &self.running else {
             return shutdown.cancelled().await;
         };
-        let mut told = *running.heads.borrow();
-        let mut tick = interval(ANCHOR_EVERY);
+        let mut logged_head = *running.heads.borrow();
+        let mut tick = interval(ANCHOR_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut sum_up = interval(SUM_UP_EVERY);
+        let mut sum_up = interval(SUMMARY_INTERVAL);
         sum_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut catch_up = interval(CATCH_UP_EVERY);
+        let mut catch_up = interval(CATCH_UP_INTERVAL);
         catch_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -220,7 +220,7 @@ impl Audit {
                 _ = catch_up.tick() => {
                     if !running.owed.is_empty() {
                         let caught_up = running.catch_up().await;
-                        running.shows(caught_up.err());
+                        running.publish_failing(caught_up.err());
                     }
                     continue;
                 }
@@ -232,28 +232,30 @@ impl Audit {
                 () = shutdown.cancelled() => return,
             }
             let head = *running.heads.borrow();
-            if head != told {
-                told = head;
+            if head != logged_head {
+                logged_head = head;
                 info!(seq = head.seq, hash = %head.hash, "the audit log is here (`ray-relay audit verify --expect HASH` checks that it still is)");
             }
         }
     }
 
-    /// Writes the last line and ends the thread, once everything that waits is written. Whatever is written later
-    /// fails. Waits for [`WRITE_TIMEOUT`] at most.
+    /// Writes the last line and ends the thread, after everything queued is written. Later entries fail. Waits for
+    /// [`WRITE_TIMEOUT`] at most.
     pub async fn close(&self) {
         let Some(running) = &self.running else {
             return;
         };
         let (done, closed) = oneshot::channel();
         let close = async {
-            // What fails now is counted in no line any more.
+            // Failures from here on are counted in no line.
             let _ = running.catch_up().await;
             running.sum_up(true).await;
             if running.jobs.send(WriterJob::Close(done)).await.is_err() {
                 return Ok(());
             }
-            closed.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+            closed
+                .await
+                .unwrap_or_else(|_| Err(CLOSED_MESSAGE.to_owned()))
         };
         let why = match timeout(WRITE_TIMEOUT, close).await {
             Ok(Ok(())) => return,
@@ -264,18 +266,18 @@ impl Audit {
     }
 }
 
-const ENDED: &str = "the relay is ending, and its audit log is closed";
+const CLOSED_MESSAGE: &str = "the relay is ending, and its audit log is closed";
 
-/// The monotonic time, which a test may have paused.
+/// Returns the monotonic time, which a test may have paused.
 fn now() -> std::time::Instant {
     Instant::now().into_std()
 }
 
 impl Running {
-    /// Writes what is owed, in its order.
+    /// Writes owed entries, in order.
     ///
     /// # Errors
-    /// Why it cannot be written yet.
+    /// Why they cannot be written yet.
     pub(super) async fn catch_up(&self) -> Result<(), String> {
         if self.owed.is_empty() {
             return Ok(());
@@ -288,26 +290,26 @@ impl Running {
         Ok(())
     }
 
-    /// Writes what was left out, for those for whom it is time, or for `all`.
+    /// Writes summaries that are due, or all of them.
     async fn sum_up(&self, all: bool) {
         let sums = self.restraint.lock().sums(now(), all);
         for sum in sums {
-            // What fails is told by itself.
+            // A failure is reported by the call itself.
             let _ = self.put(&sum).await;
         }
     }
 
-    /// [`Audit::write`] for an entry that is to have a line.
+    /// Implements [`Audit::write`] for an entry that gets a line.
     async fn put(&self, entry: &Entry) -> Result<(), Unavailable> {
-        // What happened before stands before.
+        // Earlier actions come first.
         let written = match self.catch_up().await {
             Ok(()) => self.write(entry).await,
             Err(why) => {
-                self.given_up.fetch_add(1, Ordering::Relaxed);
+                self.unreported.fetch_add(1, Ordering::Relaxed);
                 Err(why)
             }
         };
-        self.shows(written.as_ref().err().cloned());
+        self.publish_failing(written.as_ref().err().cloned());
         let Err(why) = written else {
             return Ok(());
         };
@@ -319,8 +321,8 @@ impl Running {
         }
     }
 
-    /// Whether lines are written, for health checks.
-    fn shows(&self, failing: Option<String>) {
+    /// Publishes whether lines are written, for health checks.
+    fn publish_failing(&self, failing: Option<String>) {
         self.metrics.audit_failing(failing.is_some());
         *self.failing.lock() = failing;
     }
@@ -334,14 +336,16 @@ impl Running {
         };
         let write = async {
             if self.jobs.send(job).await.is_err() {
-                return Err(ENDED.to_owned());
+                return Err(CLOSED_MESSAGE.to_owned());
             }
-            written.await.unwrap_or_else(|_| Err(ENDED.to_owned()))
+            written
+                .await
+                .unwrap_or_else(|_| Err(CLOSED_MESSAGE.to_owned()))
         };
         match timeout(WRITE_TIMEOUT, write).await {
             Ok(result) => result,
             Err(_) => {
-                self.given_up.fetch_add(1, Ordering::Relaxed);
+                self.unreported.fetch_add(1, Ordering::Relaxed);
                 Err(slow())
             }
         }
@@ -355,10 +359,10 @@ fn slow() -> String {
     )
 }
 
-/// How lines are hashed with the key in `file`.
+/// Returns the hashing with the key in `file`.
 ///
 /// # Errors
-/// [`OpenError`] where it cannot be read or is no key.
+/// [`OpenError`] if the key cannot be read or is invalid.
 pub fn hashing(file: Option<&Path>) -> Result<Hashing, OpenError> {
     let Some(path) = file else {
         return Ok(Hashing::Plain);

@@ -1,6 +1,7 @@
-//! What has happened all the same and could not be written: lines that come before all others once the sink takes some again.
+//! Entries of actions that happened although they could not be written. They are written before all others once the
+//! sink works again.
 //!
-//! Bounded: of more than [`MAX_OWED_LINES`] the record says only how many are missing, as of every line that failed.
+//! Bounded: beyond [`MAX_OWED_LINES`] only the number of missing lines is recorded, as for every failed line.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -12,16 +13,16 @@ use super::time::rfc3339;
 
 const MAX_OWED_LINES: usize = 4096;
 
-/// See the module.
+/// The queue of owed entries.
 #[derive(Default)]
 pub(super) struct Owed {
     pub(super) entries: Mutex<VecDeque<(SystemTime, Entry)>>,
-    /// Who writes them.
+    /// Held by the task that writes them.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
 impl Owed {
-    /// Takes `entry`, of something that happens now.
+    /// Queues `entry` with the current time.
     pub(super) fn add(&self, entry: Entry) {
         let mut entries = self.entries.lock();
         if entries.len() < MAX_OWED_LINES {
@@ -29,7 +30,7 @@ impl Owed {
         }
     }
 
-    /// Nothing is owed.
+    /// Whether nothing is owed.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.lock().is_empty()
     }

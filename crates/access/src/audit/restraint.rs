@@ -1,9 +1,8 @@
-//! Rate limiting: how many lines the refusals of one person may cost.
+//! Rate limiting of audit lines about the refusals of one user.
 //!
-//! Pure. A principal that may do next to nothing can still be refused as often as they like, and every line takes the place of
-//! one that tells of something done. So refusals beyond [`FREE`] and then one in [`EVERY`] are counted instead, for each
-//! person (for each address, of unrecognised clients), and one line says how many and from when to when. What was
-//! done is never left out.
+//! Pure. A principal with almost no rights can still be refused any number of times, and every such line displaces
+//! one about an action. So refusals beyond [`FREE_REFUSALS`], and then one in [`REFILL_INTERVAL`], are only counted, for each user (for
+//! unauthenticated clients by address). One line gives their number and time span. Actions are never left out.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,19 +12,19 @@ use super::time::rfc3339;
 use super::{Entry, EntryKind};
 use crate::identity::Principal;
 
-/// Refusals of one person that have a line each, however fast they come.
-const FREE: u32 = 60;
+/// Refusals of one user with a line each, however fast they come.
+const FREE_REFUSALS: u32 = 60;
 
-/// Beyond [`FREE`] one refusal in this time has a line.
-const EVERY: Duration = Duration::from_secs(10);
+/// Beyond [`FREE_REFUSALS`], one refusal in this time has a line.
+const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a person's refusals are summed up while they go on.
-pub(super) const SUM_UP_EVERY: Duration = Duration::from_secs(60);
+/// How often a user's refusals are summed up while they go on.
+pub(super) const SUMMARY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// People who are told apart; those beyond share one account.
+/// Users with separate accounts. The rest share one.
 const MAX_ACCOUNTS: usize = 4096;
 
-/// Whose refusals are counted together.
+/// A source whose refusals are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum RestrainedSubject {
     Subject(String),
@@ -36,13 +35,13 @@ enum RestrainedSubject {
 
 #[derive(Debug)]
 struct RestraintAccount {
-    /// Lines that are left, and since when.
-    left: f64,
+    /// Number of lines available, and when it was computed.
+    available: f64,
     at: Instant,
-    /// What the sum is about.
+    /// The principal and peer of the summary.
     principal: Option<Principal>,
     peer: Option<SocketAddr>,
-    left_out: Option<Repeats>,
+    suppressed: Option<Repeats>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,27 +49,27 @@ struct Repeats {
     lines: u64,
     since: SystemTime,
     until: SystemTime,
-    /// When the first of them came.
+    /// When the first of them was counted.
     began: Instant,
 }
 
-/// The accounts of all whose refusals are counted.
+/// The accounts of all users whose refusals are counted.
 #[derive(Debug, Default)]
 pub(super) struct RefusalCounts {
     accounts: HashMap<RestrainedSubject, RestraintAccount>,
 }
 
-/// What becomes of an entry.
+/// The decision about an entry.
 #[derive(Debug)]
 pub(super) enum Restrained {
-    /// The entry is written, behind the sum of what was left out before.
+    /// The entry is written, after the summary of what was left out before.
     Write(Option<Entry>),
     /// The entry is only counted.
-    LeftOut,
+    Suppressed,
 }
 
 impl RefusalCounts {
-    /// Whether `entry` is written at `now`, which the clock on the wall calls `time`.
+    /// Decides whether `entry` is written at `now`, which is `time` on the system clock.
     pub(super) fn judge(&mut self, entry: &Entry, now: Instant, time: SystemTime) -> Restrained {
         if !is_refusal(entry) {
             return Restrained::Write(None);
@@ -80,35 +79,35 @@ impl RefusalCounts {
             .accounts
             .entry(who)
             .or_insert_with(|| RestraintAccount {
-                left: f64::from(FREE),
+                available: f64::from(FREE_REFUSALS),
                 at: now,
                 principal: None,
                 peer: None,
-                left_out: None,
+                suppressed: None,
             });
         account.refill(now);
         account.principal.clone_from(&entry.principal);
         account.peer = entry.peer;
-        if account.left >= 1.0 {
-            account.left -= 1.0;
+        if account.available >= 1.0 {
+            account.available -= 1.0;
             return Restrained::Write(account.sum());
         }
-        let left_out = account.left_out.get_or_insert(Repeats {
+        let suppressed = account.suppressed.get_or_insert(Repeats {
             lines: 0,
             since: time,
             until: time,
             began: now,
         });
-        left_out.lines += 1;
-        left_out.until = time;
-        Restrained::LeftOut
+        suppressed.lines += 1;
+        suppressed.until = time;
+        Restrained::Suppressed
     }
 
-    /// Sums of what was left out for long enough by `now`; of everything where `all`.
+    /// Summarizes what was left out for long enough at `now`, or everything with `all`.
     pub(super) fn sums(&mut self, now: Instant, all: bool) -> Vec<Entry> {
         let due = |account: &&mut RestraintAccount| {
-            let began = account.left_out.map(|left_out| left_out.began);
-            began.is_some_and(|at| all || now.saturating_duration_since(at) >= SUM_UP_EVERY)
+            let began = account.suppressed.map(|suppressed| suppressed.began);
+            began.is_some_and(|at| all || now.saturating_duration_since(at) >= SUMMARY_INTERVAL)
         };
         let accounts = self.accounts.values_mut().filter(due);
         accounts.filter_map(RestraintAccount::sum).collect()
@@ -123,10 +122,10 @@ impl RefusalCounts {
         if self.accounts.len() < MAX_ACCOUNTS || self.accounts.contains_key(&who) {
             return who;
         }
-        // Those who have been quiet are as if they had never been there.
+        // An account with all its lines available can be dropped.
         self.accounts.retain(|_, account| {
             account.refill(now);
-            account.left < f64::from(FREE) || account.left_out.is_some()
+            account.available < f64::from(FREE_REFUSALS) || account.suppressed.is_some()
         });
         match self.accounts.len() < MAX_ACCOUNTS {
             true => who,
@@ -138,24 +137,25 @@ impl RefusalCounts {
 impl RestraintAccount {
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = (self.left + passed / EVERY.as_secs_f64()).min(f64::from(FREE));
+        self.available =
+            (self.available + passed / REFILL_INTERVAL.as_secs_f64()).min(f64::from(FREE_REFUSALS));
         self.at = now;
     }
 
     fn sum(&mut self) -> Option<Entry> {
-        let left_out = self.left_out.take()?;
+        let suppressed = self.suppressed.take()?;
         let mut entry = Entry::new(EntryKind::Decision)
             .with("outcome", "left_out")
-            .with("lines", left_out.lines)
-            .with("since", rfc3339(left_out.since))
-            .with("until", rfc3339(left_out.until));
+            .with("lines", suppressed.lines)
+            .with("since", rfc3339(suppressed.since))
+            .with("until", rfc3339(suppressed.until));
         entry.principal.clone_from(&self.principal);
         entry.peer = self.peer;
         Some(entry)
     }
 }
 
-/// Whether `entry` records a refusal, and so nothing that was done.
+/// Whether `entry` records a refusal, and so no action.
 fn is_refusal(entry: &Entry) -> bool {
     let kind = matches!(
         entry.action,
@@ -200,28 +200,28 @@ mod tests {
                     assert!(sum.is_none());
                     written += 1;
                 }
-                Restrained::LeftOut => {}
+                Restrained::Suppressed => {}
             }
         }
-        assert_eq!(written, FREE);
+        assert_eq!(written, FREE_REFUSALS);
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 2]), now, time),
             Restrained::Write(None)
         ));
         assert!(restraint.sums(now, false).is_empty(), "not yet");
-        let sums = restraint.sums(now + SUM_UP_EVERY, false);
+        let sums = restraint.sums(now + SUMMARY_INTERVAL, false);
         assert_eq!(sums.len(), 1);
-        assert_eq!(sums[0].details["lines"], 10_000 - u64::from(FREE));
+        assert_eq!(sums[0].details["lines"], 10_000 - u64::from(FREE_REFUSALS));
         assert_eq!(sums[0].details["since"], "1970-01-01T00:00:00.060Z");
         assert_eq!(sums[0].details["until"], "1970-01-01T00:00:09.999Z");
         assert_eq!(sums[0].peer, Some(([10, 0, 0, 1], 1).into()));
         assert!(restraint.sums(now, true).is_empty(), "told once");
-        // The next line of theirs comes behind what was left out before it.
+        // The next line from this address follows the count of the ones suppressed before it.
         assert!(matches!(
             restraint.judge(&denied([10, 0, 0, 1]), now, time),
-            Restrained::LeftOut
+            Restrained::Suppressed
         ));
-        let later = restraint.judge(&denied([10, 0, 0, 1]), now + EVERY, time);
+        let later = restraint.judge(&denied([10, 0, 0, 1]), now + REFILL_INTERVAL, time);
         let Restrained::Write(Some(sum)) = later else {
             panic!("{later:?}");
         };
@@ -237,7 +237,7 @@ mod tests {
             restraint.judge(&denied([10, 0, a, b]), now, SystemTime::UNIX_EPOCH);
         }
         assert!(restraint.accounts.len() <= MAX_ACCOUNTS + 1);
-        let later = now + EVERY * FREE;
+        let later = now + REFILL_INTERVAL * FREE_REFUSALS;
         restraint.judge(&denied([11, 0, 0, 0]), later, SystemTime::UNIX_EPOCH);
         assert!(
             restraint.accounts.len() <= 2,

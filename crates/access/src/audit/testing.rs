@@ -1,5 +1,5 @@
-//! The record for tests of those who write to it: the writer of production with a sink that keeps its lines and fails
-//! when it is told to.
+//! The audit log for tests of its users: the production writer with a sink that stores its lines and fails on
+//! request.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Audit, EntryKind, Hashing};
 use crate::telemetry::Metrics;
 use ray_relay_base::config;
 
-/// A line as it was written, without what chains it to the others.
+/// A written line, without the members that chain it.
 #[derive(Debug, Clone)]
 pub struct AuditLine {
     pub action: EntryKind,
@@ -39,16 +39,16 @@ impl AuditLine {
     }
 }
 
-/// What was written.
+/// The written lines.
 #[derive(Clone, Default)]
 pub struct AuditSpy(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     lines: Vec<AuditLine>,
-    /// Lines of this kind are not taken.
+    /// Lines of this kind fail.
     refuses: Option<EntryKind>,
-    /// Nor is any other.
+    /// All lines fail.
     refuses_all: bool,
 }
 
@@ -68,8 +68,8 @@ impl LineSink for AuditSpy {
     }
 }
 
-/// A record whose lines the spy has, those of commands too if `commands`. The writer is a task of the test's runtime, for
-/// which a clock that stands still waits, as it does not for a thread.
+/// Creates an audit log whose lines the spy records, those of commands too if `commands`. The writer is a task of the
+/// test's runtime: a paused clock waits for tasks, but not for threads.
 pub fn spied(commands: bool) -> (Arc<Audit>, AuditSpy) {
     let spy = AuditSpy::default();
     let config = config::Audit {
@@ -89,22 +89,22 @@ pub fn spied(commands: bool) -> (Arc<Audit>, AuditSpy) {
 }
 
 impl AuditSpy {
-    /// Has lines of this kind fail from now on.
+    /// Makes lines of this kind fail from now on.
     pub fn refuse(&self, action: EntryKind) {
         self.0.lock().refuses = Some(action);
     }
 
-    /// Has all lines fail, or none.
+    /// Makes all lines fail, or none.
     pub fn refuse_all(&self, all: bool) {
         self.0.lock().refuses_all = all;
     }
 
-    /// All lines so far.
+    /// Returns all lines so far.
     pub fn lines(&self) -> Vec<AuditLine> {
         self.0.lock().lines.clone()
     }
 
-    /// All lines so far but those about the record itself, and none of them again.
+    /// Removes and returns all lines so far, except those about the audit log itself.
     pub fn take(&self) -> Vec<AuditLine> {
         let mut lines = std::mem::take(&mut self.0.lock().lines);
         lines.retain(|line| line.action != EntryKind::Audit);

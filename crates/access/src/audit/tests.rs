@@ -1,4 +1,4 @@
-//! The record as the rest of the relay uses it.
+//! The audit log as the rest of the relay uses it.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::net::UnixDatagram;
@@ -59,7 +59,7 @@ impl Log {
         self.metrics.render(&Snapshot::default())
     }
 
-    /// Puts a folder into the file's place, where no line can be written.
+    /// Replaces the file by a folder, so that no line can be written.
     fn obstruct(&self) {
         std::fs::remove_file(self.path()).unwrap();
         std::fs::create_dir(self.path()).unwrap();
@@ -162,17 +162,17 @@ async fn whatever_a_client_sends_is_one_bounded_line() {
     );
     let cut = lines[3]["details"]["expression"].as_str().unwrap();
     let sha256 = Hash::plain("é".repeat(1 << 20).as_bytes());
-    let told = format!("é… (2097152 bytes, SHA-256 {sha256})");
-    assert!(cut.ends_with(&told), "{cut}");
+    let suffix = format!("é… (2097152 bytes, SHA-256 {sha256})");
+    assert!(cut.ends_with(&suffix), "{cut}");
     for line in &lines[1..7] {
         assert_eq!(line["details"]["command"], "evaluate", "{line}");
     }
     let wide = lines[4]["details"]["wide"].as_array().unwrap();
     let rest = json!(vec!["x".repeat(5000); 500 - (wide.len() - 1)]).to_string();
     let sha256 = Hash::plain(rest.as_bytes());
-    let told = format!("({} bytes, SHA-256 {sha256})", rest.len());
+    let suffix = format!("({} bytes, SHA-256 {sha256})", rest.len());
     let cut = wide.last().unwrap().as_str().unwrap();
-    assert!(cut.ends_with(&told), "{wide:?}");
+    assert!(cut.ends_with(&suffix), "{wide:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -270,7 +270,7 @@ async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_two_seconds() 
     log.config.sink = AuditSink::Syslog;
     log.config.syslog = SyslogAddress::Unix(path.clone());
     let audit = log.open();
-    // The socket's queue is short; it is not read.
+    // The queue of the socket is short, and is not read.
     let why = loop {
         if let Err(why) = audit.write(Entry::new(EntryKind::Decision)).await {
             break why.to_string();

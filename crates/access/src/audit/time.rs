@@ -1,6 +1,6 @@
-//! Times as they stand in audit lines: RFC 3339, UTC, milliseconds (`2026-11-21T10:55:01.123Z`).
+//! Times in audit lines: RFC 3339, UTC, milliseconds (`2026-11-21T10:55:01.123Z`).
 //!
-//! Pure. Also read back, and `1h` or a bare date, for `ray-relay audit show --since`.
+//! Pure. Also parses them, and `1h` or a bare date, for `ray-relay audit show --since`.
 
 use std::time::SystemTime;
 
@@ -9,12 +9,13 @@ use chrono::{DateTime, NaiveDate, SecondsFormat};
 use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::human_time::utc;
 
-/// `time` in the form above; times before 1970 are 1970.
+/// Formats `time` as above. Times before 1970 become 1970.
 pub fn rfc3339(time: SystemTime) -> String {
     utc(time).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// `2026-11-21`, `2026-11-21T10:55`, `2026-11-21T10:55:01.123Z` (all UTC), or `1h30m` for so long before `now`.
+/// Parses `2026-11-21`, `2026-11-21T10:55`, `2026-11-21T10:55:01.123Z` (all UTC), or `1h30m` for that long before
+/// `now`.
 pub fn parse(text: &str, now: SystemTime) -> Option<SystemTime> {
     let text = text.trim();
     if let Ok(ago) = parse_duration(text) {
@@ -44,7 +45,7 @@ pub fn parse(text: &str, now: SystemTime) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(since.to_std().ok()?)
 }
 
-/// A number of exactly so many `digits`.
+/// Parses a number of exactly this many `digits`.
 fn number(text: &str, digits: usize) -> Option<u32> {
     let plain = text.len() == digits && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| plain)

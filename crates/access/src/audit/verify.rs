@@ -1,22 +1,22 @@
-//! Whether audit lines are as they were written: what `ray-relay audit verify` finds.
+//! Verification of audit lines, for `ray-relay audit verify`.
 //!
-//! Pure. Fed line by line in the order of writing. Found are a changed, removed, inserted or moved line anywhere, and
-//! lines missing at the beginning, of a file or of the whole log. Not found by the hashes alone: lines missing at the very
-//! end (an anchor finds them: the hash of a line that was there), and a chain made anew by a writer who can compute its
-//! hashes (a key prevents it).
+//! Pure. Fed line by line in the order of writing. It finds a changed, removed, inserted or moved line anywhere, and
+//! lines missing at the beginning of a file or of the whole log. The hashes alone do not reveal lines missing at the
+//! very end (an anchor does: the hash of a line that existed). Nor do they reveal a chain rebuilt by an attacker who
+//! can compute its hashes (a key prevents that).
 
 use std::fmt;
 
 use super::chain::{self, BadLine, ChainHead, Hash, Hashing};
 use super::files::RawLine;
 
-/// Findings that are kept; more are counted.
+/// Findings that are stored. The rest is only counted.
 const MAX_FINDINGS: usize = 100;
 
-/// The place of a line.
+/// The position of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinePosition {
-    /// The file as it was named.
+    /// The file, as it was named.
     pub file: String,
     /// Number of the line in that file, from 1.
     pub line: u64,
@@ -28,60 +28,60 @@ impl fmt::Display for LinePosition {
     }
 }
 
-/// What is wrong. `Display` is a sentence.
+/// A fault of the log. `Display` is a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// The line's hash is not that of its bytes.
     #[error("{0}: this line was changed, or was not written with this key")]
     Changed(LinePosition),
-    /// The line is no audit line at all.
+    /// The line has not the form of an audit line.
     #[error("{0}: this is no audit line; one was changed, or text was inserted")]
     Malformed(LinePosition),
-    /// The last line has no line feed, and cannot be read.
+    /// The last line has no line feed, and cannot be parsed.
     #[error(
         "{0}: the last line is torn: the relay is writing it now, or died while writing it and has not been started since, or the line was cut"
     )]
     Torn(LinePosition),
-    /// Numbers are left out before the line.
-    #[error("{place}: {}", missing(*.expected, *.found))]
+    /// Numbers are missing before the line.
+    #[error("{position}: {}", missing(*.expected, *.found))]
     Missing {
-        /// Place of the line behind the gap.
-        place: LinePosition,
-        /// First number that is missing.
+        /// Position of the line after the gap.
+        position: LinePosition,
+        /// First missing number.
         expected: u64,
-        /// The number that is there.
+        /// The number found.
         found: u64,
     },
-    /// The line has a number that was there already.
+    /// The line has a number that occurred before.
     #[error(
-        "{place}: line number {found} stands where number {expected} belongs; lines were inserted or moved, or two relays wrote this log"
+        "{position}: line number {found} stands where number {expected} belongs; lines were inserted or moved, or two relays wrote this log"
     )]
     OutOfOrder {
-        /// Place of the line.
-        place: LinePosition,
-        /// The number that should be there.
+        /// Position of the line.
+        position: LinePosition,
+        /// The expected number.
         expected: u64,
-        /// The number that is there.
+        /// The number found.
         found: u64,
     },
-    /// The line has the right number, and follows another line than the one that it was written behind.
+    /// The line has the right number, but was written after another line than the one before it.
     #[error("{0}: this line does not follow the one before it; one of the two was replaced")]
     Unlinked(LinePosition),
-    /// A file begins in the middle.
+    /// A file does not begin with a first line of a file.
     #[error("{0}: no file begins with such a line; lines before it were removed from this file")]
     Beheaded(LinePosition),
-    /// The log begins in the middle.
+    /// The log does not begin with number 1.
     #[error(
-        "{place}: the log begins with number {first}, and {} {} missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)",
+        "{position}: the log begins with number {first}, and {} {} missing at its beginning: whole files were removed (`--beginning-removed` where that was on purpose)",
         first - 1, if *first == 2 { "line is" } else { "lines are" }
     )]
     NoBeginning {
-        /// Place of the first line.
-        place: LinePosition,
-        /// The number that the first line has.
+        /// Position of the first line.
+        position: LinePosition,
+        /// The number of the first line.
         first: u64,
     },
-    /// No line has the hash of the anchor.
+    /// No line has the anchor's hash.
     #[error(
         "no line has the hash {0}; the end was cut off after it was written, or this is another relay's log"
     )]
@@ -98,7 +98,7 @@ fn missing(expected: u64, found: u64) -> String {
     }
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The first findings, at most a hundred.
@@ -107,14 +107,14 @@ pub struct Report {
     pub found: u64,
     /// Number of lines that were read.
     pub lines: u64,
-    /// Number of the first line; more than 1: what was before is not in the files, and that is a finding unless
+    /// Number of the first line. If it exceeds 1, earlier lines are missing, and that is a finding unless
     /// [`Verifier::beginning_removed`].
     pub first: Option<u64>,
-    /// The last good line.
+    /// The last valid line.
     pub last: Option<ChainHead>,
-    /// Lines that the relay died over, and said so when it was started again.
+    /// Lines during which the relay died, as it recorded at its next start.
     pub torn: Vec<LinePosition>,
-    /// Starts of a chain behind the first, with [`Verifier::collected`].
+    /// Starts of a chain after the first, with [`Verifier::collected`].
     pub restarts: u64,
 }
 
@@ -126,15 +126,15 @@ pub struct Verifier<'a> {
     anchor: Option<Hash>,
     file: String,
     file_begins: bool,
-    /// What the next line has to follow; the number is not known behind a line that cannot be read.
+    /// The number and hash that the next line has to follow. The number is unknown after an unreadable line.
     expected: Option<(Option<u64>, Hash)>,
-    /// A line that is none, until the relay's own word on it comes.
+    /// A malformed line, until the relay's own record about it comes.
     torn: Option<(LinePosition, (u64, Hash))>,
     report: Report,
 }
 
 impl<'a> Verifier<'a> {
-    /// A verifier of lines that were hashed with `hashing`.
+    /// Creates a verifier of lines hashed with `hashing`.
     pub fn new(hashing: &'a Hashing) -> Self {
         Self {
             hashing,
@@ -157,29 +157,29 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// The lines were collected from standard output or syslog: what stands before an object is not looked at, other
-    /// lines are none, and every start of the relay begins a chain.
+    /// Sets whether the lines were collected from standard output or syslog. Then text before an object and other
+    /// lines are ignored, and every start of the relay begins a chain.
     #[must_use]
     pub fn collected(mut self, collected: bool) -> Self {
         self.collected = collected;
         self
     }
 
-    /// The oldest files were removed on purpose.
+    /// Sets whether the oldest files were removed on purpose.
     #[must_use]
     pub fn beginning_removed(mut self, removed: bool) -> Self {
         self.beginning_removed = removed;
         self
     }
 
-    /// One line has to have the hash `anchor`.
+    /// Requires a line with the hash `anchor`.
     #[must_use]
     pub fn expecting(mut self, anchor: Option<Hash>) -> Self {
         self.anchor = anchor;
         self
     }
 
-    /// The lines that follow are those of `file`.
+    /// Sets the file of the following lines.
     pub fn file(&mut self, file: &str) {
         file.clone_into(&mut self.file);
         self.file_begins = !self.collected;
@@ -187,13 +187,13 @@ impl<'a> Verifier<'a> {
 
     /// Verifies the next line.
     pub fn line(&mut self, line: RawLine<'_>) {
-        let place = LinePosition {
+        let position = LinePosition {
             file: self.file.clone(),
             line: line.number,
         };
         let bytes = match self.collected {
             true => {
-                // A line that is missing because it was changed beyond recognition is missed by the next one.
+                // If a line was changed beyond recognition, the next one reveals the gap.
                 let Some(object) = memchr::memmem::find(line.bytes, b"{\"time\":\"") else {
                     return;
                 };
@@ -205,10 +205,10 @@ impl<'a> Verifier<'a> {
         self.report.lines += 1;
         let begins = std::mem::take(&mut self.file_begins);
         match chain::open(self.hashing, bytes) {
-            Ok(opened) => self.good(place, &opened, begins),
+            Ok(opened) => self.good(position, &opened, begins),
             Err(BadLine::Changed { claimed }) => {
-                self.found(Violation::Changed(place));
-                // The lines behind it may be as they were.
+                self.found(Violation::Changed(position));
+                // The following lines may be unchanged.
                 let number = chain::read(bytes).map(|line| line.head.seq);
                 self.expected = Some((number, claimed));
             }
@@ -216,29 +216,29 @@ impl<'a> Verifier<'a> {
                 self.settle_torn();
                 if line.whole {
                     let sha256 = Hash::plain(bytes);
-                    self.torn = Some((place, (bytes.len() as u64, sha256)));
+                    self.torn = Some((position, (bytes.len() as u64, sha256)));
                 } else {
-                    self.found(Violation::Torn(place));
+                    self.found(Violation::Torn(position));
                 }
             }
         }
     }
 
-    fn good(&mut self, place: LinePosition, opened: &chain::VerifiedLine, begins: bool) {
+    fn good(&mut self, position: LinePosition, opened: &chain::VerifiedLine, begins: bool) {
         let about_itself = opened.members.get("action").is_some_and(|a| a == "audit");
         let details = opened.members.get("details");
         if let Some((_, torn)) = &self.torn {
-            let told = details.and_then(|details| details.get("torn"));
-            if told == Some(&chain::torn_details(torn)) {
+            let recorded = details.and_then(|details| details.get("torn"));
+            if recorded == Some(&chain::torn_details(torn)) {
                 self.report
                     .torn
-                    .extend(self.torn.take().map(|(place, ..)| place));
+                    .extend(self.torn.take().map(|(position, ..)| position));
             } else if !about_itself {
                 self.settle_torn();
             }
         }
         if begins && !about_itself {
-            self.found(Violation::Beheaded(place.clone()));
+            self.found(Violation::Beheaded(position.clone()));
         }
         let ChainHead { seq, hash } = opened.head;
         let starts = seq == 1 && opened.prev == Hash::NONE;
@@ -246,7 +246,10 @@ impl<'a> Verifier<'a> {
             None => {
                 self.report.first = Some(seq);
                 if seq > 1 && !self.beginning_removed {
-                    self.found(Violation::NoBeginning { place, first: seq });
+                    self.found(Violation::NoBeginning {
+                        position,
+                        first: seq,
+                    });
                 }
             }
             Some(_) if self.collected && starts => self.report.restarts += 1,
@@ -254,16 +257,16 @@ impl<'a> Verifier<'a> {
                 let expected = number.map(|number| number.saturating_add(1));
                 match expected {
                     Some(expected) if seq > expected => self.found(Violation::Missing {
-                        place,
+                        position,
                         expected,
                         found: seq,
                     }),
                     Some(expected) if seq < expected => self.found(Violation::OutOfOrder {
-                        place,
+                        position,
                         expected,
                         found: seq,
                     }),
-                    _ if opened.prev != before => self.found(Violation::Unlinked(place)),
+                    _ if opened.prev != before => self.found(Violation::Unlinked(position)),
                     _ => {}
                 }
             }
@@ -275,10 +278,10 @@ impl<'a> Verifier<'a> {
         self.report.last = Some(opened.head);
     }
 
-    /// No line says that the relay died there.
+    /// Reports a pending malformed line: no record says that the relay died there.
     fn settle_torn(&mut self) {
-        if let Some((place, ..)) = self.torn.take() {
-            self.found(Violation::Malformed(place));
+        if let Some((position, ..)) = self.torn.take() {
+            self.found(Violation::Malformed(position));
         }
     }
 
@@ -289,7 +292,7 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    /// All lines are read.
+    /// Ends the verification.
     pub fn finish(mut self) -> Report {
         self.settle_torn();
         if let Some(anchor) = self.anchor {

@@ -1,8 +1,8 @@
-//! The writer thread: takes the entries that wait, seals them, writes them, and tells the waiters.
+//! The writer thread: receives queued entries, seals them, writes them, and notifies the callers.
 //!
-//! Started by [`super::Audit::open`], ended by [`super::Audit::close`]. Invariant: [`Writer::head`] moves only when the
-//! sink has taken the lines, so that the chain has no hole which the relay made itself. What could not be written is
-//! counted, and the next line that can be written is preceded by one that says so.
+//! Started by [`super::Audit::open`], ended by [`super::Audit::close`]. Invariant: [`Writer::head`] moves only when
+//! the sink has written the lines, so that the relay itself makes no gap in the chain. Lines that could not be
+//! written are counted, and the next line that can be written is preceded by one with that count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,42 +22,42 @@ use crate::telemetry::Metrics;
 use ray_relay_base::config::OnFailure;
 use ray_relay_base::wire::json::put;
 
-/// Lines that share one flush at most.
-const BATCH: usize = 256;
+/// Largest number of lines in one flush.
+const MAX_BATCH_LINES: usize = 256;
 
 /// Bytes of such lines: with the last of them less than the smallest `audit.max_size`.
-const BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
+const MAX_BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
 
-/// Something for the thread.
+/// A request to the thread.
 pub(super) enum WriterJob {
-    /// A line, and who waits for it.
+    /// Write a line, and notify the caller.
     Line {
         time: SystemTime,
         members: String,
         done: Waiter,
     },
-    /// The last line, and the end.
+    /// Write the last line, and end.
     Close(Waiter),
 }
 
 /// A task that waits for a line.
 pub(super) type Waiter = oneshot::Sender<Result<(), String>>;
 
-/// What the thread works with.
+/// The state of the thread.
 pub(super) struct Writer {
     sink: Sink,
     hashing: Hashing,
     head: ChainHead,
-    /// Lines that share a flush.
+    /// Largest number of lines in one flush.
     batch: usize,
     on_failure: OnFailure,
     /// Set while the sink fails.
     gap: Option<Gap>,
-    /// Heads after lines of a batch that failed: some of them may be in the file nevertheless.
-    perhaps: Vec<ChainHead>,
-    /// Failures that the waiters noticed themselves: a full queue, a deadline.
-    given_up: Arc<AtomicU64>,
-    told: watch::Sender<ChainHead>,
+    /// Heads after lines of a failed batch, some of which may be in the file nevertheless.
+    uncertain_heads: Vec<ChainHead>,
+    /// Failures that only the callers noticed: a full queue, a deadline.
+    unreported: Arc<AtomicU64>,
+    head_sender: watch::Sender<ChainHead>,
     metrics: Arc<Metrics>,
 }
 
@@ -68,12 +68,12 @@ struct Gap {
 }
 
 impl Writer {
-    /// A writer to `sink`, which is opened, and gets its first line.
+    /// Creates a writer to `sink`, which is opened, and gets its first line.
     pub(super) fn start(
         mut sink: Sink,
         hashing: Hashing,
         on_failure: OnFailure,
-        given_up: Arc<AtomicU64>,
+        unreported: Arc<AtomicU64>,
         metrics: Arc<Metrics>,
     ) -> Result<(Self, watch::Receiver<ChainHead>), String> {
         let mut started = started(&hashing);
@@ -82,10 +82,10 @@ impl Writer {
             Sink::Lines(_) => ChainHead::START,
         };
         let batch = match sink.takes_batches() {
-            true => BATCH,
+            true => MAX_BATCH_LINES,
             false => 1,
         };
-        let (told, heads) = watch::channel(head);
+        let (head_sender, heads) = watch::channel(head);
         let mut writer = Self {
             sink,
             hashing,
@@ -93,9 +93,9 @@ impl Writer {
             batch,
             on_failure,
             gap: None,
-            perhaps: Vec::new(),
-            given_up,
-            told,
+            uncertain_heads: Vec::new(),
+            unreported,
+            head_sender,
             metrics,
         };
         writer.append(&[own(started)])?;
@@ -117,7 +117,7 @@ impl Writer {
         }
     }
 
-    /// Does `job`, and those behind it that can share its flush; who waits for the last line, where one of them is
+    /// Runs `job`, and queued ones that can share its flush. Returns who waits for the last line, if one of them is
     /// [`WriterJob::Close`].
     pub(super) fn work(
         &mut self,
@@ -128,7 +128,7 @@ impl Writer {
         let mut behind = take(job, &mut lines, &mut waiters);
         while behind.is_none()
             && lines.len() < self.batch
-            && lines.iter().map(|(_, m)| m.len()).sum::<usize>() < BATCH_BYTES
+            && lines.iter().map(|(_, m)| m.len()).sum::<usize>() < MAX_BATCH_BYTES
             && let Ok(job) = jobs.try_recv()
         {
             behind = take(job, &mut lines, &mut waiters);
@@ -137,14 +137,14 @@ impl Writer {
             ray_relay_base::fault::strike("audit");
             let result = self.write(&lines);
             for waiter in waiters {
-                // A task that has given up has counted itself.
+                // A caller that has given up has counted itself.
                 let _ = waiter.send(result.clone());
             }
         }
         behind
     }
 
-    /// Writes `lines`, or remembers that it could not.
+    /// Writes `lines`, or records the gap.
     fn write(&mut self, lines: &[(SystemTime, String)]) -> Result<(), String> {
         let result = self.prepare(lines).and_then(|mut before| {
             before.extend_from_slice(lines);
@@ -162,7 +162,7 @@ impl Writer {
         result
     }
 
-    /// Counts `entries` that are not in the log, the first of them from `since`.
+    /// Counts `entries` missing lines, the first of them from `since`.
     fn missing(&mut self, entries: u64, since: SystemTime, why: &str) {
         let gap = self.gap.get_or_insert_with(|| Gap {
             since,
@@ -172,7 +172,7 @@ impl Writer {
         gap.entries += entries;
     }
 
-    /// Sees to it that the sink is there, and gives the lines of its own that have to come first.
+    /// Ensures that the sink is open, and returns the writer's own lines that have to come first.
     fn prepare(
         &mut self,
         lines: &[(SystemTime, String)],
@@ -187,9 +187,9 @@ impl Writer {
                 let tail = file.open(&self.hashing)?;
                 torn = tail.torn;
                 let ours = match tail.last {
-                    Some((last, true)) => last == self.head || self.perhaps.contains(&last),
+                    Some((last, true)) => last == self.head || self.uncertain_heads.contains(&last),
                     Some((_, false)) => false,
-                    // A new file, which the line below chains to the old one; or a torn first line in one.
+                    // A new file, which the line below chains to the old one, or a torn first line in one.
                     None => true,
                 };
                 if !ours {
@@ -202,15 +202,15 @@ impl Writer {
                 if let Some((last, _)) = tail.last {
                     self.head = last;
                 }
-                // A file that came back without a failed line before it was exchanged between two lines.
+                // A file that reappeared without a failed line was replaced between two lines.
                 self.missing(0, SystemTime::now(), "the file was opened anew");
             }
         }
         let mut before = Vec::new();
-        let given_up = self.given_up.swap(0, Ordering::Relaxed);
-        if given_up > 0 {
+        let unreported = self.unreported.swap(0, Ordering::Relaxed);
+        if unreported > 0 {
             let why = "the audit log was not written in time";
-            self.missing(given_up, SystemTime::now(), why);
+            self.missing(unreported, SystemTime::now(), why);
         }
         if let Some(gap) = &self.gap {
             let on_failure = match self.on_failure {
@@ -257,13 +257,13 @@ impl Writer {
                 self.metrics
                     .audit_lines(lines.len() as u64, began.elapsed());
                 self.head = head;
-                self.perhaps.clear();
+                self.uncertain_heads.clear();
                 self.gap = None;
-                self.told.send_replace(head);
+                self.head_sender.send_replace(head);
                 Ok(())
             }
             Err(why) => {
-                self.perhaps = heads;
+                self.uncertain_heads = heads;
                 Err(why)
             }
         }
@@ -289,7 +289,7 @@ fn take(
     }
 }
 
-/// The first line of a process in a file.
+/// Returns the first line of a process in a file.
 fn started(hashing: &Hashing) -> Value {
     json!({
         "event": "started", "version": env!("CARGO_PKG_VERSION"), "pid": std::process::id(),
@@ -297,13 +297,12 @@ fn started(hashing: &Hashing) -> Value {
     })
 }
 
-/// Opens `file`, and gives the line that the next one is chained to. What has to be said of how it ended is put into
-/// `started`.
+/// Opens `file`, and returns the head that the next line follows. Adds findings about its end to `started`.
 fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<ChainHead, String> {
     let tail = file.open(hashing)?;
     match tail.last {
         Some((last, false)) => {
-            // Another key, or a changed line. What follows must not stand in the same file.
+            // Another key, or a changed line. What follows must go into another file.
             warn!(
                 file = %file.path().display(),
                 seq = last.seq,
@@ -321,7 +320,7 @@ fn begin(file: &mut LogFile, hashing: &Hashing, started: &mut Value) -> Result<C
     Ok(tail.last.map_or(ChainHead::START, |(last, _)| last))
 }
 
-/// A line about the record itself; `details` is an object.
+/// Builds a line about the audit log itself; `details` is an object.
 fn own(mut details: Value) -> (SystemTime, String) {
     let mut entry = Entry::new(EntryKind::Audit);
     if let Some(details) = details.as_object_mut() {

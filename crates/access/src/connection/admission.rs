@@ -1,18 +1,18 @@
-//! Admission control: which connections stay when there is not room for all.
+//! Admission control: decides which connections stay if there is no room for all.
 //!
-//! A connection whose client has shown no credential is a stranger. Strangers share a small number of places and their part
-//! of [`Memory`], whatever they speak and however many they are; what each of them may make the relay hold is counted
-//! in full beforehand ([`ConnectionPermit::weigh`]). No connection queues: where there is no room, the stranger that
-//! has stood still for longest is given up, of the address that takes most. So a client with a credential gets in
-//! behind any number of silent connections, also where a port-forward makes one address of all of them.
+//! A connection whose client has presented no credential is a stranger. All strangers share a small number of slots
+//! and a part of [`Memory`], whatever they speak and however many they are. The memory that each of them may use is
+//! charged in full beforehand ([`ConnectionPermit::weigh`]). No connection queues: if there is no room, a stranger is
+//! dropped, namely the one idle for longest from the address that uses most. So a client with a credential gets in
+//! despite any number of silent connections, even if a port-forward makes one address of all of them.
 //!
-//! A client that shows a credential ([`ConnectionPermit::recognised`]) is never given up, and takes what is held from an account of
-//! [`Memory`] that is its own. Of one principal there are at most a quarter of
-//! the places, and an eighth is always left for newcomers.
+//! A client that presents a credential ([`ConnectionPermit::recognised`]) is never dropped, and uses its own account
+//! of [`Memory`]. One principal has at most a quarter of the slots, and an eighth is always left for newcomers.
 //!
-//! What carries the links and streams of agents has bounds of its own and takes none of these places ([`ConnectionPermit::set_apart`]).
+//! Connections for the links and streams of agents have bounds of their own and use none of these slots
+//! ([`ConnectionPermit::set_apart`]).
 //!
-//! The listener holds a [`Guard`] for each connection; what is behind it has the [`ConnectionPermit`] in its
+//! The listener holds a [`Guard`] for each connection; later stages have the [`ConnectionPermit`] in its
 //! [`ConnectionInfo`](crate::connection::ConnectionInfo). Nothing in here waits while it holds the lock.
 
 mod table;
@@ -31,33 +31,33 @@ use self::table::{AdmissionError, ConnectionTable};
 use crate::identity::Principal;
 use ray_relay_base::memory::Memory;
 
-/// What any connection costs before a byte of it is looked at: its task and the beginnings of its buffers.
-const AT_FIRST: usize = 8 * 1024;
+/// The cost of any connection before a byte of it is read: its task and its initial buffers.
+const BASE_CONNECTION_BYTES: usize = 8 * 1024;
 
-/// How long a stranger may stand still while more than half of the places for strangers are taken.
+/// How long a stranger may be idle while more than half of the strangers' slots are in use.
 const PRESSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections beyond the limit that have been given up and are not gone yet, and which part of that limit they are at most.
-const LEAVING: usize = 256;
-const LEAVING_PART: usize = 4;
+/// Dropped connections beyond the limit that may still be closing, and their largest share of that limit.
+const MAX_CLOSING: usize = 256;
+const CLOSING_SHARE: usize = 4;
 
 /// Why a client with a credential is not admitted. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Crowded {
-    /// One principal has as many connections as it may have.
+    /// The principal has reached its limit of connections.
     #[error(
         "you have {most} connections to this relay, the most that one person may have: close some of them (`GET /relay/v1/sessions` lists sessions)"
     )]
     Yours {
-        /// The largest number of connections of one principal.
+        /// The limit of connections of one principal.
         most: usize,
     },
-    /// The relay has as many connections as it takes.
+    /// The relay has reached its limit of connections.
     #[error(
         "this relay is at its limit of connections: try again in a moment, or have `listen.max_connections` raised"
     )]
     Full,
-    /// The connection was given up for another in the same moment.
+    /// The connection was dropped for another one at the same moment.
     #[error("this relay is busy: try again")]
     GivenUp,
 }
@@ -66,13 +66,13 @@ pub enum Crowded {
 #[derive(Debug)]
 pub struct Admission {
     table: Mutex<ConnectionTable>,
-    /// Told whenever a connection has gone.
+    /// Notified whenever a connection has ended.
     gone: Notify,
-    most: usize,
+    max_connections: usize,
     started: Instant,
 }
 
-/// The place of one connection. Cheap to clone; the default one is that of a connection that is not counted.
+/// The permit of one connection. Cheap to clone. The default one belongs to a connection that is not counted.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionPermit(Option<Arc<Seat>>);
 
@@ -86,27 +86,27 @@ struct Seat {
     served: AtomicBool,
 }
 
-/// Gives the place back when the connection has ended.
+/// Releases the slot when the connection has ended.
 #[derive(Debug)]
 pub struct Guard(ConnectionPermit);
 
 impl Admission {
-    /// An admission of at most `most` connections at a time, of strangers and of others. All strangers together may make the
-    /// relay hold what `memory` has for them.
-    pub fn new(most: usize, memory: &Memory) -> Arc<Self> {
+    /// Creates an admission control for at most `most` connections. All strangers together may use as much memory as
+    /// `memory` reserves for them.
+    pub fn new(max_connections: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::new(ConnectionTable::new(most, memory.of_strangers())),
+            table: Mutex::new(ConnectionTable::new(max_connections, memory.of_strangers())),
             gone: Notify::new(),
-            most,
+            max_connections,
             started: Instant::now(),
         })
     }
 
-    /// Takes in a connection from `peer`, at the cost of another one where that has to be.
+    /// Admits a connection from `peer`, and drops another one if necessary.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Guard {
         let moved = Arc::new(AtomicU64::new(self.now()));
         let given_up = CancellationToken::new();
-        let (now, cost) = (self.now(), AT_FIRST);
+        let (now, cost) = (self.now(), BASE_CONNECTION_BYTES);
         let mut table = self.table();
         let id = table.enter(peer, moved.clone(), given_up.clone(), cost);
         table.make_room(id, now);
@@ -123,19 +123,19 @@ impl Admission {
         }))))
     }
 
-    /// Waits until those that were given up are gone, so that their descriptors are free again.
+    /// Waits until dropped connections have closed, so that their descriptors are free again.
     pub async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            let leaving = (self.most / LEAVING_PART).clamp(1, LEAVING);
-            if self.table().len() < self.most + leaving {
+            let closing = (self.max_connections / CLOSING_SHARE).clamp(1, MAX_CLOSING);
+            if self.table().len() < self.max_connections + closing {
                 return;
             }
             gone.await;
         }
     }
 
-    /// How many connections there are, and how many of them are strangers'.
+    /// Returns the number of connections, and of strangers among them.
     #[cfg(any(test, feature = "testing"))]
     pub fn counts(&self) -> (usize, usize) {
         let table = self.table();
@@ -171,18 +171,18 @@ impl Drop for Guard {
 }
 
 impl ConnectionPermit {
-    /// What this connection may make the relay hold from now on, in bytes, on top of what every connection costs.
-    /// Strangers are given up for it, in the end this one.
+    /// Charges the memory that this connection may use from now on, in bytes, on top of the cost of every connection.
+    /// Strangers are dropped for it, as the last one this connection.
     pub fn weigh(&self, bytes: usize) {
         if let Some(seat) = &self.0 {
             let mut table = seat.admission.table();
-            table.weigh(seat.id, AT_FIRST + bytes);
+            table.weigh(seat.id, BASE_CONNECTION_BYTES + bytes);
             table.make_room(seat.id, seat.admission.now());
         }
     }
 
-    /// Its client is `principal`. From then on it is not given up any more. For an anonymous client, because none
-    /// is authenticated here, that is so as well.
+    /// Marks its client as `principal`. From then on it is never dropped. This includes anonymous clients while
+    /// authentication is off.
     ///
     /// # Errors
     /// [`Crowded`].
@@ -202,7 +202,7 @@ impl ConnectionPermit {
         })
     }
 
-    /// Its client is served without a credential, because authentication is off here. It stays a stranger.
+    /// Marks its client as served without a credential, because authentication is off. It remains a stranger.
     pub fn served(&self) {
         if let Some(seat) = &self.0 {
             if !seat.served.swap(true, Ordering::Relaxed) {
@@ -212,8 +212,8 @@ impl ConnectionPermit {
         }
     }
 
-    /// Something went through just now. It counts for those who are served: a client that still has to show a credential
-    /// stands still from the beginning, however many bytes come.
+    /// Records activity. It counts only for served clients: one that still has to present a credential is idle from
+    /// the beginning, however many bytes it sends.
     pub fn moved(&self) {
         if let Some(seat) = &self.0
             && seat.served.load(Ordering::Relaxed)
@@ -222,8 +222,8 @@ impl ConnectionPermit {
         }
     }
 
-    /// It is the link of an agent, or one of its streams: counted and bounded by `agents`, and no longer here. To be
-    /// called once its client is recognised.
+    /// Excludes it as a link of an agent or one of its streams, which are counted and bounded by `agents`. Call it
+    /// once the client is recognised.
     pub fn set_apart(&self) {
         if let Some(seat) = &self.0 {
             seat.admission.table().set_apart(seat.id);
@@ -231,7 +231,7 @@ impl ConnectionPermit {
         }
     }
 
-    /// Whether the client would have to show a credential, and has not.
+    /// Whether the client has to present a credential, and has not yet.
     pub fn owes_a_credential(&self) -> bool {
         let Some(seat) = &self.0 else {
             return false;

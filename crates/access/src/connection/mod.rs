@@ -1,4 +1,4 @@
-//! An accepted connection: what is known of it before its protocol has said a word.
+//! Accepted connections: facts known before any protocol message.
 
 pub mod admission;
 pub mod on_wake;
@@ -14,7 +14,7 @@ use self::admission::ConnectionPermit;
 use self::summary::Summary;
 use crate::identity::Principal;
 
-/// How a connection came in.
+/// How a connection was accepted.
 #[derive(Debug, Clone)]
 pub struct ConnectionInfo {
     /// The client's address.
@@ -23,34 +23,33 @@ pub struct ConnectionInfo {
     pub accepted: Instant,
     /// Whether the connection is inside TLS.
     pub encrypted: bool,
-    /// Who its client is before it has said a word: by the client certificate that it presented, or because its link is that
-    /// person's.
+    /// The client's principal if it is known before any message: from its client certificate, or from its link.
     pub certificate: Option<Principal>,
-    /// Whether it came through a link of `connect`, whose principal then stands in `certificate`.
+    /// Whether it came through a link of `connect`, whose principal is then in `certificate`.
     pub linked: bool,
-    /// The advertised port that the client dialled, where that is not the one port.
+    /// The advertised port that the client dialled, if it is not the main port.
     pub advertised_port: Option<u16>,
-    /// The connection's place among all of them.
+    /// The connection's admission permit.
     pub place: ConnectionPermit,
-    /// What the log is told at its end.
+    /// The facts to log at its end.
     pub summary: Summary,
 }
 
-/// What the state of TLS takes, its handshake included, in bytes.
-const TLS_WEIGHT: usize = 48 * 1024;
+/// Memory of the TLS state, including its handshake, in bytes.
+const TLS_STATE_BYTES: usize = 48 * 1024;
 
 impl ConnectionInfo {
-    /// What the connection takes below its protocol, in bytes.
+    /// Returns the memory that the connection needs below its protocol, in bytes.
     pub fn tls_weight(&self) -> usize {
-        if self.encrypted { TLS_WEIGHT } else { 0 }
+        if self.encrypted { TLS_STATE_BYTES } else { 0 }
     }
 
-    /// A connection to the one port, without TLS.
+    /// Describes a connection to the main port, without TLS.
     pub fn plain(peer: SocketAddr) -> Self {
         Self::of(Summary::new(peer))
     }
 
-    /// The same, which begins with `summary`.
+    /// The same, with an existing `summary`.
     pub fn of(summary: Summary) -> Self {
         Self {
             peer: summary.peer(),
@@ -65,14 +64,13 @@ impl ConnectionInfo {
     }
 }
 
-/// The span of a connection, which every log line about it is within; `session` and `principal` are entered as they
-/// become known. Of the highest level, so that no filter takes it away from a line that it lets through.
+/// Creates the span of a connection, which contains all its log lines. `session` and `principal` are recorded once
+/// known. At the highest level, so that no filter removes it from a line that it passes.
 pub fn span(of: &Summary) -> Span {
     error_span!("connection", peer = %of.peer(), request = %of.id(), session = Empty, principal = Empty)
 }
 
-/// The span of one of the requests of a connection of HTTP, each of which has a principal of its own: `principal`, or one
-/// that is entered as it becomes known.
+/// Creates the span of one HTTP request, which has its own principal: `principal`, or one recorded once it is known.
 pub fn request_span(principal: Option<&Principal>) -> Span {
     error_span!("request", principal = principal.map(field::debug))
 }

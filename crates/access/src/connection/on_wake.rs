@@ -1,7 +1,7 @@
-//! A future beside a busy one, polled only when it was woken itself.
+//! Polls a future next to a busy one only if it was woken itself.
 //!
-//! A session is woken for every message that passes, and what else can befall it (its principal, its limits, the relay's end)
-//! is eight futures, each with a lock or a timer to look at. Polled with every message, they cost a tenth of a busy relay. A
+//! A session is woken for every message. Its other events (of its principal, its limits, the relay's end) are eight
+//! futures, each with a lock or a timer to check. Polling them with every message costs a tenth of a busy relay. A
 //! connection has such futures too.
 
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// What is woken in place of the task, and passes that on.
+/// A waker that records its own wakes and forwards them to the task.
 pub struct WakeForwarder {
     woken: Arc<Woken>,
     waker: Waker,
@@ -34,12 +34,12 @@ impl Default for WakeForwarder {
 }
 
 impl WakeForwarder {
-    /// Runs `future`, which is polled at once and then whenever something that it waits for has woken it. Cancel safe where
-    /// `future` is. Lent, because a future that takes another one in holds it twice.
+    /// Runs `future`, which is polled at once and then whenever it was woken. Cancel safe if `future` is. Borrowed,
+    /// because a future that owns another one stores it twice.
     pub async fn run<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         self.woken.since_polled.store(true, Ordering::Relaxed);
         std::future::poll_fn(|cx| {
-            // Before the look: a wake in between is then seen by one of the two.
+            // Registered before the check, so that a wake in between is noticed by one of the two.
             self.woken.task.register(cx.waker());
             match self.woken.since_polled.swap(false, Ordering::AcqRel) {
                 true => future.as_mut().poll(&mut Context::from_waker(&self.waker)),

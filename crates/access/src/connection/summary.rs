@@ -1,7 +1,7 @@
-//! What is known of one connection, told at its end in one line of the log: who, with what, where to, how it ended.
+//! Facts about one connection, logged in one line at its end: the user, the client, the target, the outcome.
 //!
-//! Code that learns something of the connection notes it here; nothing is decided by it. Bounded: texts are shortened,
-//! and of the requests of HTTP the last that failed is kept. No credential and no value of a variable is ever noted.
+//! Code that learns a fact records it here; nothing is decided by it. Bounded: texts are shortened, and of failed
+//! HTTP requests only the last one is stored. No credential and no value of a variable is ever recorded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use ray_relay_ray::ray::registry::Breakpoint;
 
 const MAX_REASON_CHARS: usize = 300;
 
-/// Requests of one connection that the log has a line for when they fail. A client that fails all the time is told of in
-/// the connection's own.
-const FAILURES: u32 = 16;
+/// Failed requests of one connection that have a log line each. Further failures appear only in the connection's own
+/// line.
+const MAX_LOGGED_FAILURES: u32 = 16;
 
-/// See the module. Cheap to clone.
+/// The facts of one connection. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Summary(Arc<Noted>);
 
@@ -35,40 +35,40 @@ struct Noted {
     facts: Mutex<Facts>,
 }
 
-/// What has become known.
+/// The facts known so far.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// What its first bytes were.
+    /// The protocol of its first bytes.
     pub protocol: Option<Protocol>,
-    /// It is inside TLS.
+    /// Whether it is inside TLS.
     pub encrypted: bool,
-    /// When that was known: TLS is taken off by then.
+    /// When the protocol was recognized, after TLS was removed.
     pub recognised: Option<Timestamp>,
-    /// Who it is; of a connection of HTTP, who asked last.
+    /// The principal. On an HTTP connection, that of the last request.
     pub principal: Option<Principal>,
-    /// When that was first known.
+    /// When a principal was first known.
     pub authenticated: Option<Timestamp>,
-    /// What the client calls itself.
+    /// The client's own name.
     pub client: Option<String>,
-    /// The same as statistics have it.
+    /// The same, classified for statistics.
     pub editor: Option<Editor>,
-    /// The worker that it was for, last.
+    /// The breakpoint of its last session.
     pub breakpoint: Option<Arc<Breakpoint>>,
-    /// When its worker was reached, last.
+    /// When the worker of its last session was reached.
     pub attached: Option<Timestamp>,
-    /// How its session ended, last.
+    /// The outcome of its last session.
     pub outcome: Option<Outcome>,
-    /// What the client was told when it did not get what it wanted, last.
+    /// The last reason of a failure that the client was told.
     pub reason: Option<String>,
     /// Bytes of its session, from the client and to it.
     pub bytes: (u64, u64),
-    /// Requests of HTTP, and how many of them failed.
+    /// Number of HTTP requests, and of failed ones.
     pub requests: u32,
     pub failed: u32,
 }
 
 impl Summary {
-    /// Of a connection of a client at `peer`, which begins now.
+    /// Creates the summary of a connection from `peer` that begins now.
     pub fn new(peer: SocketAddr) -> Self {
         Self(Arc::new(Noted {
             id: RequestId::random(),
@@ -78,32 +78,32 @@ impl Summary {
         }))
     }
 
-    /// The id of the connection.
+    /// Returns the id of the connection.
     pub fn id(&self) -> RequestId {
         self.0.id
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn peer(&self) -> SocketAddr {
         self.0.peer
     }
 
-    /// When it began.
+    /// Returns when it began.
     pub fn began(&self) -> Timestamp {
         self.0.began
     }
 
-    /// What is known now.
+    /// Returns the facts known now.
     pub fn facts(&self) -> Facts {
         self.0.facts.lock().clone()
     }
 
-    /// Notes what `learned` enters.
+    /// Records facts with `learned`.
     pub fn note(&self, learned: impl FnOnce(&mut Facts)) {
         learned(&mut self.0.facts.lock());
     }
 
-    /// What it speaks is known.
+    /// Records its protocol.
     pub fn recognised(&self, protocol: Protocol, encrypted: bool) {
         self.note(|facts| {
             facts.protocol = Some(protocol);
@@ -112,7 +112,7 @@ impl Summary {
         });
     }
 
-    /// Who it is is known.
+    /// Records its principal.
     pub fn authenticated(&self, principal: &Principal) {
         self.note(|facts| {
             facts.principal = Some(principal.clone());
@@ -120,22 +120,22 @@ impl Summary {
         });
     }
 
-    /// `sentence`, by which the client is refused, with the id by which the reason is found again.
+    /// Records `sentence` as the reason of a refusal, and adds the id by which it can be found in the log.
     pub fn refusal(&self, sentence: &str) -> String {
         self.note(|facts| facts.reason = Some(shortened(sentence, MAX_REASON_CHARS)));
         format!("{sentence} (request {})", self.id())
     }
 
-    /// The id of one more request of HTTP.
+    /// Returns the id of the next HTTP request.
     pub fn request(&self) -> RequestId {
         let mut facts = self.0.facts.lock();
         facts.requests = facts.requests.saturating_add(1);
         self.id().of_request(facts.requests)
     }
 
-    /// The request `id` was answered with `status`.
+    /// Records that the request `id` was answered with `status`.
     pub fn answered(&self, id: RequestId, route: Route, status: u16) {
-        // Probes ask all the time, and mean no harm.
+        // Probes fail all the time, harmlessly.
         if status < 400 || route == Route::Health {
             return;
         }
@@ -145,18 +145,18 @@ impl Summary {
             facts.reason = Some(format!("{status} of {}", route.label()));
             facts.failed
         };
-        if failed <= FAILURES {
+        if failed <= MAX_LOGGED_FAILURES {
             info!(request = %id, route = route.label(), status, "request failed");
         }
     }
 
-    /// Tells the log all of it, and `traces` where the log is told aloud: where there was a session, or a client did not get
-    /// what they wanted.
-    pub fn tell(&self, traces: Option<&Traces>) {
+    /// Logs all facts, and offers them to `traces`, if there was a session or a failure. Otherwise logs at debug
+    /// level only.
+    pub fn log_end(&self, traces: Option<&Traces>) {
         let facts = self.facts();
         let aloud = facts.outcome.is_some() || facts.reason.is_some();
         let seconds = |until: Option<Timestamp>| Some(self.began().until(until?).as_secs_f64());
-        macro_rules! told {
+        macro_rules! log_line {
             ($level:ident) => {
                 $level!(
                     request = %self.id(),
@@ -184,15 +184,15 @@ impl Summary {
             };
         }
         match aloud {
-            true => told!(info),
-            false => told!(debug),
+            true => log_line!(info),
+            false => log_line!(debug),
         }
         if let Some(traces) = traces.filter(|_| aloud) {
             traces.offer(self.trace(&facts));
         }
     }
 
-    /// The same as spans: the connection, and in it what came after another.
+    /// Converts the facts to spans: the connection, and its consecutive phases.
     fn trace(&self, facts: &Facts) -> Trace {
         let (began, ended) = (self.began(), Timestamp::now());
         let mut trace = Trace::new("connection", began, ended);

@@ -1,4 +1,4 @@
-//! From a credential to a principal, for every protocol.
+//! From a credential to a principal, for all protocols.
 
 mod checks;
 
@@ -29,19 +29,19 @@ use super::verifier::VerifyError;
 use ray_relay_base::config::{Auth, Problems};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId};
 
-/// How often the list of revocations is looked at: sessions end within a second of a change.
-const LOOK_AT_REVOCATIONS: Duration = Duration::from_millis(250);
+/// How often the list of revocations is checked: sessions end within a second of a change.
+const REVOCATION_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Keys and policy are checked with every so many checks of the revocations.
+/// Keys and policy are checked once in this many checks of the revocations.
 const KEY_CHECK_TICKS: u32 = 4;
 
-/// Recognises principals. One for the process.
+/// Authenticates principals. One for the process.
 pub struct Authenticator {
     /// `None`: authentication is off.
     checks: Option<Checks>,
-    /// Everybody, where authentication is off.
-    everybody: Principal,
-    /// For which audience tokens have to be, where Kubernetes alone issues any.
+    /// The principal of every client while authentication is off.
+    anonymous_principal: Principal,
+    /// The audience that tokens need, if Kubernetes is the only issuer.
     audience_in_kubernetes: Option<Arc<str>>,
 }
 
@@ -54,12 +54,12 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    /// Authentication is off; every client is [`Principal::anonymous`].
+    /// Returns an authenticator for authentication off: every client is [`Principal::anonymous`].
     pub fn open() -> Arc<Self> {
         Arc::new(Self::new(None))
     }
 
-    /// As `auth` says, with `issuers` beside it. [`Authenticator::open`] where no issuer is configured.
+    /// Builds the authenticator of `auth` and `issuers`. Returns [`Authenticator::open`] if no issuer is configured.
     /// Reads files, and so blocks.
     ///
     /// # Errors
@@ -79,15 +79,15 @@ impl Authenticator {
     }
 
     fn new(checks: Option<Checks>) -> Self {
-        let everybody = Principal::anonymous();
+        let anonymous_principal = Principal::anonymous();
         Self {
             checks,
-            everybody,
+            anonymous_principal,
             audience_in_kubernetes: None,
         }
     }
 
-    /// Whether the files that `auth` names can be put to work. Reads them, and so blocks.
+    /// Checks whether the files that `auth` names can be used. Reads them, and so blocks.
     ///
     /// # Errors
     /// All [`Problems`].
@@ -98,33 +98,33 @@ impl Authenticator {
         }
     }
 
-    /// Whether credentials are asked for.
+    /// Whether clients need credentials.
     pub fn is_on(&self) -> bool {
         self.checks.is_some()
     }
 
-    /// For which audience tokens have to be, where Kubernetes alone issues any: who has none is told.
+    /// Returns the audience that tokens need if Kubernetes is the only issuer: clients without a token are told.
     pub fn audience_in_kubernetes(&self) -> Option<Arc<str>> {
         self.audience_in_kubernetes.clone()
     }
 
-    /// By what people are recognised, for the log. `None`: authentication is off.
+    /// Summarizes the configured issuers, for the log. `None`: authentication is off.
     pub fn summary(&self) -> Option<&str> {
         self.checks.as_ref().map(|checks| checks.summary.as_str())
     }
 
-    /// The principal of those who present nothing, where that is enough.
+    /// Returns the principal of clients without a credential, if none is needed.
     pub fn anonymous(&self) -> Option<Principal> {
-        (!self.is_on()).then(|| self.everybody.clone())
+        (!self.is_on()).then(|| self.anonymous_principal.clone())
     }
 
-    /// Whose `token` this is. `peer` is where it came from.
+    /// Authenticates `token`, which came from `peer`.
     ///
     /// # Errors
     /// [`AuthError`].
     pub async fn token(&self, token: &Secret, peer: IpAddr) -> Result<Principal, AuthError> {
         let Some(checks) = &self.checks else {
-            return Ok(self.everybody.clone());
+            return Ok(self.anonymous_principal.clone());
         };
         let mut attempt = CredentialAttempt::new(token, peer);
         let now = SystemTime::now();
@@ -152,8 +152,8 @@ impl Authenticator {
         checks.conclude(who, attempt)
     }
 
-    /// Who presented the client certificate with this `fingerprint` (SHA-256 in hex), which was verified and is for
-    /// `subject` until `expires`. What it may do is in the policy file alone.
+    /// Authenticates the client certificate with this `fingerprint` (SHA-256 in hex), which was verified and is valid
+    /// for `subject` until `expires`. Its rights come from the policy file alone.
     ///
     /// # Errors
     /// [`AuthError::Refused`]: it was revoked, has expired, or its name cannot be shown.
@@ -164,7 +164,7 @@ impl Authenticator {
         expires: SystemTime,
     ) -> Result<Principal, AuthError> {
         let Some(checks) = &self.checks else {
-            return Ok(self.everybody.clone());
+            return Ok(self.anonymous_principal.clone());
         };
         let fingerprint = fingerprint.to_owned();
         let who = VerifiedIdentity {
@@ -179,29 +179,29 @@ impl Authenticator {
             })
     }
 
-    /// Who `carried` is, as another process of this user has recognised it, with the rights that the policy gives now; `None`:
-    /// the time of that is over, or it is to be recognised otherwise than it was.
+    /// Restores the principal `carried`, which another process of this user authenticated, with its current rights.
+    /// `None`: it has expired, or was authenticated under another setup.
     pub fn carried(&self, carried: Option<CarriedIdentity>) -> Option<Principal> {
         match (&self.checks, carried) {
-            (None, None) => Some(self.everybody.clone()),
+            (None, None) => Some(self.anonymous_principal.clone()),
             (Some(checks), Some(carried)) => checks.principal(carried.into_verified()).ok(),
             (None, Some(_)) | (Some(_), None) => None,
         }
     }
 
-    /// A ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None` where
-    /// authentication is off.
+    /// Issues a ticket with which `principal` can open further sessions to `breakpoint` within a short time. `None`
+    /// if authentication is off.
     pub fn issue_ticket(&self, principal: &Principal, breakpoint: &Breakpoint) -> Option<Secret> {
         self.issue(principal, &Opens::Breakpoint(breakpoint.id))
     }
 
-    /// A ticket for what `opens` names.
+    /// Issues a ticket for the target `opens`.
     pub fn issue(&self, principal: &Principal, opens: &Opens) -> Option<Secret> {
         let tickets = &self.checks.as_ref()?.tickets;
         tickets.issue(principal, opens, SystemTime::now())
     }
 
-    /// Whose `ticket` this is, and the one breakpoint that it is for.
+    /// Authenticates `ticket`, and returns the one breakpoint that it is for.
     ///
     /// # Errors
     /// [`AuthError`].
@@ -216,7 +216,7 @@ impl Authenticator {
         })
     }
 
-    /// Whose `ticket` this is, which opens exactly what is `wanted`.
+    /// Authenticates `ticket`, which has to open exactly `expected`.
     ///
     /// # Errors
     /// [`AuthError`].
@@ -224,10 +224,10 @@ impl Authenticator {
         &self,
         ticket: &Secret,
         peer: IpAddr,
-        wanted: &Opens,
+        expected: &Opens,
     ) -> Result<Principal, AuthError> {
-        let is_wanted = |opens| (opens == *wanted).then_some(());
-        let (principal, ()) = self.ticket_for(ticket, peer, is_wanted)?;
+        let is_expected = |opens| (opens == *expected).then_some(());
+        let (principal, ()) = self.ticket_for(ticket, peer, is_expected)?;
         Ok(principal)
     }
 
@@ -235,7 +235,7 @@ impl Authenticator {
         &self,
         ticket: &Secret,
         peer: IpAddr,
-        wanted: impl FnOnce(Opens) -> Option<T>,
+        select: impl FnOnce(Opens) -> Option<T>,
     ) -> Result<(Principal, T), AuthError> {
         let Some(checks) = &self.checks else {
             return Err(AuthError::Refused);
@@ -243,7 +243,7 @@ impl Authenticator {
         let attempt = CredentialAttempt::new(ticket, peer);
         let read = checks.tickets.read(ticket, SystemTime::now());
         let read = read.and_then(|(who, opens)| {
-            let opened = wanted(opens).ok_or(CredentialRefusal::Audience)?;
+            let opened = select(opens).ok_or(CredentialRefusal::Audience)?;
             Ok((checks.still_accepted(who)?, opened))
         });
         let (who, opened) = match read {
@@ -254,11 +254,11 @@ impl Authenticator {
         Ok((principal, opened.ok_or(AuthError::Refused)?))
     }
 
-    /// Revokes, with effect on live sessions at once and, where `auth.revocations_file` is configured, on other
-    /// relays that read it.
+    /// Revokes with immediate effect on live sessions and, if `auth.revocations_file` is configured, on other relays
+    /// that read it.
     ///
     /// # Errors
-    /// [`RevokeError`]; also where authentication is off, so that there is nothing to revoke.
+    /// [`RevokeError`], also if authentication is off and there is nothing to revoke.
     pub async fn revoke(&self, revocation: Revocation) -> Result<StoredIn, RevokeError> {
         match &self.checks {
             Some(checks) => checks.revocations.revoke(revocation).await,
@@ -266,43 +266,46 @@ impl Authenticator {
         }
     }
 
-    /// Revokes what another relay has ([`RevocationSeal`] says so), as far as that is news, which is told.
+    /// Applies revocations of another relay ([`RevocationSeal`] proves them). Returns those that are new.
     ///
     /// # Errors
-    /// [`RevokeError`], where it does not hold.
-    pub async fn hear(&self, said: Vec<Revocation>) -> Result<Vec<Revocation>, RevokeError> {
+    /// [`RevokeError`] if they could not be applied.
+    pub async fn apply_revocations(
+        &self,
+        revocations: Vec<Revocation>,
+    ) -> Result<Vec<Revocation>, RevokeError> {
         match &self.checks {
-            Some(checks) => checks.revocations.hear(said).await,
+            Some(checks) => checks.revocations.apply(revocations).await,
             None => Err(RevokeError::Open),
         }
     }
 
-    /// By which relays believe each other what is revoked. `None` without `auth.ticket_key_file`.
+    /// Returns the seal by which relays trust each other's revocations. `None` without `auth.ticket_key_file`.
     pub fn revocation_seal(&self) -> Option<&RevocationSeal> {
         self.checks.as_ref()?.seal.as_ref()
     }
 
-    /// What is revoked, as principals watch it. `None` where authentication is off.
+    /// Subscribes to the revocations. `None` if authentication is off.
     pub fn revocations(&self) -> Option<watch::Receiver<Arc<RevocationList>>> {
         Some(self.checks.as_ref()?.revocations.watch())
     }
 
-    /// Keeps keys, policy and revocations fresh until `shutdown`.
+    /// Keeps keys, policy and revocations up to date until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(checks) = &self.checks else {
             return shutdown.cancelled().await;
         };
         let work = async {
-            let mut ticks = interval(LOOK_AT_REVOCATIONS);
+            let mut ticks = interval(REVOCATION_CHECK_INTERVAL);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let mut looks = 0u32;
+            let mut round = 0u32;
             loop {
                 ticks.tick().await;
-                looks = looks.wrapping_add(1);
-                checks.look(looks.is_multiple_of(KEY_CHECK_TICKS)).await;
+                round = round.wrapping_add(1);
+                checks.refresh(round.is_multiple_of(KEY_CHECK_TICKS)).await;
             }
         };
-        // Files are read on other threads: cancelling leaves at most one read to its end.
+        // Files are read on other threads: cancelling lets at most one read finish.
         let work = async {
             tokio::select! {
                 () = shutdown.cancelled() => {}

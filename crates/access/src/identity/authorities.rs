@@ -1,4 +1,4 @@
-//! Files in which the configuration names certificate authorities, for servers whose answers are trusted.
+//! Certificate authorities from configured files, for servers whose answers are trusted.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::SetupError;
 use ray_relay_base::dial::http::{self, Roots};
 use ray_relay_base::wire::watched_file::read_bytes;
 
-/// The largest file of certificates that is read, in bytes.
+/// Largest file of certificates, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
 
-/// The certificates in the PEM file at `path`, in DER. `key` is what names it in the configuration.
+/// Reads the certificates in the PEM file at `path`, in DER. `key` is its configuration key.
 ///
 /// # Errors
-/// [`SetupError`] where it cannot be read or holds none.
+/// [`SetupError`] if it cannot be read or contains none.
 pub(super) fn read_authorities(key: &str, path: &Path) -> Result<Vec<Vec<u8>>, SetupError> {
     let text = read_bounded(key, path)?;
     let blocks = pem::parse_many(text)
@@ -37,11 +37,11 @@ pub(super) fn read_authorities(key: &str, path: &Path) -> Result<Vec<Vec<u8>>, S
     }
 }
 
-/// The beginning of a TLS configuration for the server that the key `address` names: it trusts the authorities of `ca_file`,
-/// which the key `ca_key` names, or else the system's. `secure`: the server is reached by https.
+/// Begins a TLS configuration for the server of the configuration key `address`. It trusts the authorities of
+/// `ca_file` (key `ca_key`), or the system's. `secure`: the server uses HTTPS.
 ///
 /// # Errors
-/// [`SetupError`] where authorities cannot be read.
+/// [`SetupError`] if the authorities cannot be read.
 pub fn trusting(
     address: &str,
     secure: bool,
@@ -68,7 +68,7 @@ pub fn trusting(
     })
 }
 
-/// The content of a file that the configuration names as `key`, at most 1 MiB.
+/// Reads a file of the configuration key `key`, at most 1 MiB.
 ///
 /// # Errors
 /// [`SetupError`].

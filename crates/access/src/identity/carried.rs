@@ -1,5 +1,6 @@
-//! An authenticated principal, as another process of this user takes it over: the relay that is started after this one was
-//! killed, or has taken its place. It is no credential: a process that reads or writes it can read the relay's keys as well.
+//! An authenticated principal, handed to another process of this user: to the relay that starts after this one was
+//! killed, or replaces it. It is no credential: a process that can read or write it can read the relay's keys as
+//! well.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,21 +10,21 @@ use super::principal::{Principal, VerifiedIdentity};
 use super::revocation::{seconds, time};
 use crate::policy::{BreakpointSelector, Grants, Scopes};
 
-/// See the module.
+/// The serialized principal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CarriedIdentity {
     subject: String,
     credential: CredentialId,
-    /// When its credential is over by itself, and when that was issued, in seconds since 1970.
+    /// When its credential expires and when it was issued, in seconds since 1970.
     until: Option<u64>,
     issued: Option<u64>,
     grants: CredentialGrants,
-    /// As they were when it was carried.
+    /// The roles at the time of the handoff.
     roles: Option<Vec<(Scopes, BreakpointSelector)>>,
 }
 
 impl CarriedIdentity {
-    /// Of `principal`; `None`: authentication is off.
+    /// Serializes `principal`. `None`: authentication is off.
     pub fn of(principal: &Principal) -> Option<Self> {
         (!principal.is_anonymous()).then(|| Self {
             subject: principal.subject().to_owned(),
@@ -35,7 +36,7 @@ impl CarriedIdentity {
         })
     }
 
-    /// The same as it was verified by the process before.
+    /// Restores the identity that the previous process verified.
     pub(super) fn into_verified(self) -> VerifiedIdentity {
         VerifiedIdentity {
             expires: self.until.and_then(time),

@@ -1,7 +1,7 @@
-//! The inside of a token: what its claims have to be, and what they come to.
+//! The claims of a token: parsing and checking.
 //!
-//! Pure. Unknown claims are ignored; a known one of the wrong type refuses the token, so that no other reading of
-//! it is possible. Called after the signature was verified ([`super::verifier`]), and by `ray-relay token inspect`.
+//! Pure. Unknown claims are ignored. A known claim of the wrong type refuses the token, so that there is only one
+//! reading of it. Called after the signature was verified ([`super::verifier`]), and by `ray-relay token inspect`.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,29 +14,29 @@ use super::refusal::CredentialRefusal;
 use super::subject::{MAX_NAME_CHARS, is_presentable};
 use crate::policy::{BreakpointSelector, Pattern, Scope, Scopes};
 
-/// Most groups and most audiences in a token.
+/// Largest number of groups or audiences in a token.
 const MAX_ENTRIES: usize = 512;
 
-/// Most patterns in one list of a selector.
+/// Largest number of patterns in one list of a selector.
 const MAX_PATTERNS: usize = 64;
 
-/// 9999-12-31: later times overflow what reads them.
-const LATEST: u64 = 253_402_300_799;
+/// 9999-12-31: later times overflow in consumers.
+const MAX_TIMESTAMP: u64 = 253_402_300_799;
 
-/// What a relay asks of tokens.
+/// The relay's requirements on tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectations {
-    /// One of `aud` has to be this.
+    /// `aud` has to contain this.
     pub audience: String,
-    /// `iss` has to be one of these. Empty: it is not looked at, only its type.
+    /// `iss` has to be one of these. Empty: only its type is checked.
     pub issuers: Vec<String>,
-    /// By how much clocks may differ.
+    /// Tolerated clock difference.
     pub leeway: Duration,
-    /// From `iat` to `exp` at most.
+    /// Largest time from `iat` to `exp`.
     pub max_lifetime: Option<Duration>,
 }
 
-/// The claims that are read, in whatever types they came.
+/// The known claims, of any type.
 #[derive(Deserialize, Default)]
 struct RawClaims {
     #[serde(default, deserialize_with = "present")]
@@ -61,7 +61,7 @@ struct RawClaims {
     groups: Option<Value>,
 }
 
-/// `null` is a value: a claim that says nothing is malformed, not absent.
+/// `null` is a value: an empty claim is malformed, not absent.
 fn present<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -70,29 +70,30 @@ where
     T::deserialize(from).map(Some)
 }
 
-/// Claims of the right types, whose times and audience are not checked yet.
+/// Claims of the right types, before times and audience are checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claims {
-    /// Whom the token speaks for (`sub`, RFC 7519 section 4.1.2).
+    /// The subject that the token speaks for (`sub`, RFC 7519 section 4.1.2).
     pub subject: String,
     /// The id by which the token can be revoked (`jti`).
     pub id: Option<String>,
-    /// When the token stops being valid (`exp`).
+    /// When the token expires (`exp`).
     pub expires: SystemTime,
-    /// When the token begins to be valid (`nbf`).
+    /// When the token becomes valid (`nbf`).
     pub not_before: Option<SystemTime>,
     /// When the token was issued (`iat`).
     pub issued: Option<SystemTime>,
-    /// Whom the token is meant for (`aud`).
+    /// The audiences of the token (`aud`).
     pub audience: Vec<String>,
-    /// Who issued the token (`iss`).
+    /// The issuer of the token (`iss`).
     pub issuer: Option<String>,
     /// `groups`, and `scope` with `ray_relay`.
     pub grants: CredentialGrants,
 }
 
 impl Claims {
-    /// Reads those of `token`, which has to be a token for access and no ticket. Its signature is the caller's matter.
+    /// Parses the claims of `token`, which has to be an access token and no ticket. The caller has verified its
+    /// signature.
     ///
     /// # Errors
     /// [`CredentialRefusal`].
@@ -133,7 +134,7 @@ impl Claims {
         })
     }
 
-    /// Compares them with what is expected `now`.
+    /// Checks them against `expected` at `now`.
     ///
     /// # Errors
     /// [`CredentialRefusal`].
@@ -149,7 +150,7 @@ impl Claims {
             return Err(CredentialRefusal::Expired);
         }
         let soon = now + expected.leeway;
-        // A time of issue in the future would outlive the revocation of all that the subject has now.
+        // A time of issue in the future would outlive the revocation of all current credentials of the subject.
         if self.not_before.is_some_and(|at| at > soon) || self.issued.is_some_and(|at| at > soon) {
             return Err(CredentialRefusal::NotYet);
         }
@@ -176,7 +177,7 @@ fn limit(
     }))
 }
 
-/// The words that are scopes of the relay. Issuers put others beside them, which allow nothing here.
+/// Parses the scopes of the relay. Issuers may add others, which grant nothing here.
 fn scopes(claim: Value) -> Result<Scopes, CredentialRefusal> {
     let Value::String(words) = claim else {
         return Err(CredentialRefusal::Claim("scope"));
@@ -200,7 +201,8 @@ struct RawNarrowing {
     nodes: Option<Vec<String>>,
 }
 
-/// Everything in it counts: an unknown key, or a list that is empty or null and so would not narrow, refuses the token.
+/// Parses the selector strictly: an unknown key, or a list that is empty or null and so would not narrow, refuses the
+/// token.
 fn read_selector(claim: Value) -> Result<BreakpointSelector, CredentialRefusal> {
     const WRONG: CredentialRefusal = CredentialRefusal::Claim("ray_relay");
     if !claim.is_object() {
@@ -233,7 +235,7 @@ fn text(claim: Value, name: &'static str) -> Result<String, CredentialRefusal> {
     }
 }
 
-/// A text or a list of texts.
+/// Parses a text or a list of texts.
 fn texts(claim: Value, name: &'static str) -> Result<Vec<String>, CredentialRefusal> {
     match claim {
         Value::Array(items) if items.len() <= MAX_ENTRIES => {
@@ -244,18 +246,18 @@ fn texts(claim: Value, name: &'static str) -> Result<Vec<String>, CredentialRefu
     }
 }
 
-/// A NumericDate (RFC 7519 section 2): seconds, perhaps with a fraction, which is cut off.
+/// Parses a NumericDate (RFC 7519 section 2): seconds, whose fraction is cut off.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn date(claim: &Value, name: &'static str) -> Result<SystemTime, CredentialRefusal> {
     let seconds = match claim {
         Value::Number(number) => number.as_u64().or_else(|| {
             let float = number.as_f64()?;
-            (float >= 0.0 && float <= LATEST as f64).then_some(float as u64)
+            (float >= 0.0 && float <= MAX_TIMESTAMP as f64).then_some(float as u64)
         }),
         _ => None,
     };
     match seconds {
-        Some(seconds) if seconds <= LATEST => {
+        Some(seconds) if seconds <= MAX_TIMESTAMP => {
             Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
         }
         _ => Err(CredentialRefusal::Claim(name)),

@@ -1,4 +1,4 @@
-//! By what a principal was recognised, and so what would give it more.
+//! The identifier of a principal's credential, and how to obtain more permissions.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::Scope;
 
-/// By what a principal was recognised. Never the credential itself; `Display` goes to logs and audit lines.
+/// Identifies the credential of a principal, without containing it. `Display` goes to logs and audit lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CredentialId {
-    /// Authentication is off here.
+    /// Authentication is off.
     None,
     /// A token, by its `jti`.
     Token {
         /// The `jti` of the token.
         id: String,
     },
-    /// A client certificate, by the SHA-256 of it in hex.
+    /// A client certificate, by its SHA-256 in hex.
     Certificate {
         /// The fingerprint in hex.
         fingerprint: String,
     },
-    /// A token that Kubernetes accepts, by the SHA-256 of it in hex, cut to 16 characters.
+    /// A token that Kubernetes accepts, by its SHA-256 in hex, cut to 16 characters.
     Kubernetes {
         /// The fingerprint in hex.
         fingerprint: String,
@@ -30,7 +30,7 @@ pub enum CredentialId {
 }
 
 impl CredentialId {
-    /// What tells it from others of its kind.
+    /// Returns the part that distinguishes it from others of its kind.
     pub fn id(&self) -> &str {
         match self {
             Self::None => "",
@@ -39,7 +39,7 @@ impl CredentialId {
         }
     }
 
-    /// What gives `scope` to a person who is recognised by this and lacks it.
+    /// Describes how a user with this credential can obtain the missing `scope`.
     pub(super) fn remedy(&self, scope: Scope) -> &'static str {
         match (self, scope) {
             (Self::Token { .. }, _) => "ask the issuer of your token",
@@ -92,7 +92,7 @@ mod tests {
                     has_token,
                     "{remedy}"
                 );
-                // What stands behind the last semicolon of a refusal is its next step.
+                // The text after the last semicolon of a refusal is its next step.
                 assert!(!remedy.contains("; "), "{remedy}");
             }
         }

@@ -1,4 +1,4 @@
-//! What a credential brings along for deciding what its holder may do.
+//! The parts of a credential that determine its holder's rights.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{Access, BreakpointSelector, Policy, Rule, Scope, Scopes};
 
-/// From a credential. Kept with the principal, because tickets carry it on: it is written into them as it is here.
+/// Grants of a credential. Stored with the principal and written into tickets in this form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialGrants {
     /// Groups, for the policy file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// What the credential itself is limited to. `None`: it says nothing about that.
+    /// The limits of the credential. `None`: it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<GrantLimit>,
 }
@@ -20,17 +20,17 @@ pub struct CredentialGrants {
 /// The scopes and the selector of a credential.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantLimit {
-    /// `None`: only narrowed; the policy file says what is allowed.
+    /// `None`: only the selector limits, and the policy file grants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Scopes>,
-    /// With which breakpoints.
+    /// The breakpoints that it is limited to.
     #[serde(flatten)]
     pub selector: BreakpointSelector,
 }
 
 impl CredentialGrants {
-    /// What `subject` may do. With a policy file: what it says, as far as the credential is not limited further.
-    /// Without: what the credential says, and nothing where it says nothing.
+    /// Returns the access of `subject`. With a policy file: its rules, within the limits of the credential. Without:
+    /// the scopes of the credential, if it has any.
     pub fn access(&self, subject: &str, policy: Option<&Policy>) -> Access {
         match (policy, &self.limit) {
             (Some(policy), None) => policy.access(subject, &self.groups),
@@ -98,7 +98,7 @@ mod tests {
         };
         let places = ["clusters", "jobs", "namespaces", "tasks", "nodes"];
         for (to, on_relay) in places.map(|to| (to, false)).into_iter().chain([("", true)]) {
-            // By the token alone, by the policy as far as the token goes, and by a token that is only narrowed.
+            // By the token alone, by the policy within the token's scopes, and by a token that is only narrowed.
             assert_eq!(of(token(to, Some("admin")), None), (on_relay, true), "{to}");
             let both = of(token(to, Some("admin")), Some(&all));
             assert_eq!(both, (on_relay, true), "{to}");
@@ -106,7 +106,7 @@ mod tests {
             assert!(!of(token(to, Some("admin")), Some(&some)).0, "{to}");
             assert_eq!(of(token(to, Some("list")), Some(&all)), (false, false));
         }
-        // A client certificate, which says nothing of permissions.
+        // A client certificate, which carries no permissions.
         assert_eq!(of(CredentialGrants::default(), Some(&all)), (true, true));
         assert_eq!(of(CredentialGrants::default(), Some(&some)), (false, true));
         assert_eq!(of(CredentialGrants::default(), None), (false, false));

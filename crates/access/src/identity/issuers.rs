@@ -1,4 +1,4 @@
-//! Who issues tokens beside the relay's own keys, as the configuration says.
+//! Issuers of tokens other than the relay's own keys, from the configuration.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use super::kubernetes::places::Places;
 use ray_relay_base::config::Config;
 use ray_relay_ray::ray::registry::Snapshot;
 
-/// Issuers of tokens beside those whose keys are in the files of `[auth]`.
+/// Issuers of tokens other than those whose keys are in the files of `[auth]`.
 #[derive(Default)]
 pub struct Issuers {
-    /// Sources of further keys, such as a key set of an identity provider.
+    /// Sources of further keys, such as an identity provider's key set.
     pub(crate) rings: Vec<Arc<dyn KeyRing>>,
-    /// Is asked about tokens that no key has signed.
+    /// Reviews tokens that no key has signed.
     pub(super) kubernetes: Option<Reviewer>,
 }
 
 impl Issuers {
-    /// `[jwks]` and `[kubernetes]`, which is asked about the clusters of `snapshot` too where they are found. Reads files,
-    /// and so blocks; asks no issuer yet.
+    /// Sets up `[jwks]` and `[kubernetes]`. The latter is also asked about the discovered clusters of `snapshot`.
+    /// Reads files, and so blocks. Contacts no issuer yet.
     ///
     /// # Errors
-    /// [`SetupError`] where one of them cannot be put to work.
+    /// [`SetupError`] if one of them cannot be used.
     pub async fn from_config(
         config: &Config,
         snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -43,7 +43,7 @@ impl Issuers {
         Ok(issuers)
     }
 
-    /// Is told when the API server of `[kubernetes]` answers again after it did not.
+    /// Notified when the API server of `[kubernetes]` answers again after an outage.
     pub fn answers_again(&self) -> Arc<Notify> {
         let kubernetes = self.kubernetes.as_ref();
         kubernetes.map(Reviewer::answers_again).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! The outside of a token: three parts, and a header that says how it is signed (RFC 7515, compact form).
+//! The envelope of a token: three parts, and a header that names the signature algorithm (RFC 7515, compact form).
 //!
-//! Pure, and reached by unauthenticated bytes. What a header offers beyond `alg`, `kid` and `typ` (keys,
-//! addresses of keys) is never looked at; `crit` refuses the token, because nothing critical is understood here.
+//! Pure, and parses unauthenticated bytes. Header fields other than `alg`, `kid` and `typ` (keys, addresses of keys)
+//! are never read. `crit` refuses the token, because no critical extension is supported.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,20 +19,20 @@ use ray_relay_base::wire::text::hex;
 /// `typ` of a ticket; a token never has it.
 pub(super) const TICKET: &str = "ray-relay-ticket+jwt";
 
-/// Of the encoded header. Some carry chains of certificates.
+/// Largest encoded header. Some carry certificate chains.
 const MAX_HEADER_BYTES: usize = 4096;
 
 const MAX_KID_BYTES: usize = 256;
 
-/// What `typ` may be in a token. Others are tokens for another purpose: logging out, proofs of possession, tickets.
+/// Accepted `typ` values of a token. Other values are for other purposes: logging out, proofs of possession, tickets.
 const KINDS: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 
-/// A token taken apart, not verified.
+/// A parsed token, not verified.
 #[derive(Debug)]
 pub struct Jws<'a> {
-    /// What the header names.
+    /// The algorithm that the header names.
     pub algorithm: Algorithm,
-    /// The key that signed it, by its issuer's name for it.
+    /// The id of the signing key, assigned by its issuer.
     pub kid: Option<String>,
     kind: Option<String>,
     signed: &'a str,
@@ -45,17 +45,17 @@ struct JwsHeader {
     alg: String,
     kid: Option<String>,
     typ: Option<String>,
-    /// Whether it is there at all: null is nothing that it can be (RFC 7515, 4.1.11).
-    #[serde(default, deserialize_with = "is_there")]
+    /// Whether it is present: even null is malformed (RFC 7515, 4.1.11).
+    #[serde(default, deserialize_with = "is_present")]
     crit: bool,
 }
 
-fn is_there<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+fn is_present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(value).map(|_| true)
 }
 
 impl<'a> Jws<'a> {
-    /// Takes `token` apart, which is at most `longest` bytes long.
+    /// Parses `token`, which may be at most `longest` bytes long.
     ///
     /// # Errors
     /// [`CredentialRefusal`].
@@ -85,12 +85,12 @@ impl<'a> Jws<'a> {
         })
     }
 
-    /// The bytes that are signed, and their signature in base64url.
+    /// Returns the signed bytes, and their signature in base64url.
     pub fn to_verify(&self) -> (&'a [u8], &'a str) {
         (self.signed.as_bytes(), self.signature)
     }
 
-    /// Refuses what is signed for another purpose than access.
+    /// Refuses a token signed for another purpose than access.
     pub(super) fn is_token(&self) -> Result<(), CredentialRefusal> {
         let fits = |kind: &str| KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind));
         match &self.kind {
@@ -99,7 +99,7 @@ impl<'a> Jws<'a> {
         }
     }
 
-    /// Refuses everything but a ticket.
+    /// Refuses all but tickets.
     pub(super) fn is_ticket(&self) -> Result<(), CredentialRefusal> {
         match &self.kind {
             Some(kind) if kind == TICKET => Ok(()),
@@ -107,20 +107,20 @@ impl<'a> Jws<'a> {
         }
     }
 
-    /// Reads the claims. Only after the signature was verified.
+    /// Parses the claims. Call it only after verifying the signature.
     pub fn claims<T: for<'de> Deserialize<'de>>(&self) -> Result<T, CredentialRefusal> {
         object(self.payload).ok_or(CredentialRefusal::Malformed)
     }
 
-    /// A name for it where it has no `jti`: of what is signed, because a signature may have several spellings.
+    /// Derives an id for a token without a `jti`, from the signed part: a signature may have several encodings.
     pub fn derived_id(&self) -> String {
         let hash = digest(&SHA256, self.signed.as_bytes());
         format!("sha256-{}", hex(&hash.as_ref()[..16]))
     }
 }
 
-/// `exp` of `token`, where it is a JWT that has one. Nothing is verified: it may end earlier what another one accepts, and
-/// never later.
+/// Returns the `exp` of `token`, if it is a JWT with one. Nothing is verified: the result may only shorten another
+/// acceptance, never extend it.
 pub fn unverified_expiry(token: &str) -> Option<SystemTime> {
     #[derive(Deserialize)]
     struct Expiring {
@@ -134,10 +134,10 @@ pub fn unverified_expiry(token: &str) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(claims.exp).ok()?)
 }
 
-/// A JSON object in base64url. Names that are read must not be there twice.
+/// Parses a JSON object in base64url. Duplicate fields are refused.
 fn object<T: for<'de> Deserialize<'de>>(encoded: &str) -> Option<T> {
     let text = Zeroizing::new(URL_SAFE_NO_PAD.decode(encoded).ok()?);
-    // Serde would take an array for the fields in their order.
+    // Serde would accept an array of the fields in order.
     if !text.trim_ascii_start().starts_with(b"{") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The keys in files: read at start, and again when a file changes.
+//! Keys from files: read at start, and again when a file changes.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,28 +15,28 @@ use ray_relay_base::wire::watched_file::WatchedFile;
 /// 8192 bits of RSA take 1.5 KiB.
 pub(super) const MAX_KEY_FILE_BYTES: u64 = 64 * 1024;
 
-/// Why a key file cannot be used. Nothing of its content is in here.
+/// Why a key file cannot be used. It quotes nothing of the content.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The system says no.
+    /// The system refuses.
     #[error("cannot read the key file {}: {source}", path.display())]
     Io {
         /// The key file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// No key in it.
+    /// The file contains no key.
     #[error("{}: {source}", path.display())]
     Key {
         /// The key file.
         path: PathBuf,
-        /// Why what is in it is no key.
+        /// Why its content is no key.
         source: KeyError,
     },
 }
 
-/// A key for each of some files.
+/// One key from each of several files.
 pub struct KeyFiles {
     files: Mutex<Vec<WatchedFile>>,
     /// In the order of the files.
@@ -68,24 +68,24 @@ impl KeyFiles {
         })
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.read().len()
     }
 
-    /// There are none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Those that may have signed a token.
+    /// Returns the keys that may have signed a token.
     pub fn fitting(&self, kid: Option<&str>, algorithm: Algorithm) -> Vec<Arc<VerificationKey>> {
         let keys = self.keys.read();
         fitting(&keys, kid, algorithm, true)
     }
 
-    /// Reads what has changed. A file that holds no key any more leaves the old one in force: half a file is no reason
-    /// to lock everybody out. Blocks for as long as the file system does.
+    /// Reads changed files. A file without a valid key leaves the old key in force: a half-written file must not lock
+    /// all users out. Blocks on the file system.
     pub(super) fn reload(&self) {
         let mut files = self.files.lock();
         for (index, file) in files.iter_mut().enumerate() {
@@ -96,7 +96,7 @@ impl KeyFiles {
                     info!(file = %file.path().display(), algorithm = %key.algorithm(), "the key was read again");
                     self.keys.write()[index] = Arc::new(key);
                 }
-                // A missing file is missing at each look; once is enough to say so.
+                // A missing file is missing at each check, and reported only once.
                 Err(KeyFileError::Io { .. }) if !was_there => {}
                 Err(why) => {
                     error!(%why, file = %file.path().display(), "a key file cannot be used any more; its old key stays in force until the file is mended");
@@ -106,7 +106,7 @@ impl KeyFiles {
     }
 }
 
-/// `None`: as it was.
+/// Reads the key if the file has changed. `None`: it has not.
 fn read(file: &mut WatchedFile) -> Result<Option<VerificationKey>, KeyFileError> {
     let text = file.read_if_changed().map_err(|source| KeyFileError::Io {
         path: file.path().to_owned(),

@@ -1,8 +1,8 @@
-//! Keys that tokens are verified with.
+//! Keys that verify tokens.
 //!
-//! The algorithm belongs to the key: it is fixed when the key is read, and a token whose header names another one
-//! does not even meet the key. So `none` does not exist here, and the public key of RS256 can never serve as the
-//! secret of HS256. Keys come from files ([`super::key_files`]) or a key set; both are a [`KeyRing`].
+//! The algorithm belongs to the key and is fixed when the key is read. A token whose header names another algorithm
+//! never meets the key. So `none` does not exist here, and the public key of RS256 can never serve as the secret of
+//! HS256. Keys come from files ([`super::key_files`]) or a key set; both are a [`KeyRing`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use super::verified::Verified;
 
-/// What a file with a secret of HS256 begins with; base64 of the secret follows.
+/// The prefix of a file with an HS256 secret. Base64 of the secret follows.
 pub(crate) const SECRET_PREFIX: &str = "hs256:";
 
 /// Shortest secret of HS256 in bytes: as long as the hash (RFC 7518 section 3.2).
@@ -33,7 +33,7 @@ pub(crate) const MIN_SECRET_BYTES: usize = 32;
 /// Longest secret of HS256 in bytes.
 const MAX_SECRET_BYTES: usize = 1024;
 
-/// Size of RSA keys in bits.
+/// Accepted sizes of RSA keys in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 const RSA_ENCRYPTION: Oid<'static> = oid!(1.2.840.113549.1.1.1);
@@ -41,7 +41,7 @@ const EC_PUBLIC_KEY: Oid<'static> = oid!(1.2.840.10045.2.1);
 const PRIME256V1: Oid<'static> = oid!(1.2.840.10045.3.1.7);
 const ED25519: Oid<'static> = oid!(1.3.101.112);
 
-/// The signatures that are known, by their names in a token's header.
+/// The supported signature algorithms, by their names in a token's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// HMAC with SHA-256.
@@ -58,7 +58,7 @@ impl Algorithm {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::EdDsa, Self::Es256, Self::Rs256, Self::Hs256];
 
-    /// As in a token's header.
+    /// Returns the name in a token's header.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hs256 => "HS256",
@@ -68,7 +68,7 @@ impl Algorithm {
         }
     }
 
-    /// The one of that name in a token's header, exactly so spelled.
+    /// Returns the algorithm with exactly this name in a token's header.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|a| a.name() == name)
     }
@@ -89,7 +89,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// Why something is no key to verify with. `Display` says what would be; it never quotes the key.
+/// Why a text is no verification key. `Display` describes a valid one, and never quotes the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Neither PEM nor a marked secret.
@@ -97,41 +97,41 @@ pub enum KeyError {
         "this is neither a public key (-----BEGIN PUBLIC KEY-----) nor a secret (hs256: and base64 of at least 32 bytes); `ray-relay token keygen` makes either"
     )]
     Unknown,
-    /// What was given is the private half of a key pair.
+    /// It is the private half of a key pair.
     #[error(
         "this is a private key: the relay needs only the public one; keep this for `token mint`"
     )]
     Private,
-    /// What was given is a certificate and no public key.
+    /// It is a certificate, not a public key.
     #[error(
         "this is a certificate: give its public key, from `openssl x509 -pubkey -noout -in FILE`"
     )]
     Certificate,
-    /// Not DER, or not of this kind of key.
+    /// It is not DER, or not of this kind of key.
     #[error("this public key is damaged")]
     Damaged,
-    /// Too small, or too large to be cheap.
+    /// It is too small, or so large that verifying is expensive.
     #[error("RSA keys must have 2048 to 8192 bits")]
     RsaSize,
-    /// Another curve or kind of key.
+    /// Its curve or kind is unsupported.
     #[error("keys must be RSA, P-256 (ES256) or Ed25519 (EdDSA)")]
     Unsupported,
-    /// Can be guessed.
+    /// The secret can be guessed.
     #[error(
         "a secret for HS256 must be base64 of 32 to 1024 bytes, such as `openssl rand -base64 32` prints"
     )]
     Secret,
-    /// A secret where everybody can read it.
+    /// The secret is where everyone can read it.
     #[error(
         "a key set must not hold secrets (kty \"oct\"): it is public; put the secret in a file of its own"
     )]
     SecretInSet,
-    /// `use`, `key_ops` or `alg` say that it is for something else.
+    /// `use`, `key_ops` or `alg` name another purpose.
     #[error("this key is not meant for verifying signatures of RS256, ES256 or EdDSA")]
     OtherUse,
 }
 
-/// A key with the one algorithm that it is for.
+/// A key with its one algorithm.
 #[derive(Clone)]
 pub struct VerificationKey {
     kid: Option<String>,
@@ -150,8 +150,8 @@ impl fmt::Debug for VerificationKey {
 }
 
 impl VerificationKey {
-    /// From the text of a key file: a PEM public key (SPKI, or PKCS#1 for RSA), or a secret marked by
-    /// [`SECRET_PREFIX`]. A public key is called by its RFC 7638 thumbprint; a secret has no name.
+    /// Parses a key file: a PEM public key (SPKI, or PKCS#1 for RSA), or a secret marked by [`SECRET_PREFIX`]. The id
+    /// of a public key is its RFC 7638 thumbprint. A secret has no id.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -162,7 +162,7 @@ impl VerificationKey {
         }
     }
 
-    /// From a PEM public key: SPKI, or PKCS#1 for RSA.
+    /// Parses a PEM public key: SPKI, or PKCS#1 for RSA.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -180,7 +180,7 @@ impl VerificationKey {
         }
     }
 
-    /// HS256 with `secret`.
+    /// Builds an HS256 key from `secret`.
     ///
     /// # Errors
     /// [`KeyError::Secret`].
@@ -196,10 +196,10 @@ impl VerificationKey {
         })
     }
 
-    /// From an entry of a key set (RFC 7517): RSA, P-256 or Ed25519, for signatures. Its name is its `kid`, if any.
+    /// Parses an entry of a key set (RFC 7517): RSA, P-256 or Ed25519, for signatures. Its id is its `kid`, if any.
     ///
     /// # Errors
-    /// [`KeyError`]: the entry is for something else, or cannot be used.
+    /// [`KeyError`]: the entry is for another purpose, or unusable.
     pub(crate) fn from_jwk(jwk: &Jwk) -> Result<Self, KeyError> {
         let common = &jwk.common;
         let for_signatures = matches!(common.public_key_use, None | Some(PublicKeyUse::Signature));
@@ -222,14 +222,14 @@ impl VerificationKey {
             AlgorithmParameters::OctetKey(_) => return Err(KeyError::SecretInSet),
             _ => return Err(KeyError::Unsupported),
         };
-        let meant = match common.key_algorithm {
+        let declared = match common.key_algorithm {
             None => Some(key.algorithm),
             Some(KeyAlgorithm::RS256) => Some(Algorithm::Rs256),
             Some(KeyAlgorithm::ES256) => Some(Algorithm::Es256),
             Some(KeyAlgorithm::EdDSA) => Some(Algorithm::EdDsa),
             Some(_) => None,
         };
-        if meant != Some(key.algorithm) {
+        if declared != Some(key.algorithm) {
             return Err(KeyError::OtherUse);
         }
         Ok(Self {
@@ -272,7 +272,7 @@ impl VerificationKey {
         if !RSA_BITS.contains(&bits) {
             return Err(KeyError::RsaSize);
         }
-        // An exponent of 1 would make every message its own signature. The library wants at most 33 bits.
+        // With an exponent of 1 every message would be its own signature. The library accepts at most 33 bits.
         let odd = e.last().is_some_and(|b| b % 2 == 1);
         if !odd || e == [1] || e.len() > 4 {
             return Err(KeyError::Damaged);
@@ -324,30 +324,30 @@ impl VerificationKey {
         })
     }
 
-    /// The name under which tokens refer to it.
+    /// Returns the id by which tokens refer to it.
     pub fn kid(&self) -> Option<&str> {
         self.kid.as_deref()
     }
 
-    /// What it is for.
+    /// Returns its algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Whether `signature` (base64url without padding) is this key's over `message`.
+    /// Whether `signature` (base64url without padding) is this key's signature of `message`.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         let algorithm = self.algorithm.of_library();
         let verify = || jsonwebtoken::crypto::verify(signature, message, &self.decoding, algorithm);
         let verify = || verify().unwrap_or(false);
         match self.algorithm {
-            // It costs no more than to look whether it is remembered.
+            // Verifying costs no more than a cache lookup.
             Algorithm::Hs256 => verify(),
             _ => self.verified.or_else(message, signature, verify),
         }
     }
 }
 
-/// The base64 of a secret, in either alphabet, padded or not.
+/// Decodes the base64 of a secret, in either alphabet, padded or not.
 pub(crate) fn read_secret(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let plain: Zeroizing<String> = Zeroizing::new(
         text.trim()
@@ -371,27 +371,27 @@ fn without_zeros(number: &[u8]) -> &[u8] {
     &number[zeros..]
 }
 
-/// RFC 7638, of the key's required members in their order.
+/// Computes the thumbprint (RFC 7638) from the key's required members in order.
 fn thumbprint(members: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, members.as_bytes()))
 }
 
-/// The keys of a source cannot be had at the moment. The text goes to the client: no addresses in it.
+/// The keys of a source are unavailable at the moment. The text goes to the client and contains no addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct KeysUnavailable(pub String);
 
-/// A source of keys: files, or a key set that is fetched.
+/// A source of keys: files, or a fetched key set.
 pub(crate) trait KeyRing: Send + Sync {
-    /// The keys of `algorithm` that may have signed a token whose header names `kid`, at most [`MAX_CANDIDATES`].
-    /// None: the token is refused. May wait for a key set to be fetched, for a bounded time.
+    /// Returns the keys of `algorithm` that may have signed a token whose header names `kid`, at most
+    /// [`MAX_CANDIDATES`]. Without any, the token is refused. May wait a bounded time for a fetch.
     fn candidates<'a>(
         &'a self,
         kid: Option<&'a str>,
         algorithm: Algorithm,
     ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>>;
 
-    /// Keeps them fresh until `shutdown`, where no other task does.
+    /// Keeps the keys up to date until `shutdown`, if no other task does.
     fn run(&self, shutdown: CancellationToken) -> BoxFuture<'_, ()> {
         Box::pin(async move { shutdown.cancelled().await })
     }
@@ -400,9 +400,8 @@ pub(crate) trait KeyRing: Send + Sync {
 /// Keys of one source that are tried for one token.
 pub(crate) const MAX_CANDIDATES: usize = 16;
 
-/// Those of `keys` that fit, for any [`KeyRing`]. A key that is called `kid` is the only one; where none is called
-/// so, every key without a say in the matter is tried: those that have no name, and with `thumbprints` (keys named
-/// by their own thumbprint, not by their issuer) all.
+/// Selects the candidates of `keys` for any [`KeyRing`]. If a key has the id `kid`, only such keys are tried.
+/// Otherwise all keys without an id are tried, and with `thumbprints` (ids not assigned by an issuer) all keys.
 pub fn fitting(
     keys: &[Arc<VerificationKey>],
     kid: Option<&str>,

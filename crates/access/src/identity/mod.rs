@@ -1,7 +1,7 @@
-//! Who is it? From a credential that a client presents to a [`Principal`].
+//! Authentication: from a client's credential to a [`Principal`].
 //!
-//! [`Authenticator`] is asked by every protocol before anything else is looked at. A token is a [`Secret`], which
-//! prints as dots and is erased when dropped.
+//! Every protocol asks the [`Authenticator`] before it reads anything else. A token is a [`Secret`], which prints as
+//! dots and is erased when dropped.
 
 mod authenticator;
 mod authorities;
@@ -50,6 +50,6 @@ pub use secret::Secret;
 pub use signing::{CannotSign, Generated, SigningKey, SigningKeyError};
 pub use source::Source;
 pub use subject::is_presentable;
-pub use ticket::{Opens, STAY};
+pub use ticket::{MAX_DASHBOARD_STAY, Opens};
 pub use validity::Withdrawn;
 pub use verifier::MAX_TOKEN_BYTES;

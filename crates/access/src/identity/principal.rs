@@ -1,4 +1,4 @@
-//! Who a connection or request belongs to.
+//! The owner of a connection or request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,42 +15,42 @@ use super::subject::is_presentable;
 use super::validity::{Validity, Withdrawn};
 use crate::policy::{Access, Granted, Grants, Rule, Scope, Scopes};
 
-/// Longest wait before the clock is looked at again: it may be set during a wait.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Longest wait before the clock is read again: it may be set during a wait.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Why a principal's time is over. `Display` is a sentence for the client.
+/// Why a principal has ended. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PrincipalEnded {
     /// Its credential expired.
     #[error("your token has expired")]
     Expired,
-    /// It was revoked.
+    /// Its credential was revoked.
     #[error("your token was revoked")]
     Revoked,
-    /// Its issuer does not accept it any more.
+    /// Its issuer no longer accepts the credential.
     #[error(transparent)]
     Withdrawn(#[from] Withdrawn),
 }
 
-/// Who a client is by its credential, before it is decided what it may do.
+/// The identity proven by a credential, before its rights are determined.
 #[derive(Debug, Clone)]
 pub struct VerifiedIdentity {
     pub(super) subject: String,
     pub(super) credential: CredentialId,
-    /// When it is over by itself, with the leeway for clocks that differ.
+    /// When it expires, including the leeway for clock differences.
     pub(super) expires: Option<SystemTime>,
-    /// When the credential was issued, where that is known. Without it, revoking the subject ends it whenever that was.
+    /// When the credential was issued, if known. Otherwise revoking the subject ends it whatever the time of issue.
     pub(super) issued: Option<SystemTime>,
     pub(super) grants: CredentialGrants,
-    /// What its roles allow, where an outside authority knows that: no more, whatever the policy file says, and all of it
-    /// without one. It is not in tickets.
+    /// The roles granted by an outside authority. They cap the policy file, and grant everything if there is none.
+    /// Not written to tickets.
     pub(super) roles: Option<Grants>,
-    /// Whether Kubernetes still accepts it, where it is Kubernetes'.
+    /// Whether Kubernetes still accepts it, if it is a Kubernetes token.
     pub(super) validity: Option<Validity>,
 }
 
 impl VerifiedIdentity {
-    /// A principal of which nothing but the name is known: it may do nothing by the credential, and has no end by itself.
+    /// Creates an identity with a name only: the credential grants nothing and never expires.
     pub(super) fn new(subject: impl Into<String>, credential: CredentialId) -> Self {
         Self {
             subject: subject.into(),
@@ -63,7 +63,7 @@ impl VerifiedIdentity {
         }
     }
 
-    /// The same, if its name can be shown.
+    /// Returns the identity if its name can be shown.
     pub(super) fn presentable(self) -> Result<Self, CredentialRefusal> {
         match is_presentable(&self.subject) {
             true => Ok(self),
@@ -72,7 +72,7 @@ impl VerifiedIdentity {
     }
 }
 
-/// An authenticated client, and what it may do. Cheap to clone.
+/// An authenticated client and its access. Cheap to clone.
 #[derive(Clone)]
 pub struct Principal(Arc<PrincipalInner>);
 
@@ -80,11 +80,11 @@ struct PrincipalInner {
     who: VerifiedIdentity,
     access: Access,
     revocations: Option<watch::Receiver<Arc<RevocationList>>>,
-    /// The same person by a newer credential, where one was shown.
+    /// The same user with a newer credential, if one was presented.
     renewed: Option<watch::Receiver<Option<Principal>>>,
 }
 
-/// With what the time of a principal is put off.
+/// Extends the lifetime of a principal.
 #[derive(Debug)]
 pub struct Renewal {
     of: Principal,
@@ -92,8 +92,8 @@ pub struct Renewal {
 }
 
 impl Renewal {
-    /// `by` is the same person by a newer credential: where that has the same rights, the principal's time is over when its is.
-    /// What is revoked stays so. Says whether it was taken.
+    /// Adopts `by`, the same user with a newer credential, if it has the same rights: the principal then ends with
+    /// it. Revocations stay in force. Returns whether it was adopted.
     pub fn renew(&self, by: &Principal) -> bool {
         let (old, new) = (&self.of.0.who, &by.0.who);
         let same = old.subject == new.subject
@@ -114,12 +114,13 @@ impl fmt::Debug for Principal {
 }
 
 impl Principal {
-    /// Everybody, where authentication is off: all but what no other scope includes.
+    /// Returns the principal of every client while authentication is off, with all scopes but those that no other
+    /// scope includes.
     pub fn anonymous() -> Self {
         Self::without_credential("anonymous")
     }
 
-    /// The relay itself, where it does something by its own configuration. Not for a client that connects.
+    /// Returns the principal of the relay itself, for actions that its own configuration triggers. Not for a client.
     pub fn relay() -> Self {
         Self::without_credential("ray-relay")
     }
@@ -137,7 +138,7 @@ impl Principal {
         }))
     }
 
-    /// For the authenticator: all that is known of it.
+    /// Creates a principal. Only for the authenticator.
     pub(super) fn issued(
         who: VerifiedIdentity,
         access: Access,
@@ -151,7 +152,7 @@ impl Principal {
         }))
     }
 
-    /// The same, with a time that can be put off.
+    /// Returns the same principal, with a lifetime that can be extended.
     pub fn renewable(&self) -> (Self, Renewal) {
         let newest = watch::Sender::new(None);
         let principal = Self(Arc::new(PrincipalInner {
@@ -167,33 +168,33 @@ impl Principal {
         (principal, renewal)
     }
 
-    /// Whose credential says when its time is over.
+    /// Returns the renewed principal that determines the lifetime.
     fn newest(&self) -> Option<Self> {
         let renewed = self.0.renewed.as_ref()?;
         renewed.borrow().clone()
     }
 
-    /// The name: `sub` of a token, SAN of a certificate, user of Kubernetes. Cleaned for display.
+    /// Returns the name: `sub` of a token, SAN of a certificate, user of Kubernetes. Cleaned for display.
     pub fn subject(&self) -> &str {
         &self.0.who.subject
     }
 
-    /// The name where clients are told apart, `None` for everybody.
+    /// Returns the name, or `None` for anonymous clients.
     pub fn known_subject(&self) -> Option<String> {
         (!self.is_anonymous()).then(|| self.0.who.subject.clone())
     }
 
-    /// By what it was recognised.
+    /// Returns the identifier of its credential.
     pub fn credential(&self) -> &CredentialId {
         &self.0.who.credential
     }
 
-    /// What gives it `scope`, which it lacks: the last clause of a refusal.
+    /// Describes how to obtain the missing `scope`: the last clause of a refusal.
     pub fn remedy(&self, scope: Scope) -> &'static str {
         self.0.who.credential.remedy(scope)
     }
 
-    /// When its time is over by itself.
+    /// Returns when it expires.
     pub fn expires(&self) -> Option<SystemTime> {
         match self.newest() {
             Some(newest) => newest.expires(),
@@ -201,27 +202,27 @@ impl Principal {
         }
     }
 
-    /// When its credential was issued, where that is known.
+    /// Returns when its credential was issued, if known.
     pub fn issued_at(&self) -> Option<SystemTime> {
         self.0.who.issued
     }
 
-    /// What its credential brought along, for tickets.
+    /// Returns the grants of its credential, for tickets.
     pub(super) fn grants(&self) -> &CredentialGrants {
         &self.0.who.grants
     }
 
-    /// What its roles allow, where an outside authority knows that.
+    /// Returns the roles granted by an outside authority, if any.
     pub(super) fn roles(&self) -> Option<&Grants> {
         self.0.who.roles.as_ref()
     }
 
-    /// Wakes whenever it may do more than before; `None`: what it may do stays.
+    /// Notifies when it gains rights. `None`: its rights are fixed.
     pub fn gains(&self) -> Option<watch::Receiver<Arc<Granted>>> {
         self.roles().map(Grants::watch)
     }
 
-    /// What it may do.
+    /// Returns its access.
     pub fn access(&self) -> &Access {
         &self.0.access
     }
@@ -231,23 +232,23 @@ impl Principal {
         self.0.who.subject == other.0.who.subject && self.0.who.credential == other.0.who.credential
     }
 
-    /// The same person, who may have come by another credential: a token is renewed while a laptop sleeps. An
-    /// unauthenticated client is the same person as the next one.
+    /// Whether it is the same user, perhaps with another credential: a token is renewed while a laptop sleeps. All
+    /// unauthenticated clients count as the same user.
     pub fn is_same_person(&self, other: &Self) -> bool {
         self.0.who.subject == other.0.who.subject && self.is_anonymous() == other.is_anonymous()
     }
 
-    /// The same, where each unauthenticated client is a person of its own.
+    /// Whether it is the same authenticated user. Unauthenticated clients are all different here.
     pub fn is_same_authenticated_person(&self, other: &Self) -> bool {
         !self.is_anonymous() && self.is_same_person(other)
     }
 
-    /// Authentication is off.
+    /// Whether authentication is off.
     pub fn is_anonymous(&self) -> bool {
         self.0.who.credential == CredentialId::None
     }
 
-    /// Whether its time is over now.
+    /// Returns whether and why it has ended.
     pub fn is_over(&self) -> Option<PrincipalEnded> {
         let revoked = |list: &watch::Receiver<Arc<RevocationList>>| {
             let (credential, issued) = (self.0.who.credential.id(), self.0.who.issued);
@@ -268,7 +269,7 @@ impl Principal {
         expired.then_some(PrincipalEnded::Expired)
     }
 
-    /// Resolves when its time is over. Cancel safe; never resolves for a principal without an end.
+    /// Resolves when it ends. Cancel safe. Never resolves for a principal without an end.
     pub async fn ended(&self) -> PrincipalEnded {
         let PrincipalInner {
             who,
@@ -281,7 +282,7 @@ impl Principal {
             || who.expires.is_some()
             || who.validity.is_some();
         match may_end {
-            // In a box: whatever waits for a principal without an end has no room for this.
+            // Boxed: futures that wait for a principal without an end stay small.
             true => Box::pin(self.end()).await,
             false => std::future::pending().await,
         }
@@ -314,8 +315,8 @@ impl Principal {
             let expiry = async {
                 match who.expires {
                     Some(at) => {
-                        let left = at.duration_since(SystemTime::now()).unwrap_or_default();
-                        sleep(left.min(LOOK_AGAIN)).await;
+                        let remaining = at.duration_since(SystemTime::now()).unwrap_or_default();
+                        sleep(remaining.min(CLOCK_CHECK_INTERVAL)).await;
                     }
                     None => std::future::pending().await,
                 }
@@ -329,12 +330,12 @@ impl Principal {
             tokio::select! {
                 () = withdrawn => {}
                 closed = changed => if closed.is_err() {
-                    // The authenticator is gone: the process ends.
+                    // The authenticator is gone: the process is ending.
                     revocations = None;
                 },
                 () = expiry => {}
                 closed = renewal => if closed.is_err() {
-                    // Its link is gone: nothing puts it off any more.
+                    // The link is gone: no further renewal.
                     renewed = None;
                 },
             }
@@ -419,7 +420,7 @@ mod tests {
             (Some(PrincipalEnded::Expired), None)
         );
         assert!(!renewal.renew(&first));
-        // What is revoked stays so.
+        // A revocation is final.
         let mut list = RevocationList::default();
         let what = Revoked::CredentialId("jti-ada".to_owned());
         list.add(Revocation { what, until: None }).unwrap();
@@ -430,7 +431,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_in_particular_stays() {
         let nobody = Principal::anonymous();
-        let ended = tokio::time::timeout(2 * LOOK_AGAIN, nobody.ended());
+        let ended = tokio::time::timeout(2 * CLOCK_CHECK_INTERVAL, nobody.ended());
         assert!(ended.await.is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! Credentials that are not to be trusted any more, though nothing else is wrong with them.
+//! Credentials that are revoked, though nothing else is wrong with them.
 //!
-//! One JSON object a line, appended: `{"jti": ID}` or `{"sub": NAME, "at": SECONDS}`, either with `"until": SECONDS`,
-//! after which the line means nothing and may be removed. The list is pure; [`RevocationFile`] reads and appends.
-//! Invariant: what cannot be read never takes anything off the list.
+//! The file has one JSON object a line, appended: `{"jti": ID}` or `{"sub": NAME, "at": SECONDS}`, either with
+//! `"until": SECONDS`, after which the line is void and may be removed. The list is pure; [`RevocationFile`] reads
+//! and appends. Invariant: an unreadable line never takes anything off the list.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,34 +22,34 @@ pub(super) use live::LiveRevocations;
 pub use live::{RevokeError, StoredIn};
 pub use seal::RevocationSeal;
 
-/// Most entries of each kind.
+/// Largest number of entries of each kind.
 pub const MAX_ENTRIES: usize = 100_000;
 
 /// One credential, or all of one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
-    /// What is revoked.
+    /// The revoked credentials.
     pub what: Revoked,
-    /// When it can be forgotten, because what was revoked has expired. `None`: never.
+    /// When it can be forgotten, because the credential has expired. `None`: never.
     pub until: Option<SystemTime>,
 }
 
-/// What was revoked.
+/// The target of a revocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Revoked {
     /// One credential: the `jti` of a token, or the fingerprint of a certificate or Kubernetes token.
     CredentialId(String),
-    /// All credentials of `subject` that were issued at `at` or before, in whole seconds; those of which that is not
-    /// known, as long as this is on the list.
+    /// All credentials of `subject` that were issued at `at` or before, in whole seconds. Those without a known time
+    /// of issue are revoked as long as this is on the list.
     Subject {
         /// `sub`, or the name of a certificate or Kubernetes user.
         subject: String,
-        /// The time of issue up to which they are revoked.
+        /// The latest time of issue that is revoked.
         at: SystemTime,
     },
 }
 
-/// What is revoked now.
+/// The current revocations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevocationList {
     credentials: HashMap<String, Option<SystemTime>>,
@@ -62,7 +62,7 @@ struct Since {
     until: Option<SystemTime>,
 }
 
-/// There is no room for more.
+/// The list is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the list of revocations is full ({MAX_ENTRIES} entries); remove old ones from its file, or change the keys"
@@ -70,7 +70,7 @@ struct Since {
 pub struct Full;
 
 impl RevocationList {
-    /// Whether the credential of `subject` with the id `credential`, which was issued at `issued`, is among it.
+    /// Whether the credential of `subject` with the id `credential`, issued at `issued`, is revoked.
     pub fn revokes(&self, subject: &str, credential: &str, issued: Option<SystemTime>) -> bool {
         let by_subject = self
             .subjects
@@ -79,7 +79,7 @@ impl RevocationList {
         by_subject || self.credentials.contains_key(credential)
     }
 
-    /// Whether `revocation` adds nothing to it.
+    /// Whether the list already covers `revocation`.
     pub fn covers(&self, revocation: &Revocation) -> bool {
         let until = revocation.until;
         match &revocation.what {
@@ -96,7 +96,7 @@ impl RevocationList {
         }
     }
 
-    /// Adds `revocation`. Of two for the same the one that reaches further counts.
+    /// Adds `revocation`. Of two for the same target, the one that reaches further counts.
     ///
     /// # Errors
     /// [`Full`].
@@ -119,7 +119,7 @@ impl RevocationList {
         Ok(())
     }
 
-    /// Adds all of `other` for which there is room.
+    /// Adds all of `other` that fit.
     pub fn extend(&mut self, other: &Self) {
         for revocation in other.iter() {
             if self.add(revocation).is_err() {
@@ -128,7 +128,7 @@ impl RevocationList {
         }
     }
 
-    /// Each of it.
+    /// Iterates over all entries.
     pub fn iter(&self) -> impl Iterator<Item = Revocation> {
         let credentials = self.credentials.iter().map(|(id, until)| Revocation {
             what: Revoked::CredentialId(id.clone()),
@@ -144,12 +144,12 @@ impl RevocationList {
         credentials.chain(subjects)
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.credentials.len() + self.subjects.len()
     }
 
-    /// Nothing is revoked.
+    /// Whether nothing is revoked.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -178,13 +178,13 @@ struct RevocationLine {
     at: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
-    /// Says to people why; the relay does not read it.
+    /// A reason for people. The relay ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
 
 impl Revocation {
-    /// One line of the file, without its end.
+    /// Formats one line of the file, without its line feed.
     pub fn to_line(&self) -> String {
         let (jti, sub, at) = match &self.what {
             Revoked::CredentialId(id) => (Some(id.clone()), None, None),
@@ -200,7 +200,7 @@ impl Revocation {
         serde_json::to_string(&line).unwrap_or_default()
     }
 
-    /// Reads a line. `None`: it is none.
+    /// Parses a line. `None`: it is invalid.
     pub fn from_line(line: &str) -> Option<Self> {
         let line: RevocationLine = serde_json::from_str(line).ok()?;
         let what = match (line.jti, line.sub, line.at) {
@@ -219,14 +219,14 @@ impl Revocation {
     }
 }
 
-/// Since 1970, as tokens and the file have it.
+/// Converts to seconds since 1970, as in tokens and the file.
 pub fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs()
 }
 
-/// `None`: later than this system can tell.
+/// Converts from seconds since 1970. `None`: out of this system's range.
 pub fn time(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }

@@ -1,4 +1,4 @@
-//! The files that `[auth]` names, read and checked: for the authenticator at start and for `check-config`.
+//! Reads and checks the files of `[auth]`: for the authenticator at start, and for `check-config`.
 
 use std::fmt;
 use std::fs::File;
@@ -15,13 +15,13 @@ use ray_relay_base::config::{Auth, Problem, Problems};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
 use ray_relay_base::wire::watched_file::read_bounded;
 
-/// What comes of them.
+/// The content of the files.
 pub(super) struct Parts {
     pub(super) keys: KeyFiles,
     pub(super) policy: Option<PolicyFile>,
     pub(super) revocations: LiveRevocations,
     pub(super) tickets: Tickets,
-    /// Where other relays have the same secret.
+    /// If other relays share the secret.
     pub(super) seal: Option<RevocationSeal>,
 }
 
@@ -29,7 +29,7 @@ impl Parts {
     /// Reads all of them.
     ///
     /// # Errors
-    /// All [`Problems`]. Nothing of what stands in a file of keys is in them.
+    /// All [`Problems`]. They quote nothing from a key file.
     pub(super) fn read(auth: &Auth) -> Result<Self, Problems> {
         let mut problems = Vec::new();
         for path in auth.keys.iter().chain(&auth.policy_file) {

@@ -22,7 +22,7 @@ use super::keys::{
     Algorithm, KeyError, MIN_SECRET_BYTES, SECRET_PREFIX, VerificationKey, read_secret,
 };
 
-/// Why something is no key to sign with. It never quotes the key.
+/// Why a text is no signing key. It never quotes the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SigningKeyError {
     /// Neither PEM nor a marked secret.
@@ -30,17 +30,17 @@ pub enum SigningKeyError {
         "this is neither a private key (-----BEGIN PRIVATE KEY-----) nor a secret (hs256: and base64); `ray-relay token keygen` makes either"
     )]
     Unknown,
-    /// The wrong half.
+    /// It is the public half.
     #[error(
         "this is a public key, which verifies; sign with the private one that was made with it"
     )]
     Public,
-    /// Not of a kind that is known, or with a passphrase.
+    /// Its kind is unknown, or it has a passphrase.
     #[error(
         "this private key cannot be used: it must be Ed25519, P-256 or RSA (2048 bits and more), in PKCS#8 without a passphrase"
     )]
     Unsupported,
-    /// A secret that can be guessed.
+    /// The secret can be guessed.
     #[error(transparent)]
     Secret(KeyError),
 }
@@ -50,7 +50,7 @@ pub enum SigningKeyError {
 #[error("cannot sign")]
 pub struct CannotSign;
 
-/// Signs tokens, with the one algorithm of its key.
+/// Signs tokens with the one algorithm of its key.
 pub struct SigningKey {
     pair: SigningPair,
     kid: Option<String>,
@@ -72,7 +72,7 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// A new key as the texts of its files.
+/// A new key, as the texts of its files.
 pub struct Generated {
     /// For the issuer that signs.
     pub private: Zeroizing<String>,
@@ -81,7 +81,7 @@ pub struct Generated {
 }
 
 impl SigningKey {
-    /// From the text of a key file: a PEM private key, or a secret marked by [`SECRET_PREFIX`].
+    /// Parses a key file: a PEM private key, or a secret marked by [`SECRET_PREFIX`].
     ///
     /// # Errors
     /// [`SigningKeyError`].
@@ -113,7 +113,7 @@ impl SigningKey {
 
     fn of_pair(pair: SigningPair) -> Result<Self, SigningKeyError> {
         let mut key = Self { pair, kid: None };
-        // As the relay will see it: what it would not accept is not signed with.
+        // Checked as the relay will check it: a key that the relay would not accept does not sign.
         let public = key
             .public_pem()
             .and_then(|pem| VerificationKey::from_pem(&pem).ok())
@@ -122,7 +122,7 @@ impl SigningKey {
         Ok(key)
     }
 
-    /// HS256 with `secret`.
+    /// Builds an HS256 key from `secret`.
     pub fn from_secret(secret: &[u8]) -> Self {
         Self {
             pair: SigningPair::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret))),
@@ -130,7 +130,7 @@ impl SigningKey {
         }
     }
 
-    /// What it signs with.
+    /// Returns its algorithm.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {
             SigningPair::Ed25519(_) => Algorithm::EdDsa,
@@ -140,7 +140,7 @@ impl SigningKey {
         }
     }
 
-    /// The public half in PEM; `None` of a secret.
+    /// Returns the public half in PEM, `None` for a secret.
     pub(crate) fn public_pem(&self) -> Option<String> {
         let der: PublicKeyX509Der<'_> = match &self.pair {
             SigningPair::Ed25519(pair) => pair.public_key().as_der().ok()?,
@@ -151,7 +151,7 @@ impl SigningKey {
         Some(armoured("PUBLIC KEY", der.as_ref()))
     }
 
-    /// A signed token of `kind` (`typ` in its header) that says `claims`.
+    /// Signs a token of `kind` (`typ` in its header) with `claims`.
     ///
     /// # Errors
     /// [`CannotSign`].
@@ -164,18 +164,18 @@ impl SigningKey {
         let header = URL_SAFE_NO_PAD.encode(header.to_string());
         let mut token = Zeroizing::new(format!("{header}.{}", URL_SAFE_NO_PAD.encode(claims)));
         let signature = self.signature(token.as_bytes())?;
-        // In one piece: a string that grows leaves its old copy in memory.
+        // In one allocation: a growing string leaves copies in memory.
         token = Zeroizing::new(format!("{}.{}", *token, URL_SAFE_NO_PAD.encode(signature)));
         Ok(Secret::new(std::mem::take(&mut *token)))
     }
 
-    /// The name of its public half.
+    /// Returns the id of its public half.
     #[cfg(test)]
     pub(super) fn kid(&self) -> Option<&str> {
         self.kid.as_deref()
     }
 
-    /// In base64url, for tokens that only tests make.
+    /// Returns a signature in base64url, for tokens that only tests create.
     #[cfg(test)]
     pub(super) fn signature_of(&self, message: &[u8]) -> String {
         URL_SAFE_NO_PAD.encode(self.signature(message).unwrap_or_default())
@@ -201,7 +201,7 @@ impl SigningKey {
 }
 
 impl Generated {
-    /// A new key of `algorithm`; of RSA with 3072 bits.
+    /// Generates a key of `algorithm`. RSA keys have 3072 bits.
     ///
     /// # Errors
     /// [`CannotSign`]: the system has no randomness.

@@ -1,8 +1,8 @@
-//! Where a client comes from, as far as that tells clients apart.
+//! The network of a client, as far as it distinguishes clients.
 
 use std::net::IpAddr;
 
-/// A network from which a client comes: an IPv4 address, or the /64 of an IPv6 one, all of which one host may have.
+/// The network of a client: an IPv4 address, or the /64 of an IPv6 one, which a single host may own entirely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source(u128);
 

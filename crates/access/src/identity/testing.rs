@@ -1,5 +1,5 @@
-//! The authenticator of production for tests of what comes after it: a key of their own, tokens signed as
-//! `ray-relay token mint` signs them, rights by a policy file.
+//! The production authenticator for tests of other components: a key of their own, tokens signed as by `ray-relay
+//! token mint`, rights from a policy file.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::sync::{Arc, LazyLock};
@@ -19,12 +19,12 @@ use ray_relay_base::config::{Auth, Config};
 pub const KEY: &str =
     "hs256:c2l4dHktZm91ciBjaGFyYWN0ZXJzIG9mIHNlY3JldCBhcmUgZW5vdWdoIGZvciBldmVyeWJvZHk=";
 
-/// Verifies the tokens of [`token_of`]; what their holders may do is in `policy`, as a policy file says it.
+/// Builds an authenticator for the tokens of [`token_of`], with the rights of the policy file text `policy`.
 pub fn authenticator(policy: &str) -> Arc<Authenticator> {
     authenticator_with(policy, Issuers::default(), |_| {})
 }
 
-/// The same with `issuers` beside the key, and what else `adapt` says.
+/// The same with additional `issuers`, and settings changed by `adapt`.
 pub fn authenticator_with(
     policy: &str,
     issuers: Issuers,
@@ -40,7 +40,7 @@ pub fn authenticator_with(
     let mut auth = Auth {
         keys: vec![file("key", KEY)],
         policy_file: Some(file("policy.toml", policy)),
-        // Tests fail often from one address, and end at the second that they say.
+        // Tests fail often from one address, and tokens end at the exact second.
         throttle_after: 1000,
         leeway: Duration::ZERO,
         ..Auth::default()
@@ -49,15 +49,15 @@ pub fn authenticator_with(
     Authenticator::from_config(&auth, issuers).unwrap()
 }
 
-/// When the tokens of [`token_of`] were issued.
+/// The time of issue of the tokens of [`token_of`].
 static BEGAN: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
-/// A token of `subject`, with the id `jti-SUBJECT`, for sixty days; the same each time.
+/// Returns a token of `subject` with the id `jti-SUBJECT`, valid for sixty days; the same each time.
 pub fn token_of(subject: &str) -> String {
     token_until(subject, *BEGAN + Duration::from_secs(60 * 86_400))
 }
 
-/// The same until `expires`, and the second that this falls in has passed.
+/// The same, valid until `expires` and to the end of that second.
 pub fn token_until(subject: &str, expires: SystemTime) -> String {
     let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let claims = json!({
@@ -71,7 +71,7 @@ pub fn token_until(subject: &str, expires: SystemTime) -> String {
     key.sign("JWT", &claims).unwrap().expose().to_owned()
 }
 
-/// An issuer whose key set cannot be fetched, and for how long that is tried for one token.
+/// Returns an issuer whose key set cannot be fetched, with the time to wait for one token.
 pub async fn issuer_that_is_down(patience: Duration) -> Issuers {
     let mut config = Config::default();
     config.jwks.url = Some("http://127.0.0.1:1/keys".to_owned());
@@ -80,7 +80,7 @@ pub async fn issuer_that_is_down(patience: Duration) -> Issuers {
     Issuers::from_config(&config, snapshot).await.unwrap()
 }
 
-/// A token of such an issuer, whose key is not configured.
+/// Returns a token of such an issuer, whose key is not configured.
 pub fn foreign_token() -> String {
     let key = Generated::new(Algorithm::EdDsa).unwrap().private;
     let key = SigningKey::from_file(&key).unwrap();
@@ -88,13 +88,13 @@ pub fn foreign_token() -> String {
     token.expose().to_owned()
 }
 
-/// Who `subject` is to `auth`, by its token.
+/// Authenticates `subject` at `auth` by its token.
 pub async fn principal(auth: &Authenticator, subject: &str) -> Principal {
     let token = Secret::new(token_of(subject));
     auth.token(&token, [127, 0, 0, 1].into()).await.unwrap()
 }
 
-/// Revokes whatever `subject` has, as an administrator does.
+/// Revokes all credentials of `subject`, as an administrator does.
 pub async fn revoke(auth: &Authenticator, subject: &str) {
     let what = Revoked::Subject {
         subject: subject.to_owned(),
@@ -104,7 +104,7 @@ pub async fn revoke(auth: &Authenticator, subject: &str) {
     auth.revoke(revocation).await.unwrap();
 }
 
-/// `subject` with these `rules`, where no token is shown to an issuer. What revokes it is `revoked`.
+/// Returns a principal `subject` with these `rules`, without a token. `revoked` can revoke it.
 pub fn somebody(
     subject: &str,
     rules: impl IntoIterator<Item = Rule>,
@@ -114,8 +114,8 @@ pub fn somebody(
     Principal::issued(identity(subject), access, revoked.subscribe())
 }
 
-/// What a verified token with the id `jti-SUBJECT` says that ends by itself never, and by its subject whenever that is
-/// revoked.
+/// Returns the identity of a verified token with the id `jti-SUBJECT`, which never expires and can be revoked by its
+/// subject at any time.
 pub(super) fn identity(subject: &str) -> VerifiedIdentity {
     let id = format!("jti-{subject}");
     VerifiedIdentity::new(subject, CredentialId::Token { id })

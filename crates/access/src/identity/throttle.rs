@@ -1,16 +1,16 @@
 //! Back-off for sources of refused credentials.
 //!
-//! It is asked about what is expensive, a question to Kubernetes and a line in the record, and never about a signature
-//! that can be verified here: that costs no more than the request that brings it, and guessing one is hopeless. So a
-//! right token gets in at once whatever else comes from the same address, which a port-forward, an ingress or a NAT
-//! makes of many people.
+//! It limits only what is expensive: requests to Kubernetes, and audit lines. Signatures that can be verified here
+//! are never throttled: they cost no more than the request that carries them, and guessing one is hopeless. So a
+//! valid token is accepted at once, whatever else comes from the same address. A port-forward, an ingress or a NAT
+//! makes one address of many users.
 //!
-//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for clients that
-//! comes first, and a second one for credentials that come back after a pause: a person's does, and garbage that is
-//! different each time does not, so that it cannot use up the trials of those who wait their turn. A credential that was
-//! right a moment ago is not held up at all.
+//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for
+//! clients that come first, and a second one for credentials that come back after a pause. A user's credential does come
+//! back. Garbage that differs each time does not, so it cannot use up the trials of waiting users. A credential that
+//! was valid a moment ago is not delayed at all.
 //!
-//! Pure: the caller brings the time. Sources and credentials that are remembered are bounded; the oldest go first.
+//! Pure: the caller passes in the time. Remembered sources and credentials are bounded; the oldest go first.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,26 +24,26 @@ use super::source::Source;
 /// Sources of failures that are remembered.
 const MAX_SOURCES: usize = 4096;
 
-/// Right credentials that are remembered.
+/// Valid credentials that are remembered.
 const MAX_KNOWN_CREDENTIALS: usize = 4096;
 
-/// Credentials that were told to wait and may come back.
+/// Delayed credentials that may come back.
 const MAX_WAITING_CREDENTIALS: usize = 4096;
 
 /// How long such a credential may take to come back.
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long a right credential is remembered after its last use.
-const KNOWN_FOR: Duration = Duration::from_secs(3600);
+/// How long a valid credential is remembered after its last use.
+const KNOWN_PERIOD: Duration = Duration::from_secs(3600);
 
-/// Failures are forgotten after so long without another.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// Failures are forgotten after this long without another.
+const FAILURE_MEMORY: Duration = Duration::from_secs(600);
 
-/// Trials of a source in back-off: so many at once, and one more with each pause.
-const TRIALS: u32 = 10;
+/// Trials of a source in back-off: this many at once, and one more after each pause.
+const MAX_TRIALS: u32 = 10;
 
 /// Between trials of a source in back-off.
-const TRIAL_EVERY: Duration = Duration::from_millis(500);
+const TRIAL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The first back-off; each further failure doubles it.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -54,24 +54,24 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 struct FailureCount {
     count: u32,
     last: Instant,
-    /// Until when it is in back-off.
+    /// The end of its back-off.
     until: Instant,
-    /// Of the first to come.
+    /// Trials for clients that come first.
     first: Trickle,
-    /// Of credentials that come back.
+    /// Trials for credentials that come back.
     again: Trickle,
 }
 
-/// Trials that come back with time.
+/// Trials that are refilled over time.
 struct Trickle {
     trials: u32,
     /// When trials were last added.
     refilled: Instant,
 }
 
-/// The failures of everybody, by the address that they came from.
+/// The failures of all clients, by source.
 pub(super) struct Throttle {
-    /// Failures of a source that cost nothing.
+    /// Number of failures of a source without back-off.
     free: u32,
     sources: HashMap<Source, FailureCount>,
     known: HashMap<CredentialDigest, Instant>,
@@ -79,14 +79,14 @@ pub(super) struct Throttle {
     waiting: HashMap<CredentialDigest, Instant>,
 }
 
-/// Whether a client's credential is looked at.
+/// Whether a credential is examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThrottleVerdict {
-    /// It is looked at.
-    Look,
-    /// It is, as one of the trials of a source in back-off.
-    Try,
-    /// It is not, until so much later.
+    /// It is examined.
+    Examine,
+    /// It is examined, as one of the trials of a source in back-off.
+    Trial,
+    /// It is not examined until this much later.
     Wait(Duration),
 }
 
@@ -100,31 +100,32 @@ impl Throttle {
         }
     }
 
-    /// Whether a credential from `address` is looked at `now`. Takes a trial where that is what it costs.
-    pub(super) fn ask(
+    /// Decides whether a credential from `address` is examined at `now`. Uses up a trial if one is needed.
+    pub(super) fn decide(
         &mut self,
         address: IpAddr,
         credential: &CredentialDigest,
         now: Instant,
     ) -> ThrottleVerdict {
         let Some(failures) = self.sources.get_mut(&address.into()) else {
-            return ThrottleVerdict::Look;
+            return ThrottleVerdict::Examine;
         };
         if failures.until <= now {
-            return ThrottleVerdict::Look;
+            return ThrottleVerdict::Examine;
         }
-        let known = |at: &Instant| now.duration_since(*at) < KNOWN_FOR;
+        let known = |at: &Instant| now.duration_since(*at) < KNOWN_PERIOD;
         if self.known.get(credential).is_some_and(known) {
-            return ThrottleVerdict::Look;
+            return ThrottleVerdict::Examine;
         }
         let waited = self.waiting.get(credential).map(|at| now - *at);
-        let came_back = waited.is_some_and(|waited| (TRIAL_EVERY..RETRY_PERIOD).contains(&waited));
+        let came_back =
+            waited.is_some_and(|waited| (TRIAL_INTERVAL..RETRY_PERIOD).contains(&waited));
         if failures.first.take(now) || (came_back && failures.again.take(now)) {
             self.waiting.remove(credential);
-            return ThrottleVerdict::Try;
+            return ThrottleVerdict::Trial;
         }
-        // The next trial may come sooner than the end of the back-off.
-        let next = (failures.first.refilled + TRIAL_EVERY).min(failures.until);
+        // The next trial may be available before the end of the back-off.
+        let next = (failures.first.refilled + TRIAL_INTERVAL).min(failures.until);
         if waited.is_none_or(|waited| waited >= RETRY_PERIOD) {
             let waiting = &mut self.waiting;
             remember(
@@ -138,7 +139,7 @@ impl Throttle {
         ThrottleVerdict::Wait(next.duration_since(now).max(Duration::from_millis(1)))
     }
 
-    /// A credential from `address` was refused. How long the source is in back-off now.
+    /// Records a refused credential from `address`. Returns the back-off of the source.
     pub(super) fn failed(&mut self, address: IpAddr, now: Instant) -> Option<Duration> {
         let source = address.into();
         if !self.sources.contains_key(&source) && self.sources.len() >= MAX_SOURCES {
@@ -151,7 +152,7 @@ impl Throttle {
             first: Trickle::full(now),
             again: Trickle::full(now),
         });
-        if now.duration_since(failures.last) >= FORGOTTEN_AFTER {
+        if now.duration_since(failures.last) >= FAILURE_MEMORY {
             failures.count = 0;
         }
         if failures.until <= now {
@@ -169,13 +170,13 @@ impl Throttle {
         Some(wait)
     }
 
-    /// `credential` was right. That does not pardon its source: others may come from there too.
+    /// Records a valid `credential`. Its source stays in back-off: other clients may share it.
     pub(super) fn passed(&mut self, credential: CredentialDigest, now: Instant) {
         self.waiting.remove(&credential);
         remember(
             &mut self.known,
             MAX_KNOWN_CREDENTIALS,
-            KNOWN_FOR,
+            KNOWN_PERIOD,
             credential,
             now,
         );
@@ -183,24 +184,24 @@ impl Throttle {
 
     fn make_room(&mut self, now: Instant) {
         self.sources
-            .retain(|_, failures| now.duration_since(failures.last) < FORGOTTEN_AFTER);
+            .retain(|_, failures| now.duration_since(failures.last) < FAILURE_MEMORY);
         if self.sources.len() >= MAX_SOURCES {
             drop_oldest(&mut self.sources, |failures| failures.last);
         }
     }
 }
 
-/// Notes `credential` at `now` in a map of at most `most`, of which what is older than `age` is forgotten.
+/// Records `credential` at `now` in a map of at most `capacity` entries, of which those older than `age` are dropped.
 fn remember(
     map: &mut HashMap<CredentialDigest, Instant>,
-    most: usize,
+    capacity: usize,
     age: Duration,
     credential: CredentialDigest,
     now: Instant,
 ) {
-    if !map.contains_key(&credential) && map.len() >= most {
+    if !map.contains_key(&credential) && map.len() >= capacity {
         map.retain(|_, at| now.duration_since(*at) < age);
-        if map.len() >= most {
+        if map.len() >= capacity {
             drop_oldest(map, |at| *at);
         }
     }
@@ -210,42 +211,42 @@ fn remember(
 impl Trickle {
     fn full(now: Instant) -> Self {
         Self {
-            trials: TRIALS,
+            trials: MAX_TRIALS,
             refilled: now,
         }
     }
 
-    /// Takes a trial, where there is one.
+    /// Uses up a trial, if there is one.
     fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
-        let is_there = self.trials > 0;
-        self.trials -= u32::from(is_there);
-        is_there
+        let has_trial = self.trials > 0;
+        self.trials -= u32::from(has_trial);
+        has_trial
     }
 
     fn refill(&mut self, now: Instant) {
-        let pauses = now.duration_since(self.refilled).as_millis() / TRIAL_EVERY.as_millis();
+        let pauses = now.duration_since(self.refilled).as_millis() / TRIAL_INTERVAL.as_millis();
         let pauses = u32::try_from(pauses).unwrap_or(u32::MAX);
-        self.trials = self.trials.saturating_add(pauses).min(TRIALS);
-        self.refilled = if self.trials == TRIALS {
+        self.trials = self.trials.saturating_add(pauses).min(MAX_TRIALS);
+        self.refilled = if self.trials == MAX_TRIALS {
             now
         } else {
-            self.refilled + TRIAL_EVERY * pauses
+            self.refilled + TRIAL_INTERVAL * pauses
         };
     }
 }
 
-/// An eighth of `map`, so that a flood of new entries does not look through all of them each time.
+/// Drops an eighth of `map`, so that a flood of new entries does not scan it each time.
 fn drop_oldest<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V>, when: impl Fn(&V) -> Instant) {
     let mut times: Vec<_> = map.values().map(&when).collect();
     let eighth = times.len() / 8;
-    let (_, limit, _) = times.select_nth_unstable(eighth);
-    let limit = *limit;
-    let mut left = eighth + 1;
+    let (_, cutoff, _) = times.select_nth_unstable(eighth);
+    let cutoff = *cutoff;
+    let mut remaining = eighth + 1;
     map.retain(|_, value| {
-        let goes = left > 0 && when(value) <= limit;
-        left -= usize::from(goes);
-        !goes
+        let is_dropped = remaining > 0 && when(value) <= cutoff;
+        remaining -= usize::from(is_dropped);
+        !is_dropped
     });
 }
 

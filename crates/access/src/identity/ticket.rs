@@ -1,11 +1,10 @@
-//! Tickets: leave to open further sessions to one breakpoint, or one dashboard, for a principal that was authenticated already.
+//! Tickets: permission to open further sessions to one breakpoint, or one dashboard, for an authenticated principal.
 //!
-//! A cluster session hands them to the client for its child sessions, so that no token has to be written into launch
-//! configurations. A ticket is a signed token of its own kind: other `typ`, other audience, other key. It carries its
-//! holder's credential along and is worth no more than that: it ends with it, and is revoked with it. It names the
-//! breakpoint, not the stop: replicas of the relay count stops each for itself, and what may be done with the
-//! breakpoint is decided anew when the ticket is used. For a dashboard there are two: a short one, with which a browser
-//! comes to the dashboard's origin, and one that it has there as a cookie, and that is good for nothing else.
+//! A cluster session hands them to the client for its child sessions, so that launch configurations contain no token.
+//! A ticket is a signed token with its own `typ`, audience and key. It carries its holder's credential: it expires
+//! and is revoked with it. It names the breakpoint, not the stop: replicas of the relay count stops independently,
+//! and rights are checked again when the ticket is used. A dashboard has two: a short-lived one, with which a browser
+//! enters the dashboard's origin, and a cookie valid only on that origin.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,22 +21,22 @@ use super::secret::Secret;
 use super::signing::SigningKey;
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// How long a ticket for a breakpoint is good for.
-pub(super) const LIFETIME: Duration = Duration::from_secs(120);
+/// How long a ticket for a breakpoint is valid.
+pub(super) const BREAKPOINT_TICKET_LIFETIME: Duration = Duration::from_secs(120);
 
-/// How long one is, with which a browser comes to a dashboard: it stands in an address.
-const ENTRANCE: Duration = Duration::from_secs(30);
+/// How long a browser's ticket for entering a dashboard is valid: it is part of a URL.
+const ENTRANCE_TICKET_LIFETIME: Duration = Duration::from_secs(30);
 
-/// How long a browser may stay there at most, before it is asked again whose it is.
-pub const STAY: Duration = Duration::from_secs(12 * 3600);
+/// How long a browser may stay there before it has to authenticate again.
+pub const MAX_DASHBOARD_STAY: Duration = Duration::from_secs(12 * 3600);
 
-/// `aud` of every ticket; no token may have it.
+/// `aud` of every ticket. No token may have it.
 pub(super) const AUDIENCE: &str = "ray-relay-ticket";
 
-/// Longest ticket: the groups of its holder are in it.
+/// Longest ticket: it lists the groups of its holder.
 const MAX_TICKET_BYTES: usize = 32 * 1024;
 
-/// Issues and reads tickets. The same with every replica that has the same secret.
+/// Issues and reads tickets. Compatible between replicas with the same secret.
 pub(super) struct Tickets {
     signing: SigningKey,
     verification: VerificationKey,
@@ -48,7 +47,7 @@ pub(super) struct Tickets {
 #[serde(deny_unknown_fields)]
 struct TicketClaims {
     aud: String,
-    /// Of the ticket.
+    /// Expiry of the ticket.
     exp: u64,
     sub: String,
     credential: TicketKind,
@@ -59,7 +58,7 @@ struct TicketClaims {
     enters: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dashboard: Option<String>,
-    /// Of its holder's credential.
+    /// Expiry of its holder's credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,23 +74,23 @@ enum TicketKind {
     Kubernetes,
 }
 
-/// What a ticket opens, and nothing else.
+/// The one target that a ticket opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opens {
     /// Further sessions to a breakpoint.
     Breakpoint(BreakpointId),
-    /// The origin of the dashboard with this label, for a browser that is on its way there.
+    /// The origin of the dashboard with this label, for a browser on its way there.
     Entrance(String),
-    /// What is on that origin.
+    /// The content of that origin.
     Dashboard(String),
 }
 
 impl Opens {
     fn lifetime(&self) -> Duration {
         match self {
-            Self::Breakpoint(_) => LIFETIME,
-            Self::Entrance(_) => ENTRANCE,
-            Self::Dashboard(_) => STAY,
+            Self::Breakpoint(_) => BREAKPOINT_TICKET_LIFETIME,
+            Self::Entrance(_) => ENTRANCE_TICKET_LIFETIME,
+            Self::Dashboard(_) => MAX_DASHBOARD_STAY,
         }
     }
 
@@ -106,7 +105,7 @@ impl Opens {
 }
 
 impl Tickets {
-    /// Signed with `secret`; clocks of replicas may differ by `leeway`.
+    /// Signs with `secret`. Clocks of replicas may differ by `leeway`.
     pub(super) fn new(secret: &[u8], leeway: Duration) -> Result<Self, KeyError> {
         Ok(Self {
             verification: VerificationKey::from_secret(secret, None)?,
@@ -115,7 +114,7 @@ impl Tickets {
         })
     }
 
-    /// `None` for a principal without a credential.
+    /// Issues a ticket, `None` for a principal without a credential.
     pub(super) fn issue(
         &self,
         principal: &Principal,
@@ -151,7 +150,7 @@ impl Tickets {
         (ticket.expose().len() <= MAX_TICKET_BYTES).then_some(ticket)
     }
 
-    /// Whose `ticket` this is, and for what.
+    /// Verifies `ticket`, and returns its holder and target.
     pub(super) fn read(
         &self,
         ticket: &Secret,

@@ -1,23 +1,23 @@
-//! Signatures that a key was found to have made: the same token comes again with each session of its holder, and to verify
-//! it is the dearest part of looking at it.
+//! Signatures that a key has verified: the same token comes again with each session of its holder, and verifying is
+//! the most expensive check.
 //!
-//! That the key is among those that count, the times, the purpose and the revocations are asked each time. What is kept are
-//! digests of tokens: who has one of them has no token, and since none is a secret, they are compared as any bytes are.
+//! Key, times, purpose and revocations are checked each time. The cache holds digests of tokens: a digest is no token
+//! and no secret, so digests are compared without constant time.
 
 use std::collections::VecDeque;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use parking_lot::Mutex;
 
-/// How many a key remembers; then the oldest is forgotten.
+/// Signatures cached for each key. The oldest is dropped first.
 const MAX_SIGNATURES: usize = 1024;
 
-/// What one key has made. Forged ones are not remembered, and so take no place.
+/// The verified signatures of one key. Forged ones are not cached, and displace none.
 #[derive(Default)]
 pub(super) struct Verified(Mutex<VecDeque<[u8; 32]>>);
 
 impl Verified {
-    /// Whether `signature` is the key's over `message`, as `verify` says where that is not remembered.
+    /// Whether `signature` is the key's signature of `message`, from the cache or by `verify`.
     pub(super) fn or_else(
         &self,
         message: &[u8],
@@ -44,7 +44,7 @@ impl Verified {
 
 fn digest(message: &[u8], signature: &str) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
-    // Where the one ends and the other begins is part of it.
+    // The length separates the two parts unambiguously.
     context.update(&message.len().to_be_bytes());
     context.update(message);
     context.update(signature.as_bytes());

@@ -1,7 +1,7 @@
-//! From the text of a token to what is known of its holder.
+//! Verifies the text of a token into the identity of its holder.
 //!
-//! Order: the size, the header, a signature by a key of the header's algorithm, and only then the claims. A token that
-//! fits no key costs a signature all the same, so that time does not tell which keys there are.
+//! In this order: size, header, a signature by a key of the header's algorithm, and only then the claims. A token
+//! that matches no key costs a signature check all the same, so that timing does not reveal which keys exist.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,27 +14,27 @@ use super::principal::VerifiedIdentity;
 use super::refusal::CredentialRefusal;
 use super::secret::Secret;
 
-/// x of RFC 8037 appendix A.2. Signatures by it are never accepted.
+/// x of RFC 8037 appendix A.2. Its signatures are never accepted.
 const DECOY: [u8; 32] = [
     0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07, 0x3a,
     0x0e, 0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07, 0x51, 0x1a,
 ];
 
-/// As long as a signature of Ed25519.
+/// As long as an Ed25519 signature.
 const DECOY_SIGNATURE: &str =
     "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// Longest token that is looked at, in bytes: an identity provider lists a person's groups in it.
+/// Longest token that is parsed, in bytes: an identity provider lists the user's groups in it.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// Why there is no principal.
+/// Why a token has no verified identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VerifyError {
-    /// It is wrong.
+    /// The token is invalid.
     Refused(CredentialRefusal),
-    /// No key here has signed it: another issuer may know it.
+    /// No key here has signed it. Another issuer may know it.
     Foreign(CredentialRefusal),
-    /// The keys cannot be had.
+    /// The keys are unavailable.
     Unavailable(String),
 }
 
@@ -57,7 +57,7 @@ impl Verifier {
         })
     }
 
-    /// Who holds `token`, at `now`.
+    /// Verifies `token` at `now`.
     pub(super) async fn verify(
         &self,
         token: &Secret,
@@ -65,7 +65,7 @@ impl Verifier {
     ) -> Result<VerifiedIdentity, VerifyError> {
         let token = token.expose();
         let jws = Jws::parse(token, MAX_TOKEN_BYTES).map_err(|refusal| {
-            // What is too long is not looked at.
+            // An overlong token is not examined.
             if refusal != CredentialRefusal::TooLong {
                 self.waste(token);
             }

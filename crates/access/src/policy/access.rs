@@ -1,4 +1,4 @@
-//! The access of one principal: the rules that hold for it, and the rights on one breakpoint that come of them.
+//! The access of one principal: its rules, and the resulting rights on one breakpoint.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,69 +9,69 @@ use super::grants::Grants;
 use super::scope::{RelayScope, Scope, Scopes};
 use ray_relay_ray::ray::registry::{Breakpoint, Running};
 
-/// What sessions under a rule are obliged to: which text they show, whether they are recorded, how long they last.
+/// Obligations of sessions under a rule: which text they show, whether they are recorded, how long they last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionObligations {
-    /// Text is shown in it, without the permission to run code.
+    /// Show text without the permission to run code.
     pub unmasked: bool,
-    /// The text of variables with these names is.
+    /// Show the text of variables whose names match.
     pub show: Vec<Pattern>,
-    /// What is said in it is recorded.
+    /// Record the messages.
     pub record: bool,
-    /// How long it may last; `None`: for ever.
+    /// Longest duration. `None`: unlimited.
     pub session_limit: Option<Duration>,
-    /// How long its client may say nothing; `None`: for ever.
+    /// Longest silence of the client. `None`: unlimited.
     pub idle_limit: Option<Duration>,
-    /// How long it is kept when its client is lost; `None`: as the configuration has it.
+    /// How long it is parked when its client is lost. `None`: as configured.
     pub park: Option<Duration>,
-    /// For how long it is kept at most where a person asks for it; `None`: as long as `park`, or as the configuration has it.
+    /// Longest park that a user may request. `None`: as long as `park`, or as configured.
     pub park_max: Option<Duration>,
-    /// When a task stops in a cluster session, the others of its job are to stop with it.
+    /// When a task pauses in a cluster session, pause the other tasks of its job.
     pub together: bool,
 }
 
-/// Scopes on what its selector fits.
+/// Grants scopes on whatever its selector matches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     /// The scopes that are granted.
     pub scopes: Scopes,
     /// The breakpoints on which they are granted.
     pub selector: BreakpointSelector,
-    /// What sessions under it are obliged to.
+    /// The obligations of sessions under it.
     pub obligations: SessionObligations,
 }
 
-/// What a principal may do.
+/// The access of a principal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
-    /// Any of these allows.
+    /// Each of these grants.
     rules: Vec<Arc<Rule>>,
-    /// And so does any of these.
+    /// Each of these grants as well.
     granted: Option<Grants>,
-    /// And of each of these one has to allow as well: what the credential itself is limited to.
+    /// Limits of the credential: each of them has to allow a scope as well.
     limits: Vec<Grants>,
 }
 
-/// What a principal may do with one breakpoint.
+/// The rights of a principal on one breakpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rights {
     /// The scopes that are granted.
     pub scopes: Scopes,
-    /// What sessions under it are obliged to.
+    /// The obligations of sessions under them.
     pub obligations: SessionObligations,
 }
 
 /// How a principal may speak for a Ray node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeVoice {
-    /// Where it connects from that node's address.
+    /// Only from that node's address.
     AtItsAddress,
-    /// From anywhere: the node is named.
+    /// From anywhere: the node is named in the grant.
     ByName,
 }
 
 impl Access {
-    /// What any of `rules` allows. None: nothing.
+    /// Grants everything that any of `rules` grants. Without rules, nothing.
     pub fn new(rules: Vec<Arc<Rule>>) -> Self {
         Self {
             rules,
@@ -79,7 +79,7 @@ impl Access {
         }
     }
 
-    /// What `grants` allow, now and later.
+    /// Grants everything that `grants` contain, now and later.
     pub fn granted(grants: Grants) -> Self {
         Self {
             granted: Some(grants),
@@ -87,36 +87,36 @@ impl Access {
         }
     }
 
-    /// The same, and only as far as `scopes` on what `selector` fits.
+    /// Limits the access to `scopes` on whatever `selector` matches.
     #[must_use]
     pub fn limited(self, scopes: Scopes, selector: BreakpointSelector) -> Self {
         self.limited_to_any(vec![(scopes, selector)])
     }
 
-    /// The same, and only as far as any of `grants` goes. None: nothing.
+    /// Limits the access to the union of `grants`. Without grants, to nothing.
     #[must_use]
     pub(crate) fn limited_to_any(self, grants: Vec<(Scopes, BreakpointSelector)>) -> Self {
         self.limited_to(Grants::new(grants))
     }
 
-    /// The same, and only as far as any of `grants` goes, now and later.
+    /// Limits the access to the union of `grants`, now and later.
     #[must_use]
     pub fn limited_to(mut self, grants: Grants) -> Self {
         self.limits.push(grants);
         self
     }
 
-    /// The rights on `breakpoint`.
+    /// Returns the rights on `breakpoint`.
     pub fn rights(&self, breakpoint: &Breakpoint) -> Rights {
         self.rights_where(|selector| selector.fits(breakpoint))
     }
 
-    /// The rights on `running`, a task that waits at no breakpoint: by the same rules.
+    /// Returns the rights on `running`, a task that waits at no breakpoint, by the same rules.
     pub fn rights_on_running(&self, running: &Running) -> Rights {
         self.rights_where(|selector| selector.fits_running(running))
     }
 
-    /// For how long a lost session is kept at most, by the rules that say it at all.
+    /// Returns the longest time for which a lost session is parked, among the rules that set one.
     pub fn longest_park(&self) -> Option<Duration> {
         self.rules
             .iter()
@@ -124,55 +124,57 @@ impl Access {
             .max()
     }
 
-    /// Whether `scope` is allowed on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
+    /// Whether `scope` is granted on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not
+    /// count.
     pub fn may_on_cluster(&self, scope: Scope, cluster: &str) -> bool {
         self.rights_on_cluster(cluster).scopes.contains(scope)
     }
 
-    /// The rights on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
+    /// Returns the rights on `cluster` as a whole. A rule for some jobs, namespaces or tasks only does not count.
     pub fn rights_on_cluster(&self, cluster: &str) -> Rights {
         self.rights_where(|n| n.is_by_cluster_alone() && n.fits_cluster(cluster))
     }
 
-    /// Whether `scope` is allowed on each and every breakpoint, whatever is known of it.
+    /// Whether `scope` is granted on every breakpoint, whatever is known of it.
     pub fn may_everywhere(&self, scope: Scope) -> bool {
         self.rights_where(BreakpointSelector::is_for_all)
             .scopes
             .contains(scope)
     }
 
-    /// Whether `scope` is allowed on the relay itself: without narrowing, by a rule and by each limit.
+    /// Whether `scope` is granted on the relay itself: without narrowing, by a rule and by each limit.
     pub fn may_on_relay(&self, scope: RelayScope) -> bool {
         self.may_everywhere(scope.granted())
     }
 
-    /// Whether a session with `breakpoint`, or with none, is administered: at its place, or as everything on the relay is.
+    /// Whether a session on `breakpoint`, or on none, may be administered: through rights on the breakpoint, or on
+    /// the relay.
     pub fn administers(&self, breakpoint: Option<&Breakpoint>) -> bool {
-        let there = |b: &Breakpoint| self.rights(b).scopes.contains(Scope::PlaceAdmin);
-        self.may_on_relay(RelayScope::Admin) || breakpoint.is_some_and(there)
+        let on_breakpoint = |b: &Breakpoint| self.rights(b).scopes.contains(Scope::PlaceAdmin);
+        self.may_on_relay(RelayScope::Admin) || breakpoint.is_some_and(on_breakpoint)
     }
 
-    /// Whether `scope` is allowed on anything at all. What is then done is judged where it is done.
+    /// Whether `scope` is granted on anything at all. The action is checked again at its target.
     pub fn may_anywhere(&self, scope: Scope) -> bool {
         self.rights_where(|_| true).scopes.contains(scope)
     }
 
-    /// Whether `scope` is allowed on something in `cluster`.
+    /// Whether `scope` is granted on something in `cluster`.
     pub fn may_somewhere_on(&self, scope: Scope, cluster: &str) -> bool {
         self.rights_where(|n| n.fits_cluster(cluster))
             .scopes
             .contains(scope)
     }
 
-    /// Whether `scope` is allowed on the Ray node `node_id` of `cluster` at `address` as a whole.
+    /// Whether `scope` is granted on the Ray node `node_id` of `cluster` at `address` as a whole.
     pub fn may_on_node(&self, scope: Scope, cluster: &str, node_id: &str, address: IpAddr) -> bool {
         self.rights_where(|selector| selector.fits_node(cluster, node_id, address))
             .scopes
             .contains(scope)
     }
 
-    /// How the principal may speak for the Ray node `node_id` of `cluster` at `address`; `None`: not at all. What grants or
-    /// limits `node` without naming nodes, as everything does that anonymous principals have, does not name this one.
+    /// Returns how the principal may speak for the Ray node `node_id` of `cluster` at `address`, `None` if not at
+    /// all. A grant or limit of `node` without node names, as anonymous principals have, does not name this one.
     pub fn voice_of(&self, cluster: &str, node_id: &str, address: IpAddr) -> Option<NodeVoice> {
         if !self.may_on_node(Scope::Node, cluster, node_id, address) {
             return None;

@@ -1,4 +1,4 @@
-//! The breakpoint selector: which breakpoints a rule is for.
+//! The breakpoint selector: the breakpoints that a rule applies to.
 
 use std::net::IpAddr;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use ray_relay_ray::ray::registry::{Breakpoint, Names, Running};
 
-/// A name in which `*` stands for anything.
+/// A name in which `*` matches anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// `*` stands for anything, everything else for itself.
+    /// Creates a pattern: `*` matches anything, other characters match themselves.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The pattern as it was written.
+    /// Returns the pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether `text` is meant.
+    /// Whether the pattern matches `text`.
     pub fn matches(&self, text: &str) -> bool {
         let mut parts = self.0.split('*');
         let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
@@ -44,11 +44,11 @@ impl Pattern {
     }
 }
 
-/// What has to hold of a breakpoint: of each list that is not empty, one entry has to fit. What is not known yet of
-/// a breakpoint fits nothing.
+/// Conditions on a breakpoint: one entry of each non-empty list has to match. A property of the breakpoint that is
+/// still unknown matches nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BreakpointSelector {
-    /// Names of clusters in the configuration.
+    /// Names of configured clusters.
     pub clusters: Vec<Pattern>,
     /// Job ids (`01000000`) or submission ids.
     pub jobs: Vec<Pattern>,
@@ -61,7 +61,7 @@ pub struct BreakpointSelector {
 }
 
 impl BreakpointSelector {
-    /// On all of the clusters that `pattern` fits.
+    /// Selects all clusters that `pattern` matches.
     pub(crate) fn on_clusters(pattern: impl Into<String>) -> Self {
         Self {
             clusters: vec![Pattern::new(pattern)],
@@ -69,7 +69,7 @@ impl BreakpointSelector {
         }
     }
 
-    /// Its lists, each with the name that it has in tokens and policies.
+    /// Returns its lists, each with its name in tokens and policies.
     pub fn lists(&self) -> [(&'static str, &[Pattern]); 5] {
         [
             ("clusters", &self.clusters),
@@ -80,10 +80,10 @@ impl BreakpointSelector {
         ]
     }
 
-    /// Whether `breakpoint` is meant.
+    /// Whether it selects `breakpoint`.
     pub fn fits(&self, breakpoint: &Breakpoint) -> bool {
         let names = &breakpoint.names;
-        // That of a worker that stopped before may still be the name of what it ran then.
+        // For a worker that paused before, the name may still be that of its previous task.
         let settled = breakpoint.stop <= 1 || !names.provisional;
         let name = if settled { &names.name } else { &None };
         self.fits_cluster(&breakpoint.cluster)
@@ -91,7 +91,7 @@ impl BreakpointSelector {
             && self.fits_node_of(breakpoint)
     }
 
-    /// Whether `running` is meant, by the same lists as what waits.
+    /// Whether it selects `running`, by the same lists.
     pub(crate) fn fits_running(&self, running: &Running) -> bool {
         let id = Some(running.node_id.clone()).filter(|id| !id.is_empty());
         let address = running.node_ip.map(|address| address.to_string());
@@ -106,8 +106,8 @@ impl BreakpointSelector {
             && one_of(&self.tasks, [name, &names.actor_name])
     }
 
-    /// Whether the Ray node `node_id` of `cluster` at `address` is meant as a whole. What asks for jobs, namespaces or tasks
-    /// is about breakpoints alone.
+    /// Whether it selects the Ray node `node_id` of `cluster` at `address` as a whole. A selector with jobs,
+    /// namespaces or tasks selects only breakpoints.
     pub(crate) fn fits_node(&self, cluster: &str, node_id: &str, address: IpAddr) -> bool {
         let narrower = [&self.jobs, &self.namespaces, &self.tasks];
         self.fits_cluster(cluster)
@@ -116,7 +116,7 @@ impl BreakpointSelector {
     }
 
     fn fits_node_of(&self, breakpoint: &Breakpoint) -> bool {
-        // A legacy breakpoint of an old Ray says `localhost`, which is any node.
+        // A legacy breakpoint of an old Ray reports `localhost`, which may be any node.
         let known = !breakpoint.node_id.is_empty() || !breakpoint.node_ip.is_loopback();
         self.nodes.is_empty() || known && self.names_node(&breakpoint.node_id, breakpoint.node_ip)
     }
@@ -126,17 +126,17 @@ impl BreakpointSelector {
         self.nodes.is_empty() || one_of(&self.nodes, [&id, &Some(address.to_string())])
     }
 
-    /// Whether `cluster` is meant, or something in it.
+    /// Whether it selects `cluster`, or something in it.
     pub fn fits_cluster(&self, cluster: &str) -> bool {
         self.clusters.is_empty() || self.clusters.iter().any(|p| p.matches(cluster))
     }
 
-    /// Nothing is asked for: every breakpoint is meant.
+    /// Whether it has no conditions, and so selects every breakpoint.
     pub(crate) fn is_for_all(&self) -> bool {
         self.clusters.is_empty() && self.is_by_cluster_alone()
     }
 
-    /// Nothing but clusters is asked for.
+    /// Whether its only conditions are clusters.
     pub(crate) fn is_by_cluster_alone(&self) -> bool {
         let narrower = [&self.jobs, &self.namespaces, &self.tasks, &self.nodes];
         narrower.iter().all(|list| list.is_empty())

@@ -1,8 +1,8 @@
-//! The policy file: who may do what, as the operator wrote it.
+//! The policy file: the operator's rules.
 //!
-//! Read once at start and again when it changes ([`PolicyFile::reload`]), by the authenticator; checked
-//! by `check-config`. A file with a mistake in it is not used in part: all of its problems are reported, and nothing
-//! of it holds. Invariants: a file without rules allows nothing; one more rule never takes a right away.
+//! The authenticator reads it at start and again when it changes ([`PolicyFile::reload`]); `check-config` checks it.
+//! A file with a fault is not used in part: all of its problems are reported, and no rule applies. Invariants: a file
+//! without rules grants nothing; an additional rule never takes a right away.
 
 mod read;
 
@@ -28,18 +28,17 @@ pub struct Policy {
 /// One `[[rule]]` of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RuleEntry {
-    /// `policy.toml line 7`.
-    place: String,
-    /// Patterns of subjects. One entry of each list that is not empty has to fit; this one and `groups` are never both
-    /// empty.
+    /// The position, such as `policy.toml line 7`.
+    position: String,
+    /// Patterns of subjects. One entry of each non-empty list has to match. This one and `groups` are never both empty.
     subjects: Vec<Pattern>,
     groups: Vec<Pattern>,
     rule: Arc<Rule>,
 }
 
 impl Policy {
-    /// What a client may do that was authenticated as `subject` and member of `groups`. Nothing, where no rule is for
-    /// that person.
+    /// Returns the access of a client authenticated as `subject` and a member of `groups`. Empty if no rule applies
+    /// to it.
     pub fn access(&self, subject: &str, groups: &[String]) -> Access {
         let rules = self.grants.iter().filter(|g| g.is_for(subject, groups));
         Access::new(rules.map(|grant| Arc::clone(&grant.rule)).collect())
@@ -50,23 +49,23 @@ impl Policy {
         self.grants.len()
     }
 
-    /// Whether the policy has no rule, so that it allows nothing.
+    /// Whether the policy has no rule, and so grants nothing.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 
-    /// One line for each rule, for people: `line 7: group "ml" may list, view and debug in jobs "01*"`.
+    /// Formats one line for each rule, for people: `line 7: group "ml" may list, view and debug in jobs "01*"`.
     pub fn explained(&self) -> Vec<String> {
         self.grants.iter().map(RuleEntry::explained).collect()
     }
 
-    /// The rules as JSON, in the words of the file.
+    /// Returns the rules as JSON, in the words of the file.
     pub fn to_json(&self) -> Value {
         self.grants.iter().map(RuleEntry::to_json).collect()
     }
 
-    /// What is allowed by the letter and probably not what was meant, as sentences: names of clusters that are none
-    /// of `clusters`. `others`: there may be clusters beside these, which are found and have a dot in their names.
+    /// Returns sentences about rules that are valid but probably not intended: cluster names that are none of
+    /// `clusters`. `others`: further clusters may be discovered, which have a dot in their names.
     pub fn doubts(&self, clusters: &[&str], others: bool) -> Vec<String> {
         let mut doubts = Vec::new();
         for grant in &self.grants {
@@ -75,7 +74,7 @@ impl Policy {
                 if !may_be_found && !clusters.iter().any(|name| pattern.matches(name)) {
                     doubts.push(format!(
                         "{}: no cluster is called {:?}; there are {}",
-                        grant.place,
+                        grant.position,
                         pattern.as_str(),
                         clusters.join(", ")
                     ));
@@ -106,7 +105,7 @@ impl RuleEntry {
         let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
         let mut text = format!(
             "{}: {} may {}",
-            self.place,
+            self.position,
             who.join(" and "),
             scopes.join(", ")
         );
@@ -139,10 +138,10 @@ impl RuleEntry {
         }
         match obligations.park {
             Some(Duration::ZERO) => text += "; a session whose connection is lost ends",
-            Some(kept) => {
+            Some(park) => {
                 text += &format!(
                     "; kept for {} when the connection is lost",
-                    format_duration(kept)
+                    format_duration(park)
                 );
             }
             None => {}
@@ -163,7 +162,7 @@ impl RuleEntry {
         let scopes: Vec<&str> = self.rule.scopes.iter().map(Scope::word).collect();
         let obligations = &self.rule.obligations;
         let mut rule = json!({
-            "place": self.place,
+            "place": self.position,
             "subjects": texts(&self.subjects),
             "groups": texts(&self.groups),
             "scopes": scopes,
@@ -195,7 +194,7 @@ fn quoted(patterns: &[Pattern]) -> String {
 #[derive(Debug)]
 pub struct PolicyFile {
     path: PathBuf,
-    /// `None` where there is no file.
+    /// `None` if there is no file.
     version: Option<FileVersion>,
     policy: Arc<Policy>,
 }
@@ -206,7 +205,7 @@ impl PolicyFile {
     /// # Errors
     /// As [`Policy::load`].
     pub fn open(path: PathBuf) -> Result<Self, Problems> {
-        // The version first: what changes while the file is read is read again.
+        // The version first: a change while the file is read causes another read.
         let version = FileVersion::at(&path);
         let policy = Arc::new(Policy::load(&path)?);
         Ok(Self {
@@ -216,17 +215,17 @@ impl PolicyFile {
         })
     }
 
-    /// The rules that hold.
+    /// Returns the rules in force.
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
 
-    /// Reads the file again if it is not the one that was read last: one `stat`, cheap enough for every second. `true`
-    /// where there are new rules. Blocks for as long as the file system does.
+    /// Reads the file again if it has changed: one `stat`, cheap enough for every second. Returns whether the rules
+    /// differ. Blocks on the file system.
     ///
     /// # Errors
-    /// All [`Problems`] of the new content, once for each content; the old rules go on to hold until it is mended, so that
-    /// a slip of the pen does not end all sessions. To take rights away at once, leave the file without rules.
+    /// All [`Problems`] of the new content, once for each content. The old rules stay in force until it is mended, so that
+    /// a typo does not end all sessions. To take rights away at once, leave the file without rules.
     pub fn reload(&mut self) -> Result<bool, Problems> {
         let version = FileVersion::at(&self.path);
         if version == self.version {

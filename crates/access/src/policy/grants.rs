@@ -1,4 +1,4 @@
-//! What an outside authority grants, which may come to be more while it is held.
+//! Grants of an outside authority, which may grow while they are held.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use tokio::sync::watch;
 use super::breakpoint_selector::BreakpointSelector;
 use super::scope::Scopes;
 
-/// Scopes, and what they are for.
+/// Scopes, and the breakpoints that they apply to.
 pub type Granted = Vec<(Scopes, BreakpointSelector)>;
 
-/// Shared by all who hold it: a better answer is told to all of them.
+/// Shared by all holders: an update reaches all of them.
 #[derive(Debug, Clone, Default)]
 pub struct Grants(watch::Sender<Arc<Granted>>);
 
 impl Grants {
-    /// These, until something else is said.
+    /// Grants `granted`, until replaced.
     pub fn new(granted: Granted) -> Self {
         Self(watch::Sender::new(Arc::new(granted)))
     }
 
-    /// As they are now.
+    /// Returns the current grants.
     pub fn now(&self) -> Arc<Granted> {
         Arc::clone(&self.0.borrow())
     }
 
-    /// These from now on, for all who hold it.
+    /// Replaces the grants for all holders.
     pub fn replace(&self, granted: Granted) {
         self.0.send_replace(Arc::new(granted));
     }
 
-    /// Wakes whenever something else is granted.
+    /// Subscribes to changes.
     pub fn watch(&self) -> watch::Receiver<Arc<Granted>> {
         self.0.subscribe()
     }
 }
 
-/// By what is granted now.
+/// Compares the current grants.
 impl PartialEq for Grants {
     fn eq(&self, other: &Self) -> bool {
         self.now() == other.now()

@@ -1,7 +1,7 @@
-//! Authorisation: what a principal may do, and with which breakpoints.
+//! Authorization: the rights of a principal, on which breakpoints.
 //!
-//! Pure: rules only, which know no principal. A [`Rule`] grants [`Scopes`] on what its [`BreakpointSelector`] fits; [`Access`] is all
-//! the rules that hold for one principal. Deny is the default: no rule, no access.
+//! Pure: only rules, which know no principal. A [`Rule`] grants [`Scopes`] on whatever its [`BreakpointSelector`]
+//! matches. [`Access`] holds all rules of one principal. Deny is the default: no rule, no access.
 
 mod access;
 mod breakpoint_selector;

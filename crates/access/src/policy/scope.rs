@@ -1,7 +1,7 @@
 //! Scopes: the permissions that a rule or a token grants.
 //!
-//! Those at a place ([`Scope`]) and those on the relay itself ([`RelayScope`]) are types of their own: an administrator of one
-//! job is not to be taken for an administrator of the relay.
+//! Scopes on breakpoints ([`Scope`]) and on the relay itself ([`RelayScope`]) are separate types: an administrator of
+//! one job must not be mistaken for an administrator of the relay.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All, in the order of the documentation.
+    /// All scopes, in the order of the documentation.
     pub const ALL: [Self; 10] = [
         Self::List,
         Self::View,
@@ -68,7 +68,7 @@ impl Scope {
         }
     }
 
-    /// The one of that word, exactly so spelled.
+    /// Returns the scope with exactly this word.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scope| scope.word() == word)
     }
@@ -83,17 +83,18 @@ impl Scope {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RelayScope {
-    /// What belongs to no person and no place: metrics, diagnosis, sessions without a breakpoint, revoking what others have.
+    /// Everything without an owner or a location: metrics, diagnosis, sessions without a breakpoint, revoking others'
+    /// credentials.
     Admin,
 }
 
 impl RelayScope {
-    /// The word in tokens and policies, which is that of the scope that has to be granted without narrowing.
+    /// The word in tokens and policies: that of the scope that has to be granted without narrowing.
     pub fn word(self) -> &'static str {
         self.granted().word()
     }
 
-    /// What has to be granted everywhere.
+    /// Returns the scope that has to be granted everywhere.
     pub fn granted(self) -> Scope {
         match self {
             Self::Admin => Scope::PlaceAdmin,
@@ -115,11 +116,11 @@ impl Scopes {
     /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// What each client may where authentication is off: everything but what no other scope includes, ending a worker process
-    /// and opening a debugger in a task that asked for none.
+    /// The scopes of every client while authentication is off: all but those that no other scope includes, which are
+    /// ending a worker process and opening a debugger in a running task.
     pub const USUAL: Self = Self(0x17f);
 
-    /// These scopes, with `scope` and what it includes.
+    /// Returns these scopes with `scope` and the ones that it includes.
     pub fn with(self, scope: Scope) -> Self {
         let included = match scope {
             Scope::Debug => Scope::View as u16,
@@ -134,25 +135,25 @@ impl Scopes {
         self.0 & scope as u16 != 0
     }
 
-    /// Whether a worker process may be ended: that takes a permission of its own, or, where the relay's owner says so for
-    /// everybody (`by_debug`, which is `dap.allow_terminate`), that to debug.
+    /// Whether a worker process may be ended. That needs its own permission, or the one to debug if the relay's
+    /// operator allows that for everyone (`by_debug`, which is `dap.allow_terminate`).
     pub fn may_end_worker(self, by_debug: bool) -> bool {
         self.contains(Scope::Terminate) || by_debug && self.contains(Scope::Debug)
     }
 
-    /// Whether a debugger may be opened in a task that runs and asked for none: that takes the permission to debug, and
-    /// takes a permission of its own for that, or the word of the relay's owner for everybody (`by_debug`, which is
+    /// Whether a debugger may be opened in a running task without a breakpoint. That needs the permission to debug,
+    /// and either a permission of its own or the operator's setting for everyone (`by_debug`, which is
     /// `dap.allow_attach`).
     pub fn may_open_debugger(self, by_debug: bool) -> bool {
         self.contains(Scope::Debug) && (self.contains(Scope::Attach) || by_debug)
     }
 
-    /// The scopes that are in either set.
+    /// Returns the scopes that are in either set.
     pub(crate) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The scopes that are in both sets.
+    /// Returns the scopes that are in both sets.
     pub(crate) fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -162,7 +163,7 @@ impl Scopes {
         self.0 == 0
     }
 
-    /// The scopes of the set, in the order of [`Scope::ALL`].
+    /// Iterates over the set, in the order of [`Scope::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |s| self.contains(*s))
     }
@@ -175,14 +176,14 @@ impl fmt::Display for Scopes {
     }
 }
 
-/// As their words.
+/// Serialized as their words.
 impl Serialize for Scopes {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-/// From their words, all of which have to be known.
+/// Deserialized from their words, all of which have to be known.
 impl<'de> Deserialize<'de> for Scopes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let words = String::deserialize(from)?;
@@ -200,7 +201,7 @@ pub struct BadScope(pub String);
 impl FromStr for Scopes {
     type Err = BadScope;
 
-    /// Words separated by commas or spaces (RFC 8693 section 4.2 has spaces).
+    /// Parses words separated by commas or spaces (RFC 8693 section 4.2 has spaces).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let words = text.split([',', ' ']).filter(|word| !word.is_empty());
         words.into_iter().try_fold(Self::NONE, |scopes, word| {

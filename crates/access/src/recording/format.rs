@@ -1,4 +1,4 @@
-//! What a recording looks like: JSON lines, a header and then one line for each message.
+//! The format of a recording: JSON lines, a header and then one line for each message.
 //!
 //! ```text
 //! {"format":"ray-relay-recording","version":1,"time":"2026-11-21T10:55:01.123Z","protocol":"dap","session":3, …}
@@ -7,9 +7,9 @@
 //! [61.5,"end","client"]
 //! ```
 //!
-//! Pure. The first element is seconds since the header's time. A message is a text, because what Python writes is not
-//! always JSON; bytes that are no UTF-8 are `{"base64": "…"}`. Written by `recording::writer`, read by
-//! `ray-relay audit replay`.
+//! Pure. The first element is seconds since the header's time. A message is a text, because Python's output is not
+//! always JSON. Bytes that are no UTF-8 are `{"base64": "…"}`. Written by `recording::writer`, read by `ray-relay
+//! audit replay`.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Protocol {
     }
 }
 
-/// The first line, with its line feed.
+/// Formats the first line, with its line feed.
 pub(super) fn header(meta: &Meta<'_>) -> String {
     let names = &meta.breakpoint.names;
     let mut header = json!({
@@ -54,7 +54,7 @@ pub(super) fn header(meta: &Meta<'_>) -> String {
     format!("{header}\n")
 }
 
-/// The line of one message, with its line feed.
+/// Formats the line of one message, with its line feed.
 pub(super) fn frame(elapsed: Duration, direction: Direction, bytes: &[u8]) -> String {
     let message = match std::str::from_utf8(bytes) {
         Ok(text) => Value::from(text),
@@ -63,7 +63,7 @@ pub(super) fn frame(elapsed: Duration, direction: Direction, bytes: &[u8]) -> St
     line(elapsed, direction.label(), &message)
 }
 
-/// The last line.
+/// Formats the last line.
 pub(super) fn end(elapsed: Duration, how: &str) -> String {
     line(elapsed, "end", &how.into())
 }
@@ -73,7 +73,7 @@ fn line(elapsed: Duration, kind: &str, message: &Value) -> String {
     format!("[{seconds},\"{kind}\",{message}]\n")
 }
 
-/// A header that was read.
+/// A parsed header.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
     /// Protocol of the messages.
@@ -82,7 +82,7 @@ pub struct Header {
     pub members: Map<String, Value>,
 }
 
-/// One line that was read.
+/// A parsed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedLine {
     /// A message of the session.
@@ -103,21 +103,21 @@ pub enum RecordedLine {
     },
 }
 
-/// The text is not of this form.
+/// The text does not have this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecording {
     /// The first line is no header.
     #[error("this is no recording of ray-relay's")]
     Header,
-    /// The version is not known.
+    /// The version is unknown.
     #[error("this recording was made by a later version of ray-relay")]
     Version,
-    /// A line after the header cannot be read.
+    /// A line after the header cannot be parsed.
     #[error("this is no line of a recording; the file was changed, or its end was cut")]
     Line,
 }
 
-/// Reads a first line.
+/// Parses a first line.
 ///
 /// # Errors
 /// [`BadRecording`].
@@ -139,7 +139,7 @@ pub fn read_header(line: &[u8]) -> Result<Header, BadRecording> {
     Ok(Header { protocol, members })
 }
 
-/// Reads another line.
+/// Parses another line.
 ///
 /// # Errors
 /// [`BadRecording::Line`].

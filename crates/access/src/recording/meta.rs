@@ -1,4 +1,4 @@
-//! What is known of a recording beside what was said.
+//! Metadata of a recording.
 
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::identity::Principal;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// Which protocol the messages are of.
+/// Protocol of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Each message is one Debug Adapter Protocol message, without its header.
@@ -15,7 +15,7 @@ pub enum Protocol {
     Terminal,
 }
 
-/// What is known of a session when its recording begins.
+/// Metadata of a session when its recording begins.
 #[derive(Debug)]
 pub struct Meta<'a> {
     /// When the session began.
@@ -24,17 +24,17 @@ pub struct Meta<'a> {
     pub protocol: Protocol,
     /// Number of the session, as in `/relay/v1/sessions`.
     pub session: u64,
-    /// The principal whose session it is.
+    /// The session's owner.
     pub principal: &'a Principal,
     /// The client's address.
     pub peer: SocketAddr,
-    /// What the client calls itself.
+    /// The client's own name.
     pub client: &'a str,
     /// The breakpoint that the session is attached to.
     pub breakpoint: &'a Breakpoint,
 }
 
-/// How far the thread is.
+/// The state of the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CaptureProgress {
     Opening,

@@ -1,9 +1,10 @@
-//! Recordings of sessions: everything that was said, as the client saw it.
+//! Recordings of sessions: all messages, as the client saw them.
 //!
-//! A session whose policy says so ([`crate::policy::SessionObligations`]) asks [`CaptureStore::begin`] for a [`CaptureWriter`] before
-//! anything is relayed, and gives it, through a [`CaptureTee`], every message in the order in which the client sent or saw it, so after the message filter.
-//! A thread of its own writes them; the session never waits for the disk. What cannot be recorded is not relayed
-//! further: the session ends, unless `recording.on_failure` is `allow`. Nothing here touches other sessions.
+//! A session whose policy requires it ([`crate::policy::SessionObligations`]) obtains a [`CaptureWriter`] from
+//! [`CaptureStore::begin`] before anything is relayed. Through a [`CaptureTee`] it passes every message in the order
+//! in which the client sent or saw it, so after the message filter. A separate thread writes them; the session never
+//! waits for the disk. A message that cannot be recorded is not relayed: the session ends, unless
+//! `recording.on_failure` is `allow`. Other sessions are not affected.
 
 pub mod format;
 mod meta;
@@ -29,13 +30,13 @@ use crate::telemetry::Metrics;
 pub use crate::telemetry::metrics::Direction;
 use ray_relay_base::config::{self, OnFailure};
 
-/// Messages that wait for the disk.
-const QUEUE: usize = 4096;
+/// Messages that may be queued for the disk.
+const MAX_QUEUED_MESSAGES: usize = 4096;
 
-/// Bytes that wait for the disk; one message alone may have more.
-const QUEUED_BYTES: usize = 16 << 20;
+/// Bytes that may be queued for the disk. A single message may have more.
+const MAX_QUEUED_BYTES: usize = 16 << 20;
 
-/// How long a recording may take to be opened, and its last lines to be written.
+/// The deadline of opening a recording, and of writing its last lines.
 const DISK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session that has to be recorded cannot be, or no further. `Display` is a sentence for the client.
@@ -43,7 +44,7 @@ const DISK_TIMEOUT: Duration = Duration::from_secs(2);
 #[error("the session has to be recorded, and the relay cannot record it: {0}")]
 pub struct CaptureError(pub String);
 
-/// The folder of the captured sessions: makes a file for each, and keeps them within their size. One for the process.
+/// The folder of recordings: creates a file for each session, and limits their total size. One for the process.
 #[derive(Debug)]
 pub struct CaptureStore {
     config: config::Recording,
@@ -51,15 +52,15 @@ pub struct CaptureStore {
 }
 
 impl CaptureStore {
-    /// The store that `config` describes; nothing is opened yet.
+    /// Creates the store of `config`; opens nothing yet.
     pub fn new(config: config::Recording, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self { config, metrics })
     }
 
-    /// Makes the folder where it is missing, and sees whether it can be written.
+    /// Creates the folder if it is missing, and checks that it is writable.
     ///
     /// # Errors
-    /// A sentence on what is wrong with it.
+    /// A sentence about the fault.
     pub fn prepare(&self) -> Result<(), String> {
         match &self.config.dir {
             Some(dir) => storage::prepare(dir)
@@ -68,8 +69,8 @@ impl CaptureStore {
         }
     }
 
-    /// Begins the recording of a session, and removes the oldest ones where all together take more than
-    /// `recording.keep`. Waits for the disk, for two seconds at most. `None`: it may go on unrecorded, and does.
+    /// Begins the recording of a session, and removes the oldest ones if all together exceed `recording.keep`. Waits
+    /// for the disk, for two seconds at most. `None`: the session goes on unrecorded.
     ///
     /// # Errors
     /// [`CaptureError`]: the session must not go on.
@@ -92,15 +93,15 @@ impl CaptureStore {
 
     async fn start(&self, dir: &Path, meta: &Meta<'_>) -> Result<CaptureWriter, String> {
         let path = dir.join(storage::name(meta));
-        let (queue, waiting) = mpsc::channel(QUEUE);
-        let (tell, mut state) = watch::channel(CaptureProgress::Opening);
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        let (progress_sender, mut state) = watch::channel(CaptureProgress::Opening);
         let queued = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
             path: path.clone(),
             keep: self.config.keep as u64,
-            most: self.config.max_size as u64,
+            max_bytes: self.config.max_size as u64,
             queued: queued.clone(),
-            tell,
+            progress_sender,
         };
         let header = format::header(meta);
         std::thread::Builder::new()
@@ -130,7 +131,7 @@ impl CaptureStore {
     }
 }
 
-/// Takes what is said in one session. Dropping it ends the recording without a last line.
+/// Records the messages of one session. Dropping it ends the recording without a last line.
 #[derive(Debug)]
 pub struct CaptureWriter {
     path: PathBuf,
@@ -141,23 +142,23 @@ pub struct CaptureWriter {
     queued: Arc<AtomicUsize>,
     state: watch::Receiver<CaptureProgress>,
     on_failure: OnFailure,
-    /// Why nothing is recorded any more.
+    /// Why recording has stopped, if so.
     failed: watch::Sender<Option<String>>,
     metrics: Arc<Metrics>,
 }
 
 impl CaptureWriter {
-    /// Name of the file, for the audit log.
+    /// Returns the name of the file, for the audit log.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Takes one whole message, or some bytes of a terminal. Never waits.
+    /// Records one whole message, or some bytes of a terminal. Never waits.
     ///
     /// # Errors
-    /// [`CaptureError`], for this and every later message: the session has to end, and [`CaptureWriter::failed`] says so too.
-    /// Never with `on_failure = "allow"`.
+    /// [`CaptureError`], for this and every later message: the session has to end, which [`CaptureWriter::failed`]
+    /// signals too. Never with `on_failure = "allow"`.
     pub fn frame(&self, direction: Direction, bytes: &[u8]) -> Result<(), CaptureError> {
         if self.failed.borrow().is_none() {
             let line = format::frame(self.began.elapsed(), direction, bytes);
@@ -176,7 +177,7 @@ impl CaptureWriter {
         let waiting = self.queued.fetch_add(length, Ordering::Relaxed);
         let queue = self.queue.lock();
         let sent = match &*queue {
-            Some(queue) if waiting == 0 || waiting + length <= QUEUED_BYTES => {
+            Some(queue) if waiting == 0 || waiting + length <= MAX_QUEUED_BYTES => {
                 queue.try_send(line).ok()
             }
             _ => None,
@@ -193,7 +194,7 @@ impl CaptureWriter {
         })
     }
 
-    /// The first reason stays.
+    /// Records the failure. The first reason stays.
     fn fail(&self, why: String) {
         self.failed.send_if_modified(|failed| {
             let first = failed.is_none();
@@ -206,13 +207,13 @@ impl CaptureWriter {
         });
     }
 
-    /// Resolves when nothing can be recorded any more, and the session has to end. Cancel safe; never resolves with
-    /// `on_failure = "allow"`.
+    /// Resolves when recording has stopped and the session has to end. Cancel safe. Never resolves with `on_failure =
+    /// "allow"`.
     pub async fn failed(&self) -> CaptureError {
         let (mut failed, mut state) = (self.failed.subscribe(), self.state.clone());
         let on_disk = async {
             let broke = |progress: &CaptureProgress| matches!(progress, CaptureProgress::Failed(_));
-            // Without such a word the thread just ended; the next message finds out.
+            // Without such a state the thread just ended; the next message detects it.
             if let Ok(CaptureProgress::Failed(why)) = state.wait_for(broke).await.as_deref() {
                 self.fail(why.clone());
             }

@@ -1,4 +1,4 @@
-//! The folder of recordings: names, modes, and what is removed when there are too many.
+//! The folder of recordings: file names, modes, and removal of old ones.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -11,13 +11,13 @@ use tracing::{info, warn};
 use super::Meta;
 use crate::audit::time::rfc3339;
 
-/// End of every name.
+/// The suffix of every name.
 const SUFFIX: &str = ".jsonl";
 
-/// Longest part of a name that comes from a person or a program.
+/// Longest part of a name that comes from a user or a program.
 const MAX_PART_CHARS: usize = 32;
 
-/// Makes `dir` where it is missing, for this user alone, and writes to it.
+/// Creates `dir` if it is missing, for this user alone, and checks that it is writable.
 pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     if !dir.is_dir() {
         DirBuilder::new().mode(0o700).create(dir)?;
@@ -31,7 +31,7 @@ pub(super) fn prepare(dir: &Path) -> io::Result<()> {
     fs::remove_file(probe)
 }
 
-/// `20261121T105501.123Z-s3-ana-train.jsonl`: in the order of time, and of characters that are harmless everywhere.
+/// Builds `20261121T105501.123Z-s3-ana-train.jsonl`: sorted by time, with characters that are harmless everywhere.
 pub(super) fn name(meta: &Meta<'_>) -> String {
     let time = rfc3339(meta.began).replace(['-', ':'], "");
     let part = |text: &str| -> String {
@@ -48,7 +48,7 @@ pub(super) fn name(meta: &Meta<'_>) -> String {
     )
 }
 
-/// A new file, locked while its session lasts.
+/// Creates a file, locked while its session lasts.
 pub(super) fn create(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .append(true)

@@ -31,7 +31,7 @@ impl Given {
         }
     }
 
-    /// A recording that has begun.
+    /// Begins a recording.
     async fn begun(&self, session: u64) -> CaptureWriter {
         self.begin(session).await.unwrap().unwrap()
     }
@@ -67,12 +67,12 @@ async fn what_was_said_is_read_back() {
     let writer = given.begun(3).await;
     let name = writer.name();
     assert!(name.ends_with("Z-s3-anonymous-___train__.jsonl"), "{name}");
-    let said: [(Direction, &[u8]); 3] = [
+    let messages: [(Direction, &[u8]); 3] = [
         (Direction::Up, br#"{"seq":1,"x":NaN}"#),
         (Direction::Down, b"\xff\x00"),
         (Direction::Down, "é\n\u{1b}".as_bytes()),
     ];
-    for (direction, bytes) in said {
+    for (direction, bytes) in messages {
         writer.frame(direction, bytes).unwrap();
     }
     writer.finish("client").await;
@@ -85,7 +85,7 @@ async fn what_was_said_is_read_back() {
     assert_eq!(header.protocol, Protocol::Dap);
     assert_eq!(header.members["subject"], "anonymous");
     assert_eq!(header.members["peer"], "10.0.0.9:5000");
-    for (direction, bytes) in said {
+    for (direction, bytes) in messages {
         match read_line(lines.next().unwrap()).unwrap() {
             RecordedLine::Frame {
                 direction: d,
@@ -112,7 +112,7 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
     let why = writer.failed().await.to_string();
     assert!(why.contains("recording.max_size"), "{why}");
     assert!(why.contains("has to be recorded"), "{why}");
-    // What its client still sends is not done.
+    // Later messages of the client are refused.
     let tee = CaptureTee::new(Some(writer));
     assert!(tee.take(Direction::Up, b"x").is_err());
     tee.finish("failed").await;
@@ -124,20 +124,20 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
 async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
     let given = Given::new();
     let writer = given.begun(1).await;
-    // A thread that takes nothing.
-    let (queue, _waiting) = mpsc::channel(QUEUE);
+    // A writer thread that takes no messages.
+    let (queue, _waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
     *writer.queue.lock() = Some(queue);
-    // One large message is let through alone.
+    // One large message is accepted alone.
     writer
-        .frame(Direction::Down, &vec![b'x'; 2 * QUEUED_BYTES])
+        .frame(Direction::Down, &vec![b'x'; 2 * MAX_QUEUED_BYTES])
         .unwrap();
     let why = writer.frame(Direction::Down, b"x").unwrap_err();
     assert!(why.to_string().contains("keep up"), "{why}");
 
     let writer = given.begun(2).await;
-    let (queue, _waiting) = mpsc::channel(QUEUE);
+    let (queue, _waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
     *writer.queue.lock() = Some(queue);
-    for _ in 0..QUEUE {
+    for _ in 0..MAX_QUEUED_MESSAGES {
         writer.frame(Direction::Up, b"x").unwrap();
     }
     assert!(writer.frame(Direction::Up, b"x").is_err());
@@ -160,7 +160,7 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
     let text = given.metrics.render(&Snapshot::default());
     let failures = "ray_relay_recording_failures_total 2\n";
     assert!(text.contains(failures), "{text}");
-    // No folder was named: that is no failure of a disk.
+    // Without a configured folder there is no disk failure.
     given.config.dir = None;
     let why = given.begin(1).await.unwrap_err().to_string();
     assert!(why.contains("recording.dir"), "{why}");
@@ -174,7 +174,7 @@ async fn the_oldest_recordings_go_and_live_ones_stay() {
         let writer = given.begun(session).await;
         writer.frame(Direction::Up, &[b'x'; 1000]).unwrap();
         writer.finish("client").await;
-        // Names are in the order of time only from one millisecond to the next.
+        // File names are in order of time only from one millisecond to the next.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     std::fs::write(given.dir.path().join("notes.txt"), vec![0; 5000]).unwrap();

@@ -1,4 +1,4 @@
-//! The thread of one recording: from its queue to its file, up to its largest size.
+//! The thread of one recording: writes its queue to its file, up to the largest size.
 //!
 //! Ends when the [`super::CaptureWriter`] is dropped or finished, or at the first failure.
 
@@ -16,21 +16,21 @@ use ray_relay_base::config::units::format_size;
 
 pub(super) struct Writer {
     pub(super) path: PathBuf,
-    /// Bytes of all recordings in the folder.
+    /// Largest size of all recordings in the folder, in bytes.
     pub(super) keep: u64,
     /// Largest file, in bytes.
-    pub(super) most: u64,
+    pub(super) max_bytes: u64,
     /// Bytes in the queue.
     pub(super) queued: Arc<AtomicUsize>,
-    pub(super) tell: watch::Sender<CaptureProgress>,
+    pub(super) progress_sender: watch::Sender<CaptureProgress>,
 }
 
 impl Writer {
     pub(super) fn run(self, header: &str, queue: mpsc::Receiver<String>) {
-        // The queue is closed after the state is told, so that a writer that finds it closed finds out why.
+        // The queue is closed after the state is published, so that a writer that finds it closed can read why.
         let mut queue = queue;
         let result = self.record(header, &mut queue);
-        self.tell.send_replace(match result {
+        self.progress_sender.send_replace(match result {
             Ok(()) => CaptureProgress::Finished,
             Err(why) => CaptureProgress::Failed(why),
         });
@@ -44,7 +44,7 @@ impl Writer {
             storage::create(&self.path).map_err(|why| format!("{}: {why}", self.path.display()))?;
         let mut written = 0;
         self.write(&mut file, header, &mut written)?;
-        self.tell.send_replace(CaptureProgress::Running);
+        self.progress_sender.send_replace(CaptureProgress::Running);
         while let Some(line) = queue.blocking_recv() {
             let result = self.write(&mut file, &line, &mut written);
             self.queued.fetch_sub(line.len(), Ordering::Relaxed);
@@ -55,9 +55,11 @@ impl Writer {
 
     fn write(&self, file: &mut File, line: &str, written: &mut u64) -> Result<(), String> {
         *written += line.len() as u64;
-        if *written > self.most {
-            let most = format_size(usize::try_from(self.most).unwrap_or(usize::MAX));
-            return Err(format!("it is larger than recording.max_size ({most})"));
+        if *written > self.max_bytes {
+            let max_bytes = format_size(usize::try_from(self.max_bytes).unwrap_or(usize::MAX));
+            return Err(format!(
+                "it is larger than recording.max_size ({max_bytes})"
+            ));
         }
         file.write_all(line.as_bytes())
             .map_err(|why| why.to_string())

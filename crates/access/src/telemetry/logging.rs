@@ -1,7 +1,7 @@
 //! Logs on standard error: text for people, JSON for collectors.
 //!
-//! Set up once, by `ray-relay serve`, before anything runs. Colours only on a terminal, and not
-//! where `NO_COLOR` is set.
+//! Set up once, by `ray-relay serve`, before anything runs. Colours only on a terminal, and not where `NO_COLOR` is
+//! set.
 
 use std::io::{self, IsTerminal};
 
@@ -12,35 +12,34 @@ use tracing_subscriber::{Layer as _, fmt, registry};
 
 use ray_relay_base::config::{Log, LogFormat};
 
-/// Why no logging could be set up.
+/// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The filter was not checked by the configuration.
+    /// The filter is invalid.
     #[error("log.level is not a filter: {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// Logging was set up a second time in this process.
+    /// Logging was set up twice in this process.
     #[error("logging is set up already: {0}")]
     Twice(tracing_subscriber::util::TryInitError),
 }
 
-/// rustls warns of what any client may send, as often as it likes; whatever ends a handshake is in the relay's own logs
-/// and metrics. kube has a line for each request that fails, beside the relay's own on what came of it. `log.level` can say
-/// otherwise.
-const BY_DEFAULT: &str = "rustls=error,kube=off,kube_client=off";
+/// rustls warns about input that any client may send, at any rate; the relay logs and counts failed handshakes
+/// itself. kube logs each failed request, in addition to the relay's own line. `log.level` can override both.
+const DEFAULT_FILTER: &str = "rustls=error,kube=off,kube_client=off";
 
 /// Sends the logs of this process to standard error.
 ///
 /// # Errors
 /// [`LoggingError`].
 pub fn init(log: &Log) -> Result<(), LoggingError> {
-    let filter: Targets = format!("{BY_DEFAULT},{}", log.level).parse()?;
+    let filter: Targets = format!("{DEFAULT_FILTER},{}", log.level).parse()?;
     let lines = fmt::layer().with_writer(io::stderr);
     let lines = match log.format {
         LogFormat::Text => lines.with_ansi(colours(io::stderr().is_terminal())).boxed(),
         LogFormat::Json => lines
             .json()
             .flatten_event(true)
-            // The list of them all has it as its last.
+            // The list of all spans ends with it.
             .with_current_span(false)
             .boxed(),
     };
@@ -48,7 +47,7 @@ pub fn init(log: &Log) -> Result<(), LoggingError> {
     subscriber.try_init().map_err(LoggingError::Twice)
 }
 
-/// Whether to colour what goes to a stream that is a terminal or not (<https://no-color.org>).
+/// Whether to colour the output to a stream that is a terminal or not (<https://no-color.org>).
 pub fn colours(is_terminal: bool) -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -64,7 +63,7 @@ mod tests {
 
     #[test]
     fn kube_has_no_lines_of_its_own_and_the_relay_has() {
-        let filter: Targets = format!("{BY_DEFAULT},info").parse().unwrap();
+        let filter: Targets = format!("{DEFAULT_FILTER},info").parse().unwrap();
         let would = |target: &str| filter.would_enable(target, &Level::ERROR);
         assert!(!would("kube_client::client::builder"));
         assert!(would("ray_relay::discovery::watch"));

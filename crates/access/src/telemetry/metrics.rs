@@ -1,8 +1,8 @@
-//! Prometheus families, all prefixed `ray_relay_` but those of the process (`process_`).
+//! Prometheus families, all prefixed `ray_relay_` except those of the process (`process_`).
 //!
-//! One [`Metrics`] is built by the composition root and passed to those who record; there is no
-//! global. Invariant: labels are the closed enums of [`super::labels`] or names of configured
-//! clusters, so the number of series does not depend on what clients send; `held` has ids of jobs, as many as it bounds.
+//! One [`Metrics`] is built by the composition root and passed to its users; there is no global. Invariant: labels
+//! are the closed enums of [`super::labels`] or names of configured clusters, so the number of series does not depend
+//! on clients. Only `held` has job ids, and it bounds their number.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +23,7 @@ use ray_relay_base::config::NoticeEvent;
 use ray_relay_base::memory;
 use ray_relay_ray::ray::registry::{Breakpoint, Change, Observer, PollOutcome, Snapshot};
 
-/// One family of one of Prometheus' types: name and help; for a histogram its buckets, in seconds.
+/// Creates a family of one Prometheus type from name and help, and for a histogram its buckets in seconds.
 macro_rules! family {
     ($kind:ident = $name:expr, $help:expr) => {
         $kind::new($name, $help)
@@ -39,7 +39,7 @@ macro_rules! family {
     };
 }
 
-// Behind the macro, which they use.
+// After the macro that they use.
 mod held;
 mod process;
 mod register;
@@ -96,15 +96,15 @@ families! {
         "1 while RayClusters cannot be listed. Those that are known stay.";
     left_out: IntGauge = "ray_relay_discovery_left_out",
         "RayClusters that were found and are not watched. Risen: there are more than discovery.max_clusters.";
-    // From a quiet head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
+    // From an idle head (2 ms) to one that lists 10,000 tasks (5 s) or does not answer (30 s).
     head_seconds: HistogramVec["cluster", "asker"] = "ray_relay_head_request_seconds",
         "Time until a Ray head begins to answer, for polls and for requests through the relay.",
         [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
-    // Polls are a second apart; a head may take its time, and a worker's first stop takes half a second.
+    // Polls are a second apart. A head may be slow, and a worker's first stop takes half a second.
     listed_seconds: HistogramVec["cluster"] = "ray_relay_listed_seconds",
         "Longest time that a task can have stood at its breakpoint when it was listed: since the poll before.",
         [0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0];
-    // From who sits and waits for it to who comes back the next day.
+    // From a user who sits and waits for it to one who returns the next day.
     attached_seconds: HistogramVec["protocol"] = "ray_relay_attached_seconds",
         "Time from when a breakpoint was listed until a session had reached its worker.",
         [0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0];
@@ -132,7 +132,7 @@ families! {
         "Entries that could not be written to the audit log. Rising: with audit.on_failure = \"deny\" no session begins.";
     audit_failing: IntGauge = "ray_relay_audit_failing",
         "1 while the audit log cannot be written, for example because its disk is full.";
-    // From a page cache (50 µs) over a disk's flush (5 ms) to one that hangs.
+    // From a page cache (50 µs) over a disk's flush (5 ms) to a disk that hangs.
     audit_seconds: Histogram = "ray_relay_audit_write_seconds",
         "Time of one write to the audit log, of one or more lines.",
         [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 2.0];
@@ -144,14 +144,14 @@ families! {
         "Traces of connections for the collector, by outcome.";
 }
 
-/// The states by which breakpoints are counted.
+/// The states for which breakpoints are counted.
 const STATES: [&str; 4] = ["paused", "attached", "parked", "unreachable"];
 
 impl Metrics {
-    /// Families with no values yet, in a registry of their own.
+    /// Creates families without values, in a registry of their own.
     ///
     /// # Errors
-    /// Only if two families had the same name, which the tests rule out.
+    /// Only if two families have the same name, which the tests rule out.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let started = since_1970(SystemTime::now());
         let metrics = Self::empty(Registry::new(), started)?;
@@ -175,7 +175,7 @@ impl Metrics {
         count(&self.connections, &[protocol.label()]);
     }
 
-    /// A connection was accepted; it counts as open until the guard is dropped.
+    /// Counts an accepted connection as open until the guard is dropped.
     pub fn connection_open(&self) -> OpenGuard {
         OpenGuard::new(self.connections_open.clone())
     }
@@ -190,30 +190,30 @@ impl Metrics {
         count(&self.refusals, &[kind.label()]);
     }
 
-    /// So many bytes are taken for `kind` now.
-    pub fn memory_taken(&self, kind: memory::MemoryUse, bytes: usize) {
+    /// Records how many bytes are reserved for `kind`.
+    pub fn set_memory_bytes(&self, kind: memory::MemoryUse, bytes: usize) {
         let gauge = self.memory.with_label_values(&[kind.as_str()]);
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// A session began; it counts as open until the guard is dropped.
+    /// Counts a session as open until the guard is dropped.
     pub fn session_open(&self, protocol: SessionProtocol) -> OpenGuard {
         OpenGuard::new(self.sessions_open.with_label_values(&[protocol.label()]))
     }
 
-    /// Counts a session of `client` that ended.
+    /// Counts an ended session of `client`.
     pub fn session_ended(&self, protocol: SessionProtocol, client: Editor, outcome: Outcome) {
         let labels = [protocol.label(), client.label(), outcome.label()];
         count(&self.sessions, &labels);
     }
 
-    /// A session has reached a worker that had been listed for `waited`.
+    /// Records that a session has reached a worker that had been listed for `waited`.
     pub fn session_attached(&self, protocol: SessionProtocol, waited: Duration) {
         let seconds = self.attached_seconds.with_label_values(&[protocol.label()]);
         seconds.observe(waited.as_secs_f64());
     }
 
-    /// Bytes were relayed in a session; of the two directions most often one alone has moved.
+    /// Counts relayed bytes of a session. Mostly only one direction has moved.
     pub fn session_bytes(&self, direction: Direction, bytes: u64) {
         if bytes == 0 {
             return;
@@ -222,7 +222,7 @@ impl Metrics {
         counter.inc_by(bytes);
     }
 
-    /// A head answered `asker` (or not) after `took`. `cluster` is a name from the configuration.
+    /// Records a request of `asker` to a head, answered or not after `took`. `cluster` is a configured name.
     pub fn head_request(&self, cluster: &str, asker: Asker, outcome: HeadOutcome, took: Duration) {
         count(&self.head_requests, &[cluster, outcome.label()]);
         let seconds = self
@@ -231,7 +231,7 @@ impl Metrics {
         seconds.observe(took.as_secs_f64());
     }
 
-    /// An HTTP request was answered with `status`.
+    /// Counts an HTTP request answered with `status`.
     pub fn http_request(&self, route: Route, status: u16) {
         let class = match status {
             100..=199 => "1xx",
@@ -243,75 +243,75 @@ impl Metrics {
         count(&self.http_requests, &[route.label(), class]);
     }
 
-    /// An agent was linked; it counts as linked until the guard is dropped.
+    /// Counts an agent as linked until the guard is dropped.
     pub fn agent_linked(&self) -> OpenGuard {
         OpenGuard::new(self.agents.clone())
     }
 
-    /// Counts a link that ended.
+    /// Counts an ended link.
     pub fn agent_link(&self, end: LinkEnd) {
         count(&self.agent_links, &[end.label()]);
     }
 
-    /// Counts a connection to a debugger that an agent was asked for.
+    /// Counts a connection to a debugger that was requested from an agent.
     pub fn stream(&self, outcome: StreamOutcome) {
         count(&self.streams, &[outcome.label()]);
     }
 
-    /// A connection through an agent is there; it counts as open until the guard is dropped.
+    /// Counts a connection through an agent as open until the guard is dropped.
     pub fn stream_open(&self) -> OpenGuard {
         OpenGuard::new(self.streams_open.clone())
     }
 
-    /// A TLS handshake ended.
+    /// Counts an ended TLS handshake.
     pub fn tls_handshake(&self, outcome: Handshake) {
         count(&self.tls_handshakes, &[outcome.label()]);
     }
 
-    /// The TLS files had changed.
+    /// Counts a change of the TLS files.
     pub(crate) fn tls_reload(&self, outcome: Reload) {
         count(&self.tls_reloads, &[outcome.label()]);
     }
 
-    /// The certificate in use is valid until `expires`.
+    /// Records when the certificate in use expires.
     pub(crate) fn tls_certificate(&self, expires: SystemTime) {
         let gauge = self.tls_not_after.with_label_values::<&str>(&[]);
         gauge.set(since_1970(expires));
     }
 
-    /// So many lines were written to the audit log at once.
+    /// Records a write of `lines` lines to the audit log.
     pub(crate) fn audit_lines(&self, lines: u64, took: Duration) {
         self.audit_lines.inc_by(lines);
         self.audit_seconds.observe(took.as_secs_f64());
     }
 
-    /// Whether the last entry could not be written to the audit log.
+    /// Records whether the last entry could not be written to the audit log.
     pub(crate) fn audit_failing(&self, failing: bool) {
         self.audit_failing.set(failing.into());
     }
 
-    /// An entry could not be written to the audit log.
+    /// Counts an entry that could not be written to the audit log.
     pub(crate) fn audit_failure(&self) {
         self.audit_failures.inc();
     }
 
-    /// A session that has to be recorded cannot be, or no further.
+    /// Counts a session that has to be recorded and cannot be, or no further.
     pub(crate) fn recording_failure(&self) {
         self.recording_failures.inc();
     }
 
-    /// Counts a notice that was taken, or will not be.
+    /// Counts a notice that was delivered or dropped.
     pub fn notice(&self, event: NoticeEvent, outcome: NoticeOutcome) {
         count(&self.notices, &[event.word(), outcome.label()]);
     }
 
-    /// So many traces were sent, or will not be.
+    /// Counts traces that were sent or dropped.
     pub fn traces(&self, outcome: TraceOutcome, count: usize) {
         let traces = self.traces.with_label_values(&[outcome.label()]);
         traces.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// All families in Prometheus' text format, the registry's as of `snapshot`.
+    /// Renders all families in Prometheus' text format, with registry values from `snapshot`.
     pub fn render(&self, snapshot: &Snapshot) -> String {
         let now = Instant::now();
         for cluster in snapshot.clusters.iter() {
@@ -369,8 +369,8 @@ impl Observer for Metrics {
     }
 
     fn gone(&self, cluster: &str) {
-        // Clusters come and go for as long as the relay runs: their series are not to pile up. Where there was none, there is
-        // nothing to be removed.
+        // Clusters come and go while the relay runs, and their series must not pile up. Removing a missing series is
+        // harmless.
         for outcome in HeadOutcome::ALL {
             let _ = self
                 .head_requests
@@ -390,7 +390,7 @@ impl Observer for Metrics {
     }
 }
 
-/// Name, type, labels and help of each family, as `docs/reference.md` has them.
+/// Returns name, type, labels and help of each family, for `docs/reference.md`.
 #[cfg(any(test, feature = "testing"))]
 pub fn described() -> Result<Vec<[String; 4]>, prometheus::Error> {
     register::described::take();
@@ -409,7 +409,7 @@ fn since_1970(time: SystemTime) -> f64 {
     passed.unwrap_or_default().as_secs_f64()
 }
 
-/// Counts one open thing until it is dropped.
+/// Counts one open object until it is dropped.
 #[derive(Debug)]
 #[must_use = "the gauge falls when this is dropped"]
 pub struct OpenGuard(IntGauge);

@@ -1,4 +1,4 @@
-//! What the relay tells about itself: logs, metrics and traces, and the progress of a long preparation.
+//! Telemetry: logs, metrics and traces, and the progress of a long preparation.
 
 pub mod labels;
 pub mod logging;

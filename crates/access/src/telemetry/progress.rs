@@ -1,8 +1,8 @@
-//! What a long preparation is doing, each line with the seconds since it began.
+//! Progress of a long preparation, each line with the seconds since it began.
 //!
-//! Written to the process's real standard error (not through the print macros, which `cargo
-//! test` holds back): the demo and the tests both prepare things that take a minute. A command that a person watches
-//! shows a step in one line, which is rewritten until the step is done; everywhere else each word is a line.
+//! Written to the process's real standard error (not through the print macros, which `cargo test` captures): the demo
+//! and the tests both prepare things that take a minute. A command that a user watches shows a step on one line,
+//! which is rewritten until the step is done. Everywhere else each update is a line.
 
 use std::io::{IsTerminal as _, Write};
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Shortest time between two notes of one step that say nothing new.
-const NOTE_EVERY: Duration = Duration::from_secs(5);
+/// Shortest time between two signs of life of one step.
+const PULSE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// To the start of the line, and clear it.
-const AGAIN: &str = "\r\x1b[K";
+/// Moves to the start of the line, and clears it.
+const REWRITE_LINE: &str = "\r\x1b[K";
 
-/// The clock of one preparation, and the only place that prints about it.
+/// The clock of one preparation. Only it prints about it.
 #[derive(Debug, Clone)]
 pub struct PreparationClock {
     began: Instant,
     name: &'static str,
-    /// On a terminal: whether the line there is unfinished.
+    /// On a terminal: whether its last line is unfinished.
     unfinished: Option<Arc<Mutex<bool>>>,
 }
 
 impl PreparationClock {
-    /// Starts the clock; `name` begins every line.
+    /// Starts the clock. `name` begins every line.
     pub fn new(name: &'static str) -> Self {
         Self {
             began: Instant::now(),
@@ -35,7 +35,7 @@ impl PreparationClock {
         }
     }
 
-    /// As [`Self::new`], for a command that nothing else writes beside: on a terminal a step keeps to one line.
+    /// As [`Self::new`], for a command with no other output: on a terminal a step keeps to one line.
     pub fn watched(name: &'static str) -> Self {
         let can_rewrite = std::io::stderr().is_terminal()
             && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
@@ -45,18 +45,18 @@ impl PreparationClock {
         }
     }
 
-    /// One line, at once. A standard error that is gone is no reason to stop.
+    /// Prints one line, at once. A closed standard error is ignored.
     pub fn say(&self, text: impl std::fmt::Display) {
         self.write(&self.line(text), false);
     }
 
-    /// Announces a step. [`ProgressStep::done`] closes it with the time that it took.
+    /// Announces a step. [`ProgressStep::done`] closes it with the elapsed time.
     pub fn step(&self, text: impl std::fmt::Display) -> ProgressStep<'_> {
         self.write(&self.line(format_args!("{text} ...")), true);
         ProgressStep {
             progress: self,
             began: Instant::now(),
-            said: Instant::now(),
+            last_output: Instant::now(),
         }
     }
 
@@ -65,7 +65,7 @@ impl PreparationClock {
         format!("{} {seconds:6.1}s  {text}", self.name)
     }
 
-    /// Writes `line`, which the next one takes the place of where it is `unfinished` and lines are rewritten.
+    /// Writes `line`. If it is `unfinished` and lines are rewritten, the next one replaces it.
     fn write(&self, line: &str, unfinished: bool) {
         let mut out = std::io::stderr().lock();
         let Some(state) = &self.unfinished else {
@@ -78,55 +78,55 @@ impl PreparationClock {
     }
 }
 
-/// What puts `line` onto a terminal of so many `columns`. An unfinished line is cut to fit, as one that wraps cannot be
+/// Formats `line` for a terminal of `columns`. An unfinished line is cut to fit, as a wrapped one cannot be
 /// rewritten.
 fn rewritten(line: &str, was_unfinished: &mut bool, unfinished: bool, columns: u16) -> String {
-    let again = if *was_unfinished { AGAIN } else { "" };
+    let again = if *was_unfinished { REWRITE_LINE } else { "" };
     *was_unfinished = unfinished;
     match unfinished {
         true => {
             let room = usize::from(columns.saturating_sub(1));
-            let shown: String = line.chars().take(room).collect();
-            format!("{again}{shown}")
+            let visible: String = line.chars().take(room).collect();
+            format!("{again}{visible}")
         }
         false => format!("{again}{line}\n"),
     }
 }
 
-/// One step of the preparation. Dropped before it is done, what was said last stays.
+/// One step of the preparation. If it is dropped before it is done, its last line stays.
 #[derive(Debug)]
 pub struct ProgressStep<'a> {
     progress: &'a PreparationClock,
     began: Instant,
-    said: Instant,
+    last_output: Instant,
 }
 
 impl ProgressStep<'_> {
-    /// A line of detail.
+    /// Prints a line of detail.
     pub fn note(&mut self, text: impl std::fmt::Display) {
-        self.said = Instant::now();
-        self.tell(text, true);
+        self.last_output = Instant::now();
+        self.print(text, true);
     }
 
-    /// A sign of life: as [`ProgressStep::note`], but at most every five seconds.
+    /// Prints a sign of life: as [`ProgressStep::note`], but at most every five seconds.
     pub fn pulse(&mut self, text: impl FnOnce() -> String) {
-        if self.said.elapsed() >= NOTE_EVERY {
+        if self.last_output.elapsed() >= PULSE_INTERVAL {
             self.note(text());
         }
     }
 
-    /// How long it has been going on.
+    /// Returns the time since its start.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// The end of it.
+    /// Ends the step.
     pub fn done(self, text: impl std::fmt::Display) {
         let seconds = self.began.elapsed().as_secs_f64();
-        self.tell(format_args!("{text} ({seconds:.1} s)"), false);
+        self.print(format_args!("{text} ({seconds:.1} s)"), false);
     }
 
-    fn tell(&self, text: impl std::fmt::Display, unfinished: bool) {
+    fn print(&self, text: impl std::fmt::Display, unfinished: bool) {
         let text = match (&self.progress.unfinished, unfinished) {
             (None, _) => format!("    {text}"),
             (Some(_), true) => format!("{text} ..."),

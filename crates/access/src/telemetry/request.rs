@@ -1,4 +1,4 @@
-//! Ids by which a person's report of a trouble is found in the log.
+//! Ids that connect a user's report with the log.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use serde::{Serialize, Serializer};
 
 use ray_relay_base::wire::text::{BASE32, base32};
 
-/// Characters of the part that names the connection: 50 bits, so that ten million connections have hardly two alike.
-const LEN: usize = 10;
+/// Characters of the connection's part: 50 bits, so that among ten million connections hardly two share one.
+const CONNECTION_ID_CHARS: usize = 10;
 
-/// The id of one connection, `7k3f9m2qxd`, or of one of the requests of HTTP on it, `7k3f9m2qxd.3`. Random, so that it tells
-/// nothing of others; a name, and never a permission. The relay makes it: one that a client sends is not looked at.
+/// The id of one connection, `7k3f9m2qxd`, or of one HTTP request on it, `7k3f9m2qxd.3`. Random, so that it reveals
+/// nothing about others. It identifies, and never authorizes. The relay creates it, and ignores one from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestId {
     connection: u64,
-    /// Counts the requests of the connection, from 1; 0: the connection itself.
+    /// Number of the request on the connection, from 1. 0: the connection itself.
     request: u32,
 }
 
@@ -27,15 +27,17 @@ impl RequestId {
         }
     }
 
-    /// Whether `text` is written as an id is.
-    pub fn is_written_so(text: &str) -> bool {
+    /// Whether `text` has the form of an id.
+    pub fn is_valid(text: &str) -> bool {
         let (connection, request) = text.split_once('.').unwrap_or((text, "1"));
         let is_count =
             (1..=10).contains(&request.len()) && request.bytes().all(|b| b.is_ascii_digit());
-        is_count && connection.len() == LEN && connection.bytes().all(|b| BASE32.contains(&b))
+        is_count
+            && connection.len() == CONNECTION_ID_CHARS
+            && connection.bytes().all(|b| BASE32.contains(&b))
     }
 
-    /// The id of the request number `request` of the same connection, from 1.
+    /// Returns the id of request number `request` of the same connection, from 1.
     #[must_use]
     pub fn of_request(self, request: u32) -> Self {
         Self { request, ..self }
@@ -44,7 +46,7 @@ impl RequestId {
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = base32::<LEN>(self.connection);
+        let text = base32::<CONNECTION_ID_CHARS>(self.connection);
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())?;
         match self.request {
             0 => Ok(()),
@@ -68,7 +70,9 @@ mod tests {
         let ids: std::collections::HashSet<_> =
             (0..1000).map(|_| RequestId::random().to_string()).collect();
         assert_eq!(ids.len(), 1000);
-        let fits = |id: &String| id.len() == LEN && id.bytes().all(|b| BASE32.contains(&b));
+        let fits = |id: &String| {
+            id.len() == CONNECTION_ID_CHARS && id.bytes().all(|b| BASE32.contains(&b))
+        };
         assert!(ids.iter().all(fits));
         let id = RequestId::random();
         assert_eq!(id.of_request(3).to_string(), format!("{id}.3"));
@@ -78,17 +82,14 @@ mod tests {
     fn what_is_written_otherwise_is_no_id() {
         let id = RequestId::random();
         for id in [id, id.of_request(u32::MAX)] {
-            assert!(RequestId::is_written_so(&id.to_string()), "{id}");
+            assert!(RequestId::is_valid(&id.to_string()), "{id}");
         }
         let text = id.to_string();
         for other in ["", "7k3f9m2qx", "7k3f9m2qxD", "7k3f9m2qx\n"] {
-            assert!(!RequestId::is_written_so(other), "{other}");
+            assert!(!RequestId::is_valid(other), "{other}");
         }
         for behind in [".", ".x", ".1.2", ".12345678901", "x"] {
-            assert!(
-                !RequestId::is_written_so(&format!("{text}{behind}")),
-                "{behind}"
-            );
+            assert!(!RequestId::is_valid(&format!("{text}{behind}")), "{behind}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The log of one test.
+//! Captures the log of one test.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::io;
@@ -10,16 +10,16 @@ use tracing::{Dispatch, Subscriber};
 
 /// Sends the log of this thread to `subscriber` until the guard is dropped.
 ///
-/// For each place that logs, tracing notes once for the whole process whether it is wanted. While there is a single
-/// subscriber it asks that of the first thread that comes by, which in another test has none, and the line would be lost
-/// to this one. So there is always a second subscriber, which wants nothing.
+/// tracing caches for the whole process whether a log statement is enabled. With a single subscriber it asks that of
+/// the first thread that executes the statement. In another test that thread has no subscriber, and this one would
+/// lose the line. So there is always a second subscriber, which enables nothing.
 pub fn log_to(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
     static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
     LazyLock::force(&SECOND);
     tracing::subscriber::set_default(subscriber)
 }
 
-/// Holds everything that is logged on this thread, at all levels.
+/// Captures the log of this thread, at all levels.
 pub struct Log {
     text: Text,
     _guard: DefaultGuard,

@@ -1,4 +1,4 @@
-//! The principal of a client certificate, which rustls has verified already.
+//! The principal of a client certificate, which rustls has verified before.
 
 use std::time::SystemTime;
 
@@ -9,21 +9,21 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::material::system_time;
 use ray_relay_base::wire::text::hex;
 
-/// A SPIFFE id may have 2048 bytes; a policy with such names is not written by hand.
+/// A SPIFFE id may have 2048 bytes, but no one writes a policy with such names by hand.
 const MAX_NAME_BYTES: usize = 512;
 
-/// What a verified client certificate says.
+/// The identity in a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// The name: the first URI of the subject alternative names, else the first e-mail address, else the first DNS name.
     pub subject: String,
     /// SHA-256 of the certificate, in lower-case hex.
     pub fingerprint: String,
-    /// When its time is over.
+    /// When it expires.
     pub expires: SystemTime,
 }
 
-/// The certificate has no subject alternative name that can name a person. `Display` is a sentence for the client.
+/// The certificate has no subject alternative name that can name a user. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "your client certificate has no usable name: it needs a subject alternative name (a URI such as spiffe://…, an e-mail address or a DNS name)"
@@ -31,7 +31,7 @@ pub struct Certificate {
 pub struct NobodyNamed;
 
 impl Certificate {
-    /// Reads the DER of a certificate that was verified.
+    /// Parses the DER of a verified certificate.
     ///
     /// # Errors
     /// [`NobodyNamed`].
@@ -43,7 +43,7 @@ impl Certificate {
             .flatten()
             .ok_or(NobodyNamed)?;
         let names = &names.value.general_names;
-        // Not the next best: a person who may put strange bytes into a name is not to choose which of them counts.
+        // Not the next best: a user who can put strange bytes into a name must not choose which name counts.
         let invalid = |name: &GeneralName<'_>| matches!(name, GeneralName::Invalid(..));
         if names.iter().any(invalid) {
             return Err(NobodyNamed);
@@ -54,7 +54,7 @@ impl Certificate {
             GeneralName::DNSName(name) => Some((3, *name)),
             _ => None,
         });
-        // Of several with the same rank the first.
+        // Of several with the same rank, the first.
         let best = ranked.min_by_key(|(rank, _)| *rank);
         let (_, subject) = best.ok_or(NobodyNamed)?;
         let readable = subject.bytes().all(|byte| byte.is_ascii_graphic());

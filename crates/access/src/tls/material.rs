@@ -1,7 +1,8 @@
-//! What the files of `[tls]` hold, read and checked: certificate chain, key, and what client certificates are held to.
+//! Content of the files of `[tls]`, read and checked: certificate chain, key, and verification of client
+//! certificates.
 //!
-//! Called at start and after each change of the files, and by `check-config`. Invariant: a [`Material`] is one with
-//! which connections can be served; everything that stands against it is reported at once.
+//! Loaded at start and after each change of the files, and by `check-config`. Invariant: a [`Material`] can serve
+//! connections. All faults are reported at once.
 
 use std::fmt;
 use std::io::Read;
@@ -33,7 +34,7 @@ enum MaterialFile {
     ClientCrl,
 }
 
-/// What is wrong with a file with which no client can be served. `Display` follows its path.
+/// The fault of a file that makes serving impossible. `Display` follows its path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Trouble {
     /// The file cannot be read, with the operating system's error message.
@@ -42,29 +43,29 @@ enum Trouble {
     /// The file is no text with `-----BEGIN`.
     #[error("is not PEM text")]
     NotPem,
-    /// The file is PEM, without what the configuration names it for.
-    #[error("holds no {wanted}{}", but(.found))]
+    /// The file is PEM, but lacks the required content.
+    #[error("holds no {required}{}", but(.found))]
     Missing {
-        /// What was looked for.
-        wanted: &'static str,
-        /// Labels of the blocks that are there instead.
+        /// The required content.
+        required: &'static str,
+        /// Labels of the blocks found instead.
         found: Vec<String>,
     },
-    /// The key wants a passphrase.
+    /// The key has a passphrase.
     #[error("holds an encrypted private key")]
     Encrypted,
     /// The file holds several private keys.
     #[error("holds more than one private key")]
     SeveralKeys,
-    /// A block of the file is not what its label says.
+    /// A block's content does not match its label.
     #[error("holds a {what} that is not understood: {why}")]
     Malformed {
-        /// What it should be.
+        /// The expected content.
         what: &'static str,
         /// The parser's error message.
         why: String,
     },
-    /// Key and certificate are no pair.
+    /// Key and certificate do not match.
     #[error("holds a key that does not fit the first certificate of tls.cert_file")]
     Mismatch,
 }
@@ -99,7 +100,7 @@ impl MaterialFile {
 }
 
 impl Trouble {
-    /// For the operator; the file is the one at `path`.
+    /// Builds the operator's message; the file is the one at `path`.
     fn of(&self, file: MaterialFile, path: &Path) -> Fault {
         Fault {
             key: file.key(),
@@ -109,7 +110,7 @@ impl Trouble {
         }
     }
 
-    /// The next step.
+    /// Returns the next step.
     fn hint(&self, file: MaterialFile, path: &Path) -> String {
         let path = path.display();
         match (self, file) {
@@ -147,7 +148,7 @@ impl Trouble {
     }
 }
 
-/// Everything that serving needs of the files.
+/// Everything that serving needs from the files.
 #[derive(Debug)]
 pub struct Material {
     server: Arc<ServerConfig>,
@@ -160,7 +161,7 @@ impl Material {
     /// Reads the files that `config` names. Blocks.
     ///
     /// # Errors
-    /// Every file that is unusable; at least one.
+    /// All unusable files; at least one.
     pub fn load(config: &Tls) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         let chain = part(&mut faults, MaterialFile::Cert, &config.cert_file, |path| {
@@ -223,23 +224,23 @@ impl Material {
         })
     }
 
-    /// The names in the certificate, for logs.
+    /// Returns the names in the certificate, for logs.
     pub(super) fn names(&self) -> &str {
         &self.names
     }
 
-    /// The end of the certificate's time, for logs.
+    /// Returns the certificate's expiry, for logs.
     pub(super) fn valid_until(&self) -> String {
         self.not_after.to_string()
     }
 
-    /// The end of the certificate's time.
+    /// Returns the certificate's expiry.
     pub(super) fn expires(&self) -> SystemTime {
         system_time(self.not_after)
     }
 
-    /// Why a client would not take the certificate now.
-    pub(super) fn out_of_time(&self) -> Option<String> {
+    /// Returns why a client would reject the certificate now, if so.
+    pub(super) fn validity_problem(&self) -> Option<String> {
         let now = ASN1Time::now();
         if now > self.not_after {
             return Some(format!("expired at {}", self.not_after));
@@ -247,20 +248,20 @@ impl Material {
         (now < self.not_before).then(|| format!("is valid from {} on", self.not_before))
     }
 
-    /// The configuration in the form that rustls serves with.
+    /// Returns the rustls configuration.
     pub(super) fn into_server(self) -> Arc<ServerConfig> {
         self.server
     }
 }
 
-/// What of the first certificate is told to people.
+/// Properties of the first certificate for logs.
 struct Leaf {
     names: String,
     not_before: ASN1Time,
     not_after: ASN1Time,
 }
 
-/// Before 1970 is as good as 1970 here.
+/// Converts the time. Times before 1970 become 1970.
 pub(super) fn system_time(time: ASN1Time) -> SystemTime {
     let seconds = u64::try_from(time.timestamp()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
@@ -284,7 +285,7 @@ fn malformed(what: &'static str, why: impl fmt::Display) -> Trouble {
     }
 }
 
-/// The PEM blocks of a file. Erased when dropped: one may be a key.
+/// Reads the PEM blocks of a file. Erased when dropped: one may be a key.
 fn blocks(path: &Path) -> Result<Vec<PemBlock>, Trouble> {
     let unreadable = |error: std::io::Error| Trouble::Unreadable(error.to_string());
     let mut text = Zeroizing::new(Vec::new());
@@ -293,7 +294,7 @@ fn blocks(path: &Path) -> Result<Vec<PemBlock>, Trouble> {
     if metadata.len() > MAX_FILE_BYTES {
         return Err(Trouble::Unreadable("it is longer than 4 MiB".to_owned()));
     }
-    // Not grown while reading, which would leave copies behind.
+    // Preallocated: growing would leave copies behind.
     text.reserve_exact(usize::try_from(metadata.len()).unwrap_or_default() + 1);
     file.take(MAX_FILE_BYTES)
         .read_to_end(&mut text)
@@ -306,7 +307,7 @@ fn blocks(path: &Path) -> Result<Vec<PemBlock>, Trouble> {
         .into_iter()
         .map(|block| PemBlock {
             label: block.tag().to_owned(),
-            // The old form says so in a header, the new one in the label.
+            // The old form has a header for it, the new one a label.
             encrypted: block.tag() == "ENCRYPTED PRIVATE KEY"
                 || block
                     .headers()
@@ -323,14 +324,14 @@ struct PemBlock {
     der: Zeroizing<Vec<u8>>,
 }
 
-/// The contents of all blocks called `label`; at least one.
-fn labelled(path: &Path, label: &str, wanted: &'static str) -> Result<Vec<Vec<u8>>, Trouble> {
+/// Returns the contents of all blocks with the label `label`; at least one.
+fn labelled(path: &Path, label: &str, required: &'static str) -> Result<Vec<Vec<u8>>, Trouble> {
     let (found, others): (Vec<_>, Vec<_>) = blocks(path)?
         .into_iter()
         .partition(|block| block.label == label);
     if found.is_empty() {
         return Err(Trouble::Missing {
-            wanted,
+            required,
             found: others.into_iter().map(|block| block.label).collect(),
         });
     }
@@ -347,7 +348,7 @@ fn leaf(der: &[u8]) -> Result<Leaf, Trouble> {
         X509Certificate::from_der(der).map_err(|error| malformed("certificate", error))?;
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.map(|names| {
-        let shown = names
+        let list = names
             .value
             .general_names
             .iter()
@@ -362,7 +363,7 @@ fn leaf(der: &[u8]) -> Result<Leaf, Trouble> {
                 },
                 _ => None,
             });
-        shown.collect::<Vec<_>>().join(", ")
+        list.collect::<Vec<_>>().join(", ")
     });
     Ok(Leaf {
         names: names.unwrap_or_default(),
@@ -390,7 +391,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Trouble> {
         (Some(key), None) => Ok(key),
         (Some(_), Some(_)) => Err(Trouble::SeveralKeys),
         (None, _) => Err(Trouble::Missing {
-            wanted: "private key",
+            required: "private key",
             found: labels,
         }),
     }

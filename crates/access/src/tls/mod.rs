@@ -1,9 +1,9 @@
 //! TLS on the one port, and client certificates.
 //!
-//! The listener hands every connection that begins with a ClientHello to the acceptor of [`Tls`], and looks for the
-//! protocol again inside. [`Material`] is what the files hold, `server` what rustls makes of it, `reload` follows
-//! changes of the files, and [`Certificate`] is who a client's certificate says it is. The port has one certificate,
-//! whatever server name a client asks for. [`Pin`] is for the other side: who trusts one relay's key.
+//! The listener passes every connection that begins with a ClientHello to the acceptor of [`Tls`], and detects the
+//! protocol again inside. [`Material`] is the content of the files, `server` builds the rustls configuration, and
+//! `reload` watches the files. [`Certificate`] is the identity in a client's certificate. The port has one certificate,
+//! whatever server name a client requests. [`Pin`] is for clients that trust one relay's key.
 
 mod certificate;
 mod material;
@@ -29,18 +29,18 @@ use crate::telemetry::Metrics;
 use crate::telemetry::metrics::Reload;
 use ray_relay_base::config::{self, Fault, TlsMode};
 
-/// How often the files are looked at. Changed ones are taken at the second look at which they are the same, so that a
-/// certificate and a key that are written one after the other are not read in between.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often the files are checked. Changed files are used at the second check that finds them the same, so that a
+/// certificate and a key written one after the other are not read in between.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What the port does with TLS. One for the process.
+/// The TLS state of the port. One for the process.
 pub struct Tls {
     config: config::Tls,
     files: Mutex<WatchedFiles>,
     current: RwLock<Option<Current>>,
 }
 
-/// What new connections get.
+/// The configuration of new connections.
 struct Current {
     server: Arc<ServerConfig>,
     expires: SystemTime,
@@ -50,11 +50,11 @@ impl Tls {
     /// Reads the files that `config` names.
     ///
     /// # Errors
-    /// Every file that is unusable; at least one.
+    /// All unusable files; at least one.
     pub fn new(config: &config::Tls) -> Result<Arc<Self>, Vec<Fault>> {
         let tls = Self {
             config: config.clone(),
-            // Before they are read: a change in between is found at the next look.
+            // Before the files are read: the next check finds a change in between.
             files: Mutex::new(WatchedFiles::new(config)),
             current: RwLock::new(None),
         };
@@ -64,18 +64,18 @@ impl Tls {
         Ok(Arc::new(tls))
     }
 
-    /// Whether plain text is served, and TLS.
+    /// Returns whether plain text, TLS or both are served.
     pub fn mode(&self) -> TlsMode {
         self.config.mode
     }
 
-    /// A TLS acceptor for one connection, with the certificate of this moment. `None` where TLS is off.
+    /// Returns a TLS acceptor for one connection, with the current certificate. `None` if TLS is off.
     pub fn acceptor(&self) -> Option<TlsAcceptor> {
         let current = self.current.read();
         Some(TlsAcceptor::from(current.as_ref()?.server.clone()))
     }
 
-    /// Follows changes of the files until `shutdown`.
+    /// Watches the files until `shutdown`.
     pub async fn run(self: Arc<Self>, metrics: Arc<Metrics>, shutdown: CancellationToken) {
         if self.config.mode == TlsMode::Off {
             return shutdown.cancelled().await;
@@ -84,10 +84,10 @@ impl Tls {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
             let tls = self.clone();
-            match tokio::task::spawn_blocking(move || tls.look()).await {
+            match tokio::task::spawn_blocking(move || tls.reload_if_changed()).await {
                 Ok(Some(reload)) => {
                     metrics.tls_reload(reload);
                     self.record(&metrics);
@@ -98,8 +98,8 @@ impl Tls {
         }
     }
 
-    /// Takes the files where they have changed. Blocks.
-    fn look(&self) -> Option<Reload> {
+    /// Loads the files if they have changed. Blocks.
+    fn reload_if_changed(&self) -> Option<Reload> {
         let settled = self.files.lock().settled();
         settled.then(|| match Material::load(&self.config) {
             Ok(material) => {
@@ -118,7 +118,7 @@ impl Tls {
     fn put(&self, material: Material) {
         let (names, until) = (material.names(), material.valid_until());
         info!(mode = ?self.config.mode, client_auth = ?self.config.client_auth, %names, %until, "TLS certificate");
-        if let Some(trouble) = material.out_of_time() {
+        if let Some(trouble) = material.validity_problem() {
             warn!("the TLS certificate {trouble}: clients will refuse it");
         }
         let expires = material.expires();

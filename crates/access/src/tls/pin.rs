@@ -1,4 +1,4 @@
-//! Trust in one public key, in place of authorities.
+//! Trust in one public key, instead of authorities.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use ray_relay_base::wire::text::hex;
 
 /// The SHA-256 of a certificate's public key (`SubjectPublicKeyInfo`), written `sha256:` and 64 hexadecimal digits.
-/// The holder of the key is trusted, whatever else the certificate says and however old it is.
+/// The owner of the key is trusted, whatever else the certificate says and however old it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
@@ -49,17 +49,17 @@ impl fmt::Display for Pin {
 }
 
 impl Pin {
-    /// The pin of a certificate; `None` where it cannot be read.
+    /// Computes the pin of a certificate, `None` if it cannot be parsed.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let (_, read) = X509Certificate::from_der(certificate).ok()?;
         let hash = digest(&SHA256, read.public_key().raw);
         hash.as_ref().try_into().ok().map(Self)
     }
 
-    /// The beginning of a TLS configuration that trusts the holder of this key alone.
+    /// Begins a TLS configuration that trusts only the owner of this key.
     ///
     /// # Errors
-    /// Where the cryptography offers no version of TLS.
+    /// If the cryptography provider supports no version of TLS.
     pub fn trusting(self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = Arc::new(Pinned {
@@ -95,7 +95,7 @@ impl ServerCertVerifier for Pinned {
         }
     }
 
-    // That who shows the certificate has its key is checked as ever.
+    // Possession of the certificate's key is verified as usual.
     fn verify_tls12_signature(
         &self,
         message: &[u8],

@@ -1,20 +1,20 @@
-//! Reloading: whether the files of `[tls]` have changed, as [`super::Tls::run`] asks every few seconds.
+//! Detects changes of the files of `[tls]`, which [`super::Tls::run`] checks every few seconds.
 
 use std::path::PathBuf;
 
 use ray_relay_base::config::Tls;
 use ray_relay_base::wire::watched_file::FileVersion;
 
-/// The files, and how they were when they were last taken.
+/// The files, and their versions when they were last loaded.
 pub(super) struct WatchedFiles {
     paths: Vec<PathBuf>,
-    taken: Vec<Option<FileVersion>>,
-    /// Seen at the last look, where that is something new.
-    news: Option<Vec<Option<FileVersion>>>,
+    loaded: Vec<Option<FileVersion>>,
+    /// Versions at the last check, if they were new.
+    pending: Option<Vec<Option<FileVersion>>>,
 }
 
 impl WatchedFiles {
-    /// The files that `config` names, in the versions that are there now.
+    /// Watches the files that `config` names, starting from their current versions.
     pub(super) fn new(config: &Tls) -> Self {
         let paths = [
             &config.cert_file,
@@ -24,30 +24,30 @@ impl WatchedFiles {
         ];
         let mut files = Self {
             paths: paths.into_iter().flatten().cloned().collect(),
-            taken: Vec::new(),
-            news: None,
+            loaded: Vec::new(),
+            pending: None,
         };
-        files.taken = files.look();
+        files.loaded = files.current_versions();
         files
     }
 
-    /// Whether they have changed, and not since the look before this one: then they count as taken.
+    /// Whether they have changed, and not since the previous check. If so, records the versions as loaded.
     pub(super) fn settled(&mut self) -> bool {
-        let now = self.look();
-        if now == self.taken {
-            self.news = None;
+        let now = self.current_versions();
+        if now == self.loaded {
+            self.pending = None;
             return false;
         }
-        if self.news.as_ref() == Some(&now) {
-            self.taken = now;
-            self.news = None;
+        if self.pending.as_ref() == Some(&now) {
+            self.loaded = now;
+            self.pending = None;
             return true;
         }
-        self.news = Some(now);
+        self.pending = Some(now);
         false
     }
 
-    fn look(&self) -> Vec<Option<FileVersion>> {
+    fn current_versions(&self) -> Vec<Option<FileVersion>> {
         self.paths
             .iter()
             .map(|path| FileVersion::at(path))

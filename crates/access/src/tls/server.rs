@@ -1,4 +1,4 @@
-//! The server configuration of rustls: versions, cipher suites and protocols, and how client certificates are verified.
+//! The rustls server configuration: versions, cipher suites, protocols, and verification of client certificates.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite};
 
 use ray_relay_base::config::TlsVersion;
 
-/// The cipher suites that are served: every one has forward secrecy and authenticates what it encrypts. Named one by
-/// one, so that a later version of the library adds none unseen.
+/// The cipher suites that are served: every one has forward secrecy and authenticated encryption. Listed explicitly,
+/// so that a later version of the library adds none unnoticed.
 static SUITES: [SupportedCipherSuite; 9] = [
     cipher_suite::TLS13_AES_256_GCM_SHA384,
     cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -34,10 +34,10 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// `chain` with its key.
+/// Combines `chain` with its key.
 ///
 /// # Errors
-/// `InconsistentKeys` where they are no pair, others where the key is not understood.
+/// `InconsistentKeys` if they do not match, others if the key is not supported.
 pub(super) fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -45,11 +45,11 @@ pub(super) fn certified(
     CertifiedKey::from_der(chain, key, &provider())
 }
 
-/// Takes certificates of `roots`. Where there are revocation lists, the status of a client's own certificate has to
-/// be known from one that is not past its next update.
+/// Accepts certificates of `roots`. If there are revocation lists, one that is not past its next update has to cover
+/// a client's own certificate.
 ///
 /// # Errors
-/// A list that is not understood.
+/// An invalid list.
 pub(super) fn client_verifier(
     roots: RootCertStore,
     lists: Vec<CertificateRevocationListDer<'static>>,
@@ -68,10 +68,10 @@ pub(super) fn client_verifier(
     verifier.build()
 }
 
-/// The configuration of new connections.
+/// Builds the configuration of new connections.
 ///
 /// # Errors
-/// Where the system has no randomness.
+/// If the system has no randomness.
 pub(super) fn config(
     key: CertifiedKey,
     clients: Option<Arc<dyn ClientCertVerifier>>,
@@ -91,8 +91,8 @@ pub(super) fn config(
     // A debugger client offers none, and is recognised by its first bytes.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ignore_client_order = true;
-    // A ticket carries the client's certificate past its verification. The key of the tickets is made here and so ends
-    // with the next change of the files; the end of the certificate's own time is looked at for each connection.
+    // A ticket carries the client's certificate past its verification. The tickets' key is created here and so ends
+    // with the next change of the files. The certificate's expiry is checked for each connection.
     config.ticketer = aws_lc_rs::Ticketer::new()?;
     Ok(Arc::new(config))
 }

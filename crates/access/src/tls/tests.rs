@@ -16,7 +16,7 @@ fn faults(config: &config::Tls) -> Vec<Fault> {
     Material::load(config).err().unwrap_or_default()
 }
 
-/// The only sentence.
+/// Returns the only fault of `config`.
 fn fault(config: &config::Tls) -> String {
     let faults = faults(config);
     assert_eq!(faults.len(), 1, "{faults:?}");
@@ -63,7 +63,7 @@ fn unusable_files_are_each_told_with_what_to_do() {
         assert!(sentence.contains(expected), "{sentence}");
         assert!(sentence.contains("other.pem"), "{sentence}");
     }
-    // The chain the wrong way round.
+    // The certificates of the chain in the wrong order.
     let turned = with("cert", &(authority.pem + &pair.cert));
     assert!(turned.contains("before the intermediate ones"), "{turned}");
     // Everything at once.
@@ -94,7 +94,7 @@ fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_there() {
     assert_eq!(server.max_early_data_size, 0, "early data can be replayed");
 }
 
-/// A client and a server that are connected.
+/// A client and a server, connected with each other.
 type Ends = (
     client::TlsStream<DuplexStream>,
     server::TlsStream<DuplexStream>,
@@ -122,12 +122,12 @@ async fn connect_to(
 async fn talk((client, server): &mut Ends) {
     client.write_all(b"ping").await.unwrap();
     client.flush().await.unwrap();
-    let mut said = [0; 4];
-    server.read_exact(&mut said).await.unwrap();
-    server.write_all(&said).await.unwrap();
+    let mut bytes = [0; 4];
+    server.read_exact(&mut bytes).await.unwrap();
+    server.write_all(&bytes).await.unwrap();
     server.flush().await.unwrap();
-    client.read_exact(&mut said).await.unwrap();
-    assert_eq!(&said, b"ping");
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"ping");
 }
 
 fn presented(ends: &Ends) -> Vec<u8> {
@@ -143,30 +143,48 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
     let client = Client::default();
     let connect = || connect(&tls, &authority.pem, &client);
     let mut live = connect().await.unwrap();
-    assert_eq!(tls.look(), None, "nothing has changed");
+    assert_eq!(tls.reload_if_changed(), None, "nothing has changed");
 
     files.write("tls.crt", &new.cert);
-    assert_eq!(tls.look(), None, "it may still be being written");
+    assert_eq!(
+        tls.reload_if_changed(),
+        None,
+        "it may still be being written"
+    );
     files.write("tls.key", &new.key);
-    assert_eq!(tls.look(), None, "it changed since the last look");
+    assert_eq!(
+        tls.reload_if_changed(),
+        None,
+        "it changed since the last look"
+    );
     let serves = async |pair: &Pair| {
         let ends = connect().await.unwrap();
         assert_eq!(presented(&ends), *certificate(&pair.cert));
     };
     serves(&old).await;
-    assert_eq!(tls.look(), Some(Reload::Ok));
+    assert_eq!(tls.reload_if_changed(), Some(Reload::Ok));
     serves(&new).await;
     talk(&mut live).await;
-    assert_eq!(tls.look(), None);
+    assert_eq!(tls.reload_if_changed(), None);
 
     files.write("tls.key", &old.key);
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
-    assert_eq!((tls.look(), tls.look()), (None, None), "told once");
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Refused))
+    );
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, None),
+        "told once"
+    );
     talk(&mut connect().await.unwrap()).await;
     talk(&mut live).await;
 
     std::fs::remove_file(files.path().join("tls.key")).unwrap();
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Refused)));
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Refused))
+    );
     serves(&new).await;
 }
 
@@ -197,7 +215,10 @@ async fn a_kubernetes_secret_is_followed_through_its_links() {
     std::os::unix::fs::symlink("..2", at("..data_tmp")).unwrap();
     std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
     std::fs::remove_dir_all(at("..1")).unwrap();
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Ok))
+    );
     let client = Client::default();
     let ends = connect(&tls, &authority.pem, &client).await.unwrap();
     assert_eq!(presented(&ends), *certificate(&new.cert));
@@ -243,7 +264,10 @@ async fn a_ticket_does_not_outlive_a_change_of_the_files() {
     assert_eq!(once().await, rustls::HandshakeKind::Full);
     assert_eq!(once().await, rustls::HandshakeKind::Resumed);
     files.write("ca.crt", &(authority.pem.clone() + "\n"));
-    assert_eq!((tls.look(), tls.look()), (None, Some(Reload::Ok)));
+    assert_eq!(
+        (tls.reload_if_changed(), tls.reload_if_changed()),
+        (None, Some(Reload::Ok))
+    );
     assert_eq!(once().await, rustls::HandshakeKind::Full);
 }
 
@@ -302,7 +326,7 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
     let connect = async |cert: &Pair, key: &Pair| {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let held = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
-        // Not checked against the certificate: one server shows another's.
+        // The key is not checked against the certificate: a server can present another server's certificate.
         let held = provider.key_provider.load_private_key(held).unwrap();
         let shown = CertifiedKey::new(vec![certificate(&cert.cert)], held);
         let server = rustls::ServerConfig::builder_with_provider(provider)
@@ -318,7 +342,7 @@ async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
     talk(&mut connect(&pair, &pair).await.unwrap()).await;
     let refused = connect(&another, &another).await.unwrap_err().to_string();
     assert!(refused.contains("invalid peer certificate"), "{refused}");
-    // The certificate of the pin, shown by a server that does not have its key.
+    // The pinned certificate, presented by a server without its key.
     let refused = connect(&pair, &another).await.unwrap_err().to_string();
     assert!(refused.contains("BadSignature"), "{refused}");
 }

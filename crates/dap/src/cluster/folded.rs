@@ -10,8 +10,8 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::json::{put, typed};
 use ray_relay_ray::ray::registry::{Breakpoint, Snapshot};
 use ray_relay_session::session::family::{Answer, GroupTask};
+use ray_relay_view::listing::fold::answer_text;
 use ray_relay_view::listing::fold::answers::{Answers, fold};
-use ray_relay_view::listing::fold::told;
 use ray_relay_view::listing::fold::who::{Names, Who, identified};
 use ray_relay_view::listing::json::JsonRow;
 
@@ -90,23 +90,23 @@ impl Folded<Answer> {
 
     /// The tasks without an answer, with their reasons.
     pub(super) fn silence(&self) -> String {
-        told::silent(&self.names(), self.silent())
+        answer_text::silent(&self.names(), self.silent())
     }
 
     /// All answers as a text of several lines.
     pub(super) fn text(&self) -> String {
         let (names, answers) = (self.names(), self.answers());
         let mut text = match answers.same.iter().any(|same| !same.text.is_empty()) {
-            true => told::text(&names, &answers),
+            true => answer_text::text(&names, &answers),
             false => String::new(),
         };
-        text += &told::silent(&names, self.silent());
+        text += &answer_text::silent(&names, self.silent());
         text.trim_end().to_owned()
     }
 
     /// The same in one line.
     pub(super) fn in_one_line(&self) -> String {
-        told::in_one_line(&self.names(), &self.answers(), self.silent())
+        answer_text::in_one_line(&self.names(), &self.answers(), self.silent())
     }
 
     /// A variable for each task, by its name.

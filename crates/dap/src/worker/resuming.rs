@@ -180,7 +180,7 @@ where
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();
     let splice = splice.with_client(client, from_client, up, down);
-    let mut stands = kept.stands.cleared();
+    let mut stands = kept.threads.cleared();
     stands.attach(&opening.attach.arguments);
     let resumption = Resumption::new(&opening.attach, kept, view);
     let visits = opening.visits;

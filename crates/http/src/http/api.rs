@@ -153,7 +153,7 @@ pub fn readyz(
 /// `GET /relay/metrics`, in the Prometheus text format.
 pub fn metrics(ctx: &Context, snapshot: &Snapshot) -> Response<Body> {
     for kind in MemoryUse::ALL {
-        ctx.metrics.memory_taken(kind, ctx.memory.used(kind));
+        ctx.metrics.set_memory_bytes(kind, ctx.memory.used(kind));
     }
     let text = ctx.metrics.render(snapshot);
     answer::own(

@@ -35,7 +35,7 @@ use ray_relay_session::session::shares::QuotaPermit;
 use ray_relay_session::session::visible;
 use ray_relay_view::group::members::MeantTasks;
 use ray_relay_view::listing::fold::compared::Compared;
-use ray_relay_view::listing::fold::differences::{NO_THREAD, Stands};
+use ray_relay_view::listing::fold::differences::{NO_THREAD, TaskStack};
 use ray_relay_view::listing::json::JsonRow;
 
 const MAX_BODY_BYTES: usize = 16 * 1024;
@@ -211,7 +211,7 @@ impl TaskSnapshots {
     async fn compared(self, members: MeantTasks) -> Option<Value> {
         let (mut stands, mut errors) = (BTreeMap::new(), BTreeMap::new());
         for (at, snapshot) in self.by_member {
-            let stand = snapshot.map(|threads| Stands::read(&threads));
+            let stand = snapshot.map(|threads| TaskStack::read(&threads));
             match stand {
                 Ok(Some(stand)) => drop(stands.insert(at, stand)),
                 Ok(None) => drop(errors.insert(at, NO_THREAD.to_owned())),

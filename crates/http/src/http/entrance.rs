@@ -27,7 +27,7 @@ use super::guard::RequestInitiator;
 use super::refusal::HttpRefusal;
 use super::route::{ENTER, RequestedCluster};
 use super::{audit, authenticate, body, credential, hop, origin, query};
-use ray_relay_access::identity::{Opens, STAY, Secret};
+use ray_relay_access::identity::{MAX_DASHBOARD_STAY, Opens, Secret};
 use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::text::percent_encoded;
 use ray_relay_session::session::authenticate::PresentedCredential;
@@ -209,7 +209,13 @@ pub(super) async fn enter(
     };
     let encrypted = exchange.connection.info.encrypted;
     let name = hop::ticket_cookie(credential::port(&parts.headers, &parts.uri), encrypted);
-    let cookie = authenticate::cookie(&name, &ticket, &caller.principal, STAY, encrypted);
+    let cookie = authenticate::cookie(
+        &name,
+        &ticket,
+        &caller.principal,
+        MAX_DASHBOARD_STAY,
+        encrypted,
+    );
     let cookie = cookie.filter(|cookie| cookie.len() <= MAX_COOKIE_BYTES);
     headers.insert(SET_COOKIE, cookie.ok_or(HttpRefusal::NoTicket)?);
     Ok(response)

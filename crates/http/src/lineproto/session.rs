@@ -193,7 +193,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         if let Some(first_command) = FirstCommand::read(line) {
             return ListStep::End(self.only(&first_command).await);
         }
-        match browse.hear(line, menu) {
+        match browse.handle_line(line, menu) {
             BrowseStep::Changed => return ListStep::Show,
             BrowseStep::Refused(sentence) => {
                 let sentence = replaced(&sentence);

@@ -74,7 +74,7 @@ where
         // The last command resumed tasks, and the client closed its input: detach.
         let is_done = ahead.front() == Some(&Typed::End) && lets_run(&line);
         let notice = match is_done {
-            true => group.leave_all().await,
+            true => group.detach_all().await,
             false => group.leave(&unfinished).await,
         };
         out.text(&notice).await;
@@ -133,7 +133,7 @@ where
         }
     }
     let (answers, unfinished) = asking.over();
-    let (text, _) = group.heard(answers);
+    let (text, _) = group.conclude(answers);
     out.text(&text).await;
     unfinished
 }

@@ -1,4 +1,4 @@
-//! What is kept, and of whom.
+//! The stored failures, and their share for each process.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn task(id: u8, job: u8) -> FailedTask {
     }
 }
 
-fn wanted(most: u32, bytes: u64) -> PostMortem {
+fn settings(most: u32, bytes: u64) -> PostMortem {
     PostMortem {
         most,
         bytes,
@@ -28,26 +28,26 @@ fn wanted(most: u32, bytes: u64) -> PostMortem {
 }
 
 fn ids(boxes: &BlackBoxes) -> Vec<u8> {
-    let told = boxes.told().unwrap();
-    told.tasks.iter().map(|task| task.id.0[0]).collect()
+    let report = boxes.report().unwrap();
+    report.tasks.iter().map(|task| task.id.0[0]).collect()
 }
 
 #[test]
 fn nothing_is_kept_before_a_relay_wants_it_and_nothing_after_it_does_not() {
     let boxes = BlackBoxes::new();
     boxes.put(task(1, 1), vec![0]);
-    assert!(boxes.told().is_none() && !boxes.are_wanted());
-    boxes.want(wanted(2, 100), &[]);
+    assert!(boxes.report().is_none() && !boxes.are_enabled());
+    boxes.configure(settings(2, 100), &[]);
     boxes.put(task(2, 1), vec![0]);
     assert_eq!(ids(&boxes), [2]);
     let id = task(2, 1).id;
-    assert!(boxes.look(id, &"beef".into()).is_some());
-    assert!(boxes.look(id, &"dead".into()).is_none());
-    boxes.want(wanted(0, 100), &[]);
-    assert!(ids(&boxes).is_empty() && !boxes.are_wanted());
+    assert!(boxes.snapshot(id, &"beef".into()).is_some());
+    assert!(boxes.snapshot(id, &"dead".into()).is_none());
+    boxes.configure(settings(0, 100), &[]);
+    assert!(ids(&boxes).is_empty() && !boxes.are_enabled());
 }
 
-/// A task of the worker whose process is `pid`.
+/// Returns a task of the worker whose process is `pid`.
 fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
     FailedTask {
         pid,
@@ -59,7 +59,7 @@ fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
 #[test]
 fn a_job_that_fails_again_and_again_leaves_those_of_others() {
     let boxes = BlackBoxes::new();
-    boxes.want(wanted(3, 1000), &[]);
+    boxes.configure(settings(3, 1000), &[]);
     boxes.put(of_worker(1, 1, 7), vec![0]);
     boxes.attribute(&of_worker(1, 1, 7), Some("01000000"));
     for id in 2..20 {
@@ -72,7 +72,7 @@ fn a_job_that_fails_again_and_again_leaves_those_of_others() {
 #[test]
 fn a_worker_that_claims_many_jobs_evicts_its_own() {
     let boxes = BlackBoxes::new();
-    boxes.want(wanted(4, 1000), &[]);
+    boxes.configure(settings(4, 1000), &[]);
     boxes.put(of_worker(1, 1, 7), vec![0]);
     boxes.put(of_worker(2, 1, 7), vec![0]);
     boxes.attribute(&of_worker(1, 1, 7), Some("01000000"));
@@ -80,7 +80,7 @@ fn a_worker_that_claims_many_jobs_evicts_its_own() {
         boxes.put(of_worker(id, id, 8), vec![0]);
     }
     assert_eq!(ids(&boxes), [1, 2, 18, 19]);
-    // Ray has not said anything of either: the process that has most gives way.
+    // Ray has listed neither process yet: the one with the most entries loses its oldest.
     boxes.put(of_worker(20, 1, 9), vec![0]);
     for id in 21..30 {
         boxes.put(of_worker(id, id, 8), vec![0]);
@@ -91,41 +91,41 @@ fn a_worker_that_claims_many_jobs_evicts_its_own() {
 #[test]
 fn ray_is_asked_for_the_job_of_each_worker_until_it_says() {
     let boxes = BlackBoxes::new();
-    boxes.want(wanted(9, 1000), &[]);
+    boxes.configure(settings(9, 1000), &[]);
     for (id, pid) in [(1, 7), (2, 7), (3, 8)] {
         boxes.put(of_worker(id, 1, pid), vec![0]);
     }
-    let asked = || -> Vec<u8> {
+    let unattributed = || -> Vec<u8> {
         boxes
             .unattributed()
             .iter()
             .map(|task| task.id.0[0])
             .collect()
     };
-    assert_eq!(asked(), [3, 2]);
+    assert_eq!(unattributed(), [3, 2]);
     boxes.attribute(&of_worker(2, 1, 7), Some("01000000"));
     boxes.put(of_worker(4, 1, 7), vec![0]);
-    for _ in 0..MAX_JOB_QUESTIONS {
-        assert_eq!(asked(), [3]);
+    for _ in 0..MAX_JOB_REQUESTS {
+        assert_eq!(unattributed(), [3]);
         boxes.attribute(&of_worker(3, 1, 8), None);
     }
-    assert!(asked().is_empty());
+    assert!(unattributed().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_old_is_forgotten() {
     let boxes = BlackBoxes::new();
-    boxes.want(wanted(3, 1000), &[]);
+    boxes.configure(settings(3, 1000), &[]);
     boxes.put(task(1, 1), vec![0]);
     tokio::time::advance(Duration::from_secs(40)).await;
     boxes.put(task(2, 1), vec![0]);
-    assert_eq!(boxes.told().unwrap().tasks[0].ago_ms, 40_000);
+    assert_eq!(boxes.report().unwrap().tasks[0].ago_ms, 40_000);
     tokio::time::advance(Duration::from_secs(40)).await;
     boxes.forget();
     assert_eq!(ids(&boxes), [2]);
 }
 
-/// As many as there may be, each as long as it may be, are a message.
+/// The largest possible number of rows, each of the largest size, fits into one message.
 #[test]
 fn all_rows_are_one_message() {
     use ray_relay_base::wire::tunnel::messages::{FromAgent, MAX_MESSAGE_BYTES, written};
@@ -152,15 +152,15 @@ proptest! {
     #[test]
     fn no_more_is_kept_than_is_wanted(most in 1u32..6, bytes in 1u64..40, put in proptest::collection::vec((0u8..4, 1usize..20), 0..40)) {
         let boxes = BlackBoxes::new();
-        boxes.want(wanted(most, bytes), &[]);
+        boxes.configure(settings(most, bytes), &[]);
         for (at, (job, size)) in put.iter().enumerate() {
             let before = ids(&boxes);
             boxes.put(task(at as u8, *job), vec![0; *size]);
             let kept = boxes.boxes.lock();
-            prop_assert!(kept.kept.len() <= most as usize);
-            prop_assert!(kept.kept.iter().map(|one| one.look.len() as u64).sum::<u64>() <= bytes);
+            prop_assert!(kept.entries.len() <= most as usize);
+            prop_assert!(kept.entries.iter().map(|one| one.snapshot.len() as u64).sum::<u64>() <= bytes);
             drop(kept);
-            // Nothing comes back, and the order stays.
+            // No removed entry comes back, and the order stays.
             let after = ids(&boxes);
             prop_assert!(after.iter().all(|id| before.contains(id) || *id == at as u8));
             prop_assert!(after.windows(2).all(|two| two[0] < two[1]));

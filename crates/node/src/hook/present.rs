@@ -1,4 +1,4 @@
-//! Which workers of this machine have the hook, by their sockets: nothing is asked of them.
+//! Finds the workers of this machine that have the hook, by their sockets, without a request to them.
 
 use std::io;
 use std::path::Path;
@@ -7,32 +7,32 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect_in;
-use crate::look::TargetVerifier;
+use crate::verifier::TargetVerifier;
 
 const MAX_WORKERS: usize = 4096;
 
-/// Names in a folder that are looked at. Workers that were killed leave theirs behind.
+/// Names in a folder that are checked. Workers that were killed leave theirs behind.
 const MAX_NAMES: usize = 1 << 16;
 
-/// The workers that have one, by the numbers by which they call themselves; `None`: that is not known until then.
-pub(crate) async fn present(look: &TargetVerifier, until: Instant) -> Option<Vec<u32>> {
-    timeout_at(until, all(look)).await.ok()
+/// Returns the workers that have the hook, by their own pids. `None`: the scan was not done in time.
+pub(crate) async fn present(verifier: &TargetVerifier, deadline: Instant) -> Option<Vec<u32>> {
+    timeout_at(deadline, all(verifier)).await.ok()
 }
 
-async fn all(look: &TargetVerifier) -> Vec<u32> {
+async fn all(verifier: &TargetVerifier) -> Vec<u32> {
     let mut found = Vec::new();
-    for session in look.sessions().await {
+    for session in verifier.sessions().await {
         let folder = session.folder.clone();
         let named = tokio::task::spawn_blocking(move || named(&folder)).await;
         for number in named.ok().and_then(Result::ok).unwrap_or_default() {
             if found.len() >= MAX_WORKERS {
                 return found;
             }
-            // One that holds Python's lock takes the connection as well: the system does that.
+            // A worker that holds the GIL connects as well: the kernel accepts for it.
             let Ok(stream) = connect_in(&session.folder, number).await else {
                 continue;
             };
-            if is_its(look, &stream, number).await {
+            if is_hook_of(verifier, &stream, number).await {
                 found.push(number);
             }
         }
@@ -42,18 +42,18 @@ async fn all(look: &TargetVerifier) -> Vec<u32> {
     found
 }
 
-/// Whether the worker that calls itself `number` has the other end: everybody may put a socket there.
-async fn is_its(look: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
+/// Whether the worker with the own pid `number` has the other end: every user may create a socket there.
+async fn is_hook_of(verifier: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
     let Ok(peer) = stream.peer_cred() else {
         return false;
     };
     match peer.pid().and_then(|pid| u32::try_from(pid).ok()) {
-        Some(pid) => look.worker(pid, peer.uid()).await == Some(number),
+        Some(pid) => verifier.worker(pid, peer.uid()).await == Some(number),
         None => false,
     }
 }
 
-/// The numbers in the names of hooks' sockets, whichever process has them. It blocks.
+/// Returns the numbers in the names of hook sockets, whichever process owns them. Blocks.
 fn named(folder: &Path) -> io::Result<Vec<u32>> {
     let names = std::fs::read_dir(folder)?.flatten().take(MAX_NAMES);
     let number = |name: std::ffi::OsString| {

@@ -1,4 +1,4 @@
-//! The hook in real processes of Python, in a session folder of their own.
+//! The hook in real Python processes, each with its own session folder.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,7 +17,7 @@ mod folder;
 mod stopping;
 mod values;
 
-/// A module of Ray's, as far as the hook looks into it, and `setup()` of the hook.
+/// A stand-in for Ray's module as far as the hook uses it, and the hook's `setup()`.
 const BEGINS: &str = r#"
 import os, sys, types
 module = types.ModuleType("ray._private.worker")
@@ -43,10 +43,10 @@ const HOOK: &str = concat!(
     "/../../src/python/ray_relay/__init__.py"
 );
 
-/// The worker's id, as it calls itself.
+/// The id that the worker reports.
 pub(crate) const WORKER: &str = "beef";
 
-/// A process with the hook. Dropped, it is killed.
+/// A process with the hook, killed when dropped.
 pub(crate) struct Hooked {
     pub(crate) session: tempfile::TempDir,
     child: Child,
@@ -61,7 +61,7 @@ impl Drop for Hooked {
 }
 
 impl Hooked {
-    /// One that runs `program`, up to its first `ready()`; `None`: there is no Python.
+    /// Starts `program` and waits for its first `ready()`. Returns `None` without Python.
     pub(crate) fn runs(program: &str) -> Option<Self> {
         Self::runs_with(program, &[])
     }
@@ -109,34 +109,34 @@ impl Hooked {
         self.folder().join(format!("ray-relay-{}", self.pid()))
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Lets it go on, and has what it prints next.
+    /// Resumes it, and returns the next line that it prints.
     pub(crate) fn goes_on(&mut self) -> String {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.line()
     }
 
-    /// All that it has complained of; ends it.
+    /// Ends the process and returns its complaints.
     fn complaint(&mut self) -> String {
         _ = self.child.kill();
-        let mut said = String::new();
+        let mut complaint = String::new();
         let stderr = self.child.stderr.as_mut().unwrap();
-        stderr.read_to_string(&mut said).unwrap();
-        said
+        stderr.read_to_string(&mut complaint).unwrap();
+        complaint
     }
 
-    fn asks(&self, request: &str) -> String {
-        asked(&self.socket(), request.as_bytes())
+    fn send(&self, request: &str) -> String {
+        exchange(&self.socket(), request.as_bytes())
     }
 
     fn answers(&self, request: &Value) -> Value {
-        let answer = self.asks(&format!("{request}\n"));
+        let answer = self.send(&format!("{request}\n"));
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer:?}"))
     }
 
@@ -145,27 +145,27 @@ impl Hooked {
     }
 }
 
-/// Everything that is answered to `request`.
-fn asked(socket: &Path, request: &[u8]) -> String {
+/// Returns the whole answer to `request`.
+fn exchange(socket: &Path, request: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
-    // What is too long is not read to its end.
+    // A request that is too long is not read to its end.
     _ = stream.write_all(request);
     let mut answer = String::new();
     _ = stream.read_to_string(&mut answer);
     answer
 }
 
-/// The frames of the main thread.
+/// Returns the frames of the main thread.
 fn main_frames(look: &Value) -> &[Value] {
     let threads = look["threads"].as_array().unwrap();
     let main = threads.iter().find(|thread| thread["is_main"] == true);
     main.unwrap()["frames"].as_array().unwrap()
 }
 
-/// The variable `name` of the innermost frame of `function`.
+/// Returns the variable `name` of the innermost frame of `function`.
 fn local(look: &Value, function: &str, name: &str) -> String {
     let of_it = |frame: &&Value| frame["function"] == function;
     let frame = main_frames(look).iter().find(of_it).unwrap();

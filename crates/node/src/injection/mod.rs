@@ -1,7 +1,8 @@
-//! The hook in a worker that was started without one, put there from outside for a debugger that is to be opened.
+//! Injects the hook into a worker that was started without one, for a debugger that is to be opened.
 //!
-//! Like py-spy it is run as the worker's own user, whichever user the agent is. What calls into a process of Python is never ended
-//! halfway: the process would not survive that. So who waits for it may give up, and it goes on to its end.
+//! Like py-spy it runs as the worker's own user, whichever user the agent is. A call into a Python process is never
+//! aborted halfway: the process would not survive that. So a caller may give up waiting, and the injection runs to
+//! its end.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -18,19 +19,19 @@ use tokio_util::task::TaskTracker;
 use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
 
-/// What does it, for the worker's Python.
-const INJECT: &str = include_str!("inject.py");
+/// The program that injects, for the worker's Python.
+const INJECT_SOURCE: &str = include_str!("inject.py");
 
 /// The hook.
-const HOOK: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
+const HOOK_SOURCE: &str = include_str!("../../../../src/python/ray_relay/__init__.py");
 
-/// Where gdb is looked for.
+/// The search path for gdb.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Bytes of what it complains of; gdb says a lot.
-const COMPLAINT: u64 = 256 << 10;
+/// Bytes of its error output that are read: gdb is verbose.
+const MAX_ERROR_BYTES: u64 = 256 << 10;
 
-/// Why the hook is not there. `Display` is a clause.
+/// Why the hook was not injected. `Display` is a clause.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum NotInjected {
     #[error("the Python of its raylet is not seen, or that is another user's")]
@@ -47,28 +48,28 @@ pub(super) enum NotInjected {
     Late,
 }
 
-/// What comes of one, for all who wait for it; `None`: it is under way.
+/// The outcome of one injection, for all who wait for it. `None`: it is in progress.
 type Outcome = watch::Receiver<Option<Result<(), NotInjected>>>;
 
-/// Those that are under way, by their processes.
+/// The injections in progress, by their processes.
 type Pids = Arc<Mutex<HashMap<u32, Outcome>>>;
 
-/// All of an agent.
+/// All injections of an agent.
 pub(super) struct Injections {
-    under_way: Pids,
-    /// Each is a task of these, until the agent ends.
+    in_progress: Pids,
+    /// Tracks each injection, until the agent ends.
     tasks: TaskTracker,
     ending: CancellationToken,
 }
 
-/// One of them, which is told of what comes of it.
-struct UnderWay {
+/// One injection in progress, which publishes its outcome.
+struct InjectionInProgress {
     all: Pids,
     pid: u32,
-    tells: watch::Sender<Option<Result<(), NotInjected>>>,
+    publisher: watch::Sender<Option<Result<(), NotInjected>>>,
 }
 
-impl Drop for UnderWay {
+impl Drop for InjectionInProgress {
     fn drop(&mut self) {
         self.all.lock().remove(&self.pid);
     }
@@ -77,40 +78,47 @@ impl Drop for UnderWay {
 impl Injections {
     pub(super) fn new(tasks: TaskTracker, ending: CancellationToken) -> Self {
         Self {
-            under_way: Pids::default(),
+            in_progress: Pids::default(),
             tasks,
             ending,
         }
     }
 
-    /// What comes of the one into the process `pid`, and the one itself where none is under way.
-    fn begin(&self, pid: u32) -> (Outcome, Option<UnderWay>) {
-        let mut all = self.under_way.lock();
+    /// Returns the outcome of the injection into the process `pid`, and the injection itself if it is new.
+    fn begin(&self, pid: u32) -> (Outcome, Option<InjectionInProgress>) {
+        let mut all = self.in_progress.lock();
         if let Some(outcome) = all.get(&pid) {
             return (outcome.clone(), None);
         }
-        let (tells, outcome) = watch::channel(None);
+        let (publisher, outcome) = watch::channel(None);
         all.insert(pid, outcome.clone());
-        let all = Arc::clone(&self.under_way);
-        (outcome, Some(UnderWay { all, pid, tells }))
+        let all = Arc::clone(&self.in_progress);
+        (
+            outcome,
+            Some(InjectionInProgress {
+                all,
+                pid,
+                publisher,
+            }),
+        )
     }
 
-    /// Puts the hook into `worker`, until then. Dropped, it goes on to its end. Two relays that want it at once wait for the
-    /// same one.
+    /// Injects the hook into `worker`. When the future is dropped, the injection runs on to its end. Concurrent
+    /// requests of two relays share one injection.
     ///
     /// # Errors
     /// [`NotInjected`].
     pub(super) async fn inject(
         &self,
         worker: &Resident,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<(), NotInjected> {
         let python = worker.python.as_ref().ok_or(NotInjected::NoPython)?;
-        let patience = until.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let mut command = Command::new(python);
         command
-            .args(["-c", INJECT, &worker.pid.to_string()])
-            .arg(patience.mul_f64(0.8).as_secs_f64().to_string())
+            .args(["-c", INJECT_SOURCE, &worker.pid.to_string()])
+            .arg(remaining.mul_f64(0.8).as_secs_f64().to_string())
             .env_clear()
             .env("PATH", PATH)
             .stdin(Stdio::piped())
@@ -119,23 +127,24 @@ impl Injections {
         if !worker.run_as(&mut command) {
             return Err(NotInjected::Foreign);
         }
-        let (mut outcome, under_way) = self.begin(worker.pid);
-        if let Some(under_way) = under_way {
+        let (mut outcome, in_progress) = self.begin(worker.pid);
+        if let Some(in_progress) = in_progress {
             let ending = self.ending.clone();
             self.tasks.spawn(async move {
                 let ran = tokio::select! {
                     ran = run(command) => ran,
-                    // It is not killed.
+                    // The process is not killed.
                     () = ending.cancelled() => return,
                 };
-                // No caller waits where it has come late.
-                under_way.tells.send_replace(Some(ran));
+                // If it is late, no caller waits any more.
+                in_progress.publisher.send_replace(Some(ran));
             });
         }
-        let came = timeout_at(until, outcome.wait_for(Option::is_some)).await;
-        let came = came.map_err(|_| NotInjected::Late)?;
-        came.ok()
-            .and_then(|came| came.clone())
+        let result = timeout_at(deadline, outcome.wait_for(Option::is_some)).await;
+        let result = result.map_err(|_| NotInjected::Late)?;
+        result
+            .ok()
+            .and_then(|result| result.clone())
             .unwrap_or(Err(NotInjected::Late))
     }
 }
@@ -147,24 +156,24 @@ async fn run(mut command: Command) -> Result<(), NotInjected> {
         return Err(NotInjected::NoPython);
     };
     let feeding = async {
-        // Where it reads nothing, it says why below.
-        _ = stdin.write_all(HOOK.as_bytes()).await;
+        // If it reads nothing, its error output says why.
+        _ = stdin.write_all(HOOK_SOURCE.as_bytes()).await;
         _ = stdin.write_all(b"\nsetup()\n").await;
         drop(stdin);
     };
-    let mut complaint = Vec::new();
-    let mut stderr = stderr.take(COMPLAINT);
-    let ((), read) = tokio::join!(feeding, stderr.read_to_end(&mut complaint));
+    let mut error_output = Vec::new();
+    let mut stderr = stderr.take(MAX_ERROR_BYTES);
+    let ((), read) = tokio::join!(feeding, stderr.read_to_end(&mut error_output));
     read.map_err(failed)?;
     match child.wait().await.map_err(failed)?.success() {
         true => Ok(()),
-        false => Err(NotInjected::Failed(complained(&complaint))),
+        false => Err(NotInjected::Failed(last_line(&error_output))),
     }
 }
 
-/// The last that it says: what comes before is of gdb.
-fn complained(complaint: &[u8]) -> String {
-    let text = String::from_utf8_lossy(complaint);
+/// Returns the last line of the error output: gdb writes what comes before.
+fn last_line(error_output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(error_output);
     let last = text.lines().rfind(|line| !line.trim().is_empty());
     one_line(last.unwrap_or("it says nothing"))
 }
@@ -181,16 +190,18 @@ mod tests {
         let first = first.unwrap();
         let (mut outcome, second) = injections.begin(7);
         assert!(second.is_none() && injections.begin(8).1.is_some());
-        first.tells.send_replace(Some(Err(NotInjected::Foreign)));
+        first
+            .publisher
+            .send_replace(Some(Err(NotInjected::Foreign)));
         drop(first);
-        let came = outcome.wait_for(Option::is_some).await.unwrap().clone();
-        assert!(matches!(came, Some(Err(NotInjected::Foreign))));
+        let result = outcome.wait_for(Option::is_some).await.unwrap().clone();
+        assert!(matches!(result, Some(Err(NotInjected::Foreign))));
         assert!(injections.begin(7).1.is_some());
     }
 
     #[test]
     fn of_what_is_said_the_last_line_tells_why() {
-        assert_eq!(complained(b"warning: gdb\n\nno gdb here\n"), "no gdb here");
-        assert_eq!(complained(b"\n"), "it says nothing");
+        assert_eq!(last_line(b"warning: gdb\n\nno gdb here\n"), "no gdb here");
+        assert_eq!(last_line(b"\n"), "it says nothing");
     }
 }

@@ -1,15 +1,15 @@
-//! Which processes are Ray's workers, as the system's own tree of processes tells it and no registry.
+//! Recognizes Ray's workers by the system's process tree, without a registry.
 //!
-//! A raylet starts the workers of its node, and each of them is its child. A driver is started by the person who runs the job, and a
-//! worker in a container by the container's runtime: what tells these is the connection that each has with the raylet. The
-//! services that Ray itself runs on a node have either, too, and are known by their programs.
+//! A raylet starts the workers of its node, and each is its child. A driver is started by the user who runs the job,
+//! and a worker in a container by the container's runtime: their connections to the raylet give them away. The
+//! services that Ray itself runs on a node have either, too, and are recognized by their programs.
 
 use std::collections::HashSet;
 
 use super::Processes;
 use super::SocketState;
 
-/// The programs of Ray's services: the end of a word among the first of the command line.
+/// The programs of Ray's services: suffixes of the first words of the command line.
 const SERVICES: [&str; 9] = [
     "/raylet/raylet",
     "/gcs/gcs_server",
@@ -22,21 +22,21 @@ const SERVICES: [&str; 9] = [
     "ray.util.client.server",
 ];
 
-/// How those begin that have written over their command line. Ray writes a task's name in the same way, so that an actor of
-/// a class that is called like a service is taken for the service while it runs no method.
+/// Titles of services that have overwritten their command line. Ray writes a task's name in the same way, so an actor
+/// of a class named like a service counts as the service while it runs no method.
 const TITLES: [&str; 2] = ["ray::DashboardAgent", "ray::RuntimeEnvAgent"];
 
-/// Words of a command line that may be the program: the interpreter with its options, and what it runs.
-const PROGRAM: usize = 5;
+/// Words of a command line that may be the program: the interpreter with its options, and its script.
+const MAX_PROGRAM_WORDS: usize = 5;
 
 impl Processes {
-    /// Whether the process `pid` is a worker or a driver of a raylet that is seen.
+    /// Whether the process `pid` is a worker or a driver of a visible raylet.
     pub(super) fn is_worker(&self, pid: u32) -> bool {
         !self.is_service(pid)
             && (self
                 .parent(pid)
                 .is_some_and(|parent| self.is_raylet(parent))
-                || self.has_joined(pid))
+                || self.is_connected_to_raylet(pid))
     }
 
     pub(super) fn parent(&self, pid: u32) -> Option<u32> {
@@ -51,7 +51,7 @@ impl Processes {
         let runs = words
             .next()
             .is_some_and(|program| program.ends_with("/raylet"));
-        // Ray's program has a name of its own, and is told by its options where the socket is.
+        // Ray's program has its own name, and its options name the socket.
         runs && words.any(|word| word.starts_with("--raylet_socket_name="))
     }
 
@@ -63,12 +63,12 @@ impl Processes {
             || title.starts_with("ray-dashboard-")
             || line
                 .split('\0')
-                .take(PROGRAM)
+                .take(MAX_PROGRAM_WORDS)
                 .any(|word| SERVICES.iter().any(|service| word.ends_with(service)))
     }
 
     /// Whether the process `pid` has a connection with a raylet.
-    fn has_joined(&self, pid: u32) -> bool {
+    fn is_connected_to_raylet(&self, pid: u32) -> bool {
         let inodes = self.inodes(pid);
         if inodes.is_empty() {
             return false;
@@ -81,7 +81,7 @@ impl Processes {
                 .any(|raylet| !self.inodes(raylet).is_disjoint(&others))
     }
 
-    /// The sockets of this machine that those of `inodes` are connected with.
+    /// Returns the sockets of this machine that those of `inodes` are connected to.
     pub(super) fn other_ends(&self, inodes: &HashSet<u64>) -> HashSet<u64> {
         let table = self.table();
         let ends: HashSet<_> = table

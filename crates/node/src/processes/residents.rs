@@ -1,5 +1,5 @@
-//! Workers' processes by their numbers, and what the command line of their raylet tells of the node: where Ray's session
-//! has its sockets, and by which Python workers are started.
+//! Worker processes by pid, and what the command line of their raylet reveals of the node: where Ray's session has
+//! its sockets, and which Python starts the workers.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,22 +16,22 @@ const MAX_ENVIRONMENT_BYTES: u64 = 1 << 20;
 /// The process of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resident {
-    /// Its number here, which in a container is another one than it says.
+    /// Its pid here. In a container its own pid differs.
     pub(crate) pid: u32,
-    /// Whose it is.
+    /// Its user.
     pub(crate) uid: u32,
     /// Its group.
     pub(crate) gid: u32,
-    /// Where Ray's session may have its sockets.
+    /// Folders that may contain the sockets of its Ray session.
     pub(crate) folders: Vec<PathBuf>,
-    /// The Python by which its raylet starts workers, where that raylet is the same user's.
+    /// The Python with which its raylet starts workers, if that raylet runs as the same user.
     pub(crate) python: Option<PathBuf>,
-    /// py-spy, where it is beside that.
+    /// py-spy, if installed next to that Python.
     pub(crate) py_spy: Option<PathBuf>,
 }
 
 impl Resident {
-    /// Has `command` run as the worker's user; `false`: that is another one, and only root may.
+    /// Sets the worker's user on `command`. `false`: it is another user, and only root may do that.
     pub(crate) fn run_as(&self, command: &mut Command) -> bool {
         let own = geteuid();
         if own.as_raw() == self.uid {
@@ -42,17 +42,17 @@ impl Resident {
     }
 }
 
-/// A session of Ray's on this machine.
+/// A Ray session on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
-    /// Where it has its sockets.
+    /// The folder of its sockets.
     pub(crate) folder: PathBuf,
-    /// The addresses of those of its nodes that are here; none where Ray does not say them.
+    /// The addresses of its nodes on this machine. Empty if Ray does not name them.
     pub(crate) addresses: Vec<String>,
 }
 
 impl Processes {
-    /// The sessions of all raylets that are seen.
+    /// Returns the sessions of all visible raylets.
     pub(crate) fn sessions(&self) -> Vec<Session> {
         let mut sessions: Vec<(Session, (u64, u64))> = Vec::new();
         for raylet in self.all().filter(|pid| self.is_raylet(*pid)) {
@@ -76,19 +76,19 @@ impl Processes {
         sessions.into_iter().map(|(session, _)| session).collect()
     }
 
-    /// The number by which the process `pid` calls itself, if it is a worker of the user `uid`.
+    /// Returns the own pid of the process `pid`, if it is a worker of the user `uid`.
     pub(crate) fn worker_of(&self, pid: u32, uid: u32) -> Option<u32> {
         let is_it = self.id(pid, "Uid:") == Some(uid) && self.is_worker(pid);
-        is_it.then(|| self.own_number(pid))
+        is_it.then(|| self.own_pid(pid))
     }
 
-    /// The workers that call themselves `number`: that which has the number here too, else those that have it in containers.
+    /// Returns the workers with the own pid `number`: the one with that pid here too, else those in containers.
     pub(crate) fn residents(&self, number: u32) -> Vec<Resident> {
         let worker = |pid: u32| {
             let is_it = self.is(pid, number) && self.is_worker(pid);
             is_it.then(|| self.resident(pid)).flatten()
         };
-        // A look through all processes takes milliseconds, and 64 workers are asked about at a time.
+        // A scan of all processes takes milliseconds, and 64 workers are queried at a time.
         match worker(number) {
             Some(here) => vec![here],
             None => self.all().filter_map(worker).collect(),
@@ -116,7 +116,7 @@ impl Processes {
             python.is_absolute().then_some(python)
         });
         let pythons: Vec<PathBuf> = pythons.collect();
-        let mut beside = pythons
+        let mut next_to_python = pythons
             .iter()
             .map(|python| python.with_file_name("py-spy"))
             .filter(|py_spy| py_spy.is_file());
@@ -125,13 +125,13 @@ impl Processes {
             uid,
             gid,
             folders,
-            py_spy: beside.next(),
+            py_spy: next_to_python.next(),
             python: pythons.into_iter().find(|python| python.is_file()),
         })
     }
 
-    /// What the environment with which the process was started has as `name`; `None`: it cannot be read.
-    pub(crate) fn started_with(&self, pid: u32, name: &str) -> Option<String> {
+    /// Returns the value of `name` in the environment with which the process was started. `None`: it cannot be read.
+    pub(crate) fn environment_variable(&self, pid: u32, name: &str) -> Option<String> {
         let mut environment = Vec::new();
         let file = File::open(self.root.join(format!("{pid}/environ"))).ok()?;
         file.take(MAX_ENVIRONMENT_BYTES)
@@ -147,7 +147,7 @@ impl Processes {
         Some(found)
     }
 
-    /// Where the session of `raylet` may have its sockets: in a container its files are elsewhere.
+    /// Returns the folders where the session of `raylet` may have its sockets: a container has its own file system.
     fn sockets_of(&self, raylet: u32) -> Option<[PathBuf; 2]> {
         let socket = self.option(raylet, "--raylet_socket_name=")?;
         let folder = Path::new(&socket).parent()?.to_owned();
@@ -156,14 +156,14 @@ impl Processes {
         Some([inside, folder])
     }
 
-    /// The effective one of the ids of a process that its status has behind `label`.
+    /// Returns the effective id of a process behind `label` in its status.
     fn id(&self, pid: u32, label: &str) -> Option<u32> {
         let status = self.text(pid, "status")?;
         let ids = status.lines().find_map(|line| line.strip_prefix(label))?;
         ids.split_ascii_whitespace().nth(1)?.parse().ok()
     }
 
-    /// What stands behind `option` in the command line of a process.
+    /// Returns the value of `option` in the command line of a process.
     fn option(&self, pid: u32, option: &str) -> Option<String> {
         let line = self.text(pid, "cmdline")?;
         let value = line

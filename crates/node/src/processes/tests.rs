@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A `/proc` of the test's making. In a table those that listen come first, as the kernel writes it.
+/// A scripted `/proc`. In a table the listening sockets come first, as the kernel writes it.
 pub(super) struct Proc(tempfile::TempDir);
 
 impl Proc {
@@ -19,7 +19,7 @@ impl Proc {
         Self(dir).child(0, 1, "1", RAYLET, &[])
     }
 
-    /// A child of the raylet, which is 1.
+    /// Adds a child of the raylet, which is process 1.
     fn process(self, pid: u32, spaces: &str, cmdline: &str, sockets: &[u64]) -> Self {
         self.child(1, pid, spaces, cmdline, sockets)
     }
@@ -53,7 +53,8 @@ impl Proc {
     }
 
     pub(super) fn verdict(&self, address: &str, owner: &Owner) -> SocketOwner {
-        self.processes().verdict(address.parse().unwrap(), owner)
+        self.processes()
+            .listener_owner(address.parse().unwrap(), owner)
     }
 }
 
@@ -64,7 +65,8 @@ pub(super) const NOBODY: &str = "00000000:0000";
 pub(super) const ADAPTER: &str =
     "/v/bin/python /v/lib/debugpy/adapter --for-server 45207 --host 0.0.0.0";
 
-/// A worker, 8014, and its adapter, 8019, as debugpy 1.8.22 leaves them; a stranger who is connected with the worker too.
+/// Returns a worker, 8014, with its adapter, 8019, as debugpy 1.8.22 starts them, and a stranger connected with the
+/// worker.
 fn debugpy(adapter: &str) -> Proc {
     Proc::new(&[
         ("00000000:D08B", NOBODY, LISTENS, 1),
@@ -84,15 +86,21 @@ fn debugpy(adapter: &str) -> Proc {
 fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
     let proc = debugpy(ADAPTER);
     let worker = Owner::Process(8014);
-    assert_eq!(proc.verdict("10.0.0.1:53387", &worker), SocketOwner::Its);
-    assert_eq!(proc.verdict("127.0.0.1:53387", &worker), SocketOwner::Its);
-    let raylet = SocketOwner::Anothers(8020, "/r/raylet/raylet --x".to_owned());
+    assert_eq!(
+        proc.verdict("10.0.0.1:53387", &worker),
+        SocketOwner::Expected
+    );
+    assert_eq!(
+        proc.verdict("127.0.0.1:53387", &worker),
+        SocketOwner::Expected
+    );
+    let raylet = SocketOwner::Other(8020, "/r/raylet/raylet --x".to_owned());
     assert_eq!(proc.verdict("127.0.0.1:8080", &worker), raylet);
-    // Nothing listens at that address, or nothing that is seen.
-    assert_eq!(proc.verdict("10.0.0.1:8080", &worker), SocketOwner::Unseen);
-    assert_eq!(proc.verdict("10.0.0.1:22", &worker), SocketOwner::Unseen);
+    // Nothing listens at that address, or no visible process.
+    assert_eq!(proc.verdict("10.0.0.1:8080", &worker), SocketOwner::Unknown);
+    assert_eq!(proc.verdict("10.0.0.1:22", &worker), SocketOwner::Unknown);
     let another = Owner::Process(8021);
-    let adapter = SocketOwner::Anothers(8019, ADAPTER.to_owned());
+    let adapter = SocketOwner::Other(8019, ADAPTER.to_owned());
     assert_eq!(proc.verdict("10.0.0.1:53387", &another), adapter);
 }
 
@@ -105,7 +113,7 @@ fn who_is_connected_with_a_worker_is_no_adapter_by_that_alone() {
     ] {
         let proc = debugpy(line);
         let verdict = proc.verdict("10.0.0.1:53387", &Owner::Process(8014));
-        assert_eq!(verdict, SocketOwner::Anothers(8019, line.to_owned()));
+        assert_eq!(verdict, SocketOwner::Other(8019, line.to_owned()));
     }
 }
 
@@ -118,8 +126,11 @@ fn the_more_exact_address_takes_the_connection() {
     .process(10, "10", "worker", &[1])
     .process(20, "20", "other", &[2]);
     let worker = Owner::Process(10);
-    assert_eq!(proc.verdict("10.0.0.1:4096", &worker), SocketOwner::Its);
-    let other = SocketOwner::Anothers(20, "other".to_owned());
+    assert_eq!(
+        proc.verdict("10.0.0.1:4096", &worker),
+        SocketOwner::Expected
+    );
+    let other = SocketOwner::Other(20, "other".to_owned());
     assert_eq!(proc.verdict("127.0.0.1:4096", &worker), other);
 }
 
@@ -135,8 +146,11 @@ fn what_a_worker_has_forked_has_its_socket_too_and_a_second_socket_is_another_ma
         .process(11, "11", "ray::f()", &[1])
         .process(20, "20", "other", &[2]);
     let worker = Owner::Process(10);
-    assert_eq!(proc.verdict("10.2.0.10:4096", &worker), SocketOwner::Its);
-    let other = SocketOwner::Anothers(20, "other".to_owned());
+    assert_eq!(
+        proc.verdict("10.2.0.10:4096", &worker),
+        SocketOwner::Expected
+    );
+    let other = SocketOwner::Other(20, "other".to_owned());
     assert_eq!(proc.verdict("10.2.0.10:8192", &worker), other);
 }
 
@@ -147,11 +161,11 @@ fn a_worker_in_a_container_is_known_by_its_own_number() {
         .process(41, "41", "other", &[]);
     assert_eq!(
         proc.verdict("10.0.0.1:4096", &Owner::Process(41)),
-        SocketOwner::Its
+        SocketOwner::Expected
     );
     let another = proc.verdict("10.0.0.1:4096", &Owner::Process(90_210));
     assert!(
-        matches!(another, SocketOwner::Anothers(90_210, _)),
+        matches!(another, SocketOwner::Other(90_210, _)),
         "{another:?}"
     );
 }
@@ -160,13 +174,13 @@ fn a_worker_in_a_container_is_known_by_its_own_number() {
 fn sockets_of_processes_that_cannot_be_looked_into_are_unseen() {
     let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)]);
     let verdict = proc.verdict("10.0.0.1:4096", &Owner::Process(41));
-    assert_eq!(verdict, SocketOwner::Unseen);
-    assert!(!Processes::new(proc.0.path()).are_seen());
+    assert_eq!(verdict, SocketOwner::Unknown);
+    assert!(!Processes::new(proc.0.path()).are_visible());
     let own = std::process::id();
     let proc = proc.process(own, "1", "agent", &[7]);
-    assert!(!Processes::new(proc.0.path()).are_seen());
+    assert!(!Processes::new(proc.0.path()).are_visible());
     let proc = proc.process(own + 1, "1", "x", &[8]);
-    assert!(Processes::new(proc.0.path()).are_seen());
+    assert!(Processes::new(proc.0.path()).are_visible());
 }
 
 #[test]
@@ -199,10 +213,10 @@ fn a_connection_is_of_the_processes_that_have_its_other_end() {
     .process(90_211, "90211 42", "ray::f()", &[3]);
     let processes = Processes::new(proc.0.path());
     let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut pids = processes.connected(at(50_000), at(7770));
+    let mut pids = processes.connected_pids(at(50_000), at(7770));
     pids.sort_unstable();
     assert_eq!(pids, [41, 42], "as they call themselves");
     for (from, to) in [(50_001, 7770), (50_000, 7771), (7770, 7770)] {
-        assert_eq!(processes.connected(at(from), at(to)), [0; 0]);
+        assert_eq!(processes.connected_pids(at(from), at(to)), [0; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks that fail: from the hook in a worker to a relay, by the socket in Ray's session folder.
+//! Failed tasks on their way from the hook in a worker to a relay, through the socket in Ray's session folder.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ const WANTED: PostMortem = PostMortem {
     keep_ms: 600_000,
 };
 
-/// An agent on the node of `hooked`, and what its relay hears.
+/// An agent on the node of `hooked`, and the link of its relay.
 struct Scene {
     agent: Seeing,
     relay: Relay,
@@ -48,13 +48,13 @@ impl Scene {
         Self { agent, relay, link }
     }
 
-    async fn wants(&mut self, wanted: PostMortem) {
-        tell(&mut self.link, &FromRelay::PostMortem(wanted)).await;
+    async fn configure(&mut self, settings: PostMortem) {
+        send(&mut self.link, &FromRelay::PostMortem(settings)).await;
     }
 
-    async fn told(&mut self) -> Failures {
-        match timeout(SOON, heard(&mut self.link)).await.unwrap() {
-            FromAgent::Failed(told) => told,
+    async fn failures(&mut self) -> Failures {
+        match timeout(SOON, next_message(&mut self.link)).await.unwrap() {
+            FromAgent::Failed(failures) => failures,
             other => panic!("{other:?}"),
         }
     }
@@ -64,7 +64,7 @@ fn folder(hooked: &Hooked) -> PathBuf {
     hooked.folder().join(format!("ray-relay-node-{NODE}"))
 }
 
-/// Waits for the agent's socket.
+/// Waits until the agent's socket is open.
 async fn open(hooked: &Hooked) {
     let there = folder(hooked).join("failed");
     let waits = async {
@@ -88,17 +88,17 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
         return;
     };
     let mut scene = Scene::of(&hooked).await;
-    scene.wants(WANTED).await;
-    assert_eq!(scene.told().await.tasks, []);
+    scene.configure(WANTED).await;
+    assert_eq!(scene.failures().await.tasks, []);
     open(&hooked).await;
     assert_eq!(hooked.goes_on(), "as Ray says");
-    let told = scene.told().await;
-    let [task] = &told.tasks[..] else {
-        panic!("{told:?}");
+    let failures = scene.failures().await;
+    let [task] = &failures.tasks[..] else {
+        panic!("{failures:?}");
     };
     assert_eq!((&*task.exception, &*task.function), ("KeyError", "train"));
     assert_eq!((task.pid, &*task.worker_id), (hooked.pid(), WORKER));
-    let asked = |what, failure| Inspect {
+    let inspect = |what, failure| Inspect {
         stream: Hex([1; 8]),
         secret: Hex([2; 16]),
         node_id: NODE.into(),
@@ -108,8 +108,8 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
         patience_ms: 10_000,
         failure,
     };
-    let asks = asked(Inspection::Failed, Some(task.id));
-    tell(&mut scene.link, &FromRelay::Inspect(asks)).await;
+    let request = inspect(Inspection::Failed, Some(task.id));
+    send(&mut scene.link, &FromRelay::Inspect(request)).await;
     let (mut stream, _) = scene.relay.stream().await;
     let mut answer = String::new();
     timeout(SOON, stream.read_to_string(&mut answer))
@@ -119,11 +119,11 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
     let look = Look::read(answer.as_bytes()).unwrap();
     assert_eq!(look.threads[0].raised.as_deref(), Some("KeyError(7)"));
     assert!(!answer.contains("instance"));
-    // Another one, or none.
+    // Another failure, or no failure.
     for failure in [Some(Hex([9; 5])), None] {
-        let asks = asked(Inspection::Failed, failure);
-        tell(&mut scene.link, &FromRelay::Inspect(asks)).await;
-        match heard(&mut scene.link).await {
+        let request = inspect(Inspection::Failed, failure);
+        send(&mut scene.link, &FromRelay::Inspect(request)).await;
+        match next_message(&mut scene.link).await {
             FromAgent::Refused { kind, detail, .. } => {
                 assert_eq!(kind, Refusal::Other);
                 assert!(detail.contains("is gone"), "{detail}");
@@ -131,9 +131,9 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
             other => panic!("{other:?}"),
         }
     }
-    // No relay wants it any more: it is forgotten, and no task listens.
-    scene.wants(PostMortem { most: 0, ..WANTED }).await;
-    assert_eq!(scene.told().await.tasks, []);
+    // No relay wants failures any more: they are dropped, and the socket is closed.
+    scene.configure(PostMortem { most: 0, ..WANTED }).await;
+    assert_eq!(scene.failures().await.tasks, []);
     let gone = async {
         while folder(&hooked).exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -142,7 +142,7 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
     timeout(SOON, gone).await.unwrap();
 }
 
-/// The job of a worker is what Ray says of its process and its task, whatever the worker claims.
+/// The job of a worker comes from Ray's data on its process and task, whatever the worker claims.
 #[tokio::test]
 async fn the_job_of_a_worker_is_taken_from_ray() {
     let row = json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1", "pid": 41,
@@ -162,7 +162,10 @@ async fn the_job_of_a_worker_is_taken_from_ray() {
         line: 3,
         function: "f".into(),
     };
-    assert_eq!(agent.look.job_of(&own).await.as_deref(), Some("01000000"));
+    assert_eq!(
+        agent.verifier.job_of(&own).await.as_deref(),
+        Some("01000000")
+    );
     for claims in [
         FailedTask {
             pid: 42,
@@ -181,7 +184,7 @@ async fn the_job_of_a_worker_is_taken_from_ray() {
             ..own.clone()
         },
     ] {
-        assert_eq!(agent.look.job_of(&claims).await, None, "{claims:?}");
+        assert_eq!(agent.verifier.job_of(&claims).await, None, "{claims:?}");
     }
 }
 
@@ -196,23 +199,23 @@ async fn who_is_no_worker_is_not_heard() {
         .proc
         .path()
         .join(format!("{}/status", hooked.pid()));
-    // Another user's process of that number, and one that no raylet has begun.
+    // A process of another user with that number, and one that no raylet has started.
     for other in [
         "PPid:\t1\nUid:\t4711\t4711\t0\t0\n",
         "PPid:\t77\nUid:\t0\t0\t0\t0\n",
     ] {
         std::fs::write(&status, other).unwrap();
-        scene.wants(WANTED).await;
+        scene.configure(WANTED).await;
         open(&hooked).await;
-        let mut says =
+        let mut stream =
             std::os::unix::net::UnixStream::connect(folder(&hooked).join("failed")).unwrap();
-        _ = std::io::Write::write_all(&mut says, b"{\"worker_id\": \"beef\"}\n");
-        drop(says);
+        _ = std::io::Write::write_all(&mut stream, b"{\"worker_id\": \"beef\"}\n");
+        drop(stream);
     }
     assert_eq!(hooked.goes_on(), "as Ray says");
-    assert_eq!(scene.told().await.tasks, []);
+    assert_eq!(scene.failures().await.tasks, []);
     assert!(
-        timeout(Duration::from_millis(300), heard(&mut scene.link))
+        timeout(Duration::from_millis(300), next_message(&mut scene.link))
             .await
             .is_err()
     );
@@ -235,15 +238,15 @@ async fn what_is_called_like_the_agents_folder_is_not_used_where_it_is_anothers(
             }
         }
         let mut scene = Scene::of(&hooked).await;
-        scene.wants(WANTED).await;
-        let told = async {
+        scene.configure(WANTED).await;
+        let trouble = async {
             loop {
-                if let Some(trouble) = scene.told().await.trouble {
+                if let Some(trouble) = scene.failures().await.trouble {
                     return trouble;
                 }
             }
         };
-        let trouble = timeout(SOON, told).await.unwrap();
+        let trouble = timeout(SOON, trouble).await.unwrap();
         assert!(trouble.contains("folder"), "{is}: {trouble}");
         assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0, "{is}");
         if is == "open to others" {
@@ -261,7 +264,7 @@ async fn a_socket_that_is_left_makes_room_and_workers_of_other_users_reach_that_
     std::fs::create_dir(folder(&hooked)).unwrap();
     drop(std::os::unix::net::UnixListener::bind(folder(&hooked).join("failed")).unwrap());
     let mut scene = Scene::of(&hooked).await;
-    scene.wants(WANTED).await;
+    scene.configure(WANTED).await;
     let connects = async {
         while std::os::unix::net::UnixStream::connect(folder(&hooked).join("failed")).is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;

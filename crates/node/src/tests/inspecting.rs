@@ -1,4 +1,4 @@
-//! Workers that wait at no breakpoint: a relay asks what they do.
+//! Inspection of workers that are not paused.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use ray_relay_ray::ray::look::{Look, Source};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// An agent whose node has `hooked` for a worker, and whose raylet is started by the Python in `bin`.
+/// An agent whose node has the worker `hooked`, and whose raylet is started by the Python in `bin`.
 struct Scene {
     agent: Seeing,
     relay: Relay,
@@ -63,11 +63,11 @@ impl Scene {
         }
     }
 
-    async fn asks(&mut self, asked: Inspect) {
-        tell(&mut self.link, &FromRelay::Inspect(asked)).await;
+    async fn request(&mut self, request: Inspect) {
+        send(&mut self.link, &FromRelay::Inspect(request)).await;
     }
 
-    /// What is answered on a stream.
+    /// Returns the answer on a stream.
     async fn answer(&mut self) -> String {
         let (mut stream, first) = self.relay.stream().await;
         assert_eq!(first, r#"{"type":"dialled"}"#);
@@ -78,20 +78,20 @@ impl Scene {
     }
 
     async fn looked(&mut self) -> Look {
-        self.asks(self.inspect(Inspection::Look)).await;
+        self.request(self.inspect(Inspection::Look)).await;
         Look::read(self.answer().await.as_bytes()).unwrap()
     }
 
-    /// Why it is refused.
-    async fn refused(&mut self, asked: Inspect) -> (Refusal, String) {
-        self.asks(asked).await;
-        match heard(&mut self.link).await {
+    /// Returns the reason of the refusal.
+    async fn refused(&mut self, request: Inspect) -> (Refusal, String) {
+        self.request(request).await;
+        match next_message(&mut self.link).await {
             FromAgent::Refused { kind, detail, .. } => (kind, detail.to_string()),
             other => panic!("{other:?}"),
         }
     }
 
-    /// Puts a py-spy beside Python that does what `script` says.
+    /// Installs a py-spy next to Python that runs `script`.
     fn py_spy(&self, script: &str) {
         self.program("py-spy", script);
     }
@@ -100,12 +100,12 @@ impl Scene {
         let program = self.bin.path().join(name);
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // Who it is run as gets there.
+        // The user that runs it needs access to the folder.
         std::fs::set_permissions(self.bin.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 }
 
-/// As Ray lists the worker.
+/// Returns the worker as Ray lists it.
 fn row(pid: u32) -> Value {
     json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1", "pid": pid})
 }
@@ -119,7 +119,7 @@ async fn a_hook_tells_the_relay_what_its_worker_does() {
     else {
         return;
     };
-    // Ray is not asked for that: it would be for each of 64 workers.
+    // Ray is not queried for that: it would be one query for each of 64 workers.
     let mut scene = Scene::of(&hooked, row(1)).await;
     let look = scene.looked().await;
     assert_eq!((look.source, look.pid), (Source::Hook, hooked.pid()));
@@ -157,20 +157,20 @@ ready()";
         return;
     };
     let mut scene = Scene::of(&hooked, row(1)).await;
-    let asked = || Inspect {
+    let request = || Inspect {
         worker_id: "".into(),
         pid: 0,
         ..scene.inspect(Inspection::Hooked)
     };
-    let asked = [asked(), asked()];
-    let [first, second] = asked;
-    scene.asks(first).await;
+    let request = [request(), request()];
+    let [first, second] = request;
+    scene.request(first).await;
     assert_eq!(scene.answer().await, r#"{"pids":[]}"#);
     assert_eq!(hooked.goes_on(), "READY");
-    scene.asks(second).await;
+    scene.request(second).await;
     let pids = json!({ "pids": [hooked.pid()] });
     assert_eq!(scene.answer().await, pids.to_string());
-    // Nothing was asked of it, and it answers as before.
+    // The hook received no request, and answers as before.
     assert_eq!(scene.looked().await.source, Source::Hook);
 }
 
@@ -228,7 +228,7 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
     let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
     scene.py_spy(&format!("echo '{DUMPED}'"));
     let look = loop {
-        // Between its line and the call it may still answer.
+        // Between printing its line and the call it may still answer.
         let look = scene.looked().await;
         if look.source == Source::PySpy {
             break look;
@@ -237,19 +237,19 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
     assert_eq!(look.threads[0].holds_gil, Some(true));
     assert!(look.note.is_some_and(|note| note.contains("(GIL)")));
     scene.py_spy("exec sleep 60");
-    let asked = Inspect {
+    let request = Inspect {
         patience_ms: 1000,
         ..scene.inspect(Inspection::Look)
     };
-    let (_, why) = scene.refused(asked).await;
+    let (_, why) = scene.refused(request).await;
     assert!(why.contains("GIL") && why.contains("in time"), "{why}");
-    // An attach is refused there long before a debugger would be late.
-    let asked = Inspect {
+    // An attach is refused there long before the debugger's deadline.
+    let request = Inspect {
         patience_ms: 8_000,
         ..scene.inspect(Inspection::Open)
     };
     let began = std::time::Instant::now();
-    let (_, why) = scene.refused(asked).await;
+    let (_, why) = scene.refused(request).await;
     assert!(why.contains("(GIL)"), "{why}");
     assert!(
         began.elapsed() < Duration::from_secs(6),
@@ -272,7 +272,7 @@ async fn what_is_no_worker_is_not_looked_at() {
     assert_eq!(kind, Refusal::NotAWorker, "{why}");
     let (_, why) = scene.refused(scene.inspect(Inspection::Unknown)).await;
     assert!(why.contains("older"), "{why}");
-    // The raylet is none any more.
+    // The parent is no raylet any more.
     scene.agent.proc.parent("/bin/sh");
     let (kind, why) = scene.refused(scene.inspect(Inspection::Look)).await;
     assert_eq!(kind, Refusal::NotAWorker, "{why}");
@@ -288,7 +288,7 @@ ready()";
         return;
     };
     let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    scene.asks(scene.inspect(Inspection::Open)).await;
+    scene.request(scene.inspect(Inspection::Open)).await;
     assert_eq!(scene.answer().await, r#"{"host":"127.0.0.1","port":4321}"#);
 }
 
@@ -303,7 +303,7 @@ async fn a_job_forbids_a_debugger_with_the_hook_and_without() {
     assert_eq!(kind, Refusal::Forbidden, "{why}");
     assert!(why.contains("RAY_RELAY_HOOK=look"), "{why}");
 
-    // Nothing is run that would put a hook there.
+    // Nothing is started that would install a hook there.
     let hooked = Hooked::runs("ready()").unwrap();
     let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
     let ran = scene.bin.path().join("ran");

@@ -1,4 +1,4 @@
-//! Workers whose relay is lost, and who goes on with them.
+//! Workers whose relay is lost, and the clients that resume their sessions.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn minutes(n: u64) -> Duration {
     Duration::from_secs(60 * n)
 }
 
-/// Either end of what is said in frames.
+/// One end of a DAP connection.
 struct Dap<S> {
     stream: S,
     frames: Frames,
@@ -48,13 +48,13 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Dap<S> {
         }
     }
 
-    async fn say(&mut self, message: &Value) {
+    async fn send(&mut self, message: &Value) {
         self.stream.write_all(&frame(message)).await.unwrap();
         self.stream.flush().await.unwrap();
     }
 
-    /// The next message; `None` at the end.
-    async fn hear(&mut self) -> Option<Value> {
+    /// Reads the next message. Returns `None` at the end.
+    async fn receive(&mut self) -> Option<Value> {
         loop {
             if let Some(body) = self.frames.next_body().unwrap() {
                 return Some(parse(&body).unwrap());
@@ -68,45 +68,45 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Dap<S> {
 
     async fn request(&mut self, seq: u64, command: &str) {
         let request = json!({"seq": seq, "type": "request", "command": command, "arguments": {}});
-        self.say(&request).await;
+        self.send(&request).await;
     }
 
     async fn answer(&mut self, request: &Value) {
         let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"],
             "success": true, "command": request["command"]});
-        self.say(&answer).await;
+        self.send(&answer).await;
     }
 
     async fn event(&mut self, name: &str, body: Value) {
-        self.say(&json!({"seq": 1, "type": "event", "event": name, "body": body}))
+        self.send(&json!({"seq": 1, "type": "event", "event": name, "body": body}))
             .await;
     }
 
-    /// Hears the request `command`, and answers it.
-    async fn asked(&mut self, command: &str) {
-        let request = self.hear().await.unwrap();
+    /// Expects the request `command`, and answers it.
+    async fn expect_request(&mut self, command: &str) {
+        let request = self.receive().await.unwrap();
         assert_eq!(request["command"], command);
         self.answer(&request).await;
     }
 
-    /// Hears a goodbye, to the end.
-    async fn left(&mut self) {
-        self.asked("setFunctionBreakpoints").await;
-        self.asked("disconnect").await;
+    /// Expects an orderly detach until the end of the connection.
+    async fn expect_detach(&mut self) {
+        self.expect_request("setFunctionBreakpoints").await;
+        self.expect_request("disconnect").await;
     }
 
-    /// Hears nothing.
-    async fn nothing(&mut self) {
+    /// Expects that nothing is received.
+    async fn expect_nothing(&mut self) {
         let more = self.stream.read_buf(self.frames.buffer());
-        let heard = timeout(Duration::from_millis(200), more).await;
-        assert!(heard.is_err(), "{heard:?}");
+        let result = timeout(Duration::from_millis(200), more).await;
+        assert!(result.is_err(), "{result:?}");
     }
 }
 
 /// The relay's end of a stream.
 type Stream = ray_relay_base::wire::tunnel::ByteStream<TcpStream>;
 
-/// An agent with two relays, of which the first has a session that is kept by `keep` and stands in thread 3.
+/// An agent with two relays. The first has a session that is parked by `keep` and paused in thread 3.
 struct Scene {
     agent: Seeing,
     one: Relay,
@@ -115,7 +115,7 @@ struct Scene {
     debugger: Dap<TcpStream>,
     client: Dap<Stream>,
     port: u16,
-    /// Streams that were asked for.
+    /// Number of requested streams.
     streams: u8,
 }
 
@@ -124,7 +124,7 @@ impl Scene {
         Self::opened(None, keep).await
     }
 
-    /// The same where the agent was asked for it by `first`.
+    /// The same with the terms `first` in the request for the stream.
     async fn opened(first: Option<ParkTerms>, keep: Option<ParkTerms>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -135,7 +135,7 @@ impl Scene {
         assert!(announced.keeps);
         let mut open = open(WORKER, port);
         open.keep = first.map(Box::new);
-        tell(&mut link, &FromRelay::Open(open)).await;
+        send(&mut link, &FromRelay::Open(open)).await;
         let (mut stream, _) = one.stream().await;
         let (debugger, _) = listener.accept().await.unwrap();
         let mut debugger = Dap::new(debugger);
@@ -144,11 +144,11 @@ impl Scene {
             stream.say(written(&keep)).await.unwrap();
         }
         let mut client = Dap::new(stream);
-        assert_eq!(client.hear().await.unwrap()["event"], "output");
+        assert_eq!(client.receive().await.unwrap()["event"], "output");
         for (seq, command) in ["attach", "configurationDone"].into_iter().enumerate() {
             client.request(seq as u64, command).await;
-            debugger.asked(command).await;
-            client.hear().await.unwrap();
+            debugger.expect_request(command).await;
+            client.receive().await.unwrap();
         }
         for thread in [4, 3] {
             let body = json!({"threadId": thread, "reason": "breakpoint"});
@@ -157,7 +157,7 @@ impl Scene {
         let runs = json!({"threadId": 4, "allThreadsContinued": false});
         debugger.event("continued", runs).await;
         for _ in 0..3 {
-            client.hear().await.unwrap();
+            client.receive().await.unwrap();
         }
         Self {
             agent,
@@ -171,7 +171,7 @@ impl Scene {
         }
     }
 
-    /// The first relay is lost; the second one hears that the worker is kept.
+    /// Loses the first relay, and waits until the second one knows that the worker is parked.
     async fn kept() -> Self {
         let mut scene = Self::new(Some(keep("ada", minutes(15)))).await;
         assert!(scene.held().await.parked.is_none());
@@ -181,7 +181,7 @@ impl Scene {
         scene
     }
 
-    /// The relay of the session vanishes.
+    /// Closes the link of the session's relay.
     async fn lose(&mut self) {
         self.links.remove(0);
         let lost = std::mem::replace(&mut self.client, Dap::new(nobody().await));
@@ -192,9 +192,9 @@ impl Scene {
         self.links.last_mut().unwrap()
     }
 
-    /// The one row of what the second relay hears next.
+    /// Returns the only row of the next list that the second relay receives.
     async fn held(&mut self) -> HoldRow {
-        match heard(self.second()).await {
+        match next_message(self.second()).await {
             FromAgent::Held { mut workers } => workers.pop().unwrap(),
             other => panic!("{other:?}"),
         }
@@ -211,10 +211,10 @@ impl Scene {
         FromRelay::Open(open)
     }
 
-    /// The second relay goes on with it for `ada`.
+    /// Lets the second relay resume the session for `ada`.
     async fn resume(&mut self) -> ParkTerms {
         let open = self.open(Some("ada"));
-        tell(self.second(), &open).await;
+        send(self.second(), &open).await;
         let (mut socket, _) = self.other.accept().await;
         let first = next(&mut socket).await.into_text().unwrap();
         self.client = Dap::new(Stream::new(socket));
@@ -225,7 +225,7 @@ impl Scene {
     }
 }
 
-/// A stream without a reader.
+/// Returns a stream without a reader.
 async fn nobody() -> Stream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap())
@@ -239,16 +239,16 @@ async fn nobody() -> Stream {
 #[tokio::test]
 async fn a_worker_whose_relay_vanishes_waits_for_its_owner_at_another() {
     let mut scene = Scene::kept().await;
-    scene.debugger.nothing().await;
-    // What is said meanwhile is told to the next client.
+    scene.debugger.expect_nothing().await;
+    // Messages during the pause are passed to the next client.
     scene
         .debugger
         .event("output", json!({"output": "meanwhile"}))
         .await;
     for owner in [None, Some("bob"), Some("")] {
         let open = scene.open(owner);
-        tell(scene.second(), &open).await;
-        let FromAgent::Refused { kind, holder, .. } = heard(scene.second()).await else {
+        send(scene.second(), &open).await;
+        let FromAgent::Refused { kind, holder, .. } = next_message(scene.second()).await else {
             panic!("not refused");
         };
         assert_eq!(kind == Refusal::Held, owner.is_none());
@@ -260,32 +260,32 @@ async fn a_worker_whose_relay_vanishes_waits_for_its_owner_at_another() {
     let row = scene.held().await;
     assert_eq!((row.replica, &*row.session), (Hex([2; 8]), "8"));
     assert!(row.parked.is_none());
-    let output = scene.client.hear().await.unwrap();
+    let output = scene.client.receive().await.unwrap();
     assert_eq!(output["body"]["output"], "meanwhile");
-    let stop = scene.client.hear().await.unwrap();
+    let stop = scene.client.receive().await.unwrap();
     assert_eq!(
         (&stop["event"], &stop["body"]["threadId"]),
         (&"stopped".into(), &3.into())
     );
     scene.client.request(1, "threads").await;
-    scene.debugger.asked("threads").await;
-    assert_eq!(scene.client.hear().await.unwrap()["command"], "threads");
-    // The next relay is lost before it has said anything of its own: it is kept as before.
+    scene.debugger.expect_request("threads").await;
+    assert_eq!(scene.client.receive().await.unwrap()["command"], "threads");
+    // The next relay is lost before it has sent a message: the session is parked as before.
     scene.client = Dap::new(nobody().await);
     assert!(scene.held().await.parked.is_some());
-    scene.debugger.nothing().await;
+    scene.debugger.expect_nothing().await;
     scene.resume().await;
-    let stop = scene.client.hear().await.unwrap();
+    let stop = scene.client.receive().await.unwrap();
     assert_eq!(stop["body"]["threadId"], 3);
     scene.held().await;
-    // In order.
+    // An orderly detach.
     scene.client.request(2, "disconnect").await;
-    scene.debugger.asked("disconnect").await;
+    scene.debugger.expect_request("disconnect").await;
     drop(scene.debugger);
-    scene.client.hear().await.unwrap();
-    assert!(scene.client.hear().await.is_none());
+    scene.client.receive().await.unwrap();
+    assert!(scene.client.receive().await.is_none());
     scene.client = Dap::new(nobody().await);
-    match heard(scene.links.last_mut().unwrap()).await {
+    match next_message(scene.links.last_mut().unwrap()).await {
         FromAgent::Held { workers } => assert_eq!(workers, []),
         other => panic!("{other:?}"),
     }
@@ -298,7 +298,7 @@ async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dr
     let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
     scene.held().await;
     scene.client.request(9, "variables").await;
-    let late = scene.debugger.hear().await.unwrap();
+    let late = scene.debugger.receive().await.unwrap();
     let long =
         frame(&json!({"seq": 1, "type": "event", "event": "module", "body": "x".repeat(1 << 20)}));
     let (begun, rest) = long.split_at(1 << 19);
@@ -309,7 +309,7 @@ async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dr
     scene.debugger.stream.write_all(rest).await.unwrap();
     assert!(scene.held().await.parked.is_some());
     let open = scene.open(Some("ada"));
-    tell(scene.second(), &open).await;
+    send(scene.second(), &open).await;
     let early = timeout(Duration::from_millis(300), scene.other.accept()).await;
     assert!(early.is_err(), "the debugger is still works");
     scene.debugger.answer(&late).await;
@@ -317,10 +317,10 @@ async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dr
     let first = next(&mut socket).await.into_text().unwrap();
     assert!(first.starts_with(r#"{"type":"resumed""#), "{first}");
     scene.client = Dap::new(Stream::new(socket));
-    assert_eq!(scene.client.hear().await.unwrap()["event"], "stopped");
+    assert_eq!(scene.client.receive().await.unwrap()["event"], "stopped");
     scene.client.stream.shutdown().await.unwrap();
     scene.client = Dap::new(nobody().await);
-    scene.debugger.left().await;
+    scene.debugger.expect_detach().await;
     scene.agent.end().await;
 }
 
@@ -329,7 +329,7 @@ async fn an_expression_of_the_lost_client_is_told_as_long_as_it_runs() {
     let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
     scene.held().await;
     scene.client.request(9, "evaluate").await;
-    let expression = scene.debugger.hear().await.unwrap();
+    let expression = scene.debugger.receive().await.unwrap();
     scene.lose().await;
     let evaluates = |row: HoldRow| row.parked.unwrap().evaluates;
     assert!(evaluates(scene.held().await));
@@ -355,16 +355,16 @@ async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
         assert!(held.parked.is_some());
         if end == "let_run" {
             let let_run = LetRun::of(&held);
-            tell(scene.second(), &FromRelay::LetRun(let_run)).await;
+            send(scene.second(), &FromRelay::LetRun(let_run)).await;
         }
         let agent = std::sync::Arc::clone(&scene.agent);
         let ending = (end == "agent").then(|| tokio::spawn(async move { agent.end().await }));
-        scene.debugger.left().await;
+        scene.debugger.expect_detach().await;
         drop(scene.debugger.stream);
         match ending {
             Some(ending) => ending.await.unwrap(),
             None => {
-                let gone = heard(scene.links.last_mut().unwrap()).await;
+                let gone = next_message(scene.links.last_mut().unwrap()).await;
                 assert_eq!(gone, FromAgent::Held { workers: vec![] }, "{end}");
                 scene.agent.end().await;
             }
@@ -385,27 +385,27 @@ async fn nothing_is_kept_that_ended_in_order_or_was_not_to_be() {
             scene.client.stream.shutdown().await.unwrap();
         }
         scene.lose().await;
-        scene.debugger.left().await;
+        scene.debugger.expect_detach().await;
         drop(scene.debugger.stream);
         scene.agent.end().await;
     }
 }
 
-/// An unknown message ends nothing, and has nothing kept.
+/// An unknown message ends no session, and parks none.
 #[tokio::test]
 async fn garbage_among_the_bytes_keeps_nothing() {
     let mut scene = Scene::new(None).await;
     scene.client.stream.say("{}".to_owned()).await.unwrap();
     scene.client.request(1, "threads").await;
-    scene.debugger.asked("threads").await;
-    scene.client.hear().await.unwrap();
+    scene.debugger.expect_request("threads").await;
+    scene.client.receive().await.unwrap();
     scene.lose().await;
-    scene.debugger.left().await;
+    scene.debugger.expect_detach().await;
     drop(scene.debugger.stream);
     scene.agent.end().await;
 }
 
-/// Half of what a relay was saying is lost with it, and the next client is heard.
+/// A half-sent message of the lost relay is dropped, and the next client is served.
 #[tokio::test]
 async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
     let long = frame(
@@ -416,30 +416,30 @@ async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
         scene.held().await;
         scene.client.stream.write_all(&long[..until]).await.unwrap();
         scene.client.stream.flush().await.unwrap();
-        scene.debugger.nothing().await;
+        scene.debugger.expect_nothing().await;
         scene.lose().await;
         assert!(scene.held().await.parked.is_some());
         scene.resume().await;
-        assert_eq!(scene.client.hear().await.unwrap()["event"], "stopped");
-        // One in two pieces, and the next one behind it.
+        assert_eq!(scene.client.receive().await.unwrap()["event"], "stopped");
+        // One message in two pieces, and the next one directly after it.
         let threads = json!({"seq": 10, "type": "request", "command": "threads"});
         let both = [&long[..], &frame(&threads)].concat();
-        let said = scene.client.stream.write_all(&both);
-        timeout(SOON, said).await.unwrap().unwrap();
+        let writing = scene.client.stream.write_all(&both);
+        timeout(SOON, writing).await.unwrap().unwrap();
         scene.client.stream.flush().await.unwrap();
         for command in ["setBreakpoints", "threads"] {
-            scene.debugger.asked(command).await;
-            scene.client.hear().await.unwrap();
+            scene.debugger.expect_request(command).await;
+            scene.client.receive().await.unwrap();
         }
         drop(scene.debugger.stream);
         scene.agent.end().await;
     }
 }
 
-/// Its streams are as silent, and one that looks whole for long would keep everybody else away.
+/// Its streams are as silent, and a session that seems alive for long would keep all others away.
 #[tokio::test]
 async fn a_worker_whose_relay_falls_silent_is_kept() {
-    // What it was asked for by counts, where nothing was said since.
+    // The terms of the request for the stream apply until a message changes them.
     let mut scene = Scene::opened(Some(keep("ada", minutes(15))), None).await;
     let mut held = scene.agent.held.watch();
     assert!(held.borrow().iter().all(|row| row.parked.is_none()));
@@ -448,12 +448,12 @@ async fn a_worker_whose_relay_falls_silent_is_kept() {
     let kept = timeout(minutes(1), kept).await;
     kept.expect("in time").unwrap();
     tokio::time::resume();
-    scene.debugger.nothing().await;
+    scene.debugger.expect_nothing().await;
     drop(scene.debugger.stream);
     scene.agent.end().await;
 }
 
-/// How many of ten workers are kept for `ada` when their relay is lost, all of which have said that they are of this cluster
+/// Returns how many of ten workers are parked for `ada` when their relay is lost. All have reported this cluster
 /// session.
 async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
     let mut workers = Vec::new();
@@ -474,7 +474,7 @@ async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
         tokio::spawn(debugger.serve());
         let mut open = open(&format!("{n:04x}"), port);
         open.stream = Hex([n; 8]);
-        tell(&mut first, &FromRelay::Open(open)).await;
+        send(&mut first, &FromRelay::Open(open)).await;
         let (mut socket, _) = one.accept().await;
         assert_eq!(
             next(&mut socket).await.to_text().unwrap(),
@@ -489,14 +489,14 @@ async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
         let mut client = Dap::new(stream);
         for (seq, command) in ["attach", "configurationDone"].into_iter().enumerate() {
             client.request(seq as u64, command).await;
-            while client.hear().await.unwrap()["command"] != command {}
+            while client.receive().await.unwrap()["command"] != command {}
         }
         clients.push(client);
     }
     drop((first, clients));
-    // Those that are not kept are left.
+    // Sessions that are not parked are detached.
     let kept = loop {
-        if let FromAgent::Held { workers } = heard(&mut second).await
+        if let FromAgent::Held { workers } = next_message(&mut second).await
             && workers.iter().all(|row| row.parked.is_some())
         {
             break workers.len();

@@ -1,4 +1,4 @@
-//! One link over a pipe: what ends it.
+//! One link over a pipe, and the reasons for its end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,11 +57,11 @@ fn welcomed(good_for_ms: Option<u64>) -> FromRelay {
     }
 }
 
-async fn say(far: &mut Far, message: &FromRelay) {
+async fn send(far: &mut Far, message: &FromRelay) {
     far.send(Message::text(written(message))).await.unwrap();
 }
 
-async fn hear(far: &mut Far) -> FromAgent {
+async fn next_message(far: &mut Far) -> FromAgent {
     read(far.next().await.unwrap().unwrap().to_text().unwrap()).unwrap()
 }
 
@@ -69,28 +69,31 @@ async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, b
     welcome_by(agent, 1).await
 }
 
-/// The link of the relay `replica`, on which the agent has yet to say all that it says at first.
+/// Links the relay `replica`, and reads none of the agent's first messages.
 async fn greeted_by(
     agent: &Arc<Agent>,
     replica: u8,
 ) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
     let (mut far, running) = linked(agent).await;
-    say(&mut far, &hello(Hex([replica; 8]))).await;
-    assert!(matches!(hear(&mut far).await, FromAgent::Announce(_)));
-    say(&mut far, &welcomed(None)).await;
+    send(&mut far, &hello(Hex([replica; 8]))).await;
+    assert!(matches!(
+        next_message(&mut far).await,
+        FromAgent::Announce(_)
+    ));
+    send(&mut far, &welcomed(None)).await;
     (far, running)
 }
 
-/// The link of the relay `replica`, which has heard who else is linked and what is held.
+/// Links the relay `replica`, and reads the agent's first messages: the other relays and the held workers.
 async fn welcome_by(
     agent: &Arc<Agent>,
     replica: u8,
 ) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
     let (mut far, running) = greeted_by(agent, replica).await;
-    // In either order; which relays there are again where another one has just gone.
+    // In either order; the list of relays comes again if another relay has just gone.
     let (mut held, mut relays) = (false, false);
     while !(held && relays) {
-        match hear(&mut far).await {
+        match next_message(&mut far).await {
             FromAgent::Held { .. } => held = true,
             FromAgent::Relays { .. } => relays = true,
             other => panic!("{other:?}"),
@@ -99,38 +102,38 @@ async fn welcome_by(
     (far, running)
 }
 
-/// The next that is revoked.
+/// Returns the next revocations.
 async fn revocations(far: &mut Far) -> Revocations {
     loop {
-        match hear(far).await {
-            FromAgent::Revocations(said) => return said,
+        match next_message(far).await {
+            FromAgent::Revocations(revoked) => return revoked,
             FromAgent::Relays { .. } | FromAgent::Held { .. } => {}
             other => panic!("{other:?}"),
         }
     }
 }
 
-/// The agent passes on what it does not understand, also to relays that come later, and to none that knows it.
+/// The agent forwards revocations unchanged, also to relays that link later, and never back to their sender.
 #[tokio::test(start_paused = true)]
 async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
     let agent = agent();
     let (mut one, _first) = welcome(&agent).await;
     let (mut other, _second) = welcome_by(&agent, 2).await;
-    let said = |mac: u8| Revocations {
+    let revoked = |mac: u8| Revocations {
         entries: vec![r#"{"jti":"a"}"#.into()],
         mac: Hex([mac; 32]),
     };
-    say(&mut one, &FromRelay::Revocations(said(1))).await;
-    assert_eq!(revocations(&mut other).await, said(1));
-    say(&mut other, &FromRelay::Revocations(said(2))).await;
-    assert_eq!(revocations(&mut one).await, said(2));
+    send(&mut one, &FromRelay::Revocations(revoked(1))).await;
+    assert_eq!(revocations(&mut other).await, revoked(1));
+    send(&mut other, &FromRelay::Revocations(revoked(2))).await;
+    assert_eq!(revocations(&mut one).await, revoked(2));
     drop(one);
     let (mut late, _third) = greeted_by(&agent, 3).await;
-    assert_eq!(revocations(&mut late).await, said(1));
-    assert_eq!(revocations(&mut late).await, said(2));
+    assert_eq!(revocations(&mut late).await, revoked(1));
+    assert_eq!(revocations(&mut late).await, revoked(2));
 }
 
-/// As after a cable is cut: nothing comes, not even the end of the connection.
+/// As after a cable is cut: nothing arrives, not even the end of the connection.
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_silent_for_a_quarter_of_a_minute_is_gone() {
     let agent = agent();
@@ -155,7 +158,7 @@ async fn who_does_not_say_who_it_is_is_not_waited_for() {
     assert_eq!(why, "the relay was silent for 15 s");
     assert!(!welcome);
     let (mut far, running) = linked(&agent).await;
-    say(&mut far, &welcomed(None)).await;
+    send(&mut far, &welcomed(None)).await;
     let why = running.await.unwrap().0;
     assert_eq!(why, "the relay did not introduce itself first");
 }
@@ -198,16 +201,16 @@ async fn garbage_and_floods_end_a_link() {
     assert!(why.contains("more than 512 messages a second"), "{why}");
 }
 
-/// As many questions as there may be streams are at work, and the next is refused at once.
+/// The maximum number of queries is running, and the next is refused at once.
 #[tokio::test]
 async fn a_flood_of_streams_is_refused() {
     let agent = agent();
     let (mut far, running) = welcome(&agent).await;
-    let taken = Arc::clone(&agent.places)
+    let taken = Arc::clone(&agent.stream_slots)
         .try_acquire_many_owned(256)
         .unwrap();
-    say(&mut far, &FromRelay::Open(open("w", 4000))).await;
-    let FromAgent::Refused { detail, .. } = hear(&mut far).await else {
+    send(&mut far, &FromRelay::Open(open("w", 4000))).await;
+    let FromAgent::Refused { detail, .. } = next_message(&mut far).await else {
         panic!("not refused");
     };
     assert_eq!(&*detail, "the agent is at its limit of streams");
@@ -221,14 +224,17 @@ async fn a_relay_that_two_addresses_lead_to_has_one_link() {
     let agent = agent();
     let (far, first) = welcome(&agent).await;
     let (mut second, running) = linked(&agent).await;
-    say(&mut second, &hello(Hex([1; 8]))).await;
+    send(&mut second, &hello(Hex([1; 8]))).await;
     let (why, _) = running.await.unwrap();
     assert_eq!(why, "another address leads to the same relay");
     let (mut other, running) = linked(&agent).await;
-    say(&mut other, &hello(Hex([2; 8]))).await;
-    assert!(matches!(hear(&mut other).await, FromAgent::Announce(_)));
+    send(&mut other, &hello(Hex([2; 8]))).await;
+    assert!(matches!(
+        next_message(&mut other).await,
+        FromAgent::Announce(_)
+    ));
     let reason = "two claim it".into();
-    say(&mut other, &FromRelay::Refused { reason }).await;
+    send(&mut other, &FromRelay::Refused { reason }).await;
     let (why, welcome_there) = running.await.unwrap();
     assert_eq!(why, "the relay refuses this agent: two claim it");
     assert!(!welcome_there);

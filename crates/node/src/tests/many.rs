@@ -1,4 +1,4 @@
-//! A look at all workers of a node at once.
+//! A snapshot of all workers of a node at once.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use ray_relay_ray::ray::look::{Look, Source};
 
 const WORKERS: u8 = 64;
 
-/// Processes that have the hook and hang in C, with a deep stack each. They end with the first.
+/// Processes with the hook that hang in C, each with a deep stack. They end with the first process.
 const HANG: &str = r#"
 import socket
 ends, keeps = os.pipe()
@@ -56,11 +56,11 @@ async fn sixty_four_workers_are_looked_at_within_a_second() {
     let (mut link, _) = relay.link().await;
 
     let mut took = Vec::new();
-    // The first has each hook compile what it looks with; a busy machine is given some more.
+    // At the first request each hook compiles its inspection code; a busy machine gets more attempts.
     while took.len() < 10 && took.last().is_none_or(|took| *took >= 1.0) {
         let began = Instant::now();
         for (number, pid) in (0..WORKERS).zip(&pids) {
-            let asked = Inspect {
+            let request = Inspect {
                 stream: Hex([number; 8]),
                 secret: Hex([2; 16]),
                 node_id: NODE.into(),
@@ -70,7 +70,7 @@ async fn sixty_four_workers_are_looked_at_within_a_second() {
                 patience_ms: 20_000,
                 failure: None,
             };
-            tell(&mut link, &FromRelay::Inspect(asked)).await;
+            send(&mut link, &FromRelay::Inspect(request)).await;
         }
         let mut seen = Vec::new();
         for _ in 0..WORKERS {

@@ -1,4 +1,4 @@
-//! Bytes between a debugger and a relay: bulk in both directions at once, and how it ends.
+//! Bytes between a debugger and a relay: bulk in both directions at once, and the end of either side.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use ray_relay_base::wire::tunnel::{ByteStream, stream_config};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A pump, the debugger's end and the relay's.
+/// Returns a pump, the debugger's end and the relay's.
 async fn pumping() -> (
     Pump<TcpStream, DuplexStream>,
     TcpStream,
@@ -49,13 +49,13 @@ async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
         end
     });
     let (mut from_pump, mut to_pump) = debugger.into_split();
-    let (said, heard) = (up.clone(), down.len());
+    let (sent, expected_len) = (up.clone(), down.len());
     let at_debugger = tokio::spawn(async move {
         let writing = async {
-            to_pump.write_all(&said).await.unwrap();
+            to_pump.write_all(&sent).await.unwrap();
             to_pump
         };
-        let mut got = vec![0; heard];
+        let mut got = vec![0; expected_len];
         let reading = from_pump.read_exact(&mut got);
         let (to_pump, read) = tokio::join!(writing, reading);
         read.unwrap();
@@ -63,9 +63,9 @@ async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
         got
     });
     let (mut from_agent, mut to_agent) = split(relay);
-    let said = down.clone();
+    let sent = down.clone();
     let sending = tokio::spawn(async move {
-        to_agent.write_all(&said).await.unwrap();
+        to_agent.write_all(&sent).await.unwrap();
         to_agent
     });
     let mut got = Vec::new();
@@ -79,7 +79,7 @@ async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
     );
 }
 
-/// A relay that has said its last word still hears, and is only gone when its connection is.
+/// A relay that has closed its sending half still receives, and is gone only when its connection is.
 #[tokio::test]
 async fn half_an_end_is_no_end() {
     let (mut pump, mut debugger, mut relay) = pumping().await;
@@ -93,7 +93,7 @@ async fn half_an_end_is_no_end() {
     let mut answer = [0; 6];
     relay.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"answer");
-    // The debugger does not see the end of half a conversation: debugpy would end with it.
+    // The debugger does not see a half-closed connection: debugpy would end with it.
     let nothing = timeout(Duration::from_millis(50), debugger.read(&mut got));
     assert!(nothing.await.is_err());
     drop(relay);
@@ -103,14 +103,14 @@ async fn half_an_end_is_no_end() {
     );
 }
 
-/// What the debugger has not taken when the relay goes is there for the task that leaves it.
+/// Bytes that the debugger has not read when the relay goes are returned to the task that detaches it.
 #[tokio::test]
 async fn what_was_not_taken_is_kept() {
     let (mut pump, debugger, mut relay) = pumping().await;
     let all = bytes(3);
     let sent = all.clone();
     let sending = tokio::spawn(async move {
-        // The debugger takes nothing: at some point this does not go on.
+        // The debugger reads nothing: at some point the writer blocks.
         let writing = relay.write_all(&sent);
         let _ = timeout(Duration::from_millis(300), writing).await;
     });
@@ -120,11 +120,11 @@ async fn what_was_not_taken_is_kept() {
     })
     .await;
     sending.await.unwrap();
-    let (stream, unsaid) = pump.into_parts();
+    let (stream, undelivered) = pump.into_parts();
     drop(stream);
     let mut debugger = debugger;
     let mut taken = Vec::new();
     debugger.read_to_end(&mut taken).await.unwrap();
-    assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&unsaid));
+    assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&undelivered));
     assert!(end.is_none_or(|end| end == PumpEnd::Relay));
 }

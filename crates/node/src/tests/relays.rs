@@ -1,4 +1,4 @@
-//! Which addresses are linked to, and when again. The clock stands still.
+//! The addresses that are linked, and the pauses before the next attempt. The clock is paused.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::super::relays::{LinkAttempt, again, follow};
+use super::super::relays::{LinkAttempt, follow, retry};
 
 fn address(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 5678))
@@ -46,28 +46,28 @@ async fn every_address_of_a_name_has_a_link_and_a_name_is_looked_up_again() {
         }
     };
     let following = tokio::spawn(follow(lookup, link, ending.clone()));
-    let told = |expected: &[u8]| {
+    let assert_linked = |expected: &[u8]| {
         let up: Vec<_> = up.lock().iter().copied().collect();
         let expected: Vec<_> = expected.iter().map(|last| address(*last)).collect();
         assert_eq!(up, expected);
     };
     sleep(Duration::from_secs(1)).await;
-    told(&[1, 2]);
+    assert_linked(&[1, 2]);
     *names.lock() = Ok(vec![address(2), address(3)]);
     sleep(Duration::from_secs(10)).await;
-    told(&[2, 3]);
-    // A name server that is away takes nothing away.
+    assert_linked(&[2, 3]);
+    // A failure of the name server removes no address.
     for nothing in [Err(()), Ok(vec![])] {
         *names.lock() = nothing;
         sleep(Duration::from_secs(20)).await;
-        told(&[2, 3]);
+        assert_linked(&[2, 3]);
     }
     *names.lock() = Ok((1..200).map(address).collect());
     sleep(Duration::from_secs(10)).await;
     assert_eq!(up.lock().len(), 64);
     ending.cancel();
     following.await.unwrap();
-    told(&[]);
+    assert_linked(&[]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +84,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
             let made = made(at.len());
             async move { made }
         };
-        again(attempt, CancellationToken::new(), ending.clone()).await;
+        retry(attempt, CancellationToken::new(), ending.clone()).await;
         let at = at.lock();
         at.windows(2).map(|two| two[1] - two[0]).collect()
     }
@@ -99,7 +99,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
     }
     let same = failed.iter().rev().take(4).collect::<BTreeSet<_>>();
     assert!(same.len() > 1, "all agents would come at once: {failed:?}");
-    // A link that was up is made again at once.
+    // A lost link is dialled again at once if it was up before.
     let flapping = pauses(
         |n| {
             if n % 4 == 0 {
@@ -129,6 +129,6 @@ async fn an_address_that_the_name_no_longer_has_is_not_tried_again() {
             LinkAttempt::Linked
         }
     };
-    again(attempt, retired.clone(), CancellationToken::new()).await;
+    retry(attempt, retired.clone(), CancellationToken::new()).await;
     assert_eq!(*attempts.lock(), 1);
 }

@@ -18,10 +18,10 @@ use ray_relay_base::wire::tunnel::messages::{
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// What frees pydevd.
+/// The command that resumes pydevd.
 const RUN: &[u8] = b"101\t1\t\n";
 
-/// An agent that may listen on `port`, sees the processes in `proc`, and is linked with `relay`.
+/// Returns an agent that may listen on `port`, sees the processes in `proc`, and is linked with `relay`.
 async fn agent(port: u16, row: Value, proc: &str, relay: &Relay) -> (Arc<Agent>, Socket) {
     let nodes = vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
     let head = head(vec![row], nodes).await;
@@ -38,8 +38,8 @@ async fn agent(port: u16, row: Value, proc: &str, relay: &Relay) -> (Arc<Agent>,
 async fn listen(link: &mut Socket, rendezvous: u8, port: u16) -> Option<String> {
     let rendezvous = Hex([rendezvous; 8]);
     let all = vec![Meeting { rendezvous, port }];
-    tell(link, &FromRelay::Listen { rendezvous: all }).await;
-    match heard(link).await {
+    send(link, &FromRelay::Listen { rendezvous: all }).await;
+    match next_message(link).await {
         FromAgent::Listening {
             rendezvous: of,
             refused,
@@ -57,14 +57,14 @@ async fn dial(port: u16) -> TcpStream {
 }
 
 async fn arrived(link: &mut Socket) -> RendezvousArrival {
-    match heard(link).await {
+    match next_message(link).await {
         FromAgent::Arrived(arrived) => arrived,
         other => panic!("{other:?}"),
     }
 }
 
-/// What a worker hears to its end, which says nothing itself.
-async fn all_heard(mut worker: TcpStream) -> Vec<u8> {
+/// Reads everything that a silent worker receives until the end of its connection.
+async fn read_to_end(mut worker: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let read = timeout(SOON, worker.read_to_end(&mut all)).await;
     // A reset is an end, too.
@@ -86,21 +86,21 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
     let none_of = listen(&mut link, 8, 1).await.unwrap();
     assert!(none_of.contains("not in its --reverse-ports"), "{none_of}");
     assert_eq!(listen(&mut link, 7, port).await, None);
-    // Another rendezvous, or another relay's.
+    // Another rendezvous, or one of another relay.
     let in_use = listen(&mut link, 9, port).await.unwrap();
     assert!(in_use.contains("in use"), "{in_use}");
 
     let mut worker = dial(port).await;
-    let told = arrived(&mut link).await;
-    assert_eq!((&*told.worker_id, &*told.node_id), (WORKER, NODE));
-    assert_eq!(told.rendezvous, Hex([7; 8]));
+    let notice = arrived(&mut link).await;
+    assert_eq!((&*notice.worker_id, &*notice.node_id), (WORKER, NODE));
+    assert_eq!(notice.rendezvous, Hex([7; 8]));
     worker.write_all(b"of the worker").await.unwrap();
     let receive = FromRelay::Receive {
         stream: Hex([1; 8]),
         secret: Hex([2; 16]),
-        arrival: told.arrival,
+        arrival: notice.arrival,
     };
-    tell(&mut link, &receive).await;
+    send(&mut link, &receive).await;
     let (mut stream, first) = relay.stream().await;
     assert_eq!(first, r#"{"type":"dialled"}"#);
     let mut bytes = [0; 13];
@@ -109,7 +109,7 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
     stream.write_all(b"of the laptop").await.unwrap();
     worker.read_exact(&mut bytes).await.unwrap();
     assert_eq!(&bytes, b"of the laptop");
-    // Half of it.
+    // Half of the connection is closed.
     stream.shutdown().await.unwrap();
     assert_eq!(worker.read(&mut bytes).await.unwrap(), 0);
     worker.write_all(b"last words...").await.unwrap();
@@ -118,20 +118,20 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
     drop(worker);
     assert_eq!(stream.read(&mut bytes).await.unwrap(), 0);
 
-    // What is asked for twice is not there.
-    tell(&mut link, &receive).await;
-    match heard(&mut link).await {
+    // An arrival can be received only once.
+    send(&mut link, &receive).await;
+    match next_message(&mut link).await {
         FromAgent::Refused { kind, .. } => assert_eq!(kind, Refusal::NotAWorker),
         other => panic!("{other:?}"),
     }
     let rendezvous = Hex([7; 8]);
-    tell(&mut link, &FromRelay::Unlisten { rendezvous }).await;
+    send(&mut link, &FromRelay::Unlisten { rendezvous }).await;
     closed(port).await;
     agent.end().await;
 }
 
-/// Ray lists no worker with this test's process on this node, or no process is seen: that may be a worker, which is let
-/// run.
+/// Ray lists no worker with this test's process on this node, or no process is visible: that may be a worker, which
+/// is resumed.
 #[tokio::test]
 async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
     let empty = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
         ("is_alive", false.into(), "/proc", b""),
         ("pid", std::process::id().into(), unseen, RUN),
     ];
-    // Each is looked for as long as one may be that has just begun: side by side.
+    // Each lookup lasts as long as for a worker that has just started, so all run at the same time.
     let all = cases.map(|(key, value, proc, begins)| async move {
         let port = free_port().unwrap();
         let relay = Relay::start(1).await;
@@ -152,9 +152,9 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
         assert_eq!(listen(&mut link, 7, port).await, None);
         let mut stranger = dial(port).await;
         stranger.write_all(b"hello").await.unwrap();
-        let heard = all_heard(stranger).await;
-        assert!(heard.starts_with(begins) && heard.is_empty() == begins.is_empty());
-        // Nor is the relay told.
+        let received = read_to_end(stranger).await;
+        assert!(received.starts_with(begins) && received.is_empty() == begins.is_empty());
+        // The relay is not notified either.
         let in_use = listen(&mut link, 9, port).await;
         assert!(in_use.is_some());
         agent.end().await;
@@ -170,24 +170,24 @@ async fn a_worker_that_is_taken_to_nobody_is_let_run() {
     assert_eq!(listen(&mut link, 7, port).await, None);
     let worker = dial(port).await;
     let arrival = arrived(&mut link).await.arrival;
-    tell(&mut link, &FromRelay::Dismiss { arrival }).await;
-    let heard = all_heard(worker).await;
-    assert!(heard.starts_with(RUN));
-    let heard = String::from_utf8(heard).unwrap();
-    let at = |word: &str| heard.find(word).unwrap();
+    send(&mut link, &FromRelay::Dismiss { arrival }).await;
+    let received = read_to_end(worker).await;
+    assert!(received.starts_with(RUN));
+    let received = String::from_utf8(received).unwrap();
+    let at = |word: &str| received.find(word).unwrap();
     assert!(at(r#""attach""#) < at(r#""configurationDone""#));
     assert!(at(r#""configurationDone""#) < at(r#""disconnect""#));
 
-    // pydevd answers, and gets no more.
+    // pydevd answers, and receives nothing more.
     let mut worker = dial(port).await;
     let arrival = arrived(&mut link).await.arrival;
-    tell(&mut link, &FromRelay::Dismiss { arrival }).await;
+    send(&mut link, &FromRelay::Dismiss { arrival }).await;
     let mut run = [0; 7];
     worker.read_exact(&mut run).await.unwrap();
     worker.write_all(b"103\t2\t\n105\t4\t\n").await.unwrap();
-    assert_eq!(all_heard(worker).await, b"");
+    assert_eq!(read_to_end(worker).await, b"");
 
-    // A stream on which no word has come, and a link that is lost.
+    // A stream without a first message, and a link that is lost.
     let worker = dial(port).await;
     let arrival = arrived(&mut link).await.arrival;
     let receive = FromRelay::Receive {
@@ -195,13 +195,13 @@ async fn a_worker_that_is_taken_to_nobody_is_let_run() {
         secret: Hex([2; 16]),
         arrival,
     };
-    tell(&mut link, &receive).await;
+    send(&mut link, &receive).await;
     drop(relay.stream().await);
-    assert!(all_heard(worker).await.starts_with(RUN));
+    assert!(read_to_end(worker).await.starts_with(RUN));
     let worker = dial(port).await;
     arrived(&mut link).await;
     drop(link);
-    assert!(all_heard(worker).await.starts_with(RUN));
+    assert!(read_to_end(worker).await.starts_with(RUN));
     closed(port).await;
     agent.end().await;
 }
@@ -216,20 +216,20 @@ async fn more_workers_than_may_wait_at_once_are_told_of_all_the_same() {
     for _ in 0..20 {
         workers.push(dial(port).await);
     }
-    let mut told = Vec::new();
+    let mut arrivals = Vec::new();
     for _ in 0..16 {
-        told.push(arrived(&mut link).await.arrival);
+        arrivals.push(arrived(&mut link).await.arrival);
     }
-    // The rest come as these go.
-    while let Some(arrival) = told.pop() {
-        tell(&mut link, &FromRelay::Dismiss { arrival }).await;
+    // The rest arrive as these are dismissed.
+    while let Some(arrival) = arrivals.pop() {
+        send(&mut link, &FromRelay::Dismiss { arrival }).await;
     }
     for _ in 16..20 {
         let arrival = arrived(&mut link).await.arrival;
-        tell(&mut link, &FromRelay::Dismiss { arrival }).await;
+        send(&mut link, &FromRelay::Dismiss { arrival }).await;
     }
     for worker in workers {
-        assert!(all_heard(worker).await.starts_with(RUN));
+        assert!(read_to_end(worker).await.starts_with(RUN));
     }
     agent.end().await;
 }

@@ -15,7 +15,7 @@ use ray_relay_ray::ray::testing::assert_not_dialled;
 const SOON: Duration = Duration::from_secs(10);
 
 async fn held(link: &mut Socket) -> Vec<String> {
-    match heard(link).await {
+    match next_message(link).await {
         FromAgent::Held { workers } => workers
             .iter()
             .map(|row| format!("{} {} {}", row.worker_id, row.name, row.session))
@@ -25,7 +25,7 @@ async fn held(link: &mut Socket) -> Vec<String> {
 }
 
 async fn refused(link: &mut Socket) -> (Refusal, String) {
-    match heard(link).await {
+    match next_message(link).await {
         FromAgent::Refused {
             kind,
             detail,
@@ -40,17 +40,17 @@ async fn refused(link: &mut Socket) -> (Refusal, String) {
     }
 }
 
-/// Attaches, and waits until the debugger has taken it.
+/// Sends the attach, and waits until the debugger has received it.
 async fn attach(stream: &mut ByteStream<TcpStream>) {
     stream.write_all(&request("attach")).await.unwrap();
-    let mut said = String::new();
-    while !said.contains(r#""initialized""#) {
+    let mut text = String::new();
+    while !text.contains(r#""initialized""#) {
         let mut some = [0; 1024];
         let n = timeout(SOON, stream.read(&mut some))
             .await
             .unwrap()
             .unwrap();
-        said += &String::from_utf8_lossy(&some[..n]);
+        text += &String::from_utf8_lossy(&some[..n]);
     }
 }
 
@@ -64,13 +64,13 @@ async fn bytes_pass_both_ways_and_all_relays_know_who_has_the_worker() {
     assert!(announce.addresses.contains(&"127.0.0.1".parse().unwrap()));
     let serving = tokio::spawn(debugger.serve());
 
-    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, first) = one.stream().await;
     assert_eq!(first, r#"{"type":"dialled"}"#);
     for link in [&mut link, &mut second] {
         assert_eq!(held(link).await, ["beef ada 7"]);
     }
-    tell(&mut second, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut second, &FromRelay::Open(open(WORKER, port))).await;
     let (kind, detail) = refused(&mut second).await;
     assert_eq!(kind, Refusal::Held);
     assert_eq!(detail, "ada holds it through another relay");
@@ -95,7 +95,7 @@ async fn bytes_pass_both_ways_and_all_relays_know_who_has_the_worker() {
     agent.end().await;
 }
 
-/// The relay's machine is gone in the middle of a session: the agent leaves the debugger for it.
+/// The relay's machine disappears in the middle of a session: the agent detaches the debugger for it.
 #[tokio::test]
 async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
     let (debugger, port) = Debugger::start().await;
@@ -104,7 +104,7 @@ async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
     let serving = tokio::spawn(debugger.serve());
-    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
     attach(&mut stream).await;
     drop((stream, link));
@@ -121,7 +121,7 @@ async fn an_agent_that_ends_leaves_its_debuggers() {
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
     let serving = tokio::spawn(debugger.serve());
-    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
     attach(&mut stream).await;
     agent.end().await;
@@ -132,7 +132,7 @@ async fn an_agent_that_ends_leaves_its_debuggers() {
     assert!(ended.is_ok());
 }
 
-/// Another link takes its place by what the file of the token holds then, and the session goes on.
+/// A new link replaces it with the current content of the token file, and the session goes on.
 #[tokio::test]
 async fn a_link_is_renewed_before_its_credential_expires() {
     let (debugger, port) = Debugger::start().await;
@@ -141,7 +141,7 @@ async fn a_link_is_renewed_before_its_credential_expires() {
     let agent = agent(head, &[&relay]);
     let (mut old, announced) = relay.link_for(Some(3300)).await;
     let serving = tokio::spawn(debugger.serve());
-    tell(&mut old, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut old, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
     attach(&mut stream).await;
     assert_eq!(held(&mut old).await, ["beef ada 7"]);
@@ -149,25 +149,28 @@ async fn a_link_is_renewed_before_its_credential_expires() {
     let (mut newer, path) = relay.accept().await;
     assert_eq!(path, "/relay/v1/nodes/link");
     assert!(began.elapsed() < Duration::from_millis(3300));
-    tell(&mut newer, &hello(Hex([1; 8]))).await;
-    let FromAgent::Announce(again) = heard(&mut newer).await else {
+    send(&mut newer, &hello(Hex([1; 8]))).await;
+    let FromAgent::Announce(again) = next_message(&mut newer).await else {
         panic!("no announcement");
     };
     assert_eq!(again.instance, announced.instance);
-    // The older one is served until the relay ends it, which it does before it says welcome.
+    // The older link is served until the relay closes it, which it does before it sends the welcome.
     let locate = FromRelay::Locate {
         query: Hex([4; 8]),
         port: 1,
         title: "ray::x".into(),
     };
-    tell(&mut old, &locate).await;
-    assert!(matches!(heard(&mut old).await, FromAgent::Located { .. }));
+    send(&mut old, &locate).await;
+    assert!(matches!(
+        next_message(&mut old).await,
+        FromAgent::Located { .. }
+    ));
     old.close(None).await.unwrap();
     let welcome = FromRelay::Welcome {
         nodes: vec![],
         good_for_ms: None,
     };
-    tell(&mut newer, &welcome).await;
+    send(&mut newer, &welcome).await;
     assert_eq!(held(&mut newer).await, ["beef ada 7"]);
     stream.write_all(&request("threads")).await.unwrap();
     let mut some = [0; 1024];
@@ -184,7 +187,7 @@ async fn a_link_is_renewed_before_its_credential_expires() {
     assert_eq!(commands.last().unwrap(), "disconnect");
 }
 
-/// Whatever a relay asks for that Ray does not attribute to a live worker of this node is not dialled.
+/// An address that Ray does not attribute to a live worker of this node is never dialled, whatever a relay requests.
 #[tokio::test]
 async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
     let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -233,14 +236,14 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
             Refusal::WrongProcess,
         ),
     ];
-    // Some are looked for as long as one may be that has just begun: side by side.
-    let all = cases.map(|(rows, nodes, asked, expected)| async move {
+    // Some lookups last as long as for a worker that has just started, so all run at the same time.
+    let all = cases.map(|(rows, nodes, target, expected)| async move {
         let head = head(rows.clone(), nodes).await;
         let relay = Relay::start(1).await;
         let agent = agent(head, &[&relay]);
         let (mut link, _) = relay.link().await;
-        // An address is not part of the question, and changes nothing.
-        let mut question = serde_json::to_value(FromRelay::Open(open(asked.0, asked.1))).unwrap();
+        // An address is not part of the request, and changes nothing.
+        let mut question = serde_json::to_value(FromRelay::Open(open(target.0, target.1))).unwrap();
         question["address"] = "127.0.0.1".into();
         let text = question.to_string();
         link.send(text.into()).await.unwrap();
@@ -252,7 +255,7 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
     assert_not_dialled(victim);
 }
 
-/// A row of the registry can name any process: the system says which are workers.
+/// A row of the registry can name any process: `/proc` shows which are workers.
 #[tokio::test]
 async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
     let (debugger, port) = Debugger::start().await;
@@ -262,7 +265,7 @@ async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
     let (mut link, _) = relay.link().await;
     for parent in ["/usr/lib/systemd/systemd", "/x/raylet"] {
         agent.proc.parent(parent);
-        tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+        send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
         let (kind, detail) = refused(&mut link).await;
         assert_eq!(kind, Refusal::WrongProcess, "{detail}");
     }
@@ -279,7 +282,7 @@ async fn an_adapter_that_is_connected_with_no_worker_yet_is_waited_for() {
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
     agent.proc.adapter();
-    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let at_once = timeout(Duration::from_millis(500), refused(&mut link)).await;
     assert!(at_once.is_err(), "{at_once:?}");
     let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -299,13 +302,13 @@ async fn a_port_that_becomes_anothers_before_the_dial_hears_nothing() {
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
-    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let reused = || agent.proc.parent("/usr/lib/systemd/systemd");
     let (_stream, first) = relay.stream_after(reused).await;
     assert!(first.contains("which is not the worker"), "{first}");
     let (mut dialled, _) = debugger.0.accept().await.unwrap();
-    let mut heard = Vec::new();
-    let read = timeout(SOON, dialled.read_to_end(&mut heard)).await;
+    let mut received = Vec::new();
+    let read = timeout(SOON, dialled.read_to_end(&mut received)).await;
     assert_eq!(read.unwrap().unwrap(), 0);
     agent.end().await;
 }
@@ -319,11 +322,11 @@ async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
     let agent = agent(gone, &[&relay]);
     let (mut link, _) = relay.link().await;
     for kind in [Kind::Debugpy, Kind::Pdb] {
-        let asked = ray_relay_base::wire::tunnel::messages::Open {
+        let request = ray_relay_base::wire::tunnel::messages::Open {
             kind,
             ..open(WORKER, 4000)
         };
-        tell(&mut link, &FromRelay::Open(asked)).await;
+        send(&mut link, &FromRelay::Open(request)).await;
         assert_eq!(refused(&mut link).await.0, Refusal::Registry);
     }
     agent.end().await;
@@ -336,7 +339,7 @@ async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
-    tell(&mut link, &FromRelay::Open(open(WORKER, port))).await;
+    send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, first) = relay.stream().await;
     assert!(
         first.starts_with(r#"{"type":"failed","kind":"refused""#),

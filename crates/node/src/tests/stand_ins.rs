@@ -1,4 +1,4 @@
-//! A head, a debugger and a relay, as far as an agent meets them.
+//! Stand-ins for the head, a debugger and a relay, as far as an agent uses them.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ use ray_relay_base::wire::tunnel::messages::{
 pub(super) const NODE: &str = "aaaa";
 pub(super) const WORKER: &str = "beef";
 
-/// Answers the State API with the same rows whatever is asked.
+/// Answers the State API with the same rows for every query.
 pub(super) async fn head(workers: Vec<Value>, nodes: Vec<Value>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -66,7 +66,7 @@ pub(super) async fn head(workers: Vec<Value>, nodes: Vec<Value>) -> SocketAddr {
     address
 }
 
-/// The worker of this test's own process, with a debugger on `port`.
+/// Returns the worker row of this test's own process, with a debugger on `port`.
 pub(super) fn worker(port: u16) -> Value {
     json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1",
         "pid": std::process::id(), "debugger_port": port, "num_paused_threads": 1})
@@ -76,7 +76,7 @@ pub(super) fn node(node_id: &str, ip: &str) -> Value {
     json!({"node_id": node_id, "node_ip": ip, "state": "ALIVE"})
 }
 
-/// Shows a token, over plain text.
+/// Sends a token over plain text.
 struct Plain;
 
 impl RelayAccess for Plain {
@@ -106,11 +106,11 @@ pub(super) fn settings(head: SocketAddr) -> Settings {
     }
 }
 
-/// A `/proc` in which this test's own process is the child of another.
+/// A `/proc` in which this test's own process is the child of process 1.
 pub(super) struct Proc(tempfile::TempDir);
 
 impl Proc {
-    /// In which the other is a raylet.
+    /// Makes process 1 a raylet.
     pub(super) fn of_worker() -> Self {
         let proc = Self(tempfile::tempdir().unwrap());
         let (root, own) = (proc.0.path(), std::process::id().to_string());
@@ -124,7 +124,7 @@ impl Proc {
         proc
     }
 
-    /// The port is a debugpy adapter's, with a process of its own that is connected with no client.
+    /// Makes the port that of a debugpy adapter, a process of its own without a client.
     pub(super) fn adapter(&self) {
         let (adapter, own) = (self.0.path().join("2"), self.own());
         std::fs::create_dir(&adapter).unwrap();
@@ -135,7 +135,7 @@ impl Proc {
         std::fs::write(adapter.join("cmdline"), line).unwrap();
     }
 
-    /// The other end of one of the adapter's connections, `worker`, is the worker's.
+    /// Makes the other end of one of the adapter's connections, `worker`, the worker's.
     pub(super) fn adapter_connects_with(&self, worker: &TcpStream) {
         let fd = worker.as_raw_fd();
         let socket = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
@@ -150,7 +150,7 @@ impl Proc {
         self.0.path()
     }
 
-    /// The process `pid` is a worker of the other as well, which is of this test's own user.
+    /// Adds the process `pid` as another worker of process 1, run by this test's user.
     pub(crate) fn worker(&self, pid: u32) {
         let (own, uid) = (
             self.0.path().join(pid.to_string()),
@@ -165,12 +165,12 @@ impl Proc {
         std::fs::write(self.0.path().join("1/status"), format!("PPid:\t0\n{ids}")).unwrap();
     }
 
-    /// The process `pid` was started with this environment.
+    /// Writes the environment of the process `pid`.
     pub(crate) fn environment(&self, pid: u32, variables: &str) {
         std::fs::write(self.0.path().join(format!("{pid}/environ")), variables).unwrap();
     }
 
-    /// From now on the other is what has this command line.
+    /// Changes the command line of process 1.
     pub(crate) fn parent(&self, cmdline: &str) {
         std::fs::write(self.0.path().join("1/cmdline"), cmdline).unwrap();
     }
@@ -190,7 +190,7 @@ impl Deref for Seeing {
     }
 }
 
-/// An agent for `head` that links to the relays at `relays`.
+/// Returns an agent for `head` that links to the relays at `relays`.
 pub(super) fn agent(head: SocketAddr, relays: &[&Relay]) -> Seeing {
     let settings = settings(head);
     let proc = Proc::of_worker();
@@ -202,7 +202,7 @@ pub(super) fn agent(head: SocketAddr, relays: &[&Relay]) -> Seeing {
     Seeing { agent, proc }
 }
 
-/// The port of a relay.
+/// The listening port of a relay.
 pub(super) struct Relay {
     listener: TcpListener,
     pub(super) replica: Hex<8>,
@@ -223,12 +223,12 @@ impl Relay {
         format!("http://{address}").parse().unwrap()
     }
 
-    /// The next WebSocket, and the path of its request.
+    /// Accepts the next WebSocket, and returns it with the path of its request.
     pub(super) async fn accept(&self) -> (Socket, String) {
         self.accept_after(|| ()).await
     }
 
-    /// The same; between the connection and the handshake `what` is done.
+    /// The same, with `what` called between the connection and the handshake.
     async fn accept_after(&self, what: impl FnOnce()) -> (Socket, String) {
         let accepting = async {
             let (stream, _) = self.listener.accept().await.unwrap();
@@ -255,17 +255,17 @@ impl Relay {
         timeout(Duration::from_secs(10), accepting).await.unwrap()
     }
 
-    /// The next link, which is made welcome.
+    /// Accepts the next link, and sends the welcome.
     pub(super) async fn link(&self) -> (Socket, Announce) {
         self.link_for(None).await
     }
 
-    /// The same, by a credential that is good for so many milliseconds.
+    /// The same, with a credential that is valid for this many milliseconds.
     pub(super) async fn link_for(&self, good_for_ms: Option<u64>) -> (Socket, Announce) {
         let (mut link, path) = self.accept().await;
         assert_eq!(path, "/relay/v1/nodes/link");
-        tell(&mut link, &hello(self.replica)).await;
-        let FromAgent::Announce(announce) = heard(&mut link).await else {
+        send(&mut link, &hello(self.replica)).await;
+        let FromAgent::Announce(announce) = next_message(&mut link).await else {
             panic!("no announcement");
         };
         assert_eq!(announce.nonce, Hex([9; 16]));
@@ -274,20 +274,20 @@ impl Relay {
             node_id: NODE.into(),
             address: "127.0.0.1".parse().unwrap(),
         }];
-        tell(&mut link, &FromRelay::Welcome { nodes, good_for_ms }).await;
-        let FromAgent::Held { workers } = heard(&mut link).await else {
+        send(&mut link, &FromRelay::Welcome { nodes, good_for_ms }).await;
+        let FromAgent::Held { workers } = next_message(&mut link).await else {
             panic!("no list of what is held");
         };
         assert_eq!(workers, []);
         (link, announce)
     }
 
-    /// The next stream, with its first message.
+    /// Accepts the next stream, and returns it with its first message.
     pub(super) async fn stream(&self) -> (ByteStream<TcpStream>, String) {
         self.stream_after(|| ()).await
     }
 
-    /// The same; `what` is done after the agent has looked, and before it dials.
+    /// The same, with `what` called after the agent has looked the worker up, and before it dials.
     pub(super) async fn stream_after(
         &self,
         what: impl FnOnce(),
@@ -329,7 +329,7 @@ pub(super) fn open(worker_id: &str, port: u16) -> Open {
     }
 }
 
-pub(super) async fn tell(link: &mut Socket, message: &FromRelay) {
+pub(super) async fn send(link: &mut Socket, message: &FromRelay) {
     link.send(Message::text(written(message))).await.unwrap();
 }
 
@@ -338,8 +338,8 @@ pub(super) async fn next(socket: &mut Socket) -> Message {
     next.unwrap().unwrap().unwrap()
 }
 
-/// What comes next, but for which relays there are.
-pub(super) async fn heard(link: &mut Socket) -> FromAgent {
+/// Returns the next message, except lists of relays.
+pub(super) async fn next_message(link: &mut Socket) -> FromAgent {
     loop {
         let message = read(next(link).await.to_text().unwrap()).unwrap();
         if !matches!(message, FromAgent::Relays { .. }) {
@@ -348,7 +348,7 @@ pub(super) async fn heard(link: &mut Socket) -> FromAgent {
     }
 }
 
-/// debugpy, as far as its order matters.
+/// A stand-in for debugpy, with its order of messages.
 pub(super) struct Debugger(pub(super) TcpListener);
 
 impl Debugger {
@@ -358,8 +358,8 @@ impl Debugger {
         (Self(listener), port)
     }
 
-    /// Greets each client, answers everything, and tells the commands in order when the client has said `disconnect` or
-    /// gone.
+    /// Greets each client and answers everything. Returns the commands in order when the client has sent `disconnect`
+    /// or has closed.
     pub(super) async fn serve(self) -> Vec<String> {
         let (mut stream, _) = self.0.accept().await.unwrap();
         for event in ["output", "debugpySockets"] {

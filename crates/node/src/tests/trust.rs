@@ -39,7 +39,7 @@ fn roots(authority: &Authority) -> ClientConfig {
     builder.with_no_client_auth()
 }
 
-/// A relay with the certificate of `pair`, and what becomes of an agent that trusts as `config` says.
+/// Links an agent with the trust of `config` to a relay with the certificate of `pair`, and returns the result.
 async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), RelayDialError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap()];
@@ -78,7 +78,7 @@ async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), Rel
 async fn a_relay_is_trusted_by_its_authority_and_its_name() {
     let (authority, other) = (Authority::new("one"), Authority::new("other"));
     let pair = authority.server();
-    // What answers is no relay of agents, which is only told once TLS is there.
+    // The server that answers is no relay for agents, which shows only after the TLS handshake.
     let trusted = linked(&pair, "localhost", roots(&authority)).await;
     assert!(
         matches!(trusted, Err(RelayDialError::Strange(_))),

@@ -153,7 +153,11 @@ impl Agents {
         let entries = message.entries.iter();
         let revocations = entries.filter_map(|entry| Revocation::from_line(entry));
         // A slow disk must not block the link: revocations take effect before they are written.
-        let applied = timeout(APPLY_TIMEOUT, self.auth.hear(revocations.collect())).await;
+        let applied = timeout(
+            APPLY_TIMEOUT,
+            self.auth.apply_revocations(revocations.collect()),
+        )
+        .await;
         match applied.unwrap_or(Err(RevokeError::Late)) {
             Ok(news) => {
                 if !news.is_empty() {

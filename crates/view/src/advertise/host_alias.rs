@@ -1,22 +1,22 @@
-//! One host, many spellings: `127.0.0.1`, `0177.0.00.01` and `0x7f.0.0x00.0x1` are the same
-//! address to every resolver, and a client sends back the spelling it was given. So a spelling
-//! can name a breakpoint while host and port stay the same for all of them.
+//! One host, many spellings: `127.0.0.1`, `0177.0.00.01` and `0x7f.0.0x00.0x1` are the same address to every
+//! resolver, and a client sends back the spelling it was given. So a spelling can name a breakpoint while host and
+//! port stay the same for all of them.
 //!
-//! Pure functions, called by [`crate::advertise`]. Invariants: every spelling of a host resolves
-//! to that host, distinct slots of a host give distinct texts, and [`read`] gives back the host
-//! and the slot. Slot 0 is the plain spelling, which names nothing.
+//! Pure functions, called by [`crate::advertise`]. Invariants: every spelling of a host resolves to that host,
+//! distinct slots of a host give distinct texts, and [`read`] returns the host and the slot. Slot 0 is the plain
+//! spelling, which names no breakpoint.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most slots that any host has: 16 bits, of which slot 0 is the plain spelling.
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;
 
-/// Leading zeros of an IPv4 octet go from none to seven.
-const ZEROS: u32 = 8;
+/// Number of choices for the leading zeros of an IPv4 octet: none to seven.
+const LEADING_ZERO_CHOICES: u32 = 8;
 
-/// How many spellings `host` (canonical, without brackets) has, the plain one included: 65536
-/// for IPv4, what leading zeros of its groups give for IPv6, and two for each letter of a name.
-/// 1 where the host cannot be spelled otherwise.
+/// Returns how many spellings `host` (canonical, without brackets) has, including the plain one: 65536 for IPv4. IPv6
+/// has as many as leading zeros of its groups allow, and a name two for each letter. 1 if the host has no other
+/// spelling.
 pub fn capacity(host: &str) -> u32 {
     match host.parse() {
         Ok(IpAddr::V4(_)) => MAX_SLOTS,
@@ -29,8 +29,7 @@ pub fn capacity(host: &str) -> u32 {
     }
 }
 
-/// `host` as slot `slot` spells it, without brackets. Slots at or beyond [`capacity`] give the
-/// plain spelling.
+/// Spells `host` for slot `slot`, without brackets. Slots from [`capacity`] on give the plain spelling.
 pub fn spell(host: &str, slot: u32) -> String {
     if slot == 0 || slot >= capacity(host) {
         return host.to_owned();
@@ -42,15 +41,15 @@ pub fn spell(host: &str, slot: u32) -> String {
     }
 }
 
-/// The canonical host behind `dialed` (brackets allowed), and the slot that its spelling names;
-/// 0 where it names none. Texts that are no host at all come back as they are, with slot 0.
+/// Returns the canonical host of `dialed` (brackets allowed), and the slot that its spelling names, or 0. A text that
+/// is no host is returned as it is, with slot 0.
 pub fn read(dialed: &str) -> (String, u32) {
     let text = dialed
         .strip_prefix('[')
         .and_then(|t| t.strip_suffix(']'))
         .unwrap_or(dialed);
     if text.parse::<Ipv4Addr>().is_ok() {
-        // The standard library takes none but the plain spelling.
+        // The standard library accepts only the plain spelling.
         return (text.to_owned(), 0);
     }
     if let Some(ip) = parse_ipv4(text) {
@@ -71,8 +70,8 @@ pub fn read(dialed: &str) -> (String, u32) {
     (host, slot)
 }
 
-/// An IPv4 address as `inet_aton` (and so every resolver) reads it: one to four numbers in
-/// decimal, octal (`0`) or hexadecimal (`0x`), the last one filling the bytes that remain.
+/// Parses an IPv4 address as `inet_aton` (and so every resolver) does: one to four numbers in decimal, octal (`0`) or
+/// hexadecimal (`0x`), the last one filling the remaining bytes.
 pub fn parse_ipv4(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u32> = text.split('.').map(number).collect::<Option<_>>()?;
     let (last, leading) = parts.split_last()?;
@@ -96,7 +95,7 @@ fn number(text: &str) -> Option<u32> {
         [b'0', _, ..] => (&text[1..], 8),
         _ => (text, 10),
     };
-    // `from_str_radix` takes a sign, `inet_aton` does not.
+    // `from_str_radix` accepts a sign, `inet_aton` does not.
     if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }
@@ -112,9 +111,16 @@ fn spell_v4(ip: Ipv4Addr, slot: u32) -> String {
         if i > 0 {
             text.push('.');
         }
-        text.push_str(if choice >= ZEROS { "0x" } else { "0" });
-        text.extend(std::iter::repeat_n('0', (choice % ZEROS) as usize));
-        text.push_str(&digits_v4(octet, choice >= ZEROS));
+        text.push_str(if choice >= LEADING_ZERO_CHOICES {
+            "0x"
+        } else {
+            "0"
+        });
+        text.extend(std::iter::repeat_n(
+            '0',
+            (choice % LEADING_ZERO_CHOICES) as usize,
+        ));
+        text.push_str(&digits_v4(octet, choice >= LEADING_ZERO_CHOICES));
     }
     text
 }
@@ -145,10 +151,14 @@ fn choice_v4(text: &str) -> Option<u32> {
         None => (false, text.strip_prefix('0')?),
     };
     let zeros = (rest.len() - digits_v4(value, hex).len()) as u32;
-    (zeros < ZEROS).then_some(if hex { ZEROS + zeros } else { zeros })
+    (zeros < LEADING_ZERO_CHOICES).then_some(if hex {
+        LEADING_ZERO_CHOICES + zeros
+    } else {
+        zeros
+    })
 }
 
-/// A group of up to four digits takes as many leading zeros as there is room.
+/// Number of choices for the leading zeros of a group of up to four digits.
 fn choices(group: u16) -> u32 {
     4 - (u32::from(group).max(1).ilog2() / 4)
 }
@@ -182,7 +192,7 @@ fn read_v6(text: &str, ip: Ipv6Addr) -> u32 {
             let digits = 5 - choices(group) as usize;
             slot * u64::from(choices(group)) + (text.len() - digits) as u64
         });
-    // Beyond the cap lie spellings that `spell` never gives.
+    // Slots beyond the cap are spellings that `spell` never gives.
     u32::try_from(slot)
         .ok()
         .filter(|slot| *slot < MAX_SLOTS)
@@ -210,7 +220,7 @@ fn letters(host: &str) -> impl Iterator<Item = char> + '_ {
     host.chars().filter(char::is_ascii_alphabetic)
 }
 
-/// A name that a resolver takes: labels of letters, digits, `-` and `_`.
+/// Whether a resolver accepts `host` as a name: labels of letters, digits, `-` and `_`.
 pub fn is_name(host: &str) -> bool {
     let labels = host.strip_suffix('.').unwrap_or(host);
     host.len() <= 253
@@ -233,7 +243,7 @@ mod tests {
         prop_oneof![
             any::<[u8; 4]>().prop_map(|o| Ipv4Addr::from(o).to_string()),
             any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_string()),
-            // Groups of few digits, as real addresses have.
+            // Groups with few digits, as in real addresses.
             (any::<u128>(), any::<[u8; 8]>()).prop_map(|(bits, keep)| {
                 let mut groups = Ipv6Addr::from(bits).segments();
                 for (group, keep) in groups.iter_mut().zip(keep) {

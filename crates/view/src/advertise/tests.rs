@@ -47,10 +47,10 @@ async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
     // Three letters: eight spellings, of which seven name breakpoints.
     let table = AdvertisedAddresses::new(Advertise::Single);
     let given: Vec<String> = (0..7).map(|n| advertise(&table, "abc", n)).collect();
-    // Nothing left: the plain address.
+    // No spelling is free: the plain address.
     assert_eq!(advertise(&table, "abc", 7), "abc");
     table.observe("abc", &living((1..7).map(id)));
-    tokio::time::advance(HOLD - Duration::from_secs(1)).await;
+    tokio::time::advance(RESERVATION_PERIOD - Duration::from_secs(1)).await;
     assert_eq!(advertise(&table, "abc", 7), "abc");
     assert_eq!(table.resolve(&given[0]), Resolved::Breakpoint(id(0)));
     tokio::time::advance(Duration::from_secs(2)).await;
@@ -65,9 +65,9 @@ async fn one_that_comes_back_keeps_its_address() {
     let table = AdvertisedAddresses::new(Advertise::Single);
     let given = advertise(&table, "127.0.0.1", 1);
     table.observe("127.0.0.1", &living([]));
-    tokio::time::advance(HOLD / 2).await;
+    tokio::time::advance(RESERVATION_PERIOD / 2).await;
     table.observe("127.0.0.1", &living([id(1)]));
-    tokio::time::advance(HOLD).await;
+    tokio::time::advance(RESERVATION_PERIOD).await;
     assert_eq!(table.resolve(&given), Resolved::Breakpoint(id(1)));
 }
 
@@ -79,11 +79,11 @@ async fn one_that_is_not_listed_yet_has_its_address_already() {
     assert_ne!(port, 5678);
     assert_eq!(table.breakpoint_at(port), Some(id(1)));
     table.observe("relay", &living([id(1)]));
-    tokio::time::advance(2 * HOLD).await;
+    tokio::time::advance(2 * RESERVATION_PERIOD).await;
     assert_eq!(table.address(&reached, Some(id(1))).1, port, "it turned up");
-    // Let go, and paused again long after, before the next poll.
+    // Resumed, and paused again long after, before the next poll.
     table.observe("relay", &living([]));
-    tokio::time::advance(HOLD / 2).await;
+    tokio::time::advance(RESERVATION_PERIOD / 2).await;
     assert_eq!(table.address_expected(&reached, id(1)).1, port);
 
     let single = AdvertisedAddresses::new(Advertise::Single);
@@ -108,18 +108,18 @@ async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good(
     }
     assert_eq!(list(16), 5678, "nothing left");
     let live = || living((10..16).map(id));
-    tokio::time::advance(slots::EXPECTED_FOR / 2).await;
+    tokio::time::advance(slots::EXPECTED_PERIOD / 2).await;
     table.observe("relay", &live());
     assert_eq!(expect(0), first);
-    tokio::time::advance(slots::EXPECTED_FOR / 2).await;
+    tokio::time::advance(slots::EXPECTED_PERIOD / 2).await;
     table.observe("relay", &live());
     assert_eq!((expect(0), expect(1)), (5678, 5678), "no longer believed");
     assert_eq!(table.breakpoint_at(first), Some(id(0)), "but kept");
-    // One was given out half-way last, the other at the start.
-    tokio::time::advance(HOLD - slots::EXPECTED_FOR).await;
+    // One address was last used half-way, the other at the start.
+    tokio::time::advance(RESERVATION_PERIOD - slots::EXPECTED_PERIOD).await;
     assert_eq!(list(16), second);
     assert_eq!(table.breakpoint_at(first), Some(id(0)));
-    tokio::time::advance(slots::EXPECTED_FOR).await;
+    tokio::time::advance(slots::EXPECTED_PERIOD).await;
     assert_eq!(list(17), first);
 }
 
@@ -248,7 +248,7 @@ fn the_addresses_of_a_list_stay_while_the_list_does() {
     ] {
         assert!(!Arc::ptr_eq(&listed, &again(&other, &list)));
     }
-    // Its host is forgotten, and with it who has which spelling.
+    // Its host is dropped, together with the assignment of its spellings.
     for n in 0..MAX_HOSTS {
         advertise(&table, &format!("host-{n}"), 1);
     }
@@ -263,7 +263,7 @@ async fn who_goes_without_an_address_may_have_it_later() {
     table.listed(&here, &before);
     let list = living((0..3).map(id));
     assert_eq!(table.listed(&here, &list).address(id(0)).unwrap().0, "abc");
-    tokio::time::advance(HOLD + Duration::from_secs(1)).await;
+    tokio::time::advance(RESERVATION_PERIOD + Duration::from_secs(1)).await;
     let later = table.listed(&here, &list);
     assert_ne!(later.address(id(0)).unwrap().0, "abc");
 }

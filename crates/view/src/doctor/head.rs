@@ -1,11 +1,11 @@
-//! Findings about a Ray head that was asked for the sake of a diagnosis. Pure.
+//! Findings about a Ray head that was queried for a diagnosis. Pure.
 
-use super::lists::{DEBUGPY_BY_DEFAULT, TOLD, answers, release};
-use super::{ChainLink, Fault, Finding, said_and_next};
+use super::lists::{DEBUGPY_BY_DEFAULT, MAX_LISTED_FINDINGS, answers, release};
+use super::{ChainLink, Fault, Finding, split_sentence};
 use ray_relay_ray::ray::head::HeadError;
 use ray_relay_ray::ray::registry::Examined;
 
-/// What `head` answers, and what that says of breakpoints in its cluster.
+/// Reports how `head` answers, and what that means for breakpoints in its cluster.
 pub fn findings(head: &Examined) -> Vec<Finding> {
     let cluster = &head.cluster;
     let version = match (&head.version, &head.state_api) {
@@ -21,7 +21,7 @@ pub fn findings(head: &Examined) -> Vec<Finding> {
             return vec![found.next(NO_DASHBOARD)];
         }
         (Err(error), _) => return vec![trouble(cluster, error)],
-        // A dashboard without its State API: Ray was installed without all of it.
+        // A dashboard without the State API: Ray was installed without all extras.
         (Ok(version), Err(HeadError::Status { status: 404, .. })) => {
             let says = format!(
                 "the head of cluster {cluster} (Ray {version}) answers, and has no State API"
@@ -37,7 +37,7 @@ pub fn findings(head: &Examined) -> Vec<Finding> {
         says += &format!(", authentication {mode}");
     }
     let mut all = vec![Finding::ok(ChainLink::Head, says)];
-    all.extend(head.gcs.iter().filter(|(_, there)| !there).map(|(address, _)| {
+    all.extend(head.gcs.iter().filter(|(_, is_reachable)| !is_reachable).map(|(address, _)| {
         let says = format!("the GCS of cluster {cluster} at {address} does not answer: breakpoints of Ray's legacy debugger are not listed");
         Finding::note(ChainLink::Head, says)
             .next("open port 6379 of the head to the relay, or name it with `gcs_address`; where Ray runs with RAY_USE_TLS=1, give gcs_ca_file, gcs_cert_file and gcs_key_file")
@@ -65,12 +65,12 @@ fn trouble(cluster: &str, error: &HeadError) -> Finding {
         | HeadError::TooLarge { .. }
         | HeadError::BadRequest { .. } => Fault::Misconfigured,
     };
-    let (says, next) = said_and_next(&error.to_string());
+    let (says, next) = split_sentence(&error.to_string());
     let found = Finding::error(ChainLink::Head, fault, format!("cluster {cluster}: {says}"));
     next.into_iter().fold(found, Finding::next)
 }
 
-/// Which debugger the jobs and nodes of a cluster with Ray `version` get.
+/// Reports which debugger the jobs and nodes of a cluster with Ray `version` get.
 fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
     let cluster = &head.cluster;
     let mut all = Vec::new();
@@ -81,21 +81,21 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
             .map(ToString::to_string)
             .collect();
         let more = match nodes.len() {
-            ..=TOLD => String::new(),
-            n => format!(" and {} more", n - TOLD),
+            ..=MAX_LISTED_FINDINGS => String::new(),
+            n => format!(" and {} more", n - MAX_LISTED_FINDINGS),
         };
-        let shown = nodes[..nodes.len().min(TOLD)].join(", ");
+        let listed = nodes[..nodes.len().min(MAX_LISTED_FINDINGS)].join(", ");
         let says = format!(
-            "workers of cluster {cluster} skip breakpoint(), because they have no debugpy 1.8.0 or newer: on node {shown}{more}"
+            "workers of cluster {cluster} skip breakpoint(), because they have no debugpy 1.8.0 or newer: on node {listed}{more}"
         );
         let next = "`pip install debugpy` there, in the environment of the job where it has one of its own";
         all.push(Finding::warning(ChainLink::Debugger, says).next(next));
     }
-    // Older ones take any value for debugpy.
+    // Older versions treat any value as debugpy.
     if release(version).is_some_and(|version| version < DEBUGPY_BY_DEFAULT) {
         return all;
     }
-    for (job, mode) in head.modes.iter().take(TOLD) {
+    for (job, mode) in head.modes.iter().take(MAX_LISTED_FINDINGS) {
         all.extend(match mode.as_str() {
             "legacy" => {
                 let says = format!("job {job} of cluster {cluster} runs with RAY_DEBUG=legacy: its tasks stop in Ray's legacy debugger, which no editor can speak with");

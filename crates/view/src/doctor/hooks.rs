@@ -1,6 +1,6 @@
-//! Findings in the list of what runs: how many of the workers have the hook.
+//! Findings about running tasks: how many of the workers have the hook.
 //!
-//! Pure. A driver is not counted: it calls the hook itself, if it wants to.
+//! Pure. Drivers are not counted: they call the hook themselves if they want it.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use super::{ChainLink, Finding};
 use crate::listing::hooks::HookCount;
 use ray_relay_base::wire::json::{self, typed_at};
 
-/// Of the workers in `tasks`, which are rows of `/relay/v1/tasks?hook=true`, how many have it. Without an agent in `nodes`
-/// it is not known, and the findings about agents say so.
+/// Counts the workers with the hook in `tasks`, rows of `/relay/v1/tasks?hook=true`. Without an agent in `nodes` the
+/// count is unknown, and the findings about agents report that.
 pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let linked = |node: &Value| typed_at::<&str>(node, "link") == "linked";
     if !nodes.is_some_and(|nodes| json::list(nodes, "nodes").iter().any(linked)) {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
     use crate::doctor::Severity;
 
-    fn told(tasks: &Value, link: &str) -> Vec<(Severity, String)> {
+    fn severities(tasks: &Value, link: &str) -> Vec<(Severity, String)> {
         let nodes = json!({ "nodes": [{ "link": link }] });
         let found = findings(&json!({ "tasks": tasks }), Some(&nodes));
         found.into_iter().map(|f| (f.severity, f.says)).collect()
@@ -72,18 +72,24 @@ mod tests {
             driver
         ]);
         let says = "1 of 2 workers that run something has the hook";
-        assert_eq!(told(&some, "linked"), [(Severity::Note, says.to_owned())]);
-        assert_eq!(told(&some, "none"), []);
+        assert_eq!(
+            severities(&some, "linked"),
+            [(Severity::Note, says.to_owned())]
+        );
+        assert_eq!(severities(&some, "none"), []);
         let all = json!([row("a", true.into()), row("b", true.into())]);
         let says = "2 of 2 workers that run something have the hook";
-        assert_eq!(told(&all, "linked"), [(Severity::Ok, says.to_owned())]);
+        assert_eq!(
+            severities(&all, "linked"),
+            [(Severity::Ok, says.to_owned())]
+        );
         let mut unknown = row("a", Value::Null);
         unknown["hook_unknown"] = "the agent is older".into();
         let says = "of 1 worker it is not known whether it has the hook: the agent is older";
         assert_eq!(
-            told(&json!([unknown]), "linked"),
+            severities(&json!([unknown]), "linked"),
             [(Severity::Note, says.to_owned())]
         );
-        assert_eq!(told(&json!([]), "linked"), []);
+        assert_eq!(severities(&json!([]), "linked"), []);
     }
 }

@@ -1,13 +1,13 @@
-//! Findings in the lists that a relay gives out: `/relay/v1/breakpoints`, with those that ended, and `/relay/v1/nodes`.
+//! Findings from a relay's lists: `/relay/v1/breakpoints`, including ended ones, and `/relay/v1/nodes`.
 //!
-//! Pure. Read with forgiveness, because a relay of another version may leave keys out, and cleaned for a terminal.
+//! Pure. Read leniently, because a relay of another version may leave keys out, and cleaned for a terminal.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::{ChainLink, Fault, Finding, said_and_next};
+use super::{ChainLink, Fault, Finding, split_sentence};
 use crate::listing::discovery::Discovery;
 use crate::listing::received::{ClusterAnswer, NodeAnswer, RowAnswer};
 use crate::listing::row::Row;
@@ -17,24 +17,25 @@ use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
 use ray_relay_base::wire::text::shortened;
 
-/// A list is asked for each second unless configured otherwise.
-const OLD: f64 = 10.0;
+/// A list older than this, in seconds, is outdated: by default it is read each second.
+const MAX_LIST_AGE: f64 = 10.0;
 
-/// Findings of one kind that are told one by one: of the others how many there are.
-pub(super) const TOLD: usize = 8;
+/// Findings of one kind that are listed one by one. The rest is counted.
+pub(super) const MAX_LISTED_FINDINGS: usize = 8;
 
-/// Longest sentence of an agent's, in characters.
+/// Longest sentence of an agent, in characters.
 const MAX_REASON_CHARS: usize = 300;
 
 const MAX_NAME_CHARS: usize = 120;
 
-/// The first Ray whose `breakpoint()` opens debugpy's port without being told to.
+/// The first Ray whose `breakpoint()` uses debugpy by default.
 pub(super) const DEBUGPY_BY_DEFAULT: (u32, u32) = (2, 39);
 
 /// The first Ray whose head refuses stack dumps by default.
-const NO_STACKS: (u32, u32) = (2, 56);
+const FIRST_RAY_WITHOUT_STACKS: (u32, u32) = (2, 56);
 
-/// All that `list` and `nodes` tell but what [`heads`] does; `nodes` is `None` where it was not given.
+/// Returns all findings from `list` and `nodes`, except those of [`heads`]. `nodes` is `None` if it was not
+/// available.
 pub fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let mut all = discovery(list);
     all.extend(ages(list));
@@ -46,14 +47,14 @@ pub fn findings(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     all
 }
 
-/// How the heads answer the relay, each in the relay's own words.
+/// Reports how the heads answer the relay, in the relay's own words.
 pub fn heads(list: &Value) -> Vec<Finding> {
     let of_one = |cluster: ClusterAnswer<'_>| {
         let name = text(cluster.name);
         match (cluster.trouble, cluster.ray_version) {
             (Some(trouble), _) if cluster.pending => {
-                // A RayCluster that starts is no fault of the others.
-                let (says, next) = said_and_next(trouble);
+                // A RayCluster that is starting is no fault of the others.
+                let (says, next) = split_sentence(trouble);
                 let found = Finding::note(ChainLink::Head, format!("cluster {name}: {says}"));
                 next.into_iter().fold(found, Finding::next)
             }
@@ -69,7 +70,7 @@ pub fn heads(list: &Value) -> Vec<Finding> {
     clusters(list).map(of_one).collect()
 }
 
-/// Where clusters are looked for, and what of that is not looked at.
+/// Reports where clusters are searched, and which of them are left out.
 fn discovery(list: &Value) -> Vec<Finding> {
     let Some(scope) = list.pointer("/discovery/scope").and_then(Value::as_str) else {
         return Vec::new();
@@ -79,7 +80,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
         shortened(scope, MAX_NAME_CHARS)
     );
     let troubles = Discovery::read(list).troubles().into_iter().map(|trouble| {
-        let (says, next) = said_and_next(&trouble);
+        let (says, next) = split_sentence(&trouble);
         let found = Finding::warning(ChainLink::Head, says);
         next.into_iter().fold(found, Finding::next)
     });
@@ -88,7 +89,7 @@ fn discovery(list: &Value) -> Vec<Finding> {
         .collect()
 }
 
-/// The sentence on a head that answers.
+/// Builds the sentence about a head that answers.
 pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
     let version = version.map_or("Ray".to_owned(), |v| {
         format!("Ray {}", shortened(v, MAX_NAME_CHARS))
@@ -96,11 +97,11 @@ pub(super) fn answers(cluster: &str, version: Option<&str>) -> String {
     format!("the head of cluster {cluster} answers the relay: {version}")
 }
 
-/// What the relay says of the head of `cluster`, which gives it no list.
+/// Reports the relay's trouble with the head of `cluster`, which returns no list.
 fn head_trouble(cluster: &str, trouble: &str) -> Finding {
-    let (says, next) = said_and_next(trouble);
-    // The relay's sentences about Ray's own token, and about an API server that refuses, have these words; of what cannot be
-    // reached none has.
+    let (says, next) = split_sentence(trouble);
+    // The relay's sentences about Ray's token, and about a refusal by an API server, have these words. Its sentences
+    // about unreachable heads do not.
     let fault = match says.contains(" token") || says.contains(" refuses with ") {
         true => Fault::Misconfigured,
         false => Fault::Unreachable,
@@ -112,20 +113,20 @@ fn head_trouble(cluster: &str, trouble: &str) -> Finding {
     }
 }
 
-/// How old the lists of the clusters are, and whether they are whole.
+/// Reports how old the lists of the clusters are, and whether they are complete.
 fn ages(list: &Value) -> Vec<Finding> {
     let mut all = Vec::new();
     for cluster in clusters(list) {
         let name = text(cluster.name);
         if cluster.complete == Some(false) {
-            let (says, next) = said_and_next(cluster.trouble.unwrap_or_default());
+            let (says, next) = split_sentence(cluster.trouble.unwrap_or_default());
             let found = Finding::warning(ChainLink::List, format!("cluster {name}: {says}"));
             all.push(next.into_iter().fold(found, Finding::next));
         }
         let Some(age) = cluster.snapshot_age_seconds else {
             continue;
         };
-        all.push(match age > OLD {
+        all.push(match age > MAX_LIST_AGE {
             true => Finding::warning(
                 ChainLink::List,
                 format!("the list of cluster {name} is {} old", seconds(age)),
@@ -140,12 +141,12 @@ fn ages(list: &Value) -> Vec<Finding> {
     all
 }
 
-/// The agents of the nodes.
+/// Reports the agents of the nodes.
 fn agents(nodes: &Value) -> Vec<Finding> {
     let rows: Vec<NodeAnswer<'_>> = typed_list(nodes, "nodes").collect();
     let is_linked = |node: &&NodeAnswer<'_>| node.link == Some("linked");
     let linked = rows.iter().filter(is_linked).count();
-    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
+    let mut findings = FirstFindings::new(ChainLink::Agents, "nodes");
     let mut without = 0;
     for node in &rows {
         let (cluster, node_name) = (text(node.cluster), text(node.address));
@@ -172,8 +173,8 @@ fn agents(nodes: &Value) -> Vec<Finding> {
             }
             _ => continue,
         };
-        // Where nothing is reached through agents, one that is gone is not missed.
-        told.push(match node.path {
+        // If nothing is reached through agents, a missing one does no harm.
+        findings.push(match node.path {
             Some("direct") => Finding::note(ChainLink::Agents, says),
             _ if alone => {
                 Finding::error(ChainLink::Agents, Fault::Unreachable, says).next(START_AGENT)
@@ -182,7 +183,7 @@ fn agents(nodes: &Value) -> Vec<Finding> {
         });
     }
     let count = rows.len();
-    let mut all = told.findings();
+    let mut all = findings.findings();
     if without > 0 && linked > 0 {
         let says = format!(
             "{without} of {} no agent: the relay dials their debuggers itself",
@@ -207,13 +208,13 @@ fn agents(nodes: &Value) -> Vec<Finding> {
     all
 }
 
-/// Whether what is left of tasks that fail is kept, where the relay is to have that.
+/// Reports whether black boxes of failed tasks are kept, if the relay is configured for that.
 fn post_mortem(nodes: &Value) -> Vec<Finding> {
     if !typed_at::<bool>(nodes, "post_mortem") {
         return Vec::new();
     }
-    let mut told = FirstFindings::new(ChainLink::Agents, "nodes");
-    let (mut keep, mut kept) = (0, 0);
+    let mut findings = FirstFindings::new(ChainLink::Agents, "nodes");
+    let (mut storing_nodes, mut stored) = (0, 0);
     for node in typed_list::<NodeAnswer<'_>>(nodes, "nodes") {
         let name = text(node.address);
         let agent = node.agent;
@@ -222,18 +223,18 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
             Some((_, Some(why))) => shortened(why, MAX_REASON_CHARS),
             Some((None, None)) => "its agent is older than the relay: update it".to_owned(),
             Some((Some(count), None)) => {
-                (keep, kept) = (keep + 1, kept + count);
+                (storing_nodes, stored) = (storing_nodes + 1, stored + count);
                 continue;
             }
         };
         let says =
             format!("of tasks that fail on node {name} nothing is kept ([post_mortem]): {why}");
-        told.push(Finding::warning(ChainLink::Agents, says).next(START_AGENT));
+        findings.push(Finding::warning(ChainLink::Agents, says).next(START_AGENT));
     }
-    let mut all = told.findings();
-    if keep > 0 {
+    let mut all = findings.findings();
+    if storing_nodes > 0 {
         let says = format!(
-            "of tasks that fail stack and variables are kept on {keep} of the nodes, at present {kept} ([post_mortem])"
+            "of tasks that fail stack and variables are kept on {storing_nodes} of the nodes, at present {stored} ([post_mortem])"
         );
         let next = "`ray-relay list --failed` has them; a worker without the hook (`ray-relay hook --help`) leaves nothing";
         all.push(Finding::ok(ChainLink::Agents, says).next(next));
@@ -244,7 +245,7 @@ fn post_mortem(nodes: &Value) -> Vec<Finding> {
 const START_AGENT: &str =
     "start `ray-relay node` there, or `ray-relay deploy` on the cluster, and see what it logs";
 
-/// Which debugger Ray starts, where that is not the one that editors speak with.
+/// Reports which debugger Ray starts, if editors cannot use it.
 fn debuggers(list: &Value) -> Vec<Finding> {
     let mut all = Vec::new();
     let is_legacy = |kind: &Kind| match kind {
@@ -265,7 +266,7 @@ fn debuggers(list: &Value) -> Vec<Finding> {
     if legacy > 0 {
         let says = format!(
             "{} in Ray's legacy debugger, which no editor can speak with",
-            stands(legacy)
+            paused_clause(legacy)
         );
         let next = format!("enter it with `ray-relay debug` or `nc`; {otherwise}");
         all.push(Finding::note(ChainLink::Debugger, says).next(next));
@@ -280,20 +281,20 @@ fn debuggers(list: &Value) -> Vec<Finding> {
     all
 }
 
-/// Of how many it is not known where they stand, as their head gives no stacks.
+/// Counts the tasks whose location is unknown because their head returns no stacks.
 pub fn places(list: &Value) -> Vec<Finding> {
     let gives_none = |cluster: &ClusterAnswer<'_>| {
         let version = cluster.ray_version.and_then(release);
-        version.is_some_and(|version| version >= NO_STACKS)
+        version.is_some_and(|version| version >= FIRST_RAY_WITHOUT_STACKS)
     };
     let unknown = |cluster: &ClusterAnswer<'_>| {
         let of_it = live(list).filter(|row| row.cluster == cluster.name);
-        // Of a registered one the GCS knows where it stands.
+        // The GCS knows the location of a registered one.
         let on_head = |kind: Kind| !kind.is_registered();
         let unknown =
             of_it.filter(|row| row.debugger().is_some_and(on_head) && row.location.is_none());
         unknown
-            .filter(|row| row.waiting_seconds.is_some_and(|s| s > OLD))
+            .filter(|row| row.waiting_seconds.is_some_and(|s| s > MAX_LIST_AGE))
             .count()
     };
     let clusters = clusters(list).filter(gives_none);
@@ -308,9 +309,9 @@ pub fn places(list: &Value) -> Vec<Finding> {
     clusters.filter_map(finding).collect()
 }
 
-/// What waits, and what of it cannot be attached to. Of the ports only what registry and agents say.
+/// Reports the paused tasks, and those that cannot be attached to. Ports are judged only from registry and agents.
 fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
-    // By cluster and node: a node's agent that is missing where there is no other way.
+    // By cluster and node: nodes that are reached through agents only, and whose agent is missing.
     let mut closed = BTreeSet::new();
     for node in nodes
         .into_iter()
@@ -389,26 +390,26 @@ fn tasks(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
 
 const NOTHING_WAITS: &str = "where a task should, install debugpy 1.8.0 or newer on the nodes (`pip install debugpy`): without it, and with RAY_DEBUG=0, Ray skips breakpoint()";
 
-/// Findings of one kind, of which only the first are told.
+/// Findings of one kind, of which only the first ones are listed.
 struct FirstFindings {
     link: ChainLink,
-    what: &'static str,
+    noun: &'static str,
     findings: Vec<Finding>,
     more: usize,
 }
 
 impl FirstFindings {
-    fn new(link: ChainLink, what: &'static str) -> Self {
+    fn new(link: ChainLink, noun: &'static str) -> Self {
         Self {
             link,
-            what,
+            noun,
             findings: Vec::new(),
             more: 0,
         }
     }
 
     fn push(&mut self, finding: Finding) {
-        match self.findings.len() < TOLD {
+        match self.findings.len() < MAX_LISTED_FINDINGS {
             true => self.findings.push(finding),
             false => self.more += 1,
         }
@@ -416,7 +417,7 @@ impl FirstFindings {
 
     fn findings(mut self) -> Vec<Finding> {
         if self.more > 0 {
-            let says = format!("and {} more {}", self.more, self.what);
+            let says = format!("and {} more {}", self.more, self.noun);
             self.findings.push(Finding::note(self.link, says));
         }
         self.findings
@@ -427,7 +428,7 @@ fn clusters(list: &Value) -> impl Iterator<Item = ClusterAnswer<'_>> {
     typed_list(list, "clusters")
 }
 
-/// Rows of breakpoints that have not ended.
+/// Returns the rows of breakpoints that have not ended.
 fn live(list: &Value) -> impl Iterator<Item = RowAnswer<'_>> {
     let over = [Some("released"), Some("died"), Some("finished")];
     typed_list(list, "breakpoints").filter(move |row: &RowAnswer<'_>| !over.contains(&row.state))
@@ -460,14 +461,14 @@ fn text(text: Option<&str>) -> String {
     shortened(text.unwrap_or("?"), MAX_NAME_CHARS)
 }
 
-fn have(count: usize, what: &str) -> String {
+fn have(count: usize, noun: &str) -> String {
     match count {
-        1 => format!("1 {what} has"),
-        _ => format!("{count} {what}s have"),
+        1 => format!("1 {noun} has"),
+        _ => format!("{count} {noun}s have"),
     }
 }
 
-fn stands(count: usize) -> String {
+fn paused_clause(count: usize) -> String {
     match count {
         1 => "1 task stands".to_owned(),
         _ => format!("{count} tasks stand"),
@@ -478,7 +479,7 @@ fn seconds(seconds: f64) -> String {
     span(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// How long ago the time `since`, in seconds since 1970, was.
+/// Formats the time since `since`, in seconds since 1970.
 fn ago(since: Option<f64>) -> String {
     let since = Duration::try_from_secs_f64(since.unwrap_or_default());
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -486,7 +487,7 @@ fn ago(since: Option<f64>) -> String {
     span(now.saturating_sub(since.unwrap_or_default()))
 }
 
-/// `2.9` of `2.9.3`.
+/// Parses `2.9` from `2.9.3`.
 pub(super) fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,9 +1,9 @@
-//! Findings about the chain from a client to a worker's debugger, link by link: what `ray-relay doctor` shows, and what
-//! `/relay/v1/doctor` answers.
+//! Findings about the chain from a client to a worker's debugger, link by link: shown by `ray-relay doctor`, and
+//! answered by `/relay/v1/doctor`.
 //!
-//! A [`Finding`] is one sentence and, where there is something to do, the next step. What is paused, and by which way it is
-//! reached, is judged from the relay's own lists ([`lists`]), by the relay and by a client alike: no debug port is touched
-//! for it, because a connection to one can be the end of a task.
+//! A [`Finding`] is one sentence and, if there is something to do, the next step. Paused tasks and their reachability
+//! are judged from the relay's own lists ([`lists`]), by the relay and by a client alike. No debug port is touched: a
+//! connection to one can end a task.
 
 pub mod head;
 pub mod hooks;
@@ -13,28 +13,28 @@ use serde::{Deserialize, Serialize};
 
 use ray_relay_base::wire::text::shortened;
 
-/// Longest sentence from elsewhere that is shown, in characters.
+/// Longest sentence from another server that is shown, in characters.
 const MAX_SENTENCE_CHARS: usize = 500;
 
 /// The parts of the chain, in the order in which a client meets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChainLink {
-    /// Which relay is asked, and who says so.
+    /// The relay's address, and its source.
     Address,
-    /// The proxy on the way there, by which it has no other address and no other connection.
+    /// The proxy on the way there, which resolves and connects on the client's behalf.
     Proxy,
-    /// The address of its host's name.
+    /// The name resolution of its host.
     Name,
     /// The connection to its port.
     Connection,
-    /// Its certificate, and whether the relay takes the client's.
+    /// Its certificate, and whether the relay accepts the client's.
     Tls,
-    /// What answers there, and its version.
+    /// The server that answers there, and its version.
     Relay,
-    /// Its clock beside the client's.
+    /// Its clock, compared with the client's.
     Clock,
-    /// Who the client is, and what that permits.
+    /// The client's identity and permissions.
     Token,
     /// A Ray head, as the relay reaches it.
     Head,
@@ -42,13 +42,13 @@ pub enum ChainLink {
     List,
     /// The agents of Ray's nodes.
     Agents,
-    /// Which of the workers that run something have the hook.
+    /// Which of the workers with running tasks have the hook.
     Hook,
     /// Which debugger Ray starts.
     Debugger,
-    /// What waits, and whether it can be attached to.
+    /// The paused tasks, and whether they can be attached to.
     Tasks,
-    /// The folder that the client stands in, beside the files of the tasks.
+    /// The client's working directory, compared with the files of the tasks.
     Folder,
 }
 
@@ -75,7 +75,7 @@ impl ChainLink {
     }
 }
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -89,14 +89,14 @@ pub enum Severity {
     Error,
 }
 
-/// What an error comes to, as an exit code of the command.
+/// The cause of an error, which determines the command's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// A server cannot be reached: 69.
     Unreachable,
-    /// A credential is missing, or does not permit it: 77.
+    /// A credential is missing, or lacks the permission: 77.
     NotPermitted,
-    /// Something is set up wrongly: 78.
+    /// Something is misconfigured: 78.
     Misconfigured,
 }
 
@@ -105,12 +105,12 @@ pub enum Fault {
 pub struct Finding {
     pub link: ChainLink,
     pub severity: Severity,
-    /// What is the case, as a sentence without its full stop.
+    /// The observation, as a sentence without its full stop.
     pub says: String,
-    /// What to do about it.
+    /// The next step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// The exit code that it comes to.
+    /// The command's exit code for it.
     #[serde(default)]
     pub exit_code: u8,
 }
@@ -151,30 +151,29 @@ impl Finding {
         Self::new(link, Severity::Error, says, exit_code)
     }
 
-    /// The same for a terminal, where it comes from elsewhere.
+    /// Cleans text from another server for a terminal.
     pub fn cleaned(mut self) -> Self {
         self.says = shortened(&self.says, MAX_SENTENCE_CHARS);
         self.next = self.next.map(|next| shortened(&next, MAX_SENTENCE_CHARS));
         self
     }
 
-    /// The same with what to do about it.
+    /// Adds the next step.
     pub fn next(mut self, step: impl Into<String>) -> Self {
         self.next = Some(step.into());
         self
     }
 }
 
-/// The exit code of a command that found `findings`: of the first error, because what follows it may come of it, or else
-/// of the worst.
+/// Returns the exit code for `findings`: of the first error, because later ones may follow from it, else the highest.
 pub fn exit_code(findings: &[Finding]) -> u8 {
     let error = findings.iter().find(|f| f.severity == Severity::Error);
     let worst = || findings.iter().map(|f| f.exit_code).max();
     error.map(|f| f.exit_code).or_else(worst).unwrap_or(0)
 }
 
-/// What a sentence from elsewhere says, and the next step that stands in it behind a semicolon or a colon.
-pub fn said_and_next(sentence: &str) -> (String, Option<String>) {
+/// Splits a server's sentence into the observation and the next step, which follows a semicolon or a colon.
+pub fn split_sentence(sentence: &str) -> (String, Option<String>) {
     let sentence = shortened(sentence, MAX_SENTENCE_CHARS);
     let parted = sentence.rsplit_once("; ").or_else(|| {
         sentence

@@ -1,26 +1,26 @@
-//! What tasks have answered to one command, as people see it.
+//! The answers of tasks to one command, as text.
 
 use super::kept::{KeptOutput, Printed};
+use crate::listing::fold::answer_text;
 use crate::listing::fold::answers::{self, Answers};
 use crate::listing::fold::text::stacks as as_tree;
-use crate::listing::fold::told;
 use crate::listing::fold::who::Names;
 use ray_relay_ray::ray::look::Frame;
 
-/// What one task has answered to one command.
+/// The answer of one task to one command.
 #[derive(Debug)]
 pub struct Answered {
-    /// With how much of it is not there.
+    /// Ends with a note if it was truncated.
     answer: String,
-    /// What its program wrote meanwhile.
+    /// Output of its program during the command.
     program: String,
-    /// What the relay said of its session meanwhile.
+    /// Notices of the relay about its session during the command.
     notes: String,
-    /// The calls that the answer shows, where it is a stack.
+    /// The calls in the answer, if it is a stack.
     stack: Option<Vec<Frame>>,
 }
 
-/// What several have answered to one command, the same once.
+/// The answers of several tasks to one command, identical ones merged.
 pub struct FoldedAnswers {
     pub answers: Answers,
     pub program: Answers,
@@ -28,7 +28,7 @@ pub struct FoldedAnswers {
 }
 
 impl Answered {
-    /// What it has `printed`.
+    /// Takes the answer from `printed`.
     pub fn to(printed: &Printed) -> Self {
         let answer = printed.answer.trim_end();
         let answer = match printed.cut {
@@ -45,19 +45,19 @@ impl Answered {
         }
     }
 
-    /// The answer to the last command of `kept`.
-    pub fn of(kept: &mut KeptOutput) -> Self {
-        Self::to(&kept.commands.pop().unwrap_or_default())
+    /// Takes the answer to the last command of `kept`.
+    pub fn of(output: &mut KeptOutput) -> Self {
+        Self::to(&output.commands.pop().unwrap_or_default())
     }
 
-    /// It alone.
+    /// Formats one answer on its own.
     pub fn alone(&self) -> String {
         let lines = [&self.program, &self.notes, &self.answer].into_iter();
         let lines = lines.filter(|text| !text.is_empty());
         lines.map(|text| format!("{text}\n")).collect()
     }
 
-    /// What `all` have answered to one command, as people see it; nothing where none has printed anything.
+    /// Formats the answers of `all` to one command. Empty if none has printed anything.
     pub fn text(names: &Names<'_>, all: &[(usize, Self)]) -> String {
         let FoldedAnswers {
             answers,
@@ -67,33 +67,38 @@ impl Answered {
         let mut text = String::new();
         let stacks = all
             .iter()
-            .map(|(at, said)| Some((*at, &**said.stack.as_ref()?)));
+            .map(|(at, answered)| Some((*at, &**answered.stack.as_ref()?)));
         let stacks: Option<Vec<_>> = stacks.filter(|_| all.len() > 1).collect();
         if let Some(stacks) = stacks.filter(|stacks| !stacks.is_empty()) {
             text += &as_tree(names, stacks);
         } else if answers.same.iter().any(|same| !same.text.is_empty()) {
-            text += &told::text(names, &answers);
+            text += &answer_text::text(names, &answers);
         }
         if !program.same.is_empty() {
-            text += &format!("[their programs wrote]\n{}", told::text(names, &program));
+            text += &format!(
+                "[their programs wrote]\n{}",
+                answer_text::text(names, &program)
+            );
         }
         if !notes.same.is_empty() {
-            text += &format!("[the relay says]\n{}", told::text(names, &notes));
+            text += &format!("[the relay says]\n{}", answer_text::text(names, &notes));
         }
         text
     }
 
-    /// All of it, folded.
+    /// Merges identical answers, output and notices.
     pub fn folded(all: &[(usize, Self)]) -> FoldedAnswers {
         let fold = |of: fn(&Self) -> &str| {
-            let texts = all.iter().map(|(member, said)| (*member, of(said)));
+            let texts = all.iter().map(|(member, answered)| (*member, of(answered)));
             answers::fold(texts.filter(|(_, text)| !text.is_empty()))
         };
-        let answers = all.iter().map(|(member, said)| (*member, &*said.answer));
+        let answers = all
+            .iter()
+            .map(|(member, answered)| (*member, &*answered.answer));
         FoldedAnswers {
             answers: answers::fold(answers),
-            program: fold(|said| &said.program),
-            notes: fold(|said| &said.notes),
+            program: fold(|answered| &answered.program),
+            notes: fold(|answered| &answered.notes),
         }
     }
 }

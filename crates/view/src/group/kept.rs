@@ -1,44 +1,44 @@
-//! What tasks print, kept by commands until it is put together with that of others.
+//! Output of tasks, stored by command until it is merged with that of others.
 
 use tokio::sync::mpsc;
 
 use ray_relay_debugger::pdb::{Piece, shows_stack};
 use ray_relay_ray::ray::look::Frame;
 
-/// How what the relay says of itself begins.
+/// The prefix of the relay's own notices.
 pub const NOTICE: &str = "ray-relay: ";
 
-/// What commands of one task have printed.
+/// The output of one task's commands.
 #[derive(Debug)]
 pub struct KeptOutput {
     pub commands: Vec<Printed>,
-    /// Bytes that are kept further.
+    /// Bytes that may still be stored.
     room: usize,
-    /// The task has been left where it is.
+    /// Whether the task was detached and stays paused.
     pub stays: bool,
-    /// Whether the task is to say which rank it has.
+    /// Whether to ask the task for its rank.
     pub asks_rank: bool,
-    /// What it has said.
+    /// The rank that it reported.
     pub rank: Option<u32>,
 }
 
-/// What one command has printed.
+/// The output of one command.
 #[derive(Debug, Default)]
 pub struct Printed {
     /// Its answer.
     pub answer: String,
-    /// What the program wrote meanwhile.
+    /// Output of the program during the command.
     pub program: String,
-    /// What the relay said meanwhile, of itself.
+    /// Notices of the relay during the command.
     pub notes: String,
-    /// Bytes for which there was no room.
+    /// Bytes that exceeded the limit.
     pub cut: usize,
-    /// The calls that it shows, the innermost first, where it has shown the stack.
+    /// The calls that it lists, innermost first, if it was a stack.
     pub stack: Option<Vec<Frame>>,
 }
 
 impl KeptOutput {
-    /// Keeps at most `room` bytes.
+    /// Stores at most `room` bytes.
     pub fn new(room: usize) -> Self {
         Self {
             commands: Vec::new(),
@@ -49,38 +49,38 @@ impl KeptOutput {
         }
     }
 
-    /// Why the session is over, where the relay has said that.
+    /// Returns why the session is over, if the relay has sent a notice.
     pub fn reason(&mut self) -> Option<String> {
         let notes = std::mem::take(&mut self.commands.last_mut()?.notes);
         let notes = notes.trim_end();
         (!notes.is_empty()).then(|| notes.to_owned())
     }
 
-    /// A command begins.
+    /// Starts a command.
     pub fn begin(&mut self) {
         self.commands.push(Printed::default());
     }
 
-    /// Keeps `piece` as far as there is room.
+    /// Stores `piece`, up to the limit.
     pub fn put(&mut self, piece: &Piece) {
         let Some(last) = self.commands.last_mut() else {
             return;
         };
         let text = piece.text();
-        let taken = text.floor_char_boundary(self.room.min(text.len()));
+        let stored = text.floor_char_boundary(self.room.min(text.len()));
         match piece {
             Piece::Text(text) if text.starts_with(NOTICE) => {
                 last.notes
-                    .push_str(&text[NOTICE.len()..taken.max(NOTICE.len())]);
+                    .push_str(&text[NOTICE.len()..stored.max(NOTICE.len())]);
             }
-            Piece::Text(_) | Piece::Code(_) => last.answer.push_str(&text[..taken]),
-            Piece::Program(_) => last.program.push_str(&text[..taken]),
+            Piece::Text(_) | Piece::Code(_) => last.answer.push_str(&text[..stored]),
+            Piece::Program(_) => last.program.push_str(&text[..stored]),
         }
-        self.room -= taken;
-        last.cut += text.len() - taken;
+        self.room -= stored;
+        last.cut += text.len() - stored;
     }
 
-    /// Awaits `doing`, and keeps what it writes.
+    /// Awaits `doing`, and stores its output.
     pub async fn of<T>(
         &mut self,
         doing: impl Future<Output = T>,
@@ -94,9 +94,9 @@ impl KeptOutput {
         done
     }
 
-    /// The command was `line`; afterwards the task stood in `calls`.
+    /// Ends the command `line`, after which the task is paused in `calls`.
     pub fn ends(&mut self, line: &str, calls: impl Iterator<Item = (String, u32, String)>) {
-        // As bounded as what is printed of it.
+        // As bounded as the output for it.
         if let Some(last) = self.commands.last_mut()
             && last.cut == 0
             && shows_stack(line)
@@ -113,7 +113,7 @@ impl KeptOutput {
     }
 }
 
-/// Awaits `doing`, and hands to `put` what it writes.
+/// Awaits `doing`, and passes its output to `put`.
 pub async fn pieces_of<T, E>(
     doing: impl Future<Output = T>,
     pieces: &mut mpsc::Receiver<Piece>,
@@ -154,7 +154,7 @@ mod tests {
             (&*first.answer, &*first.program, first.cut),
             ("123é", "abc", 0)
         );
-        // No character is cut in two.
+        // No character is split.
         assert_eq!(
             (&*second.answer, &*second.program, second.cut),
             ("12", "", 6)

@@ -1,4 +1,4 @@
-//! One of those at the prompt for many: how its prompt is opened, and what it does with a line.
+//! One task at the prompt for many: opens its prompt, and runs lines in it.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,34 +8,34 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
-use super::OPENING;
+use super::MAX_CONCURRENT_OPENS;
 use super::kept::KeptOutput;
 use super::members::{MeantTasks, ready};
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::{After, Options, Piece, Prompt, PromptEnd, PromptError};
 
-/// How long a task that is to run on may keep those waiting that have stopped after it.
-pub(super) const IN_ORDER: Duration = Duration::from_millis(250);
+/// How long a resumed task may delay those that paused after it.
+pub(super) const RESUME_ORDER_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Pieces of output of one task that wait to be kept.
+/// Pieces of one task's output that may be queued.
 const MAX_QUEUED_PIECES: usize = 64;
 
-/// One of those at the prompt.
+/// One task at the prompt.
 pub struct LivePrompt<S> {
-    /// Its place among all members.
+    /// Its index among all members.
     pub(super) at: usize,
     pub(super) prompt: Prompt<S>,
     pieces: mpsc::Receiver<Piece>,
-    /// Tells in which order they have stopped.
+    /// Its position in the order in which the tasks paused.
     pub(super) since: usize,
 }
 
-/// What came of opening a prompt on the one at a place, with what it has said on arrival; or why there is none.
+/// The result of opening a prompt on the member at an index: the prompt and its first output, or why there is none.
 pub type Opened<S> = (usize, Result<(LivePrompt<S>, KeptOutput), String>);
 
-/// Opens a prompt on each of `members` that is free or parked: on the connection that `dial` makes for the place and the id of one. Of
-/// each at most `room` bytes are kept.
+/// Opens a prompt on each of `members` that is free or parked, on the connection that `dial` makes for its index and
+/// id. Stores at most `room` bytes of output for each.
 pub async fn open_all<S, F>(
     members: &MeantTasks,
     room: usize,
@@ -49,36 +49,39 @@ where
     for (at, row) in members.rows.iter().enumerate() {
         let ready = ready(row).map_err(|why| why.to_string());
         let dialled = ready.map(|()| dial(at, typed_at(row, "id")));
-        let mut kept = KeptOutput::new(room);
-        kept.asks_rank = members.lacks_rank(at);
+        let mut output = KeptOutput::new(room);
+        output.asks_rank = members.lacks_rank(at);
         opening.push(Box::pin(async move {
             let opened = match dialled {
-                Ok(dialled) => open(at, dialled, kept).await,
+                Ok(dialled) => open(at, dialled, output).await,
                 Err(why) => Err(why),
             };
             (at, opened)
         }));
     }
-    stream::iter(opening).buffered(OPENING).collect().await
+    stream::iter(opening)
+        .buffered(MAX_CONCURRENT_OPENS)
+        .collect()
+        .await
 }
 
-/// A prompt on the one `at` this place, and what it has said: where it stands.
+/// Opens a prompt on the member `at` this index, and stores its first output: its location.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no prompt.
 async fn open<S>(
     at: usize,
     dialled: impl Future<Output = Result<(S, Options), String>>,
-    mut kept: KeptOutput,
+    mut output: KeptOutput,
 ) -> Result<(LivePrompt<S>, KeptOutput), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (stream, options) = dialled.await?;
     let (sender, mut pieces) = mpsc::channel(MAX_QUEUED_PIECES);
-    kept.begin();
+    output.begin();
     let opening = Prompt::open(stream, &options, sender);
-    let opened = kept.of(opening, &mut pieces).await.map_err(|why| {
+    let opened = output.of(opening, &mut pieces).await.map_err(|why| {
         let why = match why {
             PromptError::Lost(lost) => format!("no session came about: {lost}"),
             why => why.to_string(),
@@ -89,9 +92,9 @@ where
         (prompt, After::Prompt) => prompt,
         (_, After::Ended(end)) => return Err(ended(&end, false)),
     };
-    if kept.asks_rank {
+    if output.asks_rank {
         let rank = prompt.rank().await;
-        kept.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
+        output.rank = rank.map_err(|lost| format!("the session broke off: {lost}"))?;
     }
     let live = LivePrompt {
         at,
@@ -99,19 +102,19 @@ where
         pieces,
         since: 0,
     };
-    Ok((live, kept))
+    Ok((live, output))
 }
 
-/// What becomes of a task that was left, unless an expression goes on in it.
-const RUNS_ON: &str = "the task runs on without a debugger";
-const EVALUATES: &str = "an expression goes on in the task, which runs on when that ends";
+/// The outcome for a task that was detached, unless an expression still runs in it.
+const RESUMED_CLAUSE: &str = "the task runs on without a debugger";
+const EVALUATING_CLAUSE: &str = "an expression goes on in the task, which runs on when that ends";
 
-/// How a session ended, as a clause about its task, in which an expression may still be `evaluated`.
+/// Describes the end of a session as a clause about its task, in which an expression may still be `evaluated`.
 pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
     match end {
         PromptEnd::TaskEnded => "the task has ended".to_owned(),
-        PromptEnd::Left if evaluated => EVALUATES.to_owned(),
-        PromptEnd::Left => RUNS_ON.to_owned(),
+        PromptEnd::Left if evaluated => EVALUATING_CLAUSE.to_owned(),
+        PromptEnd::Left => RESUMED_CLAUSE.to_owned(),
         PromptEnd::Killed => "the worker process is killed".to_owned(),
         PromptEnd::Terminated => {
             "the worker process ended, or the relay closed the session".to_owned()
@@ -120,58 +123,59 @@ pub(super) fn ended(end: &PromptEnd, evaluated: bool) -> String {
     }
 }
 
-/// When one may run on, and what tells the next that it may.
+/// The signal that lets one task resume, and the sender that releases the next one.
 pub(super) type Order = (Option<oneshot::Receiver<()>>, oneshot::Sender<()>);
 
-/// What has become of a line in one.
+/// The result of a line in one task.
 pub struct LineDone {
     pub(super) at: usize,
     pub(super) after: After,
-    pub(super) kept: KeptOutput,
-    /// Whether it has run, and so may have stopped anew.
+    pub(super) output: KeptOutput,
+    /// Whether the task has resumed, and so may have paused again.
     pub(super) has_run: bool,
-    /// Whether an expression still runs in its task.
+    /// Whether an expression still runs in the task.
     pub(super) evaluates: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> LivePrompt<S> {
-    /// Leaves the task: what becomes of it, as a clause.
+    /// Detaches from the task. Returns the outcome as a clause.
     pub(super) async fn leave(&mut self) -> String {
         self.prompt.leave().await;
         ended(&PromptEnd::Left, self.prompt.evaluates())
     }
 
-    /// Does `line`, of which at most `room` bytes of output are kept; in `order` where it may run on.
+    /// Runs `line`, and stores at most `room` bytes of output. If the line may resume the task, it waits for its turn
+    /// in `order`.
     pub(super) async fn does(
         &mut self,
         line: String,
         room: usize,
         order: Option<Order>,
     ) -> LineDone {
-        let mut kept = KeptOutput::new(room);
-        kept.begin();
+        let mut output = KeptOutput::new(room);
+        output.begin();
         let (turn, goes_on) = order.unzip();
         if let Some(turn) = turn.flatten() {
-            // Nothing is sent: its turn comes when the one before drops the other end.
+            // The channel carries no value: the turn comes when the previous one drops its end.
             let _ = turn.await;
         }
         let resumed = self.prompt.resumed();
-        let doing = Box::pin(kept.of(self.prompt.line(&line), &mut self.pieces));
+        let doing = Box::pin(output.of(self.prompt.line(&line), &mut self.pieces));
         let has_run = resumed.clone();
         let after = in_order(doing, resumed, goes_on).await;
         let has_run = has_run.has_changed().unwrap_or_default();
-        kept.ends(&line, self.prompt.calls());
+        output.ends(&line, self.prompt.calls());
         LineDone {
             at: self.at,
             after,
-            kept,
+            output,
             has_run,
             evaluates: self.prompt.evaluates(),
         }
     }
 }
 
-/// Awaits `doing`, and drops `goes_on` as soon as the task has `resumed`, or keeps the next waiting for too long.
+/// Awaits `doing`, and drops `goes_on` once the task has `resumed`, or delays the next one for too long.
 async fn in_order<T>(
     doing: impl Future<Output = T>,
     mut resumed: watch::Receiver<u64>,
@@ -183,7 +187,7 @@ async fn in_order<T>(
             biased;
             done = &mut doing => return done,
             _ = resumed.changed() => {}
-            () = sleep(IN_ORDER) => {}
+            () = sleep(RESUME_ORDER_TIMEOUT) => {}
         }
         drop(goes_on);
     }

@@ -1,12 +1,12 @@
-//! Which of the paused tasks are meant by a command for many, and who each of them is.
+//! Selects the paused tasks for a command on many, and identifies each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::listing::fold::answer_text;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::ranks::Ranks;
-use crate::listing::fold::told;
 use crate::listing::fold::who::{self, Names, Who, identified};
 use crate::listing::received::RowAnswer;
 use crate::listing::row::Row;
@@ -14,22 +14,22 @@ use ray_relay_access::policy::Pattern;
 use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::json::{self, typed, typed_at};
 
-/// Which of those that are paused: all that fit everything that is said here.
+/// A selection of paused tasks: those that match all of these criteria.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meant {
-    /// Ids, names and groups, `*` matching anything: one of them fits.
+    /// Ids, names and groups, with `*` as wildcard. One of them has to match.
     pub patterns: Vec<String>,
-    /// Those of this job, by its id.
+    /// The job's id.
     pub job: Option<String>,
-    /// Those of these numbers.
+    /// Ranks, or pids of tasks without one.
     pub ranks: Option<Ranks>,
 }
 
 impl Meant {
-    /// Reads what a person types behind `all`: patterns, `job=ID` and `ranks=0-7,9`.
+    /// Parses the words that a user types after `all`: patterns, `job=ID` and `ranks=0-7,9`.
     ///
     /// # Errors
-    /// What is wrong with it, in a sentence.
+    /// The fault, in a sentence.
     pub fn read(words: &str) -> Result<Self, String> {
         let mut meant = Self::default();
         for word in words.split_whitespace() {
@@ -48,7 +48,7 @@ impl Meant {
     }
 }
 
-/// None of those that wait is meant.
+/// No paused task is selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoMember {
     #[error("no task waits at a breakpoint")]
@@ -59,37 +59,37 @@ pub enum NoMember {
     Unnamed(usize),
 }
 
-/// Why no command runs in a member, as the list knows it.
+/// Why no command runs in a member, as far as the list shows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotReady {
     #[error("a breakpoint of Ray's legacy debugger has a prompt of its own: `ray-relay debug ID`")]
     Legacy,
-    /// Who has it, or how it is.
+    /// Its holder, or its state.
     #[error("{0}")]
     Held(String),
     #[error("its debugger cannot be reached; `ray-relay release --force` ends its worker")]
     Unreachable,
 }
 
-/// Paused tasks that are meant, in the order of their groups and numbers.
+/// The selected tasks, in the order of their groups and numbers.
 pub struct MeantTasks {
     pub rows: Vec<Value>,
     who: Vec<Who>,
-    /// Tasks that were left out and may be meant: they have no name yet.
+    /// Tasks that were left out and may belong to the selection: they have no name yet.
     pub unnamed: usize,
 }
 
-/// How long a task may be paused until the name that it has is taken for its own.
+/// How many seconds a task may be paused until its current name counts as final.
 const NAME_TIMEOUT: f64 = 10.0;
 
-/// Whether `row` of the list may get another name than the one that it has, if any.
+/// Whether `row` of the list may still get another name.
 fn is_unnamed(row: &RowAnswer<'_>) -> bool {
     let waited = row.waiting_seconds;
     row.name_pending && (row.group.is_none() || waited.is_none_or(|waited| waited < NAME_TIMEOUT))
 }
 
-/// How many of `rows` that are not among those `chosen` have no name yet.
-pub fn left_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
+/// Counts the `rows` that are not `chosen` and have no name yet.
+pub fn count_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value]) -> usize {
     let chosen: BTreeSet<&str> = chosen
         .iter()
         .filter_map(|row| typed_at(row, "id"))
@@ -99,7 +99,7 @@ pub fn left_unnamed<'a>(rows: impl Iterator<Item = &'a Value>, chosen: &[Value])
     rows.map(typed).filter(is_left).count()
 }
 
-/// `count` tasks without a name, as a clause.
+/// Describes `count` tasks without a name, as a clause.
 pub fn unnamed(count: usize) -> String {
     match count {
         1 => "1 paused task has no name yet".to_owned(),
@@ -108,10 +108,10 @@ pub fn unnamed(count: usize) -> String {
 }
 
 impl MeantTasks {
-    /// Those of `list`, the answer of the relay, that are meant. They are numbered before ranks are chosen of them.
+    /// Selects from `list`, the relay's answer. Numbers are assigned before ranks are filtered.
     ///
     /// # Errors
-    /// There is none.
+    /// No task is selected.
     pub fn of(list: &Value, meant: &Meant) -> Result<Self, NoMember> {
         let all = json::list(list, "breakpoints");
         let is_of_job = |row: &&Value| meant.job.is_none() || job_of(row) == meant.job.as_deref();
@@ -125,7 +125,7 @@ impl MeantTasks {
         };
         let named = all.iter().filter(is_of_job).filter(is_called);
         let mut members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
-        members.unnamed = left_unnamed(all.iter().filter(may_be_of_job), &members.rows);
+        members.unnamed = count_unnamed(all.iter().filter(may_be_of_job), &members.rows);
         match (members.rows.is_empty(), members.unnamed) {
             (false, _) => Ok(members),
             (true, _) if all.is_empty() => Err(NoMember::Waiting),
@@ -134,7 +134,7 @@ impl MeantTasks {
         }
     }
 
-    /// What `rows` of the list are about; of these, once they are numbered, those of `ranks`.
+    /// Identifies the tasks of `rows`, then keeps those of `ranks`.
     pub fn numbered(rows: Vec<Value>, ranks: Option<&Ranks>) -> Self {
         let who = identified(&rows.iter().map(typed).collect::<Vec<_>>());
         let mut members: Vec<(Value, Who)> = rows.into_iter().zip(who).collect();
@@ -157,7 +157,7 @@ impl MeantTasks {
         }
     }
 
-    /// Whether the one `at` this place is in a group of which not each has a rank that the list knows.
+    /// Whether the member `at` this index is in a group with unknown ranks.
     pub fn lacks_rank(&self, at: usize) -> bool {
         let Some(one) = self.who.get(at) else {
             return false;
@@ -166,8 +166,8 @@ impl MeantTasks {
         group.any(|who| who.number.is_none())
     }
 
-    /// Takes `ranks`, which processes have told by the places of their tasks, for the numbers of a group of which the list does not
-    /// know all: where each of it has told another one. Whether there is such a group.
+    /// Applies `ranks`, which processes have reported by member index, to each group with unknown ranks whose members
+    /// all reported distinct ones. Returns whether there is such a group.
     pub fn learn(&mut self, ranks: &BTreeMap<usize, u32>) -> bool {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for at in (0..self.who.len()).filter(|at| self.lacks_rank(*at)) {
@@ -176,8 +176,9 @@ impl MeantTasks {
         }
         let mut any = false;
         for all in groups.into_values() {
-            let told: BTreeSet<u32> = all.iter().filter_map(|at| ranks.get(at).copied()).collect();
-            if told.len() < all.len() {
+            let reported: BTreeSet<u32> =
+                all.iter().filter_map(|at| ranks.get(at).copied()).collect();
+            if reported.len() < all.len() {
                 continue;
             }
             any = true;
@@ -188,7 +189,7 @@ impl MeantTasks {
         any
     }
 
-    /// Their ids, in their order.
+    /// Returns their ids, in order.
     pub fn ids(&self) -> Vec<&str> {
         let ids = self.rows.iter().filter_map(|row| typed_at(row, "id"));
         ids.collect()
@@ -198,34 +199,34 @@ impl MeantTasks {
         self.rows.len()
     }
 
-    /// How they are called.
+    /// Returns their names.
     pub fn names(&self) -> Names<'_> {
         Names::new(&self.who)
     }
 
-    /// Which groups there are, and what their numbers are.
+    /// Describes the groups and their numbers.
     pub fn legend(&self) -> String {
         let ids = self.rows.iter().map(|row| Row::read(row).id);
-        let legend = told::legend(&self.who, &ids.collect::<Vec<_>>());
+        let legend = answer_text::legend(&self.who, &ids.collect::<Vec<_>>());
         match self.unnamed {
             0 => legend,
             count => format!("{legend}{}, and may be missing here\n", unnamed(count)),
         }
     }
 
-    /// Whether the rank of the one `at` this place is among `ranks`, or its pid where it has no rank that is known.
+    /// Whether `ranks` contains the rank of the member `at` this index, or its pid if its rank is unknown.
     pub fn is_of(&self, at: usize, ranks: &Ranks) -> bool {
         let both = self.who.get(at).zip(self.rows.get(at));
         both.is_some_and(|(who, row)| is_among(ranks, who, row))
     }
 
-    /// `compared` of them as JSON, each with why it gave no answer.
+    /// Returns `compared` as JSON, with the error of each member that gave no answer.
     pub fn compared(&self, compared: &Compared<'_>, errors: &BTreeMap<usize, String>) -> Value {
         let all = (0..self.len()).map(|at| self.json(at, errors.get(&at).map(String::as_str)));
         compared.json(&all.collect::<Vec<_>>())
     }
 
-    /// One of them as JSON, with why it gave no answer.
+    /// Returns one member as JSON, with its error if it gave no answer.
     pub fn json(&self, at: usize, error: Option<&str>) -> Value {
         who::json(&self.who[at], &self.rows[at], error)
     }
@@ -244,14 +245,14 @@ fn is_among(ranks: &Ranks, who: &Who, row: &Value) -> bool {
     number.is_some_and(|number| ranks.contains(number))
 }
 
-/// Whether `row` of the list has an id or a name that fits, or is of such a group.
+/// Whether the id, name or group of `row` matches.
 fn is_called(row: &Value, pattern: &Pattern) -> bool {
     let keys = ["id", "name", "group", "actor_name", "task_id", "worker_id"];
     let mut texts = keys.iter().filter_map(|key| row.get(key)?.as_str());
     texts.any(|text| pattern.matches(&text.to_lowercase()))
 }
 
-/// Whether commands can run in what `row` of the list is about, as the list knows it. Whose park it may resume, the relay decides.
+/// Whether commands can run in the task of `row`, as far as the list shows. The relay decides who may resume a park.
 ///
 /// # Errors
 /// [`NotReady`].
@@ -260,12 +261,12 @@ pub fn ready(row: &Value) -> Result<(), NotReady> {
     if !row.debugger().is_some_and(Kind::speaks_dap) {
         return Err(NotReady::Legacy);
     }
-    let shown = Row::of(&row);
-    match &*shown.state {
+    let cells = Row::of(&row);
+    match &*cells.state {
         "paused" | "parked" => Ok(()),
-        "attached" => Err(NotReady::Held(format!("{} has it", shown.holder))),
+        "attached" => Err(NotReady::Held(format!("{} has it", cells.holder))),
         "unreachable" => Err(NotReady::Unreachable),
-        _ => Err(NotReady::Held(shown.holder)),
+        _ => Err(NotReady::Held(cells.holder)),
     }
 }
 
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(attached, Err(NotReady::Held("VS Code has it".to_owned())));
     }
 
-    /// A count of tasks would be taken for a rank.
+    /// A number of tasks could be mistaken for a rank.
     #[test]
     fn a_task_whose_rank_is_unknown_is_chosen_and_named_by_its_pid() {
         let mut list = list();
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(meant("train*"), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
         assert_eq!(meant("Trainer ranks=0,6-7"), ids(&[0, 6, 7]));
         assert_eq!(meant(" job=02000000 "), ids(&[6, 7]));
-        // As the page names those of a group.
+        // Addressed as on the page of the group.
         assert_eq!(meant("rank0004 RANK0001"), ids(&[1, 4]));
         let mut late = list();
         for (at, row) in late["breakpoints"]
@@ -333,11 +334,11 @@ mod tests {
         {
             row["waiting_seconds"] = 30.into();
             match at {
-                // Its name is not known.
+                // The name is unknown.
                 0 => (row["name"], row["group"]) = ("worker 00000000".into(), Value::Null),
-                // It may be that of the last task.
+                // The name may be that of the previous task.
                 1 => (row["name"], row["waiting_seconds"]) = ("setup".into(), 1.into()),
-                // It has been for long, and stays so.
+                // The name has been known for long, and is final.
                 2 => row["name"] = "loader".into(),
                 _ => continue,
             }

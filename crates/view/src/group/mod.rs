@@ -1,8 +1,9 @@
-//! One prompt for many paused tasks, and one command for all of them: who they are, what goes to whom, and their answers as one.
+//! One prompt for many paused tasks, and one command for all of them: members, distribution of commands, and merged
+//! answers.
 //!
-//! Who asks, and by which way a debugger is reached, is no matter here: the commands do by the one port, the prompt of `nc` inside the
-//! relay. Who is meant is in [`members`], what each has printed in [`kept`], and what all have answered to one command in [`answered`].
-//! [`live`] has the prompt of one, and [`prompt`] those of all as one.
+//! Independent of the caller and of the way to the debuggers: commands use the relay's port, the prompt of `nc` runs
+//! inside the relay. [`members`] selects the tasks, [`kept`] stores the output of each, and [`answered`] merges the
+//! answers to one command. [`live`] is the prompt of one task, and [`prompt`] those of all as one.
 
 pub mod answered;
 pub mod kept;
@@ -10,8 +11,8 @@ pub mod live;
 pub mod members;
 pub mod prompt;
 
-/// Sessions that are being opened at a time: a relay lets few connections wait of which it does not know yet who they are.
-pub const OPENING: usize = 32;
+/// Sessions that are opened at a time: a relay admits few unauthenticated connections.
+pub const MAX_CONCURRENT_OPENS: usize = 32;
 
-/// Bytes of all output together that a command keeps.
-pub const KEPT: usize = 64 << 20;
+/// Bytes of output that a command stores in total.
+pub const MAX_OUTPUT_BYTES: usize = 64 << 20;

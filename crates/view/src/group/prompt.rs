@@ -1,8 +1,9 @@
-//! The prompts of many tasks as one: each line goes to all of them, or to those in the focus.
+//! The prompts of many tasks as one: each line goes to all of them, or to those in focus.
 //!
-//! The owner has the person: it reads lines, writes what is said here, and watches [`PromptGroup::idle`] between two lines and
-//! [`AskedLine::next`] while one is done. Dropped, all connections are dropped, and what becomes of the tasks is decided at their other
-//! ends. One that dies, is taken, runs on or is silent is named, and the others go on.
+//! The owner handles the user: it reads lines, prints the returned text, and polls [`PromptGroup::idle`] between
+//! lines and [`AskedLine::next`] during one. Dropping the group drops all connections, and their other ends decide
+//! how the tasks continue. A task that dies, is taken over, resumes or does not answer is named, and the others
+//! continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -15,26 +16,26 @@ use tokio::sync::oneshot;
 use super::answered::Answered;
 use super::live::{LineDone, LivePrompt, Opened, ended};
 use super::members::MeantTasks;
+use crate::listing::fold::answer_text;
 use crate::listing::fold::ranks::Ranks;
-use crate::listing::fold::told;
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_debugger::pdb::{self, After, Interrupt, PromptEnd};
 
-/// Those at the prompt, and to whom of them commands go.
+/// The tasks at the prompt, and which of them receive commands.
 pub struct PromptGroup<'a, S> {
     members: &'a MeantTasks,
     live: Vec<LivePrompt<S>>,
-    /// Of all members; `None`: everybody.
+    /// Member indexes. `None`: all.
     focus: Option<BTreeSet<usize>>,
-    /// Bytes of one command's output that are kept of each.
+    /// Bytes of one command's output that are stored for each.
     room: usize,
-    /// Stops that were seen so far.
+    /// Number of pauses seen so far.
     stops: usize,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
-    /// What came of opening prompts on `members`, and what people see of that. They are numbered as their processes say, where the
-    /// list knows no ranks.
+    /// Collects the `opened` prompts of `members`, and describes the result. Ranks that the list does not know come
+    /// from the processes.
     pub fn gathered(
         members: &'a mut MeantTasks,
         opened: Vec<Opened<S>>,
@@ -44,10 +45,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         let mut ranks = BTreeMap::new();
         for (at, opened) in opened {
             match opened {
-                Ok((one, mut kept)) => {
-                    ranks.extend(kept.rank.map(|rank| (at, rank)));
+                Ok((one, mut output)) => {
+                    ranks.extend(output.rank.map(|rank| (at, rank)));
                     live.push(one);
-                    arrived.push((at, Answered::of(&mut kept)));
+                    arrived.push((at, Answered::of(&mut output)));
                 }
                 Err(why) => silent.push((at, why)),
             }
@@ -68,16 +69,16 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
             focus: None,
             room,
         };
-        text += &group.shown(&arrived, &silent);
+        text += &group.describe(&arrived, &silent);
         (group, text)
     }
 
-    /// Whether none is left.
+    /// Whether no task is left.
     pub fn is_over(&self) -> bool {
         self.live.is_empty()
     }
 
-    /// What is asked with.
+    /// The prompt's text.
     pub fn prompt(&self) -> String {
         let focused = self.focused();
         let text = self.live.iter().find(|one| focused.contains(&one.at));
@@ -93,22 +94,22 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         }
     }
 
-    /// Those to whom commands go.
+    /// Returns the members that receive commands.
     fn focused(&self) -> BTreeSet<usize> {
         let live = self.live.iter().map(|one| one.at);
         let is_meant = |at: &usize| self.focus.as_ref().is_none_or(|focus| focus.contains(at));
         live.filter(is_meant).collect()
     }
 
-    /// From now on commands go to all.
+    /// Sends further commands to all.
     pub fn focus_all(&mut self) {
         self.focus = None;
     }
 
-    /// Takes a line that says to whom commands go; `None`: it is a command.
+    /// Handles a line that sets the focus. `None`: it is a command.
     ///
     /// # Errors
-    /// Why it cannot be so, in a sentence.
+    /// Why the focus cannot be set, in a sentence.
     pub fn take_focus(&mut self, line: &str) -> Option<Result<(), String>> {
         let text = line.trim().strip_prefix("focus")?;
         let is_word = text.is_empty() || text.starts_with(char::is_whitespace);
@@ -134,14 +135,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         Ok(())
     }
 
-    /// Gives up the commands of a breakpoint that are being typed.
+    /// Aborts the definition of breakpoint commands.
     pub fn abort_definitions(&mut self) {
         for one in &mut self.live {
             one.prompt.abort_definition();
         }
     }
 
-    /// What the first of those in the focus has for Tab.
+    /// Completes the line with the first task in focus.
     pub async fn complete(&mut self, line: &str, at: usize) -> (usize, Vec<String>) {
         let first = self.focused().first().copied();
         match self.live.iter_mut().find(|one| Some(one.at) == first) {
@@ -150,7 +151,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         }
     }
 
-    /// Waits for what happens without a line: one at the prompt is no longer there. Cancel safe.
+    /// Waits until a task leaves the prompt without a command. Cancel safe.
     pub async fn idle(&mut self) -> (usize, PromptEnd) {
         let idle = self.live.iter_mut();
         let idle = idle.map(|one| async move { (one.at, one.prompt.idle().await) });
@@ -161,23 +162,26 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         }
     }
 
-    /// The one `at` this place is no longer there, and that in words.
+    /// Removes the member `at` this index, and describes that.
     pub fn lost(&mut self, at: usize, end: &PromptEnd) -> String {
         self.without(&[], &[(at, ended(end, false))])
     }
 
-    /// Has those in the focus do what `line` says. They run on one after the other, as they have stopped.
+    /// Runs `line` in the tasks in focus. They resume one after the other, in the order in which they paused.
     pub fn ask(&mut self, line: &str) -> AskedLine<'_> {
         let focused = self.focused();
         let digests = focused.len() > 1;
         let (room, is_ordered) = (self.room, pdb::resumes(line));
-        let mut asked: Vec<&mut LivePrompt<S>> = self.live.iter_mut().collect();
-        asked.retain(|one| focused.contains(&one.at));
-        asked.sort_by_key(|one| one.since);
-        let interrupts = asked.iter().map(|one| one.prompt.interrupter()).collect();
+        let mut selected: Vec<&mut LivePrompt<S>> = self.live.iter_mut().collect();
+        selected.retain(|one| focused.contains(&one.at));
+        selected.sort_by_key(|one| one.since);
+        let interrupts = selected
+            .iter()
+            .map(|one| one.prompt.interrupter())
+            .collect();
         let mut turn = None;
         let running: FuturesUnordered<Doing<'_>> = FuturesUnordered::new();
-        for one in asked {
+        for one in selected {
             let (goes_on, its_turn) = oneshot::channel();
             let order = is_ordered.then(|| (turn.replace(its_turn), goes_on));
             one.prompt.set_digests(digests);
@@ -185,23 +189,23 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         }
         AskedLine {
             members: self.members,
-            waited: focused,
+            pending: focused,
             interrupts,
             running,
             done: Vec::new(),
         }
     }
 
-    /// What people see of what was `said`, and how sessions ended with it.
-    pub fn heard(&mut self, said: Vec<LineDone>) -> (String, Vec<PromptEnd>) {
+    /// Describes the results of a line, and returns how sessions ended with it.
+    pub fn conclude(&mut self, results: Vec<LineDone>) -> (String, Vec<PromptEnd>) {
         let (mut answers, mut silent, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         for LineDone {
             at,
             after,
-            mut kept,
+            mut output,
             has_run,
             evaluates,
-        } in said
+        } in results
         {
             match after {
                 After::Prompt => {
@@ -209,11 +213,14 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
                         one.since = self.stops;
                         self.stops += 1;
                     }
-                    answers.push((at, Answered::of(&mut kept)));
+                    answers.push((at, Answered::of(&mut output)));
                 }
-                // The relay knows more of why a session is over.
+                // The relay knows better why a session is over.
                 After::Ended(end) => {
-                    silent.push((at, kept.reason().unwrap_or_else(|| ended(&end, evaluates))));
+                    silent.push((
+                        at,
+                        output.reason().unwrap_or_else(|| ended(&end, evaluates)),
+                    ));
                     ends.push(end);
                 }
             }
@@ -221,80 +228,81 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin + Send> PromptGroup<'a, S> {
         (self.without(&answers, &silent), ends)
     }
 
-    /// Lets those at `some` places go, which run on, and says so.
+    /// Detaches from the tasks `some`, which resume, and describes that.
     pub async fn leave(&mut self, some: &BTreeSet<usize>) -> String {
-        let left = self.live.iter_mut().filter(|one| some.contains(&one.at));
-        let left = left.map(|one| async move { (one.at, one.leave().await) });
-        let left = join_all(left).await;
-        self.without(&[], &left)
+        let detached = self.live.iter_mut().filter(|one| some.contains(&one.at));
+        let detached = detached.map(|one| async move { (one.at, one.leave().await) });
+        let detached = join_all(detached).await;
+        self.without(&[], &detached)
     }
 
-    /// The same of all.
-    pub async fn leave_all(&mut self) -> String {
+    /// Detaches from all tasks.
+    pub async fn detach_all(&mut self) -> String {
         let all: BTreeSet<usize> = self.live.iter().map(|one| one.at).collect();
         self.leave(&all).await
     }
 
-    /// Those at the places in `gone` are no longer there; what people see of that, and of what others have answered.
+    /// Removes the tasks in `gone`. Describes that, and the answers of the others.
     fn without(&mut self, answers: &[(usize, Answered)], gone: &[(usize, String)]) -> String {
         self.live
             .retain(|one| gone.iter().all(|(at, _)| *at != one.at));
-        let text = self.shown(answers, gone);
+        let text = self.describe(answers, gone);
         if self.focused().is_empty() {
             self.focus = None;
         }
         text
     }
 
-    /// What was answered, and who is no longer there.
-    fn shown(&self, answers: &[(usize, Answered)], silent: &[(usize, String)]) -> String {
+    /// Describes answers, and tasks that left the prompt.
+    fn describe(&self, answers: &[(usize, Answered)], silent: &[(usize, String)]) -> String {
         let names = self.members.names();
-        // Who is alone is shown as at a prompt of its own.
+        // A single task is shown as at a prompt of its own.
         let text = match answers {
             [(_, one)] if self.live.len() == 1 || self.focus.is_some() => one.alone(),
             answers => Answered::text(&names, answers),
         };
-        text + &told::silent(&names, silent.iter().map(|(at, why)| (*at, &**why)))
+        text + &answer_text::silent(&names, silent.iter().map(|(at, why)| (*at, &**why)))
     }
 }
 
-/// What one does.
+/// The pending line of one task.
 type Doing<'g> = Pin<Box<dyn Future<Output = LineDone> + Send + 'g>>;
 
-/// A line that is being done. Dropped, those that have not done it are good for [`PromptGroup::leave`] alone.
+/// A line in progress. If it is dropped, tasks that have not finished it can only be passed to
+/// [`PromptGroup::leave`].
 pub struct AskedLine<'g> {
     members: &'g MeantTasks,
-    waited: BTreeSet<usize>,
+    pending: BTreeSet<usize>,
     interrupts: Vec<Interrupt>,
     running: FuturesUnordered<Doing<'g>>,
     done: Vec<LineDone>,
 }
 
 impl AskedLine<'_> {
-    /// Waits for the next that has done it; whether there was one. Cancel safe.
+    /// Waits until the next task has finished the line. Returns whether there was one. Cancel safe.
     pub async fn next(&mut self) -> bool {
         let Some(done) = self.running.next().await else {
             return false;
         };
-        self.waited.remove(&done.at);
+        self.pending.remove(&done.at);
         self.done.push(done);
         true
     }
 
-    /// Interrupts those that have not.
+    /// Interrupts the tasks that have not finished.
     pub fn interrupt(&self) {
         self.interrupts.iter().for_each(Interrupt::now);
     }
 
-    /// Who is waited for, and that the key `by` interrupts them.
+    /// Names the tasks that have not finished, and says that the key `by` interrupts them.
     pub fn hint(&self, by: &str) -> String {
-        let who = self.members.names().of(&self.waited);
+        let who = self.members.names().of(&self.pending);
         format!("[waiting for {who}; {by} interrupts, and once more leaves running what runs]\n")
     }
 
-    /// What came of it, and who has not done it.
+    /// Returns the results, and the tasks that have not finished.
     pub fn over(self) -> (Vec<LineDone>, BTreeSet<usize>) {
-        (self.done, self.waited)
+        (self.done, self.pending)
     }
 }
 

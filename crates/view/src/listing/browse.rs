@@ -1,4 +1,4 @@
-//! What a person at a prompt sees of a list, and what they type to see something else of it.
+//! Browsing a list at a prompt: pages, filters and sorting, by lines that the user types.
 
 use super::menu::Menu;
 use super::received::RowAnswer;
@@ -7,30 +7,30 @@ use crate::listing::select;
 use ray_relay_base::wire::json::{list_mut, typed};
 use serde_json::Value;
 
-/// Choice, order and page. What it takes to be a line of its own, it says in [`Self::foot`].
+/// Filter, order and page. [`Self::foot`] names the lines that change them.
 #[derive(Debug, Default)]
 pub struct Browse {
     pub choice: ListSelection,
-    /// Rows of a page; `None`: all.
+    /// Rows of a page. `None`: all.
     rows: Option<usize>,
     from: usize,
-    /// Whose parks come first; `None`: no one's.
+    /// The owner whose parks come first. `None`: no owner.
     owner: Option<Value>,
 }
 
-/// What became of a line.
+/// The result of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BrowseStep {
-    /// The list looks different now.
+    /// The view has changed.
     Changed,
-    /// The line asks for something that cannot be done, for this reason.
+    /// The line is invalid, for this reason.
     Refused(String),
-    /// The line is not about the list: it names something to pick.
+    /// The line is no browse command: it picks a row.
     Other,
 }
 
 impl Browse {
-    /// `rows`: of a page; `None` where there are no pages.
+    /// `rows` is the size of a page, `None` without pages.
     pub fn new(choice: ListSelection, rows: Option<usize>) -> Self {
         Self {
             choice,
@@ -40,7 +40,7 @@ impl Browse {
         }
     }
 
-    /// What `subject` has parked comes first, unless another order is asked for; null: an unauthenticated client.
+    /// Lists the parks of `subject` first, unless another order is chosen; null is an unauthenticated client.
     pub fn owned_by(mut self, subject: Value) -> Self {
         self.owner = Some(subject);
         self
@@ -52,15 +52,15 @@ impl Browse {
         owner.is_some_and(|owner| row.is_park_of(owner))
     }
 
-    /// The terminal has another size.
+    /// Adapts to a new terminal size.
     pub fn resize(&mut self, rows: Option<usize>) {
         self.rows = rows.map(|rows| rows.max(1));
     }
 
-    /// What there is to pick from in `list`. A page that is no longer there becomes the last one.
+    /// Returns the menu for `list`. If the current page no longer exists, moves to the last one.
     pub fn read(&mut self, mut list: Value) -> Menu {
         if let Some(rows) = list_mut(&mut list, "breakpoints") {
-            // Its order is kept otherwise.
+            // The sort is stable.
             rows.sort_by_key(|row| !self.is_own(row));
         }
         let menu = Menu::read(&select::arranged(list, &self.choice));
@@ -71,7 +71,7 @@ impl Browse {
         menu
     }
 
-    /// What `menu` looks like, with a word on what else there is.
+    /// Formats the current page of `menu`, with a footer about the rest.
     pub fn show(&self, menu: &Menu, verbose: bool, columns: Option<usize>) -> String {
         let to = self
             .rows
@@ -79,14 +79,14 @@ impl Browse {
         menu.render(verbose, columns, self.from.min(to)..to) + &self.foot(menu, to)
     }
 
-    /// Whether `before` and `now` look the same here; how long something waits makes no difference.
+    /// Whether `before` and `now` look the same on this page, apart from waiting times.
     pub fn sees_same(&self, now: &Menu, before: &Menu) -> bool {
         let rows = self.rows.unwrap_or(usize::MAX);
         now.offers_as(before, self.from, rows)
     }
 
-    /// Takes a line that is about the list: `/PATTERN`, `sort KEY[,desc]`, `n` and `p` where there are pages.
-    pub fn hear(&mut self, line: &str, menu: &Menu) -> BrowseStep {
+    /// Handles a browse command: `/PATTERN`, `sort KEY[,desc]`, and `n` and `p` if there are pages.
+    pub fn handle_line(&mut self, line: &str, menu: &Menu) -> BrowseStep {
         let line = line.trim();
         if let Some(pattern) = line.strip_prefix('/') {
             if pattern.trim().is_empty() {
@@ -164,7 +164,7 @@ mod tests {
         json!({"breakpoints": rows, "total": count})
     }
 
-    /// The ids that are shown, in order.
+    /// Returns the ids on the page, in order.
     fn ids(text: &str) -> Vec<usize> {
         let rows = text.lines().filter(|line| {
             line.starts_with(|c: char| c.is_ascii_digit()) && !line.contains(" of ")
@@ -182,15 +182,15 @@ mod tests {
         let foot = "0 to 19 of 10000: n and p turn the page";
         assert!(text.contains(foot), "{text}");
         let first = BrowseStep::Refused("this is the first page".to_owned());
-        assert_eq!(browse.hear("p", &menu), first);
-        assert_eq!(browse.hear(" n ", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("p", &menu), first);
+        assert_eq!(browse.handle_line(" n ", &menu), BrowseStep::Changed);
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
-        // The number in front is what one types.
+        // The number in front is the one to type.
         let row = text.lines().find(|line| line.contains("00000033")).unwrap();
         let index = row.split_whitespace().next().unwrap();
         assert_eq!(menu.pick(index).unwrap(), "00000033");
-        // A page that is gone is the last one.
+        // If the page is gone, the last one is shown.
         let menu = browse.read(list(15));
         assert_eq!(ids(&browse.show(&menu, false, None)).len(), 15);
     }
@@ -214,7 +214,7 @@ mod tests {
             text.ends_with("Number 0 is yours and parked: enter 0 to go on with it.\n"),
             "{text}"
         );
-        // Where authentication is off, each park is everyone's.
+        // Where authentication is off, a parked session belongs to everybody.
         let mut nobody = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
         let menu = nobody.read(list);
         assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);
@@ -224,28 +224,31 @@ mod tests {
     fn a_slash_filters_and_sort_sorts() {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(100));
-        assert_eq!(browse.hear("/load*", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("/load*", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
         let foot = "90 more do not match load*; / shows them.";
         assert!(text.contains(foot), "{text}");
-        assert_eq!(browse.hear("sort waiting", &menu), BrowseStep::Changed);
+        assert_eq!(
+            browse.handle_line("sort waiting", &menu),
+            BrowseStep::Changed
+        );
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 90);
-        assert_eq!(browse.hear("/", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("/", &menu), BrowseStep::Changed);
         let menu = browse.read(list(100));
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 99);
-        assert_eq!(browse.hear("sort", &menu), BrowseStep::Changed);
+        assert_eq!(browse.handle_line("sort", &menu), BrowseStep::Changed);
         assert!(
-            matches!(browse.hear("sort colour", &menu), BrowseStep::Refused(told) if told.contains("sort by one of"))
+            matches!(browse.handle_line("sort colour", &menu), BrowseStep::Refused(why) if why.contains("sort by one of"))
         );
         assert!(matches!(
-            browse.hear("/state=", &menu),
+            browse.handle_line("/state=", &menu),
             BrowseStep::Refused(_)
         ));
-        // Nothing fits: that is said, and how to get out of it.
-        browse.hear("/nosuch", &menu);
+        // Without a match the page says so, and how to clear the filter.
+        browse.handle_line("/nosuch", &menu);
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(
@@ -259,12 +262,12 @@ mod tests {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(3));
         for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
-            assert_eq!(browse.hear(line, &menu), BrowseStep::Other, "{line}");
+            assert_eq!(browse.handle_line(line, &menu), BrowseStep::Other, "{line}");
         }
         let mut pipe = Browse::new(ListSelection::default(), None);
         let menu = pipe.read(list(1000));
         assert_eq!(ids(&pipe.show(&menu, false, None)).len(), 1000);
-        assert_eq!(pipe.hear("n", &menu), BrowseStep::Other);
+        assert_eq!(pipe.handle_line("n", &menu), BrowseStep::Other);
     }
 
     #[test]

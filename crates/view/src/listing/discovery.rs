@@ -1,6 +1,6 @@
-//! How clusters are looked for, as the relay's JSON tells.
+//! The relay's cluster discovery, read from its JSON.
 //!
-//! Read with forgiveness and cleaned for a terminal, as [`super::row`] reads the rest.
+//! Read leniently and cleaned for a terminal, as [`super::row`] reads the rest.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,21 +10,21 @@ use super::text::{first_of, text};
 use ray_relay_base::wire::json::{typed_at, typed_list};
 use ray_relay_ray::ray::registry::API_SERVER;
 
-/// How clusters are looked for, where they are.
+/// The state of cluster discovery, if it is configured.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Discovery {
-    /// Why not everywhere.
+    /// Why the search is limited.
     narrowed: Option<String>,
     scope: String,
-    /// It cannot be told which there are, and the list has no more on that.
+    /// Whether new clusters cannot be seen, and the list reports no cause.
     blind: bool,
-    /// The first of those that are found and not watched, each with the reason.
+    /// The first clusters that are found and not watched, each with the reason.
     left_out: Vec<(String, String)>,
-    /// All of these.
+    /// Number of all such clusters.
     total: usize,
 }
 
-/// The same as a list has it.
+/// The same, as in the list.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct DiscoveryAnswer<'a> {
@@ -50,22 +50,22 @@ struct UnwatchedAnswer<'a> {
 }
 
 impl Discovery {
-    /// What `list` tells of it.
+    /// Reads the discovery state of `list`.
     pub fn read(list: &Value) -> Self {
-        let told: DiscoveryAnswer<'_> = typed_at(list, "discovery");
+        let answer: DiscoveryAnswer<'_> = typed_at(list, "discovery");
         let mut clusters = typed_list(list, "clusters");
         let says_why = clusters.any(|cluster: ClusterAnswer<'_>| cluster.name == Some(API_SERVER));
         let one = |one: &UnwatchedAnswer<'_>| Some((text(one.name)?, text(one.why)?));
         Self {
-            narrowed: text(told.narrowed),
-            scope: text(told.scope).unwrap_or_default(),
-            blind: told.blind && !says_why,
-            left_out: told.left_out.first.iter().filter_map(one).collect(),
-            total: told.left_out.total,
+            narrowed: text(answer.narrowed),
+            scope: text(answer.scope).unwrap_or_default(),
+            blind: answer.blind && !says_why,
+            left_out: answer.left_out.first.iter().filter_map(one).collect(),
+            total: answer.left_out.total,
         }
     }
 
-    /// Sentences on what is not looked at.
+    /// Returns sentences about clusters that are not watched.
     pub fn troubles(&self) -> Vec<String> {
         let narrowed = self.narrowed.as_ref();
         let narrowed = narrowed.map(|why| format!("only {} is looked at: {why}", self.scope));

@@ -1,6 +1,6 @@
-//! Rows of the list that say the same of several tasks, as one: those of one group that stand at one place and that are free.
+//! Merges rows of the list: free tasks of one group that are paused at the same location become one row.
 //!
-//! Pure. The odd ones keep rows of their own, with the ids by which they are reached.
+//! Pure. All other tasks keep rows of their own, with the ids by which they are reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use super::received::RowAnswer;
 use super::row::Row;
 use ray_relay_base::wire::json::typed_list;
 
-/// Fewer rows are told apart by looking at them.
-pub const LEAST: usize = 5;
+/// Smallest number of rows that are merged.
+pub const MIN_GROUP_ROWS: usize = 5;
 
-/// The rows of `list`, the relay's answer, with one for each [`LEAST`] or more that are alike, in the place of the first of
-/// them; and whether there is any such.
+/// Returns the rows of `list`, the relay's answer, with one row for [`MIN_GROUP_ROWS`] or more similar ones, at the position
+/// of the first of them. Also returns whether any were merged.
 pub fn rows(list: &Value) -> (Vec<Row>, bool) {
     let all: Vec<RowAnswer<'_>> = typed_list(list, "breakpoints").collect();
     let who = identified(&all);
@@ -36,18 +36,18 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
         );
         alike.entry(key).or_default().insert(at);
     }
-    alike.retain(|_, members| members.len() >= LEAST);
+    alike.retain(|_, members| members.len() >= MIN_GROUP_ROWS);
     let mut first: BTreeMap<usize, &BTreeSet<usize>> = BTreeMap::new();
     let mut others: BTreeSet<usize> = BTreeSet::new();
     for members in alike.values() {
         first.extend(members.first().map(|at| (*at, members)));
         others.extend(members.iter().skip(1));
     }
-    let shown = rows
+    let merged = rows
         .iter()
         .enumerate()
         .filter(|(at, _)| !others.contains(at));
-    let shown = shown.map(|(at, row)| match first.get(&at) {
+    let merged = merged.map(|(at, row)| match first.get(&at) {
         None => row.clone(),
         Some(members) => {
             let group = &who[at].group;
@@ -61,10 +61,10 @@ pub fn rows(list: &Value) -> (Vec<Row>, bool) {
             )
         }
     });
-    (shown.collect(), !first.is_empty())
+    (merged.collect(), !first.is_empty())
 }
 
-/// One row for `members`, of a group of `total`.
+/// Builds one row for `members`, of a group of `total`.
 fn one<'a>(
     members: impl Iterator<Item = (&'a Row, &'a RowAnswer<'a>)>,
     called: Option<String>,
@@ -74,7 +74,7 @@ fn one<'a>(
     let distinct = |text: &dyn Fn(usize) -> String| -> BTreeSet<String> {
         (0..rows.len()).map(text).collect()
     };
-    // What they have in common, or how many they are.
+    // The common text, or the number of distinct ones.
     let common = |texts: BTreeSet<String>, many: &str| match texts.len() {
         1 => texts.into_iter().next().unwrap_or_default(),
         count if many.is_empty() => format!("{count}"),
@@ -97,7 +97,7 @@ fn one<'a>(
     let first = rows.first().copied().cloned().unwrap_or_default();
     let none = || "-".to_owned();
     Row {
-        // As wide as an id: what is cut of a name is not missed so much.
+        // As wide as an id, so that the name keeps its width.
         id: format!("{} of {total}", rows.len()),
         task,
         node: common(distinct(&|at| rows[at].node.clone()), "nodes"),
@@ -124,15 +124,15 @@ mod tests {
             "waiting_seconds": rank, "resources": {"GPU": 1.0}})
     }
 
-    fn told(all: &[Value]) -> Vec<String> {
+    fn lines(all: &[Value]) -> Vec<String> {
         let (rows, _) = rows(&json!({ "breakpoints": all }));
-        let told = |row: &Row| {
+        let lines = |row: &Row| {
             format!(
                 "{} | {} | {} | {} | {:?} | {}",
                 row.id, row.task, row.location, row.node, row.waiting, row.gpus
             )
         };
-        rows.iter().map(told).collect()
+        rows.iter().map(lines).collect()
     }
 
     #[test]
@@ -140,28 +140,30 @@ mod tests {
         let mut eight: Vec<Value> = (0..8).map(|at| rank(at, 42, "paused")).collect();
         eight[3] = rank(3, 9, "paused");
         assert_eq!(
-            told(&eight),
+            lines(&eight),
             [
                 "7 of 8 | Trainer.step ranks 0-2,4-7 | train.py:42 | 3 nodes | 7s | 7",
                 "rank0003 | Trainer.step [rank-3] rank 3 | train.py:9 | 10.0.0.1 | 3s | 1",
             ]
         );
-        // So does what is held.
+        // An attached rank also has a row of its own.
         eight[0] = rank(0, 42, "attached");
-        let told = told(&eight);
-        assert_eq!(told.len(), 3, "{told:?}");
+        let lines = lines(&eight);
+        assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(
-            told[1].starts_with("6 of 8 | Trainer.step ranks 1,2,4-7 |"),
-            "{told:?}"
+            lines[1].starts_with("6 of 8 | Trainer.step ranks 1,2,4-7 |"),
+            "{lines:?}"
         );
     }
 
     #[test]
     fn few_are_shown_each() {
-        let few: Vec<Value> = (0..LEAST - 1).map(|at| rank(at, 42, "paused")).collect();
+        let few: Vec<Value> = (0..MIN_GROUP_ROWS - 1)
+            .map(|at| rank(at, 42, "paused"))
+            .collect();
         let list = json!({ "breakpoints": few });
         let (shown, is_any) = rows(&list);
-        assert_eq!((shown.len(), is_any), (LEAST - 1, false));
+        assert_eq!((shown.len(), is_any), (MIN_GROUP_ROWS - 1, false));
     }
 
     #[test]
@@ -174,7 +176,7 @@ mod tests {
             row
         });
         assert_eq!(
-            told(&named.collect::<Vec<_>>()),
+            lines(&named.collect::<Vec<_>>()),
             ["6 of 6 | Trainer | train.py:42 | 3 nodes | 5s | 6"]
         );
     }
@@ -193,7 +195,7 @@ mod tests {
             let counted: Result<Vec<usize>, _> = counted.collect();
             let counted = counted.unwrap_or_default();
             proptest::prop_assert_eq!(counted.iter().sum::<usize>(), all.len());
-            proptest::prop_assert!(counted.iter().all(|count| *count == 1 || *count >= LEAST));
+            proptest::prop_assert!(counted.iter().all(|count| *count == 1 || *count >= MIN_GROUP_ROWS));
         }
     }
 }

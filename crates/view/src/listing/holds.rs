@@ -1,13 +1,13 @@
-//! What a task holds of its node, as people see it.
+//! The resources of a task, as text.
 
-/// How Ray names the type of a GPU that was asked for: `accelerator_type:A100`, of which a task holds a trace.
-const ACCELERATOR: &str = "accelerator_type:";
+/// Ray's prefix for a requested GPU type: `accelerator_type:A100`, of which a task holds a tiny amount.
+const ACCELERATOR_PREFIX: &str = "accelerator_type:";
 
-/// For people: `2 GPU (A100), 1 CPU`, or `nothing`.
-pub(super) fn told<'a>(resources: impl IntoIterator<Item = (&'a str, f64)>) -> String {
+/// Formats resources: `2 GPU (A100), 1 CPU`, or `nothing`.
+pub(super) fn format_resources<'a>(resources: impl IntoIterator<Item = (&'a str, f64)>) -> String {
     let (mut gpus, mut cpus, mut types, mut others) = (None, None, Vec::new(), Vec::new());
     for (name, amount) in resources {
-        match (name, name.strip_prefix(ACCELERATOR)) {
+        match (name, name.strip_prefix(ACCELERATOR_PREFIX)) {
             (_, Some(kind)) => types.push(kind),
             ("GPU", _) => gpus = Some(amount),
             ("CPU", _) => cpus = Some(amount),
@@ -37,13 +37,13 @@ mod tests {
     #[test]
     fn people_are_told_of_gpus_first() {
         assert_eq!(
-            told([("CPU", 1.0), ("GPU", 0.5), ("accelerator_type:A100", 0.001)]),
+            format_resources([("CPU", 1.0), ("GPU", 0.5), ("accelerator_type:A100", 0.001)]),
             "0.5 GPU (A100), 1 CPU"
         );
         assert_eq!(
-            told([("CPU", 4.0), ("memory", 1_073_741_824.0), ("tpu", 1.0)]),
+            format_resources([("CPU", 4.0), ("memory", 1_073_741_824.0), ("tpu", 1.0)]),
             "4 CPU, 1024 MiB memory, 1 tpu"
         );
-        assert_eq!(told([]), "nothing");
+        assert_eq!(format_resources([]), "nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! How many processes have the hook, in rows of `/relay/v1/tasks?hook=true`. Pure.
+//! Counts the processes that have the hook, in rows of `/relay/v1/tasks?hook=true`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +8,20 @@ use super::received::RowAnswer;
 use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::shortened;
 
-/// Longest sentence of an agent's, in characters.
+/// Longest sentence of an agent, in characters.
 const MAX_REASON_CHARS: usize = 300;
 
-/// See the module. Several tasks may run in one process, which counts once.
+/// Processes with and without the hook. Several tasks may run in one process, which counts once.
 #[derive(Debug, Default, PartialEq)]
 pub struct HookCount {
     pub with: usize,
     pub without: usize,
-    /// Those of which it is not known, by the reason.
+    /// Processes where it is unknown, by the reason.
     pub unknown: BTreeMap<String, usize>,
 }
 
 impl HookCount {
-    /// Of `rows`, those that say something about it.
+    /// Counts the `rows` that have the field.
     pub fn of<'a>(rows: impl IntoIterator<Item = &'a Value>) -> Self {
         let (mut count, mut seen) = (Self::default(), BTreeSet::new());
         for row in rows {
@@ -48,12 +48,12 @@ impl HookCount {
         count
     }
 
-    /// What is not known, a sentence for each reason; a process is called `what` in it.
-    pub fn unknown(&self, what: &str, several: &str) -> Vec<String> {
+    /// Formats a sentence for each reason why it is unknown. `singular` and `plural` are the words for a process.
+    pub fn unknown(&self, singular: &str, plural: &str) -> Vec<String> {
         let sentence = |(why, count): (&String, &usize)| match count {
-            1 => format!("of 1 {what} it is not known whether it has the hook: {why}"),
+            1 => format!("of 1 {singular} it is not known whether it has the hook: {why}"),
             count => {
-                format!("of {count} {several} it is not known whether they have the hook: {why}")
+                format!("of {count} {plural} it is not known whether they have the hook: {why}")
             }
         };
         self.unknown.iter().map(sentence).collect()
@@ -82,12 +82,12 @@ mod tests {
         ];
         let count = HookCount::of(&rows);
         assert_eq!((count.with, count.without), (1, 1));
-        let says = |count: &HookCount| count.unknown("process", "processes");
+        let unknown_of = |count: &HookCount| count.unknown("process", "processes");
         let several = "of 2 processes it is not known whether they have the hook: the agent of its node is older";
-        assert_eq!(says(&count), [several]);
+        assert_eq!(unknown_of(&count), [several]);
         let one =
             "of 1 process it is not known whether it has the hook: the agent of its node is older";
-        assert_eq!(says(&HookCount::of(&rows[3..4])), [one]);
-        assert!(says(&HookCount::of(&rows[..3])).is_empty());
+        assert_eq!(unknown_of(&HookCount::of(&rows[3..4])), [one]);
+        assert!(unknown_of(&HookCount::of(&rows[..3])).is_empty());
     }
 }

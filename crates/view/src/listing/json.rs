@@ -1,6 +1,6 @@
 //! Breakpoints as JSON: the rows of the list and of events, as `/relay/v1/breakpoints` documents them.
 //!
-//! A node's address is shown for reading; the debugger's port never is.
+//! A node's address is included as information. The debugger's port never is.
 
 use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ pub struct JsonRow<'a> {
 }
 
 impl<'a> JsonRow<'a> {
-    /// `breakpoint` at `now`.
+    /// Builds the row of `breakpoint` at `now`.
     pub fn new(breakpoint: &'a Breakpoint, now: Timestamp) -> Self {
         let names = &breakpoint.names;
         Self {
@@ -136,45 +136,47 @@ impl<'a> JsonRow<'a> {
         }
     }
 
-    /// `breakpoint` as text that lacks the number of seconds that it has waited, and where that stands.
+    /// Serializes `breakpoint` without the number of seconds that it has waited. Returns the text and the position of
+    /// that number.
     pub(crate) fn without_waiting(breakpoint: &Breakpoint) -> (Vec<u8>, usize) {
         let row = JsonRow {
             waiting_seconds: 0.0,
             ..JsonRow::new(breakpoint, breakpoint.first_seen)
         };
         let mut text = serde_json::to_vec(&row).unwrap_or_default();
-        // In no text from elsewhere: a quote within one has a backslash before it.
-        let end = memchr::memmem::find(&text, UNMEASURED).map_or(0, |at| at + UNMEASURED.len());
+        // Unambiguous: a quote within a text from elsewhere has a backslash before it.
+        let end =
+            memchr::memmem::find(&text, UNMEASURED_WAIT).map_or(0, |at| at + UNMEASURED_WAIT.len());
         let waited = end.saturating_sub(b"0.0".len());
         text.drain(waited..end);
         (text, waited)
     }
 }
 
-/// What a row says of how long it has waited before it is measured.
-const UNMEASURED: &[u8] = br#","waiting_seconds":0.0"#;
+/// The serialized waiting time of a row before it is measured.
+const UNMEASURED_WAIT: &[u8] = br#","waiting_seconds":0.0"#;
 
-/// `duration` in seconds, to the millisecond.
+/// Converts `duration` to seconds, to the millisecond.
 pub fn seconds(duration: Duration) -> f64 {
     duration.as_millis() as f64 / 1000.0
 }
 
-/// Clusters that were found and are not watched, of which a list tells one by one.
-const NAMED: usize = 32;
+/// Clusters found and not watched that a list names one by one.
+const MAX_UNWATCHED_NAMES: usize = 32;
 
-/// How a list begins: its rows follow, and then [`Rest::end`].
-pub const LIST: &[u8] = br#"{"breakpoints":["#;
+/// The beginning of a list. Its rows follow, and then [`Rest::end`].
+pub const LIST_START: &[u8] = br#"{"breakpoints":["#;
 
-/// What a list says besides its rows.
+/// The part of a list other than its rows.
 #[derive(Debug)]
 pub struct Rest<'a> {
-    /// Rows of all pages.
+    /// Number of rows on all pages.
     pub total: usize,
-    /// Rows that a filter has left out, where there is one.
+    /// Number of rows that a filter has left out, if there is a filter.
     pub hidden: Option<usize>,
-    /// What to ask for `after` these rows.
+    /// The `after` parameter of the next page.
     pub next: Option<&'a str>,
-    /// Where the rows are from. What the principal may not see has been taken out before.
+    /// The source of the rows, without those that the principal may not see.
     pub snapshot: &'a Snapshot,
 }
 
@@ -246,7 +248,7 @@ impl Rest<'_> {
         }
     }
 
-    /// The end of the list behind its last row, on one line.
+    /// Serializes the end of the list after its last row, on one line.
     pub fn end(&self) -> Vec<u8> {
         let members = Value::Object(self.members()).to_string();
         let mut end = b"],".to_vec();
@@ -255,9 +257,9 @@ impl Rest<'_> {
     }
 }
 
-/// What a list says of how clusters are looked for.
+/// Serializes the state of cluster discovery.
 fn discovery(search: &Search) -> Value {
-    let left_out = search.left_out.iter().take(NAMED);
+    let left_out = search.left_out.iter().take(MAX_UNWATCHED_NAMES);
     let left_out = left_out.map(|one| json!({"name": *one.name, "why": *one.why}));
     json!({
         "scope": *search.scope,
@@ -267,7 +269,7 @@ fn discovery(search: &Search) -> Value {
     })
 }
 
-/// But for how old everything is, which changes all the time.
+/// Excludes all ages, which change continuously.
 impl Hash for Rest<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.total, self.hidden, self.next).hash(state);
@@ -280,7 +282,7 @@ impl Hash for Rest<'_> {
     }
 }
 
-/// All that lives in `snapshot` as JSON. What the principal may not see has been taken out before.
+/// Serializes all live breakpoints of `snapshot`. The caller has removed those that the principal may not see.
 pub fn list(snapshot: &Snapshot) -> Value {
     let now = Timestamp::now();
     let rows: Vec<JsonRow<'_>> = snapshot.live.iter().map(|b| JsonRow::new(b, now)).collect();
@@ -299,7 +301,7 @@ pub fn list(snapshot: &Snapshot) -> Value {
     Value::Object(list)
 }
 
-/// The name of an event.
+/// Returns the name of an event.
 pub fn word(change: Change, breakpoint: &Breakpoint) -> &'static str {
     match change {
         Change::Appeared => "appeared",

@@ -10,11 +10,11 @@ use super::table::{self, Extras};
 use ray_relay_base::wire::json;
 use ray_relay_ray::ray::registry::BreakpointIdPrefix;
 
-/// What can be picked, in the order of the list.
+/// The rows to pick from, in the order of the list.
 #[derive(Debug, Default)]
 pub struct Menu {
     list: List,
-    /// The same breakpoints, whole.
+    /// The JSON of the same breakpoints.
     values: Vec<Value>,
 }
 
@@ -27,29 +27,28 @@ impl Menu {
         }
     }
 
-    /// Whether a debugger waits at `id` that speaks DAP. What is not in the list, the relay judges.
+    /// Whether a debugger that speaks DAP waits at `id`. True for an unlisted id, which the relay judges.
     pub fn speaks_dap(&self, id: &str) -> bool {
         let mut rows = self.list.rows.iter();
         rows.all(|row| row.id != id || row.speaks_dap())
     }
 
-    /// What can be picked, as the list has it.
+    /// Returns the rows as JSON.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// How many can be picked.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.list.rows.len()
     }
 
-    /// How many a filter has left out.
+    /// Returns how many rows a filter has left out.
     pub fn hidden(&self) -> u64 {
         self.list.hidden
     }
 
-    /// Whether its `count` rows from `from` on are the same as those of `other`; how long something waits makes no
-    /// difference.
+    /// Whether `count` rows from `from` on are the same as in `other`, apart from their waiting times.
     pub(crate) fn offers_as(&self, other: &Self, from: usize, count: usize) -> bool {
         let offers = |menu: &Self| {
             let rows = menu.list.rows.iter().skip(from).take(count);
@@ -59,7 +58,7 @@ impl Menu {
         offers(self) == offers(other)
     }
 
-    /// The id of the row that `text` names: by index, id, name or the beginning of an id.
+    /// Returns the id of the row that `text` names: by index, id, name or the beginning of an id.
     pub fn pick(&self, text: &str) -> Result<String, String> {
         let text = text.trim();
         let rows = &self.list.rows;
@@ -105,8 +104,8 @@ impl Menu {
         }
     }
 
-    /// What makes the list unreliable, and the table of `rows`, each line ended by a line feed. `columns`: width of the
-    /// terminal.
+    /// Formats warnings about the list, and the table of `rows`, each line ended by a line feed. `columns` is the
+    /// width of the terminal.
     pub fn render(&self, verbose: bool, columns: Option<usize>, rows: Range<usize>) -> String {
         let troubles = self.list.troubles();
         let mut text: String = troubles
@@ -127,7 +126,7 @@ impl Menu {
             first: rows.start,
         };
         let page = self.list.part(rows);
-        // Ids are for copying: better a line that wraps than half of one.
+        // Ids are for copying: a wrapped line is better than a cut id.
         text += &table::render(&page, &extras, columns.filter(|_| !verbose));
         text
     }

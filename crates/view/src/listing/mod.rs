@@ -1,4 +1,5 @@
-//! The list of what waits, as people see it: from the JSON of `/relay/v1/breakpoints`, in the commands and in the relay.
+//! The list of paused tasks, as people see it: from the JSON of `/relay/v1/breakpoints`, in the commands and in the
+//! relay.
 
 pub mod browse;
 pub mod discovery;
@@ -17,6 +18,6 @@ pub mod standing;
 pub mod table;
 pub mod text;
 
-/// The list where nothing waits and a cluster's head does not answer.
+/// The list if no task is known and a cluster's head does not answer.
 pub const NOTHING_KNOWN: &str =
     "No task is known to wait at a breakpoint; this list fills when the head answers again.\n";

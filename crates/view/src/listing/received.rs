@@ -1,6 +1,6 @@
-//! A relay's lists as a client receives them, before they are put into words.
+//! A relay's lists as a client receives them, before formatting.
 //!
-//! A relay of another version may leave keys out or add some. A row that has a key of another shape says nothing.
+//! A relay of another version may leave keys out or add some. A row that has a key of another type is read as empty.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::replaced;
 
-/// A task that is paused, or one that runs.
+/// A paused or running task.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct RowAnswer<'a> {
@@ -44,11 +44,11 @@ pub struct RowAnswer<'a> {
     pub why: Option<&'a str>,
     pub task_ended: Option<f64>,
     pub running_seconds: Option<f64>,
-    /// Where its worker is paused meanwhile.
+    /// The id of the breakpoint where its worker is paused.
     pub breakpoint: Option<&'a str>,
 }
 
-/// Who has a task.
+/// The holder of a task.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub struct HolderAnswer<'a> {
@@ -60,7 +60,7 @@ pub struct HolderAnswer<'a> {
     pub evaluates: bool,
 }
 
-/// Where a task is paused.
+/// The location of a paused task.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub struct LocationAnswer<'a> {
@@ -80,14 +80,14 @@ pub struct ClusterAnswer<'a> {
     pub pending: bool,
 }
 
-/// A process that was looked at.
+/// A snapshot of a process.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct LookAnswer<'a> {
-    /// What runs in it.
+    /// The tasks that run in it.
     #[serde(borrow)]
     pub tasks: Vec<RowAnswer<'a>>,
-    /// Why nothing was seen.
+    /// Why there is no snapshot.
     pub error: Option<&'a str>,
 }
 
@@ -98,7 +98,7 @@ pub struct NodeAnswer<'a> {
     pub cluster: Option<&'a str>,
     pub node_id: Option<&'a str>,
     pub address: Option<&'a str>,
-    /// By which way its workers are reached.
+    /// The path on which its workers are reached.
     pub path: Option<&'a str>,
     pub link: Option<&'a str>,
     pub down: Option<DownAnswer<'a>>,
@@ -139,7 +139,7 @@ pub struct SessionAnswer<'a> {
     pub since: Option<f64>,
 }
 
-/// Sentences on what is wrong with the clusters of `answer`, a line each.
+/// Formats the troubles of the clusters of `answer`, one line each.
 pub fn troubles(answer: &Value) -> String {
     let clusters = typed_list(answer, "clusters");
     let line = |cluster: ClusterAnswer<'_>| {
@@ -153,17 +153,17 @@ pub fn troubles(answer: &Value) -> String {
 }
 
 impl RowAnswer<'_> {
-    /// When the answer was given, by the relay's clock.
+    /// Returns the time of the answer, by the relay's clock.
     pub fn now(&self) -> Option<f64> {
         Some(self.first_seen? + self.waiting_seconds?)
     }
 
-    /// Which debugger waits there, where that is one that is known.
+    /// Returns the kind of the waiting debugger, if it is a known one.
     pub fn debugger(&self) -> Option<Kind> {
         Kind::named(self.kind?)
     }
 
-    /// Whether it is parked for `owner`; null: an unauthenticated client.
+    /// Whether it is parked for `owner`; null is an unauthenticated client.
     pub fn is_park_of(&self, owner: &Value) -> bool {
         let subject = self.holder.and_then(|holder| holder.subject);
         self.state == Some("parked") && owner.as_str() == subject

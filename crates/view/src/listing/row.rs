@@ -1,7 +1,7 @@
 //! The relay's JSON as the list shows it.
 //!
-//! Everything is read with forgiveness (a relay of another version may leave keys out or add
-//! some) and cleaned for a terminal here, once: later code prints these texts as they are.
+//! All fields are read leniently (a relay of another version may leave keys out or add some). They are cleaned for a
+//! terminal here, once: later code prints these texts as they are.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::discovery::Discovery;
-use super::holds::told;
+use super::holds::format_resources;
 use super::received::{ClusterAnswer, RowAnswer};
 use super::text::{first_of, text};
 use ray_relay_base::wire::debugger::Kind;
@@ -20,8 +20,8 @@ use ray_relay_base::wire::notebook::{is_cell, place_in_cell};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::SERVE;
 
-/// A snapshot older than this is worth a word.
-const OLD: f64 = 5.0;
+/// A snapshot older than this, in seconds, gets a warning.
+const MAX_FRESH_AGE: f64 = 5.0;
 
 /// The answer of `/relay/v1/breakpoints`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,7 +29,7 @@ pub struct List {
     pub rows: Vec<Row>,
     pub clusters: Vec<ListedCluster>,
     pub discovery: Discovery,
-    /// Rows that a filter has left out.
+    /// Number of rows that a filter has left out.
     pub hidden: u64,
     age: Option<f64>,
 }
@@ -42,38 +42,38 @@ pub struct ListedCluster {
     trouble: Option<String>,
     /// The head answers with some workers left out.
     incomplete: bool,
-    /// It was found, and its head does not serve yet.
+    /// It was found, and its head is not serving yet.
     pending: bool,
 }
 
-/// One breakpoint, in the words of the list.
+/// One breakpoint, as the list shows it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     pub id: String,
     pub cluster: String,
-    /// Name with actor, rank and, of a post-mortem, the exception.
+    /// Name with actor, rank and, at a post-mortem, the exception.
     pub task: String,
     /// `train.py:26`, or `-`.
     pub location: String,
     pub node: String,
     pub waiting: Duration,
-    /// How long those can wait still that wait for its job in a collective, where that is known.
+    /// Time until tasks that wait for its job in a collective time out, if known.
     pub timeout: Option<Duration>,
     /// `ann with VS Code from 10.0.0.9:5000`, how it ended, or `-`.
     pub holder: String,
-    /// `holder` without the address, for where there is little room.
+    /// `holder` without the address, for narrow tables.
     pub(crate) holder_name: String,
     /// `paused`, `attached`, `unreachable`, `unlisted`, `released` or `died`.
     pub state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
     pub kind: String,
-    /// Id of the process, or `-`; these four are for who asks for ids.
+    /// The process id, or `-`. This and the next fields appear in verbose tables.
     pub pid: String,
     /// Ray's job id, or `-`.
     pub job: String,
-    /// What it holds of its node, `2 GPU, 1 CPU`, or `-` where that is not known.
+    /// Its resources on the node, `2 GPU, 1 CPU`, or `-` if unknown.
     pub holds: String,
-    /// GPUs that it holds.
+    /// Number of its GPUs.
     pub gpus: f64,
     /// Ray's task id, or `-`.
     pub task_id: String,
@@ -101,7 +101,7 @@ impl List {
         }
     }
 
-    /// The same list with these of its rows alone.
+    /// Returns the same list with only these rows.
     pub fn part(&self, rows: Range<usize>) -> Self {
         Self {
             rows: self.rows.get(rows).unwrap_or_default().to_vec(),
@@ -111,7 +111,7 @@ impl List {
         }
     }
 
-    /// Sentences on heads that stopped answering since `before`, or answer again.
+    /// Returns sentences about heads that stopped answering since `before`, or answer again.
     pub fn changes(&self, before: &Self) -> Vec<String> {
         let earlier = |name: &str| {
             let cluster = before.clusters.iter().find(|cluster| cluster.name == name);
@@ -125,20 +125,20 @@ impl List {
                     Some(format!("cluster {name}: its list is complete again"))
                 }
                 (Some(_), None) => Some(format!("cluster {name}: its head answers again")),
-                // Another wording of the same trouble is no news.
+                // The same trouble in other words is no news.
                 (Some(_), Some(_)) | (None, None) => None,
             }
         });
         changed.collect()
     }
 
-    /// Clusters that come up, or do not get there.
+    /// Returns the clusters that are starting, or fail to.
     fn coming(&self) -> impl Iterator<Item = &ListedCluster> {
         let all = self.clusters.iter();
         all.filter(|cluster| cluster.pending && cluster.trouble.is_some())
     }
 
-    /// Sentences on what makes this list incomplete or old.
+    /// Returns sentences about causes that make this list incomplete or old.
     pub fn troubles(&self) -> Vec<String> {
         let mut troubles: Vec<String> = Vec::new();
         let coming: Vec<&str> = self.coming().map(|cluster| &*cluster.name).collect();
@@ -149,7 +149,7 @@ impl List {
             }
             let age = cluster
                 .age
-                .filter(|age| *age > OLD)
+                .filter(|age| *age > MAX_FRESH_AGE)
                 .map(|age| span(seconds(age)));
             troubles.extend(match (&cluster.trouble, age) {
                 (Some(trouble), Some(age)) => Some(format!(
@@ -172,7 +172,7 @@ impl List {
         }
         troubles.extend(self.discovery.troubles());
         if troubles.is_empty()
-            && let Some(age) = self.age.filter(|age| *age > OLD)
+            && let Some(age) = self.age.filter(|age| *age > MAX_FRESH_AGE)
         {
             troubles.push(format!("this list is {} old", span(seconds(age))));
         }
@@ -180,14 +180,15 @@ impl List {
     }
 }
 
-/// `rows`, each with the first time-out of its job: who waits for one of a job waits for all of it.
+/// Sets the timeout of each of `rows` to the earliest of its job: a task that waits for one task of a job waits for
+/// all.
 fn timed(mut rows: Vec<Row>) -> Vec<Row> {
     let mut first: BTreeMap<(String, String), Duration> = BTreeMap::new();
     let job = |row: &Row| (row.cluster.clone(), row.job.clone());
     for row in rows.iter() {
-        if let Some(left) = row.timeout {
-            let known = first.entry(job(row)).or_insert(left);
-            *known = left.min(*known);
+        if let Some(remaining) = row.timeout {
+            let known = first.entry(job(row)).or_insert(remaining);
+            *known = remaining.min(*known);
         }
     }
     for row in rows.iter_mut().filter(|row| row.timeout.is_some()) {
@@ -203,7 +204,7 @@ impl Row {
 
     pub fn of(row: &RowAnswer<'_>) -> Self {
         let none = || "-".to_owned();
-        let shown = |word: Option<&str>| text(word).unwrap_or_else(none);
+        let cell = |word: Option<&str>| text(word).unwrap_or_else(none);
         let state = text(row.state).unwrap_or_default();
         let by_worker = |id: String| format!("worker {}", id.chars().take(8).collect::<String>());
         let mut task = text(row.name)
@@ -233,7 +234,7 @@ impl Row {
             false => "",
         };
         let holder = row.holder.unwrap_or_default();
-        // An agent of another relay may not say by which client.
+        // An agent of another relay may not report the client.
         let client = match (text(holder.subject), text(holder.client)) {
             (Some(person), Some(client)) => Some(format!("{person} with {client}")),
             (person, client) => client.or(person),
@@ -252,46 +253,46 @@ impl Row {
         let resources = row.resources.as_ref();
         let holder_name = parked.or(client).unwrap_or_else(|| holder.clone());
         Self {
-            id: shown(row.id),
+            id: cell(row.id),
             cluster: text(row.cluster).unwrap_or_default(),
             task,
             location,
-            node: shown(row.node_ip),
+            node: cell(row.node_ip),
             waiting: seconds(row.waiting_seconds.unwrap_or_default()),
             timeout: timeout(row),
             holder,
             holder_name,
             state,
-            kind: shown(row.kind),
+            kind: cell(row.kind),
             pid: row
                 .pid
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
-            job: shown(row.job_id),
+            job: cell(row.job_id),
             holds: resources.map_or_else(none, |resources| {
                 let amounts = resources.iter().map(|(name, amount)| (*name, *amount));
-                replaced(&told(amounts)).into_owned()
+                replaced(&format_resources(amounts)).into_owned()
             }),
             gpus: resources
                 .and_then(|all| all.get("GPU").copied())
                 .unwrap_or_default(),
-            task_id: shown(row.task_id),
-            worker: shown(row.worker_id),
+            task_id: cell(row.task_id),
+            worker: cell(row.worker_id),
         }
     }
 
-    /// Whether a debugger waits there that speaks DAP; any that is not known is taken for one.
+    /// Whether a debugger that speaks DAP waits there. True for an unknown kind.
     pub fn speaks_dap(&self) -> bool {
         Kind::named(&self.kind).is_none_or(Kind::speaks_dap)
     }
 }
 
-/// How long those can wait still that wait for what `row` is about, by the relay's own clock.
+/// Returns the time until tasks that wait for `row` time out, by the relay's own clock.
 fn timeout(row: &RowAnswer<'_>) -> Option<Duration> {
     Some(seconds(row.collective_ends? - row.now()?))
 }
 
-/// Who has parked what `row` is about, and for how long still, by the relay's own clock.
+/// Describes who has parked `row`, and for how much longer, by the relay's own clock.
 fn parked(row: &RowAnswer<'_>) -> Option<String> {
     let holder = row.holder?;
     let (until, now) = (holder.parked_until?, row.now()?);
@@ -300,7 +301,7 @@ fn parked(row: &RowAnswer<'_>) -> Option<String> {
     if holder.evaluates {
         return Some(format!("{by}'s expression, which still runs"));
     }
-    // It waits no longer since then, so that the row does not tell what time it is.
+    // Its waiting time has stopped since then, so the row does not reveal the current time.
     if row.task_ended.is_some() {
         let until = utc(UNIX_EPOCH + seconds(until)).format("%H:%M UTC");
         return Some(format!("parked by {by} until {until}; its task has ended"));
@@ -310,16 +311,16 @@ fn parked(row: &RowAnswer<'_>) -> Option<String> {
         true => ", but Serve's health check ends it after some 2m",
         false => "",
     };
-    let left = seconds(until - now).as_secs();
-    // In minutes, where it has some: a list is read for a while.
-    let left = match left {
-        0..60 => format!("{left}s"),
-        _ => match left.div_ceil(60) {
+    let remaining = seconds(until - now).as_secs();
+    // In minutes from one minute on: a list is read for a while.
+    let remaining = match remaining {
+        0..60 => format!("{remaining}s"),
+        _ => match remaining.div_ceil(60) {
             minutes @ 0..60 => format!("{minutes}m"),
             minutes => span(Duration::from_secs(60 * minutes)),
         },
     };
-    Some(format!("parked by {by} for {left} more{sooner}"))
+    Some(format!("parked by {by} for {remaining} more{sooner}"))
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -407,15 +408,15 @@ mod tests {
             row("1", Value::Null),
         ];
         let list = List::read(&json!({ "breakpoints": rows }));
-        let left: Vec<_> = list
+        let remaining: Vec<_> = list
             .rows
             .iter()
-            .map(|row| row.timeout.map(|left| left.as_secs()))
+            .map(|row| row.timeout.map(|remaining| remaining.as_secs()))
             .collect();
-        assert_eq!(left, [Some(120), Some(120), Some(0), None]);
+        assert_eq!(remaining, [Some(120), Some(120), Some(0), None]);
     }
 
-    /// `waiting_seconds` stands still then, and what is left would grow with every minute since.
+    /// `waiting_seconds` no longer grows then, and a remaining time computed from it would grow with every minute.
     #[test]
     fn a_park_whose_task_has_ended_is_shown_until_when() {
         let row = json!({"state": "parked", "first_seen": 1000.0, "waiting_seconds": 20.0, "task_ended": 1020.0,

@@ -1,7 +1,7 @@
-//! Running tasks as JSON: the rows of `/relay/v1/tasks` and of looks at them.
+//! Running tasks as JSON: the rows of `/relay/v1/tasks` and of snapshots.
 //!
-//! A row has the keys of a breakpoint's row for what both have, so that the same filters and orders read both. One of a task
-//! that has failed has more.
+//! Shared fields have the keys of a breakpoint's row, so that the same filters and orders apply. The row of a failed
+//! task has more.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,8 @@ use super::json::seconds;
 use ray_relay_access::policy::Pattern;
 use ray_relay_ray::ray::registry::{BreakpointId, Location, Resources, Running};
 
-/// Whether `running` is what a person calls so: by its name, its function or class, its actor's name, or its task's id.
+/// Whether a user may mean `running` by `pattern`: it matches its name, its function or class, its actor's name, or
+/// its task's id.
 pub fn is_called(running: &Running, pattern: &Pattern) -> bool {
     let names = &running.names;
     let names = [&names.actor_name, &names.task_id].into_iter().flatten();
@@ -77,7 +78,7 @@ pub struct RunningRow<'a> {
 }
 
 impl<'a> RunningRow<'a> {
-    /// `running` at `now`; `breakpoint`: where its worker waits, for people who may know of it.
+    /// Builds the row of `running` at `now`. `breakpoint` is where its worker is paused, if the client may know that.
     pub fn new(running: &'a Running, now: SystemTime, breakpoint: Option<BreakpointId>) -> Self {
         let names = &running.names;
         let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -107,19 +108,19 @@ impl<'a> RunningRow<'a> {
     }
 }
 
-/// An actor that runs no method as clients see it.
+/// An actor that runs no method, as clients see it.
 #[derive(Debug, Serialize)]
 pub struct IdleRow<'a> {
     #[serde(flatten)]
     actor: RunningRow<'a>,
-    /// The last method that ran in it, where Ray still lists that.
+    /// The last method that ran in it, if Ray still lists that.
     last_method: Option<String>,
-    /// Ray's word for the state of that: `FINISHED`, `FAILED`.
+    /// Ray's state of that method: `FINISHED`, `FAILED`.
     last_state: Option<String>,
 }
 
 impl<'a> IdleRow<'a> {
-    /// `actor`, whose last method has this name and this state.
+    /// Builds the row of `actor`, with the name and state of its last method.
     pub fn new(actor: &'a Running, last: Option<(String, String)>) -> Self {
         let (last_method, last_state) = last.unzip();
         let actor = RunningRow {
@@ -134,7 +135,7 @@ impl<'a> IdleRow<'a> {
     }
 }
 
-/// A task that has failed as clients see it.
+/// A failed task, as clients see it.
 #[derive(Debug, Serialize)]
 pub struct FailedRow<'a> {
     /// The id for `ray-relay snapshot`.
@@ -152,7 +153,7 @@ pub struct FailedRow<'a> {
 }
 
 impl<'a> FailedRow<'a> {
-    /// `task`, of which `id` names what is kept, at `now`; it has failed `at`.
+    /// Builds the row of `task` at `now`, which failed `at`. `id` names its black box.
     pub fn new(
         id: &'a str,
         task: &'a Running,

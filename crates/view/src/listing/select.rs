@@ -1,4 +1,4 @@
-//! Which rows of a list are shown, and in which order.
+//! Filters and sorts the rows of a list.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ use ray_relay_base::wire::json::{list_mut, put, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{Breakpoint, Reason};
 
-/// A column that can be sorted by, and looked into.
+/// A column to sort or filter by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SortKey {
     Waiting,
@@ -50,7 +50,7 @@ const KEYS: [(&str, SortKey); 14] = [
     ("gpus", SortKey::Gpus),
 ];
 
-/// The text is no order or no filter.
+/// The text is not a valid order or filter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadChoice {
     /// The list has no such column.
@@ -58,9 +58,9 @@ pub enum BadChoice {
         "there is no column {found}; sort by one of {known}, with `,desc` behind it for the other way round"
     )]
     Key {
-        /// What was written, cleaned for display.
+        /// The invalid column, cleaned for display.
         found: String,
-        /// The columns that there are.
+        /// The valid columns.
         known: String,
     },
     /// The list has no such column to filter by.
@@ -68,13 +68,13 @@ pub enum BadChoice {
         "there is no column {found}; filter by one of {known}, as KEY=PATTERN, or put a * before a text with an equals sign of its own"
     )]
     FilterKey {
-        /// What was written, cleaned for display.
+        /// The invalid column, cleaned for display.
         found: String,
-        /// The columns that there are.
+        /// The valid columns.
         known: String,
     },
     #[error("a filter is a part of a name or id, a pattern such as train*, or KEY=PATTERN")]
-    /// Nothing to look for.
+    /// An empty filter.
     Empty,
 }
 
@@ -128,12 +128,12 @@ fn key(name: &str) -> Option<SortKey> {
 }
 
 impl Order {
-    /// How `one` stands to `other`; those that are equal keep their places.
+    /// Compares `one` with `other`. The sort is stable.
     pub fn compare(self, one: &Row, other: &Row) -> Ordering {
         let order = match self.key {
-            // The one that has waited least comes first, as with all numbers.
+            // The shortest wait comes first, as with all numbers.
             SortKey::Waiting => one.waiting.cmp(&other.waiting),
-            // Numbers by their size, what is unknown first.
+            // Numbers by value, unknown ones first.
             SortKey::Pid => one.pid.parse::<u32>().ok().cmp(&other.pid.parse().ok()),
             SortKey::Gpus => one.gpus.total_cmp(&other.gpus),
             key => key
@@ -151,7 +151,7 @@ impl Order {
 impl SortKey {
     fn text(self, row: &Row) -> &str {
         match self {
-            // A filter for a number of seconds would be another one at each look.
+            // A filter on seconds would match different rows at each refresh.
             Self::Waiting => "",
             Self::Name => &row.task,
             Self::Job => &row.job,
@@ -169,7 +169,7 @@ impl SortKey {
         }
     }
 
-    /// What [`Self::text`] is of the row of `breakpoint` at `now`.
+    /// Returns the [`Self::text`] of the row of `breakpoint` at `now`, if possible without building that row.
     fn text_of(self, breakpoint: &Breakpoint, now: Timestamp) -> Cow<'_, str> {
         let names = &breakpoint.names;
         let known = |text: &'_ Option<String>| match text.as_deref() {
@@ -196,14 +196,14 @@ impl SortKey {
             {
                 known(&names.name)
             }
-            // Seldom asked for, or of few.
+            // Rarely requested, or for few rows.
             key => key.text(&whole()).to_owned().into(),
         }
     }
 }
 
-/// Rows that are meant: a part of what they say, a pattern for the whole of it (`train*`), or either in one column
-/// (`node=10.0.0.7`). Capitals make no difference.
+/// Selects rows: by a part of their text, a pattern for the whole of it (`train*`), or either in one column
+/// (`node=10.0.0.7`). Case-insensitive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     key: Option<SortKey>,
@@ -218,18 +218,18 @@ impl FromStr for Filter {
         let text = text.trim();
         let is_word = |name: &str| name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
         let column = text.split_once('=').map(|(name, rest)| (name.trim(), rest));
-        let (key, wanted) = match column {
+        let (key, pattern_text) = match column {
             Some((name, rest)) if is_word(name) => {
                 let key = key(name).filter(|key| *key != SortKey::Waiting);
                 (Some(key.ok_or_else(|| no_filter(name))?), rest.trim())
             }
-            // A name may have an equals sign of its own.
+            // A name may contain an equals sign.
             _ => (None, text),
         };
-        if wanted.is_empty() {
+        if pattern_text.is_empty() {
             return Err(BadChoice::Empty);
         }
-        let mut pattern = wanted.to_lowercase();
+        let mut pattern = pattern_text.to_lowercase();
         if !pattern.contains('*') {
             pattern = format!("*{pattern}*");
         }
@@ -253,37 +253,37 @@ impl Filter {
         &self.written
     }
 
-    /// Whether `row` is meant.
+    /// Whether `row` matches.
     pub fn fits(&self, row: &Row) -> bool {
         self.fits_where(|key| key.text(row).into())
     }
 
-    /// Whether the row of `breakpoint` at `now` is meant, which is not made for it.
+    /// Whether the row of `breakpoint` at `now` matches, without building it.
     pub fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
         self.fits_where(|key| key.text_of(breakpoint, now))
     }
 
     fn fits_where<'a>(&self, text: impl Fn(SortKey) -> Cow<'a, str>) -> bool {
-        let says = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
+        let matches = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
         match self.key {
-            Some(key) => says(key),
+            Some(key) => matches(key),
             None => KEYS
                 .iter()
-                .any(|(_, key)| *key != SortKey::Waiting && says(*key)),
+                .any(|(_, key)| *key != SortKey::Waiting && matches(*key)),
         }
     }
 }
 
-/// Both, for one list.
+/// Order and filters of one list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListSelection {
     pub order: Option<Order>,
-    /// All of them have to fit.
+    /// All of them have to match.
     pub filters: Vec<Filter>,
 }
 
 impl ListSelection {
-    /// Nothing is left out or moved.
+    /// Whether rows are neither filtered nor sorted.
     fn is_none(&self) -> bool {
         self.order.is_none() && self.filters.is_empty()
     }
@@ -293,7 +293,7 @@ impl ListSelection {
         self.filters.iter().all(|filter| filter.fits(row))
     }
 
-    /// The places in `rows` of those that are shown, in their order.
+    /// Returns the indexes of the shown rows, in order.
     pub fn of(&self, rows: &[Row]) -> Vec<usize> {
         let mut places: Vec<usize> = (0..rows.len()).filter(|at| self.fits(&rows[*at])).collect();
         if let Some(order) = self.order {
@@ -303,8 +303,8 @@ impl ListSelection {
     }
 }
 
-/// The `list` of a relay (`/relay/v1/breakpoints`) with the rows of `choice` alone, in its order, and how many there are
-/// besides (`hidden`), with those that the relay has left out already.
+/// Filters and sorts the rows of `list`, the relay's answer (`/relay/v1/breakpoints`). Adds the number of filtered
+/// rows (`hidden`), including those that the relay has left out.
 pub fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     if choice.is_none() {
         return list;
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(shown(Some("waiting,desc"), &[]), [0, 2, 1]);
         assert_eq!(shown(Some("NAME"), &[]), [1, 0, 2]);
         assert_eq!(shown(Some("pid"), &[]), [2, 0, 1]);
-        // What is equal stays as it was, both ways.
+        // Equal rows keep their order, in both directions.
         assert_eq!(shown(Some("node"), &[]), [0, 1, 2]);
         assert_eq!(shown(Some("node,desc"), &[]), [1, 2, 0]);
     }
@@ -374,19 +374,22 @@ mod tests {
         assert_eq!(shown(None, &["code"]), [1]);
         assert_eq!(shown(None, &["rank 3"]), [0]);
         assert!(shown(None, &["train", "load"]).is_empty());
-        // With an equals sign of its own.
+        // With an additional equals sign in the text.
         assert!(shown(None, &["*rank=3*"]).is_empty());
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused_with_what_can() {
-        let told = "colour".parse::<Order>().unwrap_err().to_string();
-        assert!(told.contains("no column colour"), "{told}");
-        assert!(told.contains("waiting, name, job"), "{told}");
+        let error = "colour".parse::<Order>().unwrap_err().to_string();
+        assert!(error.contains("no column colour"), "{error}");
+        assert!(error.contains("waiting, name, job"), "{error}");
         assert!("name,down".parse::<Order>().is_err());
         for text in ["colour=red", "waiting=3", "rank=3", "=x"] {
-            let told = text.parse::<Filter>().unwrap_err().to_string();
-            assert!(told.contains("filter by one of name, job, node"), "{told}");
+            let error = text.parse::<Filter>().unwrap_err().to_string();
+            assert!(
+                error.contains("filter by one of name, job, node"),
+                "{error}"
+            );
         }
         for text in ["", " ", "node="] {
             assert_eq!(text.parse::<Filter>(), Err(BadChoice::Empty), "{text}");

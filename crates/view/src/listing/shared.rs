@@ -1,9 +1,9 @@
-//! The JSON of breakpoints, made once for all who are told of them, in lists as in events.
+//! The JSON of breakpoints, serialized once for all clients, in lists and in events.
 //!
-//! A [`Breakpoint`] is immutable, so its row is serialised once, and only how long it has waited is filled in. The rows of
-//! a list are put together once for everybody who may see just these, and kept for a second. Who may see what is the
-//! caller's to decide: a text is found by exactly the breakpoints that are in it, never by whom it was made for.
-//! Everything that is kept is bounded.
+//! A [`Breakpoint`] is immutable, so its row is serialized once, and only the waiting time is filled in. The rows of
+//! a list are assembled once for all principals who may see exactly these rows, and cached for a second. The caller
+//! decides who may see what: a text is found by exactly the breakpoints in it, never by the principal it was made
+//! for. All caches are bounded.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -21,43 +21,43 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::gzip::GzipPrefix;
 use ray_relay_ray::ray::registry::{Breakpoint, Change, Event};
 
-/// How long the rows of a list are given out as they are: so far behind `waiting_seconds` may be.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long a cached list is served: `waiting_seconds` may be this far behind.
+const LIST_TTL: Duration = Duration::from_secs(1);
 
-/// Lists that were not asked for in so long are forgotten.
-const UNUSED: Duration = Duration::from_secs(10);
+/// Lists that were not requested for this long are dropped.
+const UNUSED_TTL: Duration = Duration::from_secs(10);
 
-/// The pause between looks for them.
-const SWEEP: Duration = Duration::from_secs(5);
+/// The pause between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Lists that are kept at most: one for each set of breakpoints that a principal may see or has asked for.
+/// Largest number of cached lists: one for each set of breakpoints that a principal may see or has asked for.
 const MAX_LISTS: usize = 32;
 
-/// Bytes of all these lists. The one that is asked for is kept whatever its size.
+/// Bytes of all cached lists. The requested list is cached whatever its size.
 const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
-/// Events that are kept as texts, for readers that are behind: as many as the registry keeps.
+/// Cached events, for readers that lag behind: as many as the registry keeps.
 const MAX_EVENTS: usize = 1024;
 
-/// Rows that are kept before those of breakpoints that are no more are looked for.
-const FEW_ROWS: usize = 1024;
+/// Rows that are cached before those of ended breakpoints are searched.
+const MIN_ROWS_TO_SWEEP: usize = 1024;
 
-/// See the module.
+/// The caches.
 #[derive(Debug, Default)]
 pub struct SharedRows {
     rows: Mutex<SharedList>,
     lists: Mutex<Lists>,
     events: Mutex<Vec<Option<WrittenChange>>>,
-    /// What makes the tags of this process its own.
+    /// Makes the entity tags of this process unique.
     tags: RandomState,
 }
 
 /// The rows of one list.
 #[derive(Debug, Clone)]
 pub struct ListRows {
-    /// Another for each set of rows, in this process.
+    /// Unique for each set of rows in this process.
     number: u64,
-    /// The beginning of the list: all of it up to the last row.
+    /// The beginning of the list, up to the last row.
     pub text: Bytes,
     compressed: Arc<OnceCell<Option<GzipPrefix>>>,
 }
@@ -66,7 +66,7 @@ pub struct ListRows {
 struct SharedList {
     /// By the address of the breakpoint, which the row keeps alive.
     by_address: HashMap<usize, Row>,
-    /// How many there were when those that are no more were last taken out.
+    /// Number of rows after the last sweep.
     swept: usize,
 }
 
@@ -75,14 +75,14 @@ struct Row {
     breakpoint: Arc<Breakpoint>,
     /// The row without the number of seconds that it has waited.
     text: Box<[u8]>,
-    /// Where that number stands.
+    /// The position of that number.
     waited: usize,
 }
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// The one that was asked for last is last.
-    kept: Vec<CachedList>,
+    /// The most recently requested one is last.
+    entries: Vec<CachedList>,
     made: u64,
 }
 
@@ -102,13 +102,13 @@ struct WrittenChange {
 }
 
 impl SharedRows {
-    /// Gives back what is not asked for any more, until `shutdown`: rows of thousands of breakpoints, each with all that was
-    /// known of it when it was in a list, would otherwise stay until the next question.
+    /// Drops unused entries periodically, until `shutdown`. Otherwise thousands of rows, with all data of their
+    /// breakpoints, would stay until the next request.
     pub async fn run(&self, shutdown: CancellationToken) {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                () = sleep(SWEEP) => self.forget_unused(Instant::now()),
+                () = sleep(SWEEP_INTERVAL) => self.forget_unused(Instant::now()),
             }
         }
     }
@@ -116,25 +116,30 @@ impl SharedRows {
     fn forget_unused(&self, now: Instant) {
         let mut lists = self.lists.lock();
         lists
-            .kept
-            .retain(|list| now.duration_since(list.used) < UNUSED);
+            .entries
+            .retain(|list| now.duration_since(list.used) < UNUSED_TTL);
         let mut rows = self.rows();
-        match lists.kept.is_empty() {
-            // Those of events are in the texts of the events too.
+        match lists.entries.is_empty() {
+            // The events hold their own copy of the text.
             true => *rows = SharedList::default(),
             false => rows.sweep(),
         }
     }
 
-    /// The beginning of the list of `breakpoints`, in their order.
+    /// Returns the beginning of the list of `breakpoints`, in their order.
     pub fn list(&self, breakpoints: &[&Arc<Breakpoint>]) -> ListRows {
         let now = Instant::now();
         let mut lists = self.lists.lock();
-        let known = lists.kept.iter().position(|list| list.is_of(breakpoints));
-        let known = known.map(|at| lists.kept.remove(at));
+        let known = lists
+            .entries
+            .iter()
+            .position(|list| list.is_of(breakpoints));
+        let known = known.map(|at| lists.entries.remove(at));
         let list = match known {
-            Some(list) if now.duration_since(list.made) < FRESH => CachedList { used: now, ..list },
-            // The same rows, which have waited longer.
+            Some(list) if now.duration_since(list.made) < LIST_TTL => {
+                CachedList { used: now, ..list }
+            }
+            // The same rows, with later waiting times.
             Some(list) => CachedList {
                 rows: ListRows::new(list.rows.number, self.put_together(breakpoints)),
                 made: now,
@@ -152,12 +157,12 @@ impl SharedRows {
             }
         };
         let rows = list.rows.clone();
-        lists.kept.push(list);
+        lists.entries.push(list);
         lists.make_room();
         rows
     }
 
-    /// The entity tag of the list of `rows` and `rest`. A weak one: what is as old again, in other words, is the same list.
+    /// Returns the entity tag of the list of `rows` and `rest`. A weak one: it ignores ages.
     pub fn tag(&self, rows: &ListRows, rest: &Rest<'_>) -> String {
         let (number, hash) = (rows.number, self.tags.hash_one((rows.number, rest)));
         format!("W/\"{number:x}-{hash:x}\"")
@@ -166,7 +171,7 @@ impl SharedRows {
     fn put_together(&self, breakpoints: &[&Arc<Breakpoint>]) -> Bytes {
         let now = Timestamp::now();
         let mut rows = self.rows();
-        let mut text = Vec::from(json::LIST);
+        let mut text = Vec::from(json::LIST_START);
         for (index, breakpoint) in breakpoints.iter().enumerate() {
             if index > 0 {
                 text.push(b',');
@@ -181,17 +186,17 @@ impl SharedRows {
         text.into()
     }
 
-    /// `event` as a server-sent event, told as `change`.
+    /// Serializes `event` as a server-sent event named `change`.
     pub fn event(&self, event: &Event, change: Change) -> Bytes {
         let mut events = self.events.lock();
         if events.is_empty() {
             events.resize_with(MAX_EVENTS, || None);
         }
         let slot = usize::try_from(event.seq % MAX_EVENTS as u64).unwrap_or_default();
-        if let Some(Some(told)) = events.get(slot)
-            && (told.seq, told.change) == (event.seq, change)
+        if let Some(Some(cached)) = events.get(slot)
+            && (cached.seq, cached.change) == (event.seq, change)
         {
-            return told.text.clone();
+            return cached.text.clone();
         }
         let breakpoint = &event.breakpoint;
         let name = json::word(change, breakpoint);
@@ -224,12 +229,13 @@ impl ListRows {
         }
     }
 
-    /// The whole list that ends with `end`.
+    /// Returns the whole list, which ends with `end`.
     pub fn ended_with(&self, end: Vec<u8>) -> [Bytes; 2] {
         [self.text.clone(), end.into()]
     }
 
-    /// The same through gzip, whose larger part is compressed once, on a blocking thread. `None` where that fails.
+    /// Returns the list compressed with gzip. The larger part is compressed once, on a blocking thread. `None` if
+    /// that fails.
     pub async fn compressed(&self, end: &[u8]) -> Option<[Bytes; 2]> {
         let compress = || async {
             let text = self.text.clone();
@@ -240,7 +246,7 @@ impl ListRows {
         beginning.ended_with(end).ok()
     }
 
-    /// The bytes that are kept.
+    /// Returns the size of the cached texts.
     fn len(&self) -> usize {
         let compressed = self.compressed.get().and_then(Option::as_ref);
         self.text.len() + compressed.map_or(0, GzipPrefix::size)
@@ -255,21 +261,21 @@ impl SharedList {
         let (before, after) = row.text.split_at(row.waited);
         out.extend_from_slice(before);
         let waited = json::seconds(breakpoint.waiting(now));
-        // A number is always serialised, and into memory.
+        // Serializing a number into memory cannot fail.
         _ = serde_json::to_writer(&mut *out, &waited);
         out.extend_from_slice(after);
     }
 
-    /// Takes out what is not used any more.
+    /// Drops unused rows.
     fn sweep(&mut self) {
         self.by_address
             .retain(|_, row| Arc::strong_count(&row.breakpoint) > 1);
         self.swept = self.by_address.len();
     }
 
-    /// The same, now and then.
+    /// Sweeps once there are many new rows.
     fn sweep_if_many(&mut self) {
-        if self.by_address.len() > FEW_ROWS + 2 * self.swept {
+        if self.by_address.len() > MIN_ROWS_TO_SWEEP + 2 * self.swept {
             self.sweep();
         }
     }
@@ -287,18 +293,22 @@ impl Row {
 }
 
 impl Lists {
-    /// Forgets those that were asked for longest ago.
+    /// Drops the least recently requested lists.
     fn make_room(&mut self) {
-        let mut bytes: usize = self.kept.iter().map(|list| list.rows.len()).sum();
+        let mut bytes: usize = self.entries.iter().map(|list| list.rows.len()).sum();
         let mut over = 0;
-        for list in self.kept.iter().take(self.kept.len().saturating_sub(1)) {
-            if self.kept.len() - over <= MAX_LISTS && bytes <= MAX_LIST_BYTES {
+        for list in self
+            .entries
+            .iter()
+            .take(self.entries.len().saturating_sub(1))
+        {
+            if self.entries.len() - over <= MAX_LISTS && bytes <= MAX_LIST_BYTES {
                 break;
             }
             bytes -= list.rows.len();
             over += 1;
         }
-        self.kept.drain(..over);
+        self.entries.drain(..over);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Jobs of which some tasks stand while others run, and perhaps wait for them. Pure.
+//! Jobs with some tasks paused while others run, and perhaps wait for them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use ray_relay_base::wire::json::typed_list;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{Breakpoint, Running, Snapshot, State, WorkKind};
 
-/// Groups of a job that are told of one by one.
-const GROUPS: usize = 32;
+/// Groups of a job that are listed one by one.
+const MAX_GROUPS: usize = 32;
 
-/// What runs of one group.
+/// The running tasks of one group.
 #[derive(Default)]
 struct RunningGroup {
     tasks: usize,
     ranks: BTreeSet<u32>,
-    /// The one that has run for longest.
+    /// The longest running time in the group.
     longest: Option<Duration>,
 }
 
-/// The jobs of `list` with tasks that stand, and which others of them are among `running`. Of both, what a person may not see
-/// has been taken out before.
+/// Returns the jobs of `list` with paused tasks, and their other tasks among `running`. The caller has removed from
+/// both what the principal may not see.
 pub fn jobs<'a>(
     list: &Snapshot,
     running: impl Iterator<Item = &'a Running>,
@@ -48,8 +48,8 @@ pub fn jobs<'a>(
             continue;
         };
         let of = (&*one.cluster, job);
-        let stands = workers.contains(&(&*one.cluster, &*one.worker_id));
-        if stands || one.what == WorkKind::Driver || !jobs.contains_key(&of) {
+        let is_paused = workers.contains(&(&*one.cluster, &*one.worker_id));
+        if is_paused || one.what == WorkKind::Driver || !jobs.contains_key(&of) {
             continue;
         }
         let group = others.entry(of).or_default().entry(&one.group).or_default();
@@ -58,11 +58,11 @@ pub fn jobs<'a>(
         group.longest = group.longest.max(one.running_for(now.time));
     }
     let limits = list.collective_timeouts(|_| true);
-    let told = jobs.iter().map(|(of, stops)| {
+    let rows = jobs.iter().map(|(of, stops)| {
         let groups = others.get(of);
         let longest = stops.iter().map(|one| one.waiting(now)).max();
         let limit = limits.get(of);
-        let running = groups.into_iter().flatten().take(GROUPS).map(|(name, group)| {
+        let running = groups.into_iter().flatten().take(MAX_GROUPS).map(|(name, group)| {
             json!({ "group": name, "tasks": group.tasks, "ranks": group.ranks, "running_seconds": group.longest.map(seconds) })
         });
         json!({
@@ -73,10 +73,10 @@ pub fn jobs<'a>(
             "collective_left_seconds": limit.map(|limit| seconds(now.until(limit.ends))),
         })
     });
-    told.collect()
+    rows.collect()
 }
 
-/// One of the `jobs` of the relay's answer.
+/// One of the `jobs` in the relay's answer.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct JobAnswer<'a> {
@@ -97,7 +97,7 @@ struct GroupAnswer<'a> {
     running_seconds: Option<f64>,
 }
 
-/// The `jobs` of the relay's `answer` for people, a line each: those of which anything else runs.
+/// Formats the `jobs` of the relay's `answer`, one line for each job with other running tasks.
 pub fn lines(answer: &Value) -> String {
     let span_of = |seconds: f64| Some(span(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?));
     let mut lines = String::new();
@@ -105,7 +105,7 @@ pub fn lines(answer: &Value) -> String {
         if job.running.is_empty() {
             continue;
         }
-        let standing = match job.standing {
+        let paused = match job.standing {
             1 => "1 task stands".to_owned(),
             count => format!("{count} tasks stand"),
         };
@@ -113,16 +113,16 @@ pub fn lines(answer: &Value) -> String {
         let since = since.unwrap_or_else(|| "?".to_owned());
         let groups: Vec<String> = job.running.iter().map(group).collect();
         lines += &format!(
-            "job {}: {standing}, for {since}, while others run: {}",
+            "job {}: {paused}, for {since}, while others run: {}",
             replaced(job.job_id.unwrap_or("?")),
             groups.join(", ")
         );
         match job.collective_left_seconds {
             None => {}
-            Some(left) if left <= 0.0 => lines += "; collectives have timed out by now",
-            Some(left) => {
-                let left = span_of(left).unwrap_or_default();
-                lines += &format!("; collectives time out in {left}");
+            Some(remaining) if remaining <= 0.0 => lines += "; collectives have timed out by now",
+            Some(remaining) => {
+                let remaining = span_of(remaining).unwrap_or_default();
+                lines += &format!("; collectives time out in {remaining}");
             }
         }
         lines.push('\n');
@@ -173,30 +173,30 @@ mod tests {
 
     #[test]
     fn the_others_of_a_job_with_one_that_stands_are_told_with_the_time_that_is_left() {
-        let mut stands = paused("Trainer.step", 3);
-        stands.first_seen = at(2000);
-        stands.worker_id = format!("{:056x}", 3).into();
-        stands.names_mut().job_id = Some("01000000".to_owned());
-        stands.names_mut().collective_timeout = Some(Duration::from_secs(1800));
-        let list = snapshot(vec![stands]);
+        let mut breakpoint = paused("Trainer.step", 3);
+        breakpoint.first_seen = at(2000);
+        breakpoint.worker_id = format!("{:056x}", 3).into();
+        breakpoint.names_mut().job_id = Some("01000000".to_owned());
+        breakpoint.names_mut().collective_timeout = Some(Duration::from_secs(1800));
+        let list = snapshot(vec![breakpoint]);
         let all = [
             running(0, "01000000", Some(0), WorkKind::Method),
             running(1, "01000000", Some(1), WorkKind::Method),
             running(2, "01000000", Some(2), WorkKind::Method),
-            // It stands itself, it is a driver, and it is of another job.
+            // A paused task, a driver, and a task of another job.
             running(3, "01000000", Some(3), WorkKind::Method),
             running(4, "01000000", None, WorkKind::Driver),
             running(5, "02000000", Some(0), WorkKind::Method),
         ];
-        let told = jobs(&list, all.iter(), at(2600));
+        let rows = jobs(&list, all.iter(), at(2600));
         assert_eq!(
-            told,
+            rows,
             json!([{"cluster": "default", "job_id": "01000000", "standing": 1, "standing_seconds": 600.0,
                 "running": [{"group": "Trainer", "tasks": 3, "ranks": [0, 1, 2], "running_seconds": 1600.0}],
                 "collective_timeout_seconds": 1800.0, "collective_left_seconds": 1200.0}])
         );
         assert_eq!(
-            lines(&json!({ "jobs": told })),
+            lines(&json!({ "jobs": rows })),
             "job 01000000: 1 task stands, for 10m 00s, while others run: Trainer ranks 0-2 (for 26m 40s); collectives time out in 20m 00s\n"
         );
         let over = lines(&json!({"jobs": jobs(&list, all.iter(), at(9000))}));
@@ -204,7 +204,7 @@ mod tests {
             over.ends_with("; collectives have timed out by now\n"),
             "{over}"
         );
-        // Nothing waits for what is alone.
+        // No task waits for a single one.
         let alone = jobs(&list, all[3..].iter(), at(2600));
         assert_eq!(lines(&json!({ "jobs": alone })), "");
     }

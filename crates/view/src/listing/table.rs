@@ -1,53 +1,53 @@
 //! Rows as a table that fits the terminal.
 //!
-//! Pure. Columns are as wide as what is in them; where that is too much, the addresses of holders
-//! go, the widest columns shrink, then whole columns go, the least telling ones first. In a pipe
-//! nothing is cut.
+//! Pure. Columns are as wide as their content. If that is too wide, the addresses of holders are dropped first. Then
+//! the widest columns shrink, and last whole columns are dropped, the least important ones first. In a pipe nothing
+//! is cut.
 
 use std::time::Duration;
 
 use super::row::{List, Row};
-use super::text::{GAP, KeptEnd, beside, fit, width};
+use super::text::{COLUMN_GAP, KeptEnd, fit, table_line, width};
 use ray_relay_base::wire::human_time::span;
 
 /// One column of the table.
 struct Column {
     title: &'static str,
-    /// Narrower than this says nothing; `None`: never shrinks.
+    /// Least useful width. `None`: never shrinks.
     least: Option<usize>,
     keep: KeptEnd,
-    /// Order in which columns go where the terminal is too narrow; `None`: stays.
-    goes: Option<u8>,
+    /// Order in which columns are dropped from narrow tables. `None`: never dropped.
+    drop_order: Option<u8>,
     cell: fn(usize, &Row) -> String,
-    wanted: fn(&List, &Extras) -> bool,
+    is_shown: fn(&List, &Extras) -> bool,
 }
 
-/// Columns that only some tables have.
+/// Optional columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras {
-    /// A number in front of each row, from zero.
+    /// The row's number at the front.
     pub index: bool,
-    /// What it holds, process, job, task and worker at the end.
+    /// Resources, process, job, task and worker at the end.
     pub ids: bool,
-    /// The number of the first row, where it has one.
+    /// The number of the first row, if rows are numbered.
     pub first: usize,
 }
 
-/// A column that every table has, whole.
+/// Base of all columns: always shown, and never cut.
 const PLAIN: Column = Column {
     title: "",
     least: None,
     keep: KeptEnd::Start,
-    goes: None,
+    drop_order: None,
     cell: |_, _| String::new(),
-    wanted: |_, _| true,
+    is_shown: |_, _| true,
 };
 
 const COLUMNS: [Column; 16] = [
     Column {
         title: "INDEX",
         cell: |index, _| index.to_string(),
-        wanted: |_, extras| extras.index,
+        is_shown: |_, extras| extras.index,
         ..PLAIN
     },
     Column {
@@ -58,17 +58,17 @@ const COLUMNS: [Column; 16] = [
     Column {
         title: "CLUSTER",
         least: Some(5),
-        goes: Some(3),
+        drop_order: Some(3),
         cell: |_, row| row.cluster.clone(),
-        wanted: |list, _| list.clusters.len() > 1,
+        is_shown: |list, _| list.clusters.len() > 1,
         ..PLAIN
     },
     Column {
         title: "KIND",
-        goes: Some(3),
+        drop_order: Some(3),
         cell: |_, row| row.kind.clone(),
-        // Most people have never seen the other one.
-        wanted: |list, _| !list.rows.iter().all(Row::speaks_dap),
+        // Most users have never seen the other kind.
+        is_shown: |list, _| !list.rows.iter().all(Row::speaks_dap),
         ..PLAIN
     },
     Column {
@@ -81,52 +81,52 @@ const COLUMNS: [Column; 16] = [
         title: "WHERE",
         least: Some(8),
         keep: KeptEnd::End,
-        goes: Some(0),
+        drop_order: Some(0),
         cell: |_, row| row.location.clone(),
         ..PLAIN
     },
     Column {
         title: "NODE",
-        // Half an address names no client; that of IPv6 is told by its end.
+        // A partial address identifies no host. IPv6 addresses differ at their end.
         least: Some(15),
         keep: KeptEnd::End,
-        goes: Some(1),
+        drop_order: Some(1),
         cell: |_, row| row.node.clone(),
         ..PLAIN
     },
     Column {
         title: "WAITING",
-        goes: Some(4),
+        drop_order: Some(4),
         cell: |_, row| span(row.waiting),
         ..PLAIN
     },
     Column {
         title: "TIMEOUT",
-        goes: Some(4),
+        drop_order: Some(4),
         cell: |_, row| match row.timeout {
             Some(Duration::ZERO) => "over".to_owned(),
-            Some(left) => span(left),
+            Some(remaining) => span(remaining),
             None => "-".to_owned(),
         },
-        // Where nothing is known of collectives, there is nothing to say.
-        wanted: |list, _| list.rows.iter().any(|row| row.timeout.is_some()),
+        // Without known timeouts the column is useless.
+        is_shown: |list, _| list.rows.iter().any(|row| row.timeout.is_some()),
         ..PLAIN
     },
     Column {
         title: "GPUS",
-        goes: Some(3),
+        drop_order: Some(3),
         cell: |_, row| match row.gpus > 0.0 {
             true => row.gpus.to_string(),
             false => "-".to_owned(),
         },
-        // Of those that are waited for, the dear ones.
-        wanted: |list, _| list.rows.iter().any(|row| row.gpus > 0.0),
+        // GPUs make a waiting task expensive.
+        is_shown: |list, _| list.rows.iter().any(|row| row.gpus > 0.0),
         ..PLAIN
     },
     Column {
         title: "HOLDER",
         least: Some(6),
-        goes: Some(2),
+        drop_order: Some(2),
         cell: |_, row| row.holder.clone(),
         ..PLAIN
     },
@@ -137,31 +137,31 @@ const COLUMNS: [Column; 16] = [
     id("WORKER", |_, row| row.worker.clone()),
 ];
 
-/// One of Ray's, whole: half of it finds nothing.
+/// A column for one of Ray's ids, which is useless if cut.
 const fn id(title: &'static str, cell: fn(usize, &Row) -> String) -> Column {
     Column {
         title,
         cell,
-        wanted: |_, extras| extras.ids,
+        is_shown: |_, extras| extras.ids,
         ..PLAIN
     }
 }
 
-/// Stands for the column of that title where there is little room.
+/// Replaces the column of the same title in narrow tables.
 static HOLDER_NAME: Column = Column {
     title: "HOLDER",
     least: Some(6),
-    goes: Some(2),
+    drop_order: Some(2),
     cell: |_, row| row.holder_name.clone(),
     ..PLAIN
 };
 
-/// The table, each line ended by a line feed. `columns`: width of the terminal; `None`: a pipe.
+/// Formats the table, each line ended by a line feed. `columns` is the width of the terminal, `None` for a pipe.
 pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
     let rows = &list.rows;
-    let mut shown: Vec<&Column> = COLUMNS
+    let mut visible: Vec<&Column> = COLUMNS
         .iter()
-        .filter(|column| (column.wanted)(list, extras))
+        .filter(|column| (column.is_shown)(list, extras))
         .collect();
     let numbered = || (extras.first..).zip(rows);
     let natural = |column: &Column| {
@@ -169,58 +169,60 @@ pub fn render(list: &List, extras: &Extras, columns: Option<usize>) -> String {
         let cells = cells.map(|(index, row)| width(&(column.cell)(index, row)));
         cells.chain([width(column.title)]).max().unwrap_or_default()
     };
-    let mut widths: Vec<usize> = shown.iter().map(|column| natural(column)).collect();
+    let mut widths: Vec<usize> = visible.iter().map(|column| natural(column)).collect();
     if let Some(room) = columns {
-        // A holder's address is the first that is not missed.
+        // A holder's address is the least important part.
         if total(&widths) > room
-            && let Some(holder) = shown
+            && let Some(holder) = visible
                 .iter()
                 .position(|column| column.title == HOLDER_NAME.title)
         {
-            shown[holder] = &HOLDER_NAME;
+            visible[holder] = &HOLDER_NAME;
             widths[holder] = natural(&HOLDER_NAME);
         }
-        while least_total(&shown, &widths) > room {
-            let Some(goes) = (0..shown.len())
-                .filter(|i| shown[*i].goes.is_some())
-                .min_by_key(|i| shown[*i].goes)
+        while least_total(&visible, &widths) > room {
+            let Some(next) = (0..visible.len())
+                .filter(|i| visible[*i].drop_order.is_some())
+                .min_by_key(|i| visible[*i].drop_order)
             else {
                 break;
             };
-            shown.remove(goes);
-            widths.remove(goes);
+            visible.remove(next);
+            widths.remove(next);
         }
-        shrink(&shown, &mut widths, room);
+        shrink(&visible, &mut widths, room);
     }
-    let mut text = line(&shown, &widths, columns, |column| column.title.to_owned());
+    let mut text = line(&visible, &widths, columns, |column| column.title.to_owned());
     for (index, row) in numbered() {
-        text += &line(&shown, &widths, columns, |column| (column.cell)(index, row));
+        text += &line(&visible, &widths, columns, |column| {
+            (column.cell)(index, row)
+        });
     }
     text
 }
 
-/// What the columns and the gaps between them take.
+/// Returns the width of the columns with the gaps between them.
 fn total(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + gaps(widths.len())
 }
 
 fn gaps(columns: usize) -> usize {
-    GAP * columns.saturating_sub(1)
+    COLUMN_GAP * columns.saturating_sub(1)
 }
 
-/// What the columns need when all have shrunk as far as they go.
-fn least_total(shown: &[&Column], widths: &[usize]) -> usize {
-    let columns = shown.iter().zip(widths);
+/// Returns the width with all columns shrunk as far as possible.
+fn least_total(visible: &[&Column], widths: &[usize]) -> usize {
+    let columns = visible.iter().zip(widths);
     columns
         .map(|(column, width)| column.least.map_or(*width, |least| least.min(*width)))
         .sum::<usize>()
         + gaps(widths.len())
 }
 
-fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
+fn shrink(visible: &[&Column], widths: &mut [usize], room: usize) {
     while total(widths) > room {
         let widest = (0..widths.len())
-            .filter(|i| shown[*i].least.is_some_and(|least| widths[*i] > least))
+            .filter(|i| visible[*i].least.is_some_and(|least| widths[*i] > least))
             .max_by_key(|i| widths[*i]);
         match widest {
             Some(widest) => widths[widest] -= 1,
@@ -230,15 +232,15 @@ fn shrink(shown: &[&Column], widths: &mut [usize], room: usize) {
 }
 
 fn line(
-    shown: &[&Column],
+    visible: &[&Column],
     widths: &[usize],
     columns: Option<usize>,
     cell: impl Fn(&Column) -> String,
 ) -> String {
-    let cells = shown.iter().zip(widths).map(|(column, room)| {
+    let cells = visible.iter().zip(widths).map(|(column, room)| {
         let cell = fit(&cell(column), *room, column.keep).into_owned();
         (cell, *room)
     });
-    // Only a terminal narrower than an id and a name still has something to cut here.
-    beside(cells, columns) + "\n"
+    // A cut is only needed on a terminal narrower than an id and a name.
+    table_line(cells, columns) + "\n"
 }

@@ -1,4 +1,4 @@
-//! Text for terminals: measured and cut. [`ray_relay_base::wire::text`] has made it safe to show before.
+//! Text for terminals: measured and cut. [`ray_relay_base::wire::text`] has sanitized it before.
 
 use std::borrow::Cow;
 
@@ -6,26 +6,26 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use ray_relay_base::wire::text::replaced;
 
-/// The blanks between two columns of a table.
-pub(super) const GAP: usize = 2;
+/// The spaces between two columns of a table.
+pub(super) const COLUMN_GAP: usize = 2;
 
-/// Names that are shown of many.
-const NAMED: usize = 8;
+/// Names that are listed of many.
+const MAX_LISTED_NAMES: usize = 8;
 
-/// Stands for what was cut away.
+/// Marks a cut.
 const ELLIPSIS: char = '…';
 
-/// A text, cleaned for a terminal; an empty one is none.
+/// Cleans a text for a terminal. An empty text is none.
 pub(super) fn text(text: Option<&str>) -> Option<String> {
     text.filter(|text| !text.is_empty())
         .map(|text| replaced(text).into_owned())
 }
 
-/// The first of `total` names, and how many more there are.
+/// Lists the first of `total` names, and how many more there are.
 pub fn first_of(names: &[&str], total: usize) -> String {
-    let shown = names.len().min(NAMED);
-    let text = names[..shown].join(", ");
-    match total.saturating_sub(shown) {
+    let listed = names.len().min(MAX_LISTED_NAMES);
+    let text = names[..listed].join(", ");
+    match total.saturating_sub(listed) {
         0 => text,
         more => format!("{text} and {more} more"),
     }
@@ -36,16 +36,16 @@ pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Which end of a text that is too long is kept.
+/// Which end of an overlong text is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptEnd {
-    /// The start is kept, as of names.
+    /// The start, as for names.
     Start,
-    /// The end is kept, as of `long/path/train.py:26`.
+    /// The end, as for `long/path/train.py:26`.
     End,
 }
 
-/// `text` in at most `columns`, with `…` where something was cut away.
+/// Fits `text` into `columns`, with `…` at a cut.
 pub fn fit(text: &str, columns: usize, keep: KeptEnd) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
@@ -73,8 +73,8 @@ pub fn fit(text: &str, columns: usize, keep: KeptEnd) -> Cow<'_, str> {
     })
 }
 
-/// A table of `lines`, the first of which has the titles: columns as wide as what is in them, each line ended by a line
-/// feed and in at most `columns`.
+/// Formats a table of `lines`, the first of which has the titles. Columns are as wide as their content. Each line
+/// ends with a line feed and is at most `columns` wide.
 pub fn table<L>(lines: Vec<L>, columns: Option<usize>) -> String
 where
     L: AsRef<[String]> + IntoIterator<Item = String>,
@@ -87,21 +87,24 @@ where
     let widths: Vec<usize> = (0..cells).map(widest).collect();
     let mut text = String::new();
     for line in lines {
-        text += &beside(line.into_iter().zip(widths.iter().copied()), columns);
+        text += &table_line(line.into_iter().zip(widths.iter().copied()), columns);
         text.push('\n');
     }
     text
 }
 
-/// One line of a table: `cells` side by side, each in as much room as is given with it, in at most `columns`. Padding
-/// waits for the next cell, so that no line ends in blanks.
-pub fn beside(cells: impl IntoIterator<Item = (String, usize)>, columns: Option<usize>) -> String {
+/// Formats one line of a table: `cells` side by side, each padded to its width, in at most `columns`. Padding is
+/// written before the next cell, so no line ends in spaces.
+pub fn table_line(
+    cells: impl IntoIterator<Item = (String, usize)>,
+    columns: Option<usize>,
+) -> String {
     let mut line = String::new();
     let mut pending = 0;
     for (cell, room) in cells {
         line.extend(std::iter::repeat_n(' ', pending));
         line += &cell;
-        pending = room.saturating_sub(width(&cell)) + GAP;
+        pending = room.saturating_sub(width(&cell)) + COLUMN_GAP;
     }
     match columns {
         Some(columns) => fit(&line, columns, KeptEnd::Start).into_owned(),

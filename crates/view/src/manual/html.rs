@@ -1,13 +1,13 @@
 //! A page as a document for browsers.
 //!
-//! All of a page becomes text, and only its links to other pages and to the web become links: the document that it goes into
-//! runs nothing, and takes styles from the relay alone.
+//! Everything on a page becomes text, except for links to other pages and to the web. The document runs no scripts,
+//! and loads styles only from the relay.
 
 use std::fmt::Write;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd, html};
 
-/// The pages, as links to each.
+/// Renders the table of contents.
 pub fn contents() -> String {
     let mut body = String::from("<h1>Documentation</h1>\n<ul>\n");
     for page in super::PAGES {
@@ -21,7 +21,7 @@ pub fn contents() -> String {
     document("Documentation", &(body + "</ul>\n"))
 }
 
-/// `text`, which is Markdown, as a document called `title`.
+/// Renders the Markdown `text` as a document called `title`.
 pub fn page(title: &str, text: &str) -> String {
     document(title, &body(text))
 }
@@ -57,7 +57,7 @@ fn body(text: &str) -> String {
         Event::End(TagEnd::Link) => is_followed.then_some(event),
         Event::Start(Tag::Table(_)) => Some(Event::Html("<div class=\"wide\"><table>\n".into())),
         Event::End(TagEnd::Table) => Some(Event::Html("</tbody></table></div>\n".into())),
-        // Comments are for who writes the page.
+        // Comments are for the page's authors.
         Event::Html(html) if html.starts_with("<!--") => None,
         Event::Html(html) | Event::InlineHtml(html) => Some(Event::Text(html)),
         event => Some(event),
@@ -67,7 +67,7 @@ fn body(text: &str) -> String {
     html
 }
 
-/// Where a link leads from here; `None`: to a file of the source, which the relay has not.
+/// Returns the target of a link. `None`: a file of the source, which the relay does not serve.
 fn followed(address: &str) -> Option<String> {
     if address.starts_with('#') || address.starts_with("https://") {
         return Some(address.to_owned());
@@ -81,7 +81,7 @@ fn followed(address: &str) -> Option<String> {
     })
 }
 
-/// As GitHub makes it, so that the same links lead there.
+/// Builds the same anchor as GitHub, so that links work in both.
 fn anchor(heading: &str) -> String {
     let mut id = String::new();
     for c in heading.chars() {

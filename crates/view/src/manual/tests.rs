@@ -1,4 +1,4 @@
-//! Every page of the folder is carried.
+//! Every page of the folder is embedded.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
-//! The audit file: opened so that nothing of it is lost or overwritten, rotated, and watched for being exchanged.
+//! The audit file: opened without losing or overwriting anything, rotated, and watched for replacement.
 //!
-//! Invariants: a line is acknowledged only after `fdatasync`; what was written but not acknowledged is cut off again,
-//! or is found when the file is opened the next time; a rotated file is never written again or overwritten; one
-//! process at a time (`flock`). Rotated files are called like the live one with the number of their last line:
+//! Invariants: a line is acknowledged only after `fdatasync`. Lines written but not acknowledged are cut off again,
+//! or are found when the file is next opened. A rotated file is never written again or overwritten. One process
+//! writes at a time (`flock`). A rotated file has the name of the live one with the number of its last line:
 //! `audit.log.000000004711`.
 
 use std::fs::{self, File, OpenOptions};
@@ -15,11 +15,11 @@ use tracing::warn;
 
 use super::super::chain::{self, ChainHead, Hash, Hashing, MAX_LINE};
 
-/// Digits of the number in a rotated file's name, at least.
-const DIGITS: usize = 12;
+/// Least number of digits in a rotated file's name.
+const MIN_NUMBER_DIGITS: usize = 12;
 
-/// Bytes at the end of a file in which its last line is looked for: a whole line, and a torn one behind it.
-const TAIL: u64 = 2 * MAX_LINE as u64 + 2;
+/// Bytes at the end of a file that contain its last line: a whole line, and a torn one after it.
+const TAIL_BYTES: u64 = 2 * MAX_LINE as u64 + 2;
 
 /// The live file and its rotated ones.
 pub(in crate::audit) struct LogFile {
@@ -33,16 +33,17 @@ struct OpenFile {
     file: File,
     /// Device and inode of the file.
     identity: (u64, u64),
-    /// Bytes that are acknowledged.
+    /// Number of acknowledged bytes.
     length: u64,
 }
 
-/// How a file ended when it was opened.
+/// The end of a file when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::audit) struct Tail {
-    /// The last whole line, and whether its hash is its own.
+    /// The last whole line, and whether its hash is valid.
     pub(in crate::audit) last: Option<(ChainHead, bool)>,
-    /// Bytes behind the last line feed that are no line: length and SHA-256. They have been given a line feed.
+    /// Bytes after the last line feed that are no line: length and SHA-256. They have been terminated with a line
+    /// feed.
     pub(in crate::audit) torn: Option<(u64, Hash)>,
     /// Whether the file was empty.
     pub(in crate::audit) empty: bool,
@@ -66,15 +67,15 @@ impl LogFile {
         self.open.is_some()
     }
 
-    /// Lets go of the file: whatever is wrong with it, it has to be opened anew.
+    /// Closes the file: whatever is wrong with it, it has to be opened again.
     pub(in crate::audit) fn close(&mut self) {
         self.open = None;
     }
 
-    /// Opens or creates the file, locks it, and reads how it ends.
+    /// Opens or creates the file, locks it, and reads its end.
     pub(in crate::audit) fn open(&mut self, hashing: &Hashing) -> Result<Tail, String> {
-        let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
-        // A name that leads elsewhere is not followed: the file is where the administrator wrote that it is.
+        let failure = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
+        // Symbolic links are not followed: the file is exactly where the administrator configured it.
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -87,9 +88,11 @@ impl LogFile {
                     "{} is a symbolic link: name the file itself",
                     self.path.display()
                 ),
-                _ => says("cannot open", why),
+                _ => failure("cannot open", why),
             })?;
-        let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
+        let metadata = file
+            .metadata()
+            .map_err(|why| failure("cannot look at", why))?;
         if !metadata.is_file() {
             return Err(format!(
                 "{} is no regular file; use audit.sink = \"stdout\" for a pipe",
@@ -103,14 +106,16 @@ impl LogFile {
                     self.path.display()
                 )
             } else {
-                says("cannot lock", why.into())
+                failure("cannot lock", why.into())
             }
         })?;
         let tail = self.read_tail(&mut file, metadata.len(), hashing)?;
         if let Some(directory) = self.directory() {
-            sync_directory(&directory).map_err(|why| says("cannot flush the folder of", why))?;
+            sync_directory(&directory).map_err(|why| failure("cannot flush the folder of", why))?;
         }
-        let metadata = file.metadata().map_err(|why| says("cannot look at", why))?;
+        let metadata = file
+            .metadata()
+            .map_err(|why| failure("cannot look at", why))?;
         self.open = Some(OpenFile {
             identity: (metadata.dev(), metadata.ino()),
             length: metadata.len(),
@@ -119,13 +124,13 @@ impl LogFile {
         Ok(tail)
     }
 
-    /// The end of `file`; a line that has no line feed is given one.
+    /// Reads the end of `file`, and terminates a line without a line feed.
     fn read_tail(&self, file: &mut File, length: u64, hashing: &Hashing) -> Result<Tail, String> {
-        let says = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
+        let failure = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
         let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))
-            .and_then(|_| file.take(TAIL).read_to_end(&mut bytes))
-            .map_err(|why| says("cannot read", why))?;
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
+            .and_then(|_| file.take(TAIL_BYTES).read_to_end(&mut bytes))
+            .map_err(|why| failure("cannot read", why))?;
         if bytes.is_empty() {
             return Ok(Tail {
                 empty: true,
@@ -150,7 +155,7 @@ impl LogFile {
         }
         match whole.map(|line| (chain::read(line), chain::open(hashing, line).is_ok())) {
             Some((Some(line), own)) => tail.last = Some((line.head, own)),
-            // The process died in the very first line.
+            // The process died while writing the very first line.
             None if tail.torn.is_some() => {}
             Some((None, _)) | None => {
                 return Err(format!(
@@ -162,12 +167,12 @@ impl LogFile {
         if !rest.is_empty() {
             file.write_all(b"\n")
                 .and_then(|()| file.sync_data())
-                .map_err(|why| says("cannot write", why))?;
+                .map_err(|why| failure("cannot write", why))?;
         }
         Ok(tail)
     }
 
-    /// Whether the path still leads to the file that is open, and no other process wrote it.
+    /// Checks that the path still leads to the open file, and that no other process wrote to it.
     pub(in crate::audit) fn check(&self) -> Result<(), String> {
         let Some(open) = &self.open else {
             return Ok(());
@@ -189,14 +194,14 @@ impl LogFile {
         }
     }
 
-    /// Whether `more` bytes belong into a new file.
+    /// Whether `more` bytes have to go into a new file.
     pub(in crate::audit) fn is_full(&self, more: u64) -> bool {
         self.open
             .as_ref()
             .is_some_and(|open| open.length > 0 && open.length + more > self.max_size)
     }
 
-    /// Puts the file aside, whose last line has the number `last`, and opens a new one. Returns the name of the old one.
+    /// Renames the file, whose last line has the number `last`, and opens a new one. Returns the old one's new name.
     pub(in crate::audit) fn rotate(
         &mut self,
         last: u64,
@@ -219,7 +224,7 @@ impl LogFile {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// Nothing where all are to be kept.
+    /// Removes rotated files beyond the limit, if there is one.
     fn remove_oldest(&self) {
         if self.keep == 0 {
             return;
@@ -248,7 +253,7 @@ impl LogFile {
                 Ok(())
             }
             Err(why) => {
-                // No task was told that these lines are written. Where cutting fails too, the next opening finds them.
+                // No caller was told that these lines are written. If cutting fails too, the next opening finds them.
                 let _ = open.file.set_len(open.length);
                 self.close();
                 Err(format!("cannot write {path}: {why}"))
@@ -277,21 +282,21 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// The name of the file at `path` once it is rotated after line `last`.
+/// Returns the name of the file at `path` once it is rotated after line `last`.
 fn rotated(path: &Path, last: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{last:0DIGITS$}"));
+    name.push(format!(".{last:0MIN_NUMBER_DIGITS$}"));
     name.into()
 }
 
-/// The live file's path and the number in a rotated one's name.
+/// Splits a rotated file's path into the live file's path and the number.
 pub(in crate::audit) fn rotated_of(path: &Path) -> Option<(PathBuf, u64)> {
     let (live, number) = path.to_str()?.rsplit_once('.')?;
-    let plain = number.len() >= DIGITS && number.bytes().all(|b| b.is_ascii_digit());
+    let plain = number.len() >= MIN_NUMBER_DIGITS && number.bytes().all(|b| b.is_ascii_digit());
     Some((live.into(), number.parse().ok().filter(|_| plain)?))
 }
 
-/// The rotated files of the live one at `path`, the oldest first.
+/// Lists the rotated files of the live one at `path`, the oldest first.
 pub(in crate::audit) fn rotated_files(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

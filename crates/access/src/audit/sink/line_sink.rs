@@ -1,13 +1,13 @@
-//! A sink that takes lines one by one.
+//! A sink that writes lines one by one.
 
-/// Takes one line at a time and is never read back. A line that it took is in a pipe or a socket, no more.
+/// Writes one line at a time and is never read back. A written line has reached a pipe or a socket, no more.
 pub(in crate::audit) trait LineSink: Send {
-    /// What messages call the sink.
+    /// Returns the sink's name in messages.
     fn name(&self) -> String;
 
     /// Writes `line`, which ends with its line feed.
     ///
     /// # Errors
-    /// A sentence for the log: why the line may not be there.
+    /// A sentence for the log: why the line may be missing.
     fn append(&mut self, line: &str) -> Result<(), String>;
 }

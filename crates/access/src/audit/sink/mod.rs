@@ -1,7 +1,7 @@
 //! Sinks: the destinations of sealed lines.
 //!
-//! Owned by the one writer thread of [`super::writer`], which may block. Each sink takes a batch of sealed lines and
-//! returns once they are where they have to be, or says why they are not.
+//! Owned by the only writer thread ([`super::writer`]), which may block. A sink writes a batch of sealed lines, and
+//! returns once they are stored or sent, or with the reason why not.
 
 pub(super) mod file;
 mod line_sink;
@@ -17,10 +17,10 @@ use self::syslog::Syslog;
 use super::OpenError;
 use ray_relay_base::config::{Audit as AuditConfig, AuditSink};
 
-/// Standard output, without the buffer of the standard library: that would try again on its own what has failed.
+/// Standard output, without the buffer of the standard library, which would retry failed output on its own.
 pub(super) struct Stdout {
     file: File,
-    /// Part of a line may have been written.
+    /// Whether part of a line may have been written.
     torn: bool,
 }
 
@@ -50,14 +50,14 @@ impl LineSink for Stdout {
 
 /// The configured sink.
 pub(super) enum Sink {
-    /// A file with rotation; lines are on the disk, and read again at the next start.
+    /// A file with rotation. Its lines are on the disk, and read again at the next start.
     File(LogFile),
-    /// A sink that is never read back: standard output, or syslog.
+    /// A sink that is never read back: standard output or syslog.
     Lines(Box<dyn LineSink>),
 }
 
 impl Sink {
-    /// The sink that `config` names; `None`: off. Nothing is opened yet.
+    /// Builds the sink of `config`. `None`: off. Opens nothing yet.
     pub(super) fn new(config: &AuditConfig) -> Result<Option<Self>, OpenError> {
         Ok(Some(match config.sink {
             AuditSink::Off => return Ok(None),
@@ -72,7 +72,7 @@ impl Sink {
         }))
     }
 
-    /// What messages call the sink.
+    /// Returns the sink's name in messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::File(file) => file.path().display().to_string(),
@@ -85,7 +85,7 @@ impl Sink {
         matches!(self, Self::File(_))
     }
 
-    /// Writes `lines`, each ended by a line feed; a sink that takes no batches gets one.
+    /// Writes `lines`, each ended by a line feed. A sink without batches gets one line.
     pub(super) fn append(&mut self, lines: &str) -> Result<(), String> {
         match self {
             Self::File(file) => file.append(lines.as_bytes()),

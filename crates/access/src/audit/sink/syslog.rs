@@ -1,7 +1,7 @@
-//! Lines as messages of RFC 5424 to a syslog daemon: a local datagram socket, UDP, or TCP.
+//! Sends lines as RFC 5424 messages to a syslog daemon: over a local datagram socket, UDP, or TCP.
 //!
-//! TCP frames by octet counting (RFC 6587, 3.4.1). None of the three acknowledges anything: a line counts as written
-//! once the socket has taken it. The hashes tell the reader whether one is missing.
+//! TCP frames by octet counting (RFC 6587, 3.4.1). None of the three is acknowledged: a line counts as written once
+//! the socket has accepted it. The hashes reveal a missing line to the reader.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -15,7 +15,7 @@ use ray_relay_base::config::SyslogAddress;
 /// Facility 13 (log audit), severity 5 (notice).
 const PRIORITY: u8 = 13 * 8 + 5;
 
-/// The deadline of connecting, and of each write; a waiter's own deadline is `WRITE_TIMEOUT`.
+/// The deadline of connecting, and of each write. A caller's own deadline is `WRITE_TIMEOUT`.
 const IO_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(in crate::audit) struct Syslog {
@@ -43,7 +43,7 @@ impl LineSink for Syslog {
         format!("syslog at {}", self.address)
     }
 
-    /// Sends it over a new connection where the old one has ended.
+    /// Sends the line, over a new connection if the old one has ended.
     fn append(&mut self, line: &str) -> Result<(), String> {
         let message = message(SystemTime::now(), line.trim_end());
         let mut socket = match self.socket.take().filter(|socket| !socket.is_over()) {
@@ -51,7 +51,7 @@ impl LineSink for Syslog {
             None => connect(&self.address)
                 .map_err(|why| format!("cannot reach syslog at {}: {why}", self.address))?,
         };
-        // Dropped where it fails: a frame may be half sent.
+        // The socket is dropped on failure: a frame may be half sent.
         socket
             .send(&message)
             .map_err(|why| format!("cannot write to syslog at {}: {why}", self.address))?;
@@ -96,17 +96,17 @@ fn first(address: &str) -> io::Result<SocketAddr> {
 }
 
 impl SyslogSocket {
-    /// The other side has closed: what is written now would be lost without an error.
+    /// Whether the other side has closed: output would be lost without an error.
     fn is_over(&self) -> bool {
         let Self::Tcp(stream) = self else {
             return false;
         };
-        let looked = stream.set_nonblocking(true).map(|()| {
+        let is_alive = stream.set_nonblocking(true).map(|()| {
             let read = (&*stream).read(&mut [0; 64]);
             matches!(&read, Err(why) if why.kind() == io::ErrorKind::WouldBlock)
                 || matches!(read, Ok(n) if n > 0)
         });
-        !(looked.unwrap_or(false) && stream.set_nonblocking(false).is_ok())
+        !(is_alive.unwrap_or(false) && stream.set_nonblocking(false).is_ok())
     }
 
     fn send(&mut self, message: &str) -> io::Result<()> {
@@ -120,7 +120,7 @@ impl SyslogSocket {
     }
 }
 
-/// `<109>1 TIME HOST ray-relay PID audit - LINE`
+/// Formats `<109>1 TIME HOST ray-relay PID audit - LINE`.
 fn message(now: SystemTime, line: &str) -> String {
     let uname = rustix::system::uname();
     let host: String = uname
@@ -213,7 +213,7 @@ mod tests {
             reader.read_exact(&mut message).unwrap();
             is_message(std::str::from_utf8(&message).unwrap(), line);
         }
-        // A daemon that was started anew: the closed connection is noticed before a line is lost in it.
+        // A restarted daemon: the closed connection is noticed before a line is lost in it.
         drop(reader);
         drop(stream);
         while !syslog.socket.as_ref().unwrap().is_over() {

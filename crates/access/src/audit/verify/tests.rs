@@ -1,4 +1,4 @@
-//! Every edit of a log is found, and nothing is found in one that was not edited.
+//! Every edit of a log is found, and nothing is found in a log that was not edited.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn verify_files(hashing: &Hashing, files: &[&[u8]], anchor: Option<Hash>) -> Rep
     all(Verifier::new(hashing).expecting(anchor), files)
 }
 
-/// What `verifier` finds in `files`, which it is told are called `f0`, `f1` and so on.
+/// Returns the findings of `verifier` in `files`, under the names `f0`, `f1` and so on.
 fn all(mut verifier: Verifier<'_>, files: &[&[u8]]) -> Report {
     for (i, file) in files.iter().enumerate() {
         verifier.file(&format!("f{i}"));
@@ -109,7 +109,7 @@ fn removed_moved_repeated_and_inserted_lines_are_named() {
         vec![&log[..log.len() - 5]],
         "f0 line 7: the last line is torn",
     );
-    // Without an anchor it cannot be told that the end is missing; with one it can.
+    // Only an anchor shows that the end is missing.
     let head = chain::open(&Hashing::Plain, all[5].strip_suffix(b"\n").unwrap())
         .unwrap()
         .head;
@@ -177,7 +177,7 @@ fn collected_lines_may_begin_again_and_have_words_in_front() {
     let report = all(Verifier::new(&Hashing::Plain).collected(true), &[&text]);
     let seen = (report.found, report.lines, report.restarts);
     assert_eq!(seen, (0, 6, 1), "{report:?}");
-    // In a file of the relay's own that is no way to begin.
+    // In the relay's own file this is no valid beginning.
     assert!(verify(&Hashing::Plain, &[one.clone(), one].concat()).found > 0);
 }
 
@@ -197,7 +197,7 @@ proptest! {
             _ => _ = edited.remove(at),
         }
         let report = verify(&hashing, &edited);
-        // Only the very last line feed carries nothing.
+        // Only the very last line feed carries no content.
         let harmless = edited == log || (edited.len() + 1 == log.len() && log.starts_with(&edited));
         prop_assert_eq!(report.found == 0, harmless, "{:?}", report);
     }

@@ -1,4 +1,4 @@
-//! The thread's work without the thread: batches, failures of the disk, restarts.
+//! The work of the writer thread without the thread: batches, disk failures, restarts.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn good(path: &Path) -> Report {
     report
 }
 
-/// Files were removed, and nothing else is wrong.
+/// Asserts that removed files are the only finding.
 fn assert_only_the_beginning_is_missing(report: &Report) {
     assert!(
         matches!(report.findings[..], [Violation::NoBeginning { .. }]),
@@ -84,7 +84,7 @@ fn assert_only_the_beginning_is_missing(report: &Report) {
     );
 }
 
-/// The details of the lines about the record itself.
+/// Returns the details of the lines about the audit log itself.
 fn events(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines()
@@ -155,7 +155,7 @@ fn rotated_files_and_restarts_are_one_chain() {
     assert!(first > 1, "the oldest were removed");
     assert_only_the_beginning_is_missing(&report);
     assert_eq!(report.last.unwrap().seq, first + report.lines - 1);
-    // Named by hand in any order, it is the same.
+    // The order of the arguments does not matter.
     let mut shuffled = files.clone();
     shuffled.rotate_left(2);
     assert_eq!(in_order(&shuffled).unwrap(), files);
@@ -193,7 +193,7 @@ fn a_line_over_which_the_process_died_is_chained_over() {
         let torn = usize::from(cut > 1);
         assert_eq!(report.torn.len(), torn, "{cut}");
         assert_eq!(events(&path)[1].get("torn").is_some(), torn == 1);
-        // Only the relay can say so.
+        // Only the relay can write such a line.
         let text = std::fs::read_to_string(&path).unwrap();
         let edited: Vec<&str> = text.lines().filter(|l| !l.contains("torn")).collect();
         if torn == 1 {
@@ -265,18 +265,18 @@ fn a_full_disk_refuses_and_later_says_what_is_missing() {
 fn lines_that_were_written_but_not_flushed_are_taken_over() {
     let (dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
-    // As after an error of fdatasync where the file could not be cut: the bytes are there, unacknowledged.
+    // As after a failed fdatasync where the file could not be truncated: the bytes are there, unacknowledged.
     let mut head = writer.head;
     let (_, members) = line("b");
     let text = head.seal(&Hashing::Plain, "2026-11-21T10:55:01.123Z", &members);
     use std::io::Write as _;
     let mut file = std::fs::File::options().append(true).open(&path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
-    writer.perhaps = vec![head];
+    writer.uncertain_heads = vec![head];
     file_of(&mut writer).close();
     writer.write(&[line("c")]).unwrap();
     assert_eq!(good(&path).lines, 4);
-    // The same by another process is an attack, or a second relay.
+    // The same line from another process is an attack, or a second relay.
     file.write_all(text.as_bytes()).unwrap();
     assert_refused(writer.write(&[line("d")]), "another process has written");
     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! The table of admitted connections, and which of them has to leave. Pure: the caller brings the time and holds the
-//! lock.
+//! The table of admitted connections, and the choice of which to drop. Pure: the caller passes in the time and holds
+//! the lock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -13,33 +13,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::identity::Source;
 
-/// Addresses from which a right credential came that are remembered.
+/// Addresses of valid credentials that are remembered.
 const MAX_RECOGNISED_ADDRESSES: usize = 1024;
 
-/// How long such an address is remembered after the credential.
-const RECOGNISED_FOR: Duration = Duration::from_secs(3600);
+/// How long such an address is remembered after its last credential.
+const RECOGNISED_PERIOD: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
-    most: usize,
+    max_connections: usize,
     budget: usize,
     last: u64,
     entries: HashMap<u64, AdmissionEntry>,
-    /// Strangers that have not been given up.
+    /// Number of strangers that are not dropped.
     strangers: usize,
     /// Weight of all strangers, in bytes.
     weight: usize,
     /// The strangers that are not served, the oldest first.
     waiting: BTreeSet<u64>,
-    /// The same by address.
+    /// The strangers by address.
     by_address: HashMap<Source, Of>,
-    /// The addresses: who has to make room first is last.
+    /// The addresses in the order of dropping: the last one first.
     ranks: BTreeSet<Rank>,
     known: usize,
-    /// Those of agents, which have bounds elsewhere.
+    /// Number of agents' connections, which are bounded elsewhere.
     apart: usize,
     by_subject: HashMap<Arc<str>, usize>,
-    /// When a right credential last came from each address.
+    /// When a valid credential last came from each address.
     recognised: HashMap<Source, Instant>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct ConnectionTable {
 struct AdmissionEntry {
     address: Source,
     weight: usize,
-    /// When it last moved, in the caller's milliseconds.
+    /// Time of its last activity, in the caller's milliseconds.
     moved: Arc<AtomicU64>,
     given_up: CancellationToken,
     stage: AdmissionStage,
@@ -56,24 +56,24 @@ struct AdmissionEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AdmissionStage {
     Stranger,
-    /// A client with a credential of this subject; `None`: authentication is off.
+    /// A client with a credential of this subject. `None`: authentication is off.
     Known(Option<Arc<str>>),
     GivenUp,
     Apart,
 }
 
-/// The strangers of one address that have not been given up.
+/// The strangers of one address that are not dropped.
 #[derive(Debug, Default)]
 struct Of {
     weight: usize,
-    /// Those that still have to show a credential: they stand still since they came, the first for longest.
+    /// Those that still have to present a credential: idle since they came, the first for longest.
     waiting: BTreeSet<u64>,
     /// Those that need none.
     served: BTreeSet<u64>,
 }
 
 impl Of {
-    /// `None`: there are none.
+    /// Returns the rank, `None` if there are no strangers.
     fn rank(&self, address: Source, allowance: usize) -> Option<Rank> {
         let firsts = [self.waiting.first(), self.served.first()];
         let oldest = firsts.into_iter().flatten().min()?;
@@ -82,22 +82,22 @@ impl Of {
     }
 }
 
-/// What an address takes beyond its allowance, and its oldest stranger.
+/// The usage of an address beyond its allowance, and its oldest stranger.
 type Rank = (usize, Reverse<u64>, Source);
 
-/// Why a client is not recognised.
+/// Why a client cannot be recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AdmissionError {
-    /// There are as many as this of one subject.
+    /// The subject has this many connections already.
     TooMany(usize),
     Full,
     Gone,
 }
 
 impl ConnectionTable {
-    pub(super) fn new(most: usize, budget: usize) -> Self {
+    pub(super) fn new(max_connections: usize, budget: usize) -> Self {
         Self {
-            most,
+            max_connections,
             budget,
             last: 0,
             entries: HashMap::new(),
@@ -122,21 +122,22 @@ impl ConnectionTable {
         self.strangers
     }
 
-    /// Half of all, and what those with a credential leave of it; they leave an eighth at least.
+    /// Returns the limit of strangers: half of all slots, reduced by those of recognised clients, which leave at
+    /// least an eighth.
     fn most_strangers(&self) -> usize {
-        let left = self.most.saturating_sub(self.known);
-        left.min(self.most / 2).max(1)
+        let available = self.max_connections.saturating_sub(self.known);
+        available.min(self.max_connections / 2).max(1)
     }
 
-    fn most_known(&self) -> usize {
-        (self.most - (self.most / 8).min(self.most)).max(1)
+    fn max_known(&self) -> usize {
+        (self.max_connections - (self.max_connections / 8).min(self.max_connections)).max(1)
     }
 
-    fn most_of_one(&self) -> usize {
-        (self.most / 4).max(1)
+    fn max_per_subject(&self) -> usize {
+        (self.max_connections / 4).max(1)
     }
 
-    /// A new stranger's number.
+    /// Adds a stranger, and returns its number.
     pub(super) fn enter(
         &mut self,
         address: IpAddr,
@@ -164,7 +165,7 @@ impl ConnectionTable {
         id
     }
 
-    /// Forgets one that has ended.
+    /// Removes a connection that has ended.
     pub(super) fn leave(&mut self, id: u64) {
         let Some(entry) = self.entries.remove(&id) else {
             return;
@@ -188,7 +189,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes it out of every bound: it has one elsewhere.
+    /// Excludes a connection from all limits: it has others elsewhere.
     pub(super) fn set_apart(&mut self, id: u64) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
@@ -215,7 +216,7 @@ impl ConnectionTable {
         }
     }
 
-    /// A stranger that needs no credential: it stands still only while nothing moves.
+    /// Marks a stranger as served without a credential: it is idle only while nothing moves.
     pub(super) fn serve(&mut self, id: u64) {
         let Some(entry) = self.entries.get(&id) else {
             return;
@@ -228,7 +229,7 @@ impl ConnectionTable {
         }
     }
 
-    /// It has left, is known now, or was given up.
+    /// Uncounts a stranger that has left, is recognised, or was dropped.
     fn no_stranger(&mut self, id: u64, address: Source, weight: usize) {
         self.strangers -= 1;
         self.weight -= weight;
@@ -260,7 +261,7 @@ impl ConnectionTable {
         of.rank(address, self.allowance(address))
     }
 
-    /// An address from which a right credential came lately has a quarter of the budget on top.
+    /// Returns the allowance: a quarter of the budget for an address with a recent valid credential.
     fn allowance(&self, address: Source) -> usize {
         match self.recognised.contains_key(&address) {
             true => self.budget / 4,
@@ -273,14 +274,14 @@ impl ConnectionTable {
         stage == Some(&AdmissionStage::Stranger)
     }
 
-    /// Recognises a stranger. Once is enough.
+    /// Recognises a stranger. Further calls have no effect.
     pub(super) fn know(
         &mut self,
         id: u64,
         subject: Option<&str>,
         now: Instant,
     ) -> Result<(), AdmissionError> {
-        let (most_known, most_of_one) = (self.most_known(), self.most_of_one());
+        let (max_known, max_per_subject) = (self.max_known(), self.max_per_subject());
         let entry = self.entries.get_mut(&id).ok_or(AdmissionError::Gone)?;
         match entry.stage {
             AdmissionStage::Known(_) | AdmissionStage::Apart => return Ok(()),
@@ -288,11 +289,11 @@ impl ConnectionTable {
             AdmissionStage::Stranger => {}
         }
         let subject: Option<Arc<str>> = subject.map(Arc::from);
-        let taken = subject.as_ref().and_then(|of| self.by_subject.get(of));
-        if taken.is_some_and(|taken| *taken >= most_of_one) {
-            return Err(AdmissionError::TooMany(most_of_one));
+        let count = subject.as_ref().and_then(|of| self.by_subject.get(of));
+        if count.is_some_and(|count| *count >= max_per_subject) {
+            return Err(AdmissionError::TooMany(max_per_subject));
         }
-        if self.known >= most_known {
+        if self.known >= max_known {
             return Err(AdmissionError::Full);
         }
         if let Some(subject) = &subject {
@@ -314,7 +315,7 @@ impl ConnectionTable {
             && self.recognised.len() >= MAX_RECOGNISED_ADDRESSES
         {
             self.recognised
-                .retain(|_, at| now.duration_since(*at) < RECOGNISED_FOR);
+                .retain(|_, at| now.duration_since(*at) < RECOGNISED_PERIOD);
             let oldest = self.recognised.iter().min_by_key(|(_, at)| **at);
             if let Some(oldest) = oldest.map(|(address, _)| *address)
                 && self.recognised.len() >= MAX_RECOGNISED_ADDRESSES
@@ -336,12 +337,12 @@ impl ConnectionTable {
         }
     }
 
-    /// More than half of the places for strangers, or of their bytes, are taken.
+    /// Whether more than half of the strangers' slots or bytes are in use.
     pub(super) fn is_tight(&self) -> bool {
         self.strangers > self.most_strangers() / 2 || self.weight > self.budget / 2
     }
 
-    /// Gives up strangers until the others fit; `newcomer` last of all.
+    /// Drops strangers until the others fit, `newcomer` last.
     pub(super) fn make_room(&mut self, newcomer: u64, now: u64) {
         while self.strangers > self.most_strangers() || self.weight > self.budget {
             let Some(victim) = self.victim(newcomer, now) else {
@@ -351,13 +352,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Gives up those that have had to show a credential since before `limit`.
-    pub(super) fn hurry(&mut self, limit: u64) {
+    /// Drops those that have owed a credential since before `cutoff`.
+    pub(super) fn hurry(&mut self, cutoff: u64) {
         while let Some(oldest) = self.waiting.first().copied() {
             if self
                 .entries
                 .get(&oldest)
-                .is_none_or(|entry| entry.moved() >= limit)
+                .is_none_or(|entry| entry.moved() >= cutoff)
             {
                 return;
             }
@@ -365,8 +366,8 @@ impl ConnectionTable {
         }
     }
 
-    /// The connection that has stood still for longest of the address that takes most. Between addresses that take the
-    /// same, the oldest decides.
+    /// Returns the connection idle for longest from the address that uses most. Among addresses with equal usage, the
+    /// oldest decides.
     fn victim(&self, newcomer: u64, now: u64) -> Option<u64> {
         let still = |id: &u64| {
             let moved = self.entries.get(id).map_or(now, AdmissionEntry::moved);
@@ -409,7 +410,7 @@ impl AdmissionEntry {
 
 #[cfg(test)]
 impl ConnectionTable {
-    /// Everything is counted as it is, and within its bounds.
+    /// Whether all counts are correct, and within their bounds.
     pub(super) fn holds(&self) -> bool {
         let strangers = || {
             let all = self.entries.values();
@@ -441,10 +442,10 @@ impl ConnectionTable {
             && self
                 .by_subject
                 .values()
-                .all(|count| (1..=self.most_of_one()).contains(count))
+                .all(|count| (1..=self.max_per_subject()).contains(count))
             && self.by_address.values().map(members).sum::<usize>() == self.strangers
             && self.ranks == ranks
             && self.ranks.len() == self.by_address.len()
-            && self.known <= self.most_known()
+            && self.known <= self.max_known()
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::advance;
 use crate::connection::admission::*;
 use crate::identity::testing::somebody;
 
-/// What strangers have of [`admission`]'s memory.
+/// The part of [`admission`]'s memory for unauthenticated connections.
 const BUDGET: usize = 32 << 20;
 
 fn admission(most: usize) -> Arc<Admission> {
@@ -31,7 +31,7 @@ fn stay(guards: &[Guard]) -> usize {
     guards.iter().filter(|guard| !is_given_up(guard)).count()
 }
 
-/// Principals with credentials of these names.
+/// Returns principals with these names.
 fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
     let revoked = tokio::sync::watch::Sender::default();
     names.map(|name| somebody(name, [], &revoked))
@@ -51,7 +51,7 @@ async fn the_oldest_make_room_and_whoever_has_a_credential_stays() {
     assert!(!is_given_up(&first));
     assert_eq!(stay(&silent), 32);
     assert!(silent[..4968].iter().all(is_given_up), "the oldest first");
-    // They hold nothing, whether or not they are gone already.
+    // The closed connections hold no memory, whether or not they are gone already.
     assert_eq!(admission.counts(), (5001, 32));
     drop(silent);
     assert_eq!(admission.counts(), (1, 0));
@@ -65,7 +65,8 @@ async fn an_address_with_many_makes_room_before_one_with_few() {
     let crowd: Vec<_> = (0..1000).map(|_| admission.admit(there(2))).collect();
     assert!(!is_given_up(&person), "although it is the oldest");
     drop(crowd);
-    // Many addresses with one each: the oldest goes, unless a right credential came from there lately.
+    // Many addresses with one connection each: the oldest is closed, unless a valid credential came from there
+    // lately.
     let [ann] = people(["ann"]);
     let earlier = admission.admit(there(3));
     earlier.place().recognised(&ann).unwrap();
@@ -87,10 +88,10 @@ async fn what_strangers_weigh_is_bounded_and_the_one_that_grows_goes_last() {
     }
     assert!(stay(&crowd) <= 32, "{}", stay(&crowd));
     assert!(!is_given_up(crowd.last().unwrap()));
-    // What is too much by itself is too much.
+    // A single connection above the budget is closed.
     crowd.last().unwrap().place().weigh(BUDGET + 1);
     assert_eq!(stay(&crowd), 0);
-    // Of a known person nothing is counted.
+    // The memory of an authenticated client is not counted.
     let [ann] = people(["ann"]);
     let guard = admission.admit(HERE);
     guard.place().recognised(&ann).unwrap();

@@ -1,4 +1,4 @@
-//! What stands behind an authenticator that is on: keys, policy, revocations and the throttle.
+//! The state of an authenticator that is on: keys, policy, revocations and the throttle.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use ray_relay_base::config::Auth;
 pub(super) struct Checks {
     pub(super) verifier: Verifier,
     pub(super) kubernetes: Option<Reviewer>,
-    /// Those beside `keys`.
+    /// Sources of keys other than `keys`.
     pub(super) rings: Vec<Arc<dyn KeyRing>>,
     keys: Arc<KeyFiles>,
     policy: Option<Arc<PolicySlot>>,
@@ -41,12 +41,12 @@ pub(super) struct Checks {
     pub(super) summary: String,
 }
 
-/// A client shows a credential.
+/// An attempt to authenticate with a credential.
 pub(super) struct CredentialAttempt {
-    /// SHA-256 of it.
+    /// SHA-256 of the credential.
     credential: CredentialDigest,
     peer: IpAddr,
-    /// By the throttle.
+    /// Whether the throttle has admitted it.
     admitted: bool,
 }
 
@@ -66,7 +66,7 @@ struct PolicySlot {
 }
 
 impl Checks {
-    /// As `auth` says, with `issuers` beside it. Reads files, and so blocks.
+    /// Builds the checks of `auth` and `issuers`. Reads files, and so blocks.
     pub(super) fn new(auth: &Auth, issuers: Issuers) -> Result<Self, SetupError> {
         let parts = Parts::read(auth).map_err(|problems| SetupError(problems.to_string()))?;
         let keys = Arc::new(parts.keys);
@@ -111,8 +111,8 @@ impl Checks {
         })
     }
 
-    /// What Kubernetes says of a token that no key here has signed, where Kubernetes can be asked: asking is
-    /// what costs, so it is in `attempt`.
+    /// Asks Kubernetes, if configured, about a token that no key here has signed. The request is expensive, so it
+    /// counts as an `attempt`.
     pub(super) async fn ask_kubernetes(
         &self,
         token: &Secret,
@@ -125,14 +125,15 @@ impl Checks {
         kubernetes.review(token).await
     }
 
-    /// Whether an outside authority is asked about this attempt, or it is put on record. Once admitted it stays so.
+    /// Checks whether this attempt may cost a request to an outside authority, or an audit line. Once admitted it
+    /// stays so.
     fn admit(&self, attempt: &mut CredentialAttempt) -> Result<(), AuthError> {
         if attempt.admitted {
             return Ok(());
         }
         let mut throttle = self.throttle.lock();
-        match throttle.ask(attempt.peer, &attempt.credential, Instant::now()) {
-            ThrottleVerdict::Look | ThrottleVerdict::Try => {
+        match throttle.decide(attempt.peer, &attempt.credential, Instant::now()) {
+            ThrottleVerdict::Examine | ThrottleVerdict::Trial => {
                 attempt.admitted = true;
                 Ok(())
             }
@@ -140,8 +141,9 @@ impl Checks {
         }
     }
 
-    /// The answer to a credential, which is remembered for the next one from there. A right one is right however many
-    /// wrong ones came before it; of wrong ones no more are looked into, and put on record, than the throttle admits.
+    /// Concludes an attempt, and records it for the next one from the same source. A valid credential is accepted
+    /// however many invalid ones preceded it. Of invalid ones no more are examined, and put on record, than the
+    /// throttle admits.
     pub(super) fn conclude(
         &self,
         who: Result<VerifiedIdentity, CredentialRefusal>,
@@ -167,7 +169,7 @@ impl Checks {
         }
     }
 
-    /// With the rights that the policy gives now.
+    /// Returns the principal with its current rights.
     pub(super) fn principal(&self, who: VerifiedIdentity) -> Result<Principal, CredentialRefusal> {
         let policy = self.policy.as_ref().map(|slot| slot.current.read().clone());
         let access = match (&who.roles, policy.as_deref()) {
@@ -187,8 +189,8 @@ impl Checks {
         }
     }
 
-    /// What a ticket says of a person whom Kubernetes knows is worth as much as the token that it came from:
-    /// the relay that shows that one again and again is asked.
+    /// Checks that the token from which a ticket of a Kubernetes user came is still accepted: the relay that rechecks
+    /// that token is asked.
     pub(super) fn still_accepted(
         &self,
         who: VerifiedIdentity,
@@ -203,13 +205,13 @@ impl Checks {
         present.presentable()
     }
 
-    /// Reads what has changed of the revocations, and of keys and policy where `at_keys_too`.
-    pub(super) async fn look(&self, at_keys_too: bool) {
+    /// Reads changed revocations, and keys and policy if `include_keys`.
+    pub(super) async fn refresh(&self, include_keys: bool) {
         let (revocations, keys) = (self.revocations.clone(), self.keys.clone());
         let policy = self.policy.clone();
         let reading = tokio::task::spawn_blocking(move || {
             revocations.poll(SystemTime::now());
-            if at_keys_too {
+            if include_keys {
                 keys.reload();
                 if let Some(policy) = policy {
                     policy.reload();

@@ -28,7 +28,7 @@ mod refused;
 
 const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// A directory with a key in it, and who signs with that.
+/// A directory with a key file, and the signer with that key.
 struct Scene {
     dir: tempfile::TempDir,
     key: SigningKey,
@@ -43,7 +43,7 @@ fn claims() -> Value {
     json!({"sub": "ada", "aud": "ray-relay", "exp": now() + 600, "iat": now() - 10, "jti": "one", "scope": "list,debug"})
 }
 
-/// [`claims`] with some of them another way.
+/// Returns [`claims`] with these changes.
 fn but(changes: &Value) -> Value {
     changed(claims(), changes)
 }
@@ -70,7 +70,7 @@ impl Scene {
             key: SigningKey::from_file(&made.private).unwrap(),
             auth: Auth {
                 keys: vec![path],
-                // Tests fail often from one address.
+                // Tests cause many failures from one address.
                 throttle_after: 1000,
                 ..Auth::default()
             },
@@ -91,15 +91,15 @@ impl Scene {
     }
 }
 
-/// A token of any header, signed with `key`.
+/// Returns a token with any header, signed with `key`.
 fn crafted(header: &Value, claims: &Value, key: &SigningKey) -> Secret {
-    // The signature is over what stands there, so it is taken from a token of the same text.
+    // The signature covers the encoded text, so it is made from exactly that text.
     let encoded = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let signed = format!("{}.{}", encoded(header), encoded(claims));
     Secret::new(format!("{signed}.{}", key.signature_of(signed.as_bytes())))
 }
 
-/// Whose `token` this is.
+/// Returns the principal of `token`.
 async fn accepted(authenticator: &Authenticator, token: &Secret) -> Principal {
     authenticator.token(token, PEER).await.unwrap()
 }
@@ -109,7 +109,7 @@ async fn refused(authenticator: &Authenticator, token: &Secret, why: &str) {
     assert_eq!(answer.unwrap_err(), AuthError::Refused, "{why}");
 }
 
-/// And for this reason, which only the log learns.
+/// Asserts the refusal with this reason, which appears only in the log.
 async fn refused_as(
     authenticator: &Authenticator,
     token: &Secret,
@@ -178,7 +178,7 @@ async fn a_source_of_failures_has_to_wait_and_whoever_has_a_right_token_has_not(
     };
     assert!(retry_after <= Duration::from_secs(1));
     authenticator.token(&good, PEER).await.unwrap();
-    // Nor one that was never seen before: behind a port-forward all clients have one address.
+    // Nor is a new token: behind a port-forward all clients have one address.
     for id in 0..100 {
         let new = scene.token(&but(&json!({"jti": id.to_string()})));
         authenticator.token(&new, PEER).await.unwrap();
@@ -197,18 +197,18 @@ async fn keys_are_read_again_and_half_a_file_leaves_the_old_one_in_force() {
     let old = scene.token(&claims());
     for bad in ["", "-----BEGIN PUBLIC KEY-----\nMCow"] {
         std::fs::write(path, bad).unwrap();
-        checks.look(true).await;
+        checks.refresh(true).await;
         authenticator.token(&old, PEER).await.unwrap();
     }
     let made = Generated::new(Algorithm::Es256).unwrap();
     std::fs::write(path, made.public.unwrap()).unwrap();
-    checks.look(true).await;
+    checks.refresh(true).await;
     refused(&authenticator, &old, "the old key").await;
     let key = SigningKey::from_file(&made.private).unwrap();
     let new = key.sign("JWT", &claims()).unwrap();
     authenticator.token(&new, PEER).await.unwrap();
     std::fs::remove_file(path).unwrap();
-    checks.look(true).await;
+    checks.refresh(true).await;
     authenticator.token(&new, PEER).await.unwrap();
 }
 
@@ -229,12 +229,12 @@ fn all_that_keeps_it_from_starting_is_said_at_once() {
     };
     assert_eq!(Authenticator::check(&auth).unwrap_err().problems.len(), 5);
     let failed = Authenticator::from_config(&auth, Issuers::default());
-    let said = failed.unwrap_err().to_string();
+    let message = failed.unwrap_err().to_string();
     let words = "missing.pub, private key, revoked line 1, hs256:, missing.toml";
     for word in words.split(", ") {
-        assert!(said.contains(word), "{word} in {said}");
+        assert!(message.contains(word), "{word} in {message}");
     }
-    assert!(!said.contains("c2VjcmV0"), "{said}");
+    assert!(!message.contains("c2VjcmV0"), "{message}");
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn nothing_shows_a_token() {
     }
 }
 
-/// Kubernetes that knows one token, and counts how often it is asked.
+/// A stand-in for Kubernetes that knows one token, and counts its reviews.
 struct OneToken(&'static str, AtomicUsize);
 
 impl ReviewApi for Arc<OneToken> {

@@ -1,9 +1,9 @@
-//! Public keys of another issuer of tokens, as a JSON Web Key Set (RFC 7517) from a file or an address.
+//! Public keys of another token issuer: a JSON Web Key Set (RFC 7517) from a file or an address.
 //!
-//! [`RemoteKeys`] is a [`KeyRing`] for the authenticator. It keeps the last set that could be read and serves it at
-//! once; a set is fetched anew every `jwks.refresh`, and when a token names a key that is not known, then at most
-//! once in [`UNKNOWN_KEY_PAUSE`] whatever the number of such tokens. A fetch that fails leaves the keys as they are,
-//! loudly, until they are older than `jwks.max_stale`; from then on no client is authenticated by them.
+//! [`RemoteKeys`] is a [`KeyRing`] for the authenticator. It caches the last set that could be read. It fetches the
+//! set every `jwks.refresh`, and when a token names an unknown key, then at most once in [`UNKNOWN_KEY_PAUSE`] for
+//! all such tokens. A failed fetch is logged and leaves the keys as they are until they are older than
+//! `jwks.max_stale`. From then on they authenticate no client.
 
 mod set;
 mod source;
@@ -26,16 +26,16 @@ use ray_relay_base::config;
 use ray_relay_base::wire::backoff::Backoff;
 use source::{Fetch, Fetched, Source};
 
-/// Between fetches because of keys that are not known: any client can make up names of keys.
+/// The pause between fetches for unknown keys: any client can invent key ids.
 const UNKNOWN_KEY_PAUSE: Duration = Duration::from_secs(30);
 
-/// How often a file is looked at.
-const LOOK_AT_FILE: Duration = Duration::from_secs(1);
+/// How often a file is checked.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After a fetch that failed.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+/// The backoff after a failed fetch.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Keys that come from elsewhere. Cheap to clone.
+/// A remote key set. Cheap to clone.
 pub(super) struct RemoteKeys<S = Source>(Arc<JwksInner<S>>);
 
 impl<S> Clone for RemoteKeys<S> {
@@ -46,27 +46,28 @@ impl<S> Clone for RemoteKeys<S> {
 
 struct JwksInner<S> {
     source: S,
-    /// What is read again whenever it is looked at costs nothing: a file.
+    /// Whether the source is a file, which is cheap to check at any time.
     is_file: bool,
     refresh: Duration,
     max_stale: Duration,
     timeout: Duration,
     keys: watch::Sender<KnownKeys>,
-    /// A key is wanted that is not known.
-    wanted: Notify,
-    /// When a fetch for the sake of an unknown key may begin again.
+    /// Notified when an unknown key is requested.
+    fetch_requested: Notify,
+    /// When the next fetch for an unknown key is allowed.
     next_unknown: Mutex<Instant>,
 }
 
-/// What is known, and since when.
+/// The cached keys and the state of fetches.
 #[derive(Clone)]
 struct KnownKeys {
     keys: Arc<[Arc<VerificationKey>]>,
-    /// When these were last what the source says. `None`: never yet.
+    /// When the source last confirmed these keys. `None`: never yet.
     confirmed: Option<Instant>,
-    /// Fetches that were wanted, the first one among them.
-    wanted: u64,
-    /// Of those, the ones that have ended, well or not. What is wanted while one is under way is another one.
+    /// Number of requested fetches, including the initial one.
+    requested: u64,
+    /// Number of requested fetches that have ended, successfully or not. A request during a fetch counts for the
+    /// next one.
     served: u64,
 }
 
@@ -77,7 +78,8 @@ impl KnownKeys {
 }
 
 impl RemoteKeys<Source> {
-    /// `None`: no set is configured. Reads nothing of a network yet; [`KeyRing::run`] has to run.
+    /// Builds the key set of `config`. `None`: none is configured. Uses no network before [`KeyRing::run`], which has
+    /// to run.
     ///
     /// # Errors
     /// [`SetupError`]: the set in the file cannot be used, or the certificate authorities cannot be read.
@@ -88,7 +90,7 @@ impl RemoteKeys<Source> {
         let is_file = source.is_file();
         let remote = Self::with(source, config, is_file);
         if let Some(path) = &config.file {
-            // A file that is wrong from the beginning is a mistake in the configuration.
+            // A file that is invalid at the start is a configuration error.
             let text = read_bounded("jwks.file", path)?;
             let keys = set::parse(&text)
                 .map_err(|why| SetupError(format!("jwks.file {}: {why}", path.display())))?;
@@ -109,10 +111,10 @@ impl<S: Fetch> RemoteKeys<S> {
             keys: watch::Sender::new(KnownKeys {
                 keys: Arc::default(),
                 confirmed: None,
-                wanted: 1,
+                requested: 1,
                 served: 0,
             }),
-            wanted: Notify::new(),
+            fetch_requested: Notify::new(),
             next_unknown: Mutex::new(Instant::now()),
         }))
     }
@@ -125,7 +127,7 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
         algorithm: Algorithm,
     ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>> {
         Box::pin(async move {
-            // A set holds public keys alone.
+            // A set holds only public keys.
             if algorithm == Algorithm::Hs256 {
                 return Ok(Vec::new());
             }
@@ -145,11 +147,11 @@ impl<S: Fetch> KeyRing for RemoteKeys<S> {
 }
 
 impl<S: Fetch> JwksInner<S> {
-    /// The one place that fetches: never two at a time.
+    /// Fetches the set, never twice at a time.
     async fn keep_fresh(&self) {
-        let mut backoff = RETRY;
+        let mut backoff = RETRY_BACKOFF;
         loop {
-            let serving = self.keys.borrow().wanted;
+            let serving = self.keys.borrow().requested;
             let fetched = timeout(self.timeout, self.source.fetch()).await;
             let fetched = fetched.unwrap_or_else(|_| Err("no answer in time".to_owned()));
             let now = Instant::now();
@@ -167,7 +169,7 @@ impl<S: Fetch> JwksInner<S> {
                         Fetched::Unchanged => self.keys.send_modify(|k| k.confirmed = Some(now)),
                     }
                     match self.is_file {
-                        true => now + LOOK_AT_FILE,
+                        true => now + FILE_CHECK_INTERVAL,
                         false => now + self.refresh.mul_f64(rand::random_range(0.9..=1.0)),
                     }
                 }
@@ -179,7 +181,7 @@ impl<S: Fetch> JwksInner<S> {
             self.keys.send_modify(|known| known.served = serving);
             tokio::select! {
                 () = sleep_until(next) => {}
-                () = self.wanted.notified() => {}
+                () = self.fetch_requested.notified() => {}
             }
         }
     }
@@ -206,8 +208,8 @@ impl<S: Fetch> JwksInner<S> {
         let source = self.source.name();
         match known.confirmed {
             Some(at) if at.elapsed() < self.max_stale => {
-                let left = self.max_stale - at.elapsed();
-                tracing::warn!(source, why, keys_hold_for = ?left, "cannot read the key set; the last one is used");
+                let remaining = self.max_stale - at.elapsed();
+                tracing::warn!(source, why, keys_hold_for = ?remaining, "cannot read the key set; the last one is used");
             }
             _ => {
                 tracing::error!(
@@ -219,21 +221,21 @@ impl<S: Fetch> JwksInner<S> {
         }
     }
 
-    /// What is known, after a fetch where `kid` is not among it and one is under way or may be made.
+    /// Returns the known keys, after a fetch if `kid` is unknown and a fetch is running or allowed.
     async fn fresh_enough(&self, kid: Option<&str>) -> Result<KnownKeys, KeysUnavailable> {
         let mut keys = self.keys.subscribe();
         let enough =
             |known: &KnownKeys| known.confirmed.is_some() && kid.is_none_or(|k| known.has(k));
         let waits = {
             let known = keys.borrow();
-            !enough(&known) && known.wanted == known.served
+            !enough(&known) && known.requested == known.served
         };
         if waits {
-            self.want_unknown();
+            self.request_fetch();
         }
-        let wanted = keys.borrow().wanted;
-        let served = keys.wait_for(|known| enough(known) || known.served >= wanted);
-        // Whether it came in time or not, what is known then decides.
+        let requested = keys.borrow().requested;
+        let served = keys.wait_for(|known| enough(known) || known.served >= requested);
+        // In time or not, the keys known then decide.
         let _ = timeout(self.timeout, served).await;
         let known = keys.borrow().clone();
         match known.confirmed {
@@ -244,15 +246,15 @@ impl<S: Fetch> JwksInner<S> {
         }
     }
 
-    /// Starts the one fetch in so much time that may be for the sake of a key that is not known.
-    fn want_unknown(&self) {
+    /// Requests a fetch for an unknown key, unless one was requested recently.
+    fn request_fetch(&self) {
         let mut next = self.next_unknown.lock();
         let now = Instant::now();
         if *next > now {
             return;
         }
         *next = now + UNKNOWN_KEY_PAUSE.mul_f64(rand::random_range(1.0..=1.2));
-        self.keys.send_modify(|known| known.wanted += 1);
-        self.wanted.notify_one();
+        self.keys.send_modify(|known| known.requested += 1);
+        self.fetch_requested.notify_one();
     }
 }

@@ -1,4 +1,4 @@
-//! From the text of a JSON Web Key Set to the keys in it that can be used. Pure.
+//! Parses a JSON Web Key Set into its usable keys. Pure.
 
 use jsonwebtoken::jwk::Jwk;
 use serde::Deserialize;
@@ -9,10 +9,10 @@ use crate::identity::keys::VerificationKey;
 /// Largest set in bytes. Those of large identity providers have some 10 KiB.
 pub(super) const MAX_SET: usize = 256 * 1024;
 
-/// Most keys in one.
+/// Largest number of keys in a set.
 pub(super) const MAX_KEYS: usize = 100;
 
-/// Why a text is no set of keys. `Display` never quotes it.
+/// Why a text is no key set. `Display` never quotes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SetError {
     #[error("longer than 256 KiB: that is no key set")]
@@ -25,10 +25,10 @@ pub(super) enum SetError {
     TooMany,
 }
 
-/// The keys in `text` that tokens can be verified with. What else is in it is skipped, each with a line in the log.
+/// Parses the keys in `text` that can verify tokens. Other entries are skipped and logged.
 ///
 /// # Errors
-/// [`SetError`]: it is no set at all.
+/// [`SetError`]: the text is no key set.
 pub(super) fn parse(text: &[u8]) -> Result<Vec<VerificationKey>, SetError> {
     #[derive(Deserialize)]
     struct Set {
@@ -53,7 +53,7 @@ fn usable(number: usize, key: Value) -> Option<VerificationKey> {
         .get("kid")
         .and_then(Value::as_str)
         .map(|kid| kid.chars().take(64).collect());
-    // Of any kind: a reader of the set can sign with it.
+    // Of any kind: any reader of the set could sign with it.
     if ["d", "k", "p", "q"]
         .iter()
         .any(|part| key.get(part).is_some())

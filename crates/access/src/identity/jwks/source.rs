@@ -1,4 +1,4 @@
-//! Where a key set is read: a file, or an address over https.
+//! Sources of a key set: a file, or an address over HTTPS.
 
 use std::time::Duration;
 
@@ -18,31 +18,31 @@ use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::wire::text::innermost_cause;
 use ray_relay_base::wire::watched_file::WatchedFile;
 
-/// What came of looking.
+/// The result of a fetch.
 pub(in crate::identity) enum Fetched {
-    /// The set as it is now.
+    /// The current set.
     Set(Vec<VerificationKey>),
-    /// As at the last time.
+    /// No change since the last fetch.
     Unchanged,
 }
 
-/// Somewhere to read a set.
+/// A source of a key set.
 pub(in crate::identity) trait Fetch: Send + Sync + 'static {
-    /// Cancel safe. The error is a cause for the log.
+    /// Fetches the set. Cancel safe. The error is a cause for the log.
     fn fetch(&self) -> impl Future<Output = Result<Fetched, String>> + Send;
 
-    /// For the log.
+    /// The source's name, for the log.
     fn name(&self) -> &str;
 }
 
 /// A file or an address.
 pub(in crate::identity) struct Source {
     name: String,
-    place: JwksLocation,
+    location: JwksLocation,
 }
 
 enum JwksLocation {
-    /// What is seen of it is the last set that could be used.
+    /// A file, in the version of the last usable set.
     File(Mutex<WatchedFile>),
     Web {
         uri: Uri,
@@ -51,12 +51,12 @@ enum JwksLocation {
 }
 
 impl Source {
-    /// The one that `config` names, if any.
+    /// Builds the source that `config` names, if any.
     pub(super) fn new(config: &config::Jwks) -> Result<Option<Self>, SetupError> {
         if let Some(path) = &config.file {
             return Ok(Some(Self {
                 name: path.display().to_string(),
-                place: JwksLocation::File(Mutex::new(WatchedFile::new(
+                location: JwksLocation::File(Mutex::new(WatchedFile::new(
                     path.clone(),
                     MAX_SET as u64,
                 ))),
@@ -69,9 +69,9 @@ impl Source {
             .parse()
             .map_err(|_| SetupError("jwks.url is no address".to_owned()))?;
         Ok(Some(Self {
-            // Without a query: people put keys into those.
+            // Without the query, which may hold an API key.
             name: url.split('?').next().unwrap_or_default().to_owned(),
-            place: JwksLocation::Web {
+            location: JwksLocation::Web {
                 client: Box::new(client(config, uri.scheme_str() == Some("https"))?),
                 uri,
             },
@@ -79,21 +79,21 @@ impl Source {
     }
 
     pub(super) fn is_file(&self) -> bool {
-        matches!(self.place, JwksLocation::File(_))
+        matches!(self.location, JwksLocation::File(_))
     }
 }
 
 impl Fetch for Source {
     async fn fetch(&self) -> Result<Fetched, String> {
-        match &self.place {
+        match &self.location {
             JwksLocation::File(file) => {
-                let known = file.lock().clone();
-                let found = known.look().await.map_err(|why| why.to_string())?;
-                let Some((taken, text)) = found else {
+                let watched = file.lock().clone();
+                let found = watched.look().await.map_err(|why| why.to_string())?;
+                let Some((version, text)) = found else {
                     return Ok(Fetched::Unchanged);
                 };
                 let keys = set::parse(text.as_bytes()).map_err(|why| why.to_string())?;
-                *file.lock() = taken;
+                *file.lock() = version;
                 Ok(Fetched::Set(keys))
             }
             JwksLocation::Web { uri, client } => {
@@ -134,7 +134,7 @@ impl Fetch for Source {
 fn client(config: &config::Jwks, secure: bool) -> Result<HttpClient<Empty<Bytes>>, SetupError> {
     let ca_file = config.ca_file.as_deref();
     let tls = trusting("jwks.url", secure, "jwks.ca_file", ca_file)?;
-    // Minutes pass between fetches: a connection that is kept would be dead by then.
+    // Fetches are minutes apart: a kept connection would be dead by then.
     let proxies = Proxies::from_env();
     let connector = Connector::new(tls.with_no_client_auth(), config.timeout, proxies);
     Ok(http::client(connector, Duration::ZERO))

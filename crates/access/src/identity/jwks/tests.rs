@@ -30,7 +30,7 @@ fn set_of(keys: &[Value]) -> String {
     json!({"keys": keys}).to_string()
 }
 
-/// A source that says what it is told to, and counts.
+/// A source with scripted answers, which counts its fetches.
 struct ScriptedSource {
     sets: Mutex<VecDeque<Result<String, &'static str>>>,
     fetches: Mutex<Vec<Instant>>,
@@ -38,17 +38,17 @@ struct ScriptedSource {
 }
 
 impl ScriptedSource {
-    fn saying(kids: &[&str]) -> Arc<Self> {
+    fn publishing(kids: &[&str]) -> Arc<Self> {
         let script = Self {
             sets: Mutex::default(),
             fetches: Mutex::default(),
             takes: Mutex::default(),
         };
-        script.says(kids);
+        script.publish(kids);
         Arc::new(script)
     }
 
-    fn says(&self, kids: &[&str]) {
+    fn publish(&self, kids: &[&str]) {
         let keys: Vec<_> = kids.iter().map(|kid| ed25519(kid)).collect();
         *self.sets.lock() = VecDeque::from([Ok(set_of(&keys))]);
     }
@@ -67,8 +67,8 @@ impl Fetch for Arc<ScriptedSource> {
         self.fetches.lock().push(Instant::now());
         let takes = *self.takes.lock();
         sleep(takes).await;
-        let said = self.sets.lock()[0].clone();
-        Ok(Fetched::Set(set::parse(said?.as_bytes()).unwrap()))
+        let text = self.sets.lock()[0].clone();
+        Ok(Fetched::Set(set::parse(text?.as_bytes()).unwrap()))
     }
 
     fn name(&self) -> &str {
@@ -99,7 +99,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn tokens_that_come_before_the_first_set_wait_for_it() {
-    let script = ScriptedSource::saying(&["a"]);
+    let script = ScriptedSource::publishing(&["a"]);
     *script.takes.lock() = 2 * SECOND;
     let keys = running(&script);
     let began = Instant::now();
@@ -114,10 +114,10 @@ async fn tokens_that_come_before_the_first_set_wait_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_same_fetch() {
-    let script = ScriptedSource::saying(&["old"]);
+    let script = ScriptedSource::publishing(&["old"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "old").await, Ok(1));
-    script.says(&["old", "new"]);
+    script.publish(&["old", "new"]);
     *script.takes.lock() = SECOND;
     let many: Vec<_> = (0..20)
         .map(|_| {
@@ -133,14 +133,14 @@ async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
-    let script = ScriptedSource::saying(&["a"]);
+    let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
     for n in 0..1000 {
         assert_eq!(find(&keys, &format!("made-up-{n}")).await, Ok(0));
     }
     assert_eq!(script.fetches(), 2);
-    // Those who know their key are not held up by the others' fetch.
+    // Clients whose key is known do not wait for the fetch of others.
     advance(40 * SECOND).await;
     *script.takes.lock() = 3 * SECOND;
     let began = Instant::now();
@@ -160,10 +160,10 @@ async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
-    let script = ScriptedSource::saying(&["a"]);
+    let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
-    script.says(&["b"]);
+    script.publish(&["b"]);
     assert_eq!(find(&keys, "a").await, Ok(1));
     sleep(301 * SECOND).await;
     assert_eq!(script.fetches(), 2);
@@ -173,7 +173,7 @@ async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_outlast_failures_for_a_time_and_no_longer() {
-    let script = ScriptedSource::saying(&["a"]);
+    let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
     script.fails();
@@ -181,17 +181,17 @@ async fn keys_outlast_failures_for_a_time_and_no_longer() {
     assert_eq!(find(&keys, "a").await, Ok(1));
     sleep(101 * SECOND).await;
     assert!(find(&keys, "a").await.is_err());
-    // It was asked all the time, less and less often: once a minute at the end.
+    // The source was fetched throughout with growing pauses, up to one minute.
     let fetches = script.fetches();
     assert!((60..150).contains(&fetches), "{fetches}");
-    script.says(&["a"]);
+    script.publish(&["a"]);
     sleep(61 * SECOND).await;
     assert_eq!(find(&keys, "a").await, Ok(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_never_answers_holds_nobody_longer_than_its_time() {
-    let script = ScriptedSource::saying(&["a"]);
+    let script = ScriptedSource::publishing(&["a"]);
     *script.takes.lock() = 1000 * SECOND;
     let keys = running(&script);
     let began = Instant::now();
@@ -270,7 +270,7 @@ proptest::proptest! {
     }
 }
 
-/// A server that answers every request so.
+/// Starts a server that answers every request so, and returns its address.
 async fn serve(status: u16, body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -345,7 +345,7 @@ async fn a_file_is_read_again_when_it_changes() {
     let keys = RemoteKeys::new(&config).unwrap().unwrap();
     assert_eq!(find(&keys, "a").await, Ok(1));
     run(&keys);
-    // As Kubernetes and careful people do it: a new file in the place of the old one.
+    // An atomic replacement, as Kubernetes and careful people do it.
     let next = dir.path().join("next");
     std::fs::write(&next, set_of(&[ed25519("b"), ed25519("c")])).unwrap();
     std::fs::rename(&next, &path).unwrap();
@@ -366,7 +366,7 @@ async fn a_file_is_read_only_when_it_changes_and_then_whatever_its_time_says() {
     assert!(matches!(source.fetch().await, Ok(Fetched::Unchanged)));
     ray_relay_base::wire::watched_file::testing::swap(&path, &set_of(&[ed25519("b")]));
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
-    // What cannot be read is said each time.
+    // An unreadable file is reported each time.
     std::fs::write(&path, "{}").unwrap();
     assert!(source.fetch().await.is_err() && source.fetch().await.is_err());
 }

@@ -1,5 +1,5 @@
-//! Reviews posted to the Kubernetes API server of `[kubernetes]`. Nothing of an answer but a number and one plain word gets into
-//! an error.
+//! Posts reviews to the Kubernetes API server of `[kubernetes]`. Errors contain nothing of an answer but the status
+//! and one plain word.
 
 use bytes::Bytes;
 use hyper::Request;
@@ -19,14 +19,14 @@ use ray_relay_base::dial::Proxies;
 use ray_relay_base::wire::text::one_line;
 use ray_relay_kube::{ApiServer, KubeAnswer, KubeconfigChoice, Unread, address, found};
 
-/// Largest answer. A review with thousands of groups stays far below.
+/// Largest answer. A review with thousands of groups is far smaller.
 const MAX_ANSWER: usize = 256 * 1024;
 
 /// Requests at a time, of all reviews together. A slow API server answers few in time.
 const MAX_REQUESTS: usize = 16;
 
-/// How often a review is posted again that is refused with 403, each time after a tenth of the time for an answer: an API server
-/// that starts refuses everything until it has read its roles.
+/// How often a review refused with 403 is posted again, each time after a tenth of the answer deadline: an API server
+/// that is starting refuses everything until it has loaded its roles.
 const FORBIDDEN_RETRIES: u32 = 4;
 
 /// Why there is no answer. `Display` is for the relay's log: it names the API server, never a token.
@@ -36,18 +36,18 @@ pub(in crate::identity) enum KubernetesError {
         "cannot reach the Kubernetes API server at {address}: {cause}; check kubernetes.api_server, ca_file and the network policy"
     )]
     Unreachable { address: String, cause: String },
-    /// It answers, and what it did is no review.
+    /// The server answered, but not with a review.
     #[error("the Kubernetes API server at {address} {did}")]
     NoReview {
         address: String,
         did: String,
-        /// The status of HTTP, where it refused.
+        /// The HTTP status of a refusal.
         status: Option<u16>,
     },
 }
 
 impl KubernetesError {
-    /// The status of HTTP that it refused with.
+    /// Returns the HTTP status of a refusal.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Self::Unreachable { .. } => None,
@@ -56,10 +56,10 @@ impl KubernetesError {
     }
 }
 
-/// The API server of `config`, as the relay is known there. Asks nothing yet.
+/// Builds a client for the API server of `config`, with the relay's own credential. Sends no request.
 ///
 /// # Errors
-/// [`SetupError`] where it cannot be found out where that is, or who the relay is there.
+/// [`SetupError`] if the API server, or the relay's credential for it, cannot be determined.
 pub async fn api_server(config: &config::Kubernetes) -> Result<ApiServer, SetupError> {
     let (mut known, proxies) = match &config.api_server {
         Some(address) => (named(address, config)?, Proxies::none()),
@@ -100,7 +100,7 @@ pub async fn api_server(config: &config::Kubernetes) -> Result<ApiServer, SetupE
     })
 }
 
-/// The API server, as reviews are posted to it.
+/// Posts reviews to the API server.
 pub(in crate::identity) struct TokenReviewApi {
     server: ApiServer,
     requests: Semaphore,
@@ -109,7 +109,7 @@ pub(in crate::identity) struct TokenReviewApi {
 }
 
 impl TokenReviewApi {
-    /// Of that API server, each request of which is to be answered within `patience`.
+    /// Uses `server`, with `patience` as the deadline of each request.
     pub(super) fn new(server: ApiServer, patience: Duration) -> Self {
         Self {
             server,
@@ -118,17 +118,17 @@ impl TokenReviewApi {
         }
     }
 
-    /// In which roles are looked for.
+    /// Returns the namespace of the roles.
     pub(super) fn namespace(&self) -> &str {
         self.server.namespace()
     }
 
-    /// Its host and port, for messages.
+    /// Returns host and port, for messages.
     pub(super) fn address(&self) -> &str {
         self.server.address()
     }
 
-    /// Posts `review` and returns it as it came back. Cancel safe: a review changes nothing.
+    /// Posts `review` and returns the answered review. Cancel safe: a review changes nothing.
     ///
     /// # Errors
     /// [`KubernetesError`].
@@ -136,7 +136,7 @@ impl TokenReviewApi {
     where
         R: Resource<Scope = ClusterResourceScope> + Serialize + DeserializeOwned,
     {
-        // Room for everything at once: a buffer that grows leaves copies of a token behind.
+        // Preallocated: a growing buffer leaves copies of a token behind.
         let mut text = Zeroizing::new(Vec::with_capacity(64 * 1024));
         serde_json::to_writer(&mut *text, review).map_err(|_| self.unusable::<R>("request"))?;
         let text = Bytes::from_owner(text);
@@ -151,7 +151,7 @@ impl TokenReviewApi {
         loop {
             let once = async {
                 Ok(match self.server.read(request()?, MAX_ANSWER).await {
-                    // An API server that closes an idle connection is no outage.
+                    // The API server may have closed an idle connection, which is no outage.
                     Err(Unread::Unreachable(_)) => self.server.read(request()?, MAX_ANSWER).await,
                     answer => answer,
                 })
@@ -170,7 +170,7 @@ impl TokenReviewApi {
         }
     }
 
-    /// It answered, but not to the question.
+    /// Builds the error for an answer without the required content.
     pub(super) fn unusable<R: Resource>(&self, missing: &'static str) -> KubernetesError {
         let kind = R::KIND;
         self.no_review(
@@ -224,7 +224,7 @@ fn step(answer: &KubeAnswer) -> &'static str {
     }
 }
 
-/// The API server that the configuration names.
+/// Builds the configuration for the configured API server.
 fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, SetupError> {
     let url = address
         .parse()
@@ -234,7 +234,7 @@ fn named(address: &str, config: &config::Kubernetes) -> Result<kube::Config, Set
         found.root_cert = Some(read_authorities("kubernetes.ca_file", path)?);
     }
     if let Some(path) = &config.token_file {
-        // Read once for the message; kube reads it again every minute.
+        // Read once for the message. kube reads it again every minute.
         let token = read_bounded("kubernetes.token_file", path)?;
         if token.trim_ascii_end().len() < token.len() {
             return Err(SetupError(format!(

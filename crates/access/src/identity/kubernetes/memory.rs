@@ -1,14 +1,13 @@
-//! What was answered, by the SHA-256 of the token. Bounded, and pure: the times come from the caller.
+//! A cache of answers by the SHA-256 of the token. Bounded, and pure: the caller passes in the time.
 //!
-//! Accepted and refused tokens have room of their own, so that a flood of made-up tokens displaces no client.
+//! Accepted and refused tokens are cached separately, so that a flood of invalid tokens displaces no client.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use tokio::time::Instant;
 
-/// Something that is known until a time, at most `limit` of it. Where there is no room, what was to be forgotten
-/// first is.
+/// A cache of at most `limit` entries that expire. If it is full, the entry that expires first is dropped.
 pub(super) struct ExpiringCache<K, V> {
     entries: HashMap<K, (Instant, V)>,
     limit: usize,
@@ -22,7 +21,7 @@ impl<K: Copy + Eq + Hash, V> ExpiringCache<K, V> {
         }
     }
 
-    /// Unless its time is over.
+    /// Returns the value of `key` unless it has expired.
     pub(super) fn known(&self, key: &K, now: Instant) -> Option<&V> {
         self.entries
             .get(key)
@@ -30,12 +29,12 @@ impl<K: Copy + Eq + Hash, V> ExpiringCache<K, V> {
             .map(|(_, value)| value)
     }
 
-    /// Whatever its time.
-    pub(super) fn held(&self, key: &K) -> Option<&V> {
+    /// Returns the value of `key`, expired or not.
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|(_, value)| value)
     }
 
-    /// Until `until`, in the place of what was known before.
+    /// Stores `value` until `until`, in place of any previous one.
     pub(super) fn learn(&mut self, key: K, value: V, until: Instant, now: Instant) {
         if self.entries.len() >= self.limit && !self.entries.contains_key(&key) {
             self.entries.retain(|_, (until, _)| *until > now);
@@ -78,8 +77,8 @@ mod tests {
             [Some("a"), None, Some("c")]
         );
         assert_eq!(memory.known(&1, at(30)), None);
-        assert_eq!(memory.held(&1), Some(&"a"));
-        // What is over makes room first.
+        assert_eq!(memory.get(&1), Some(&"a"));
+        // Expired entries are evicted first.
         memory.learn(4, "d", at(60), at(25));
         assert_eq!(memory.known(&1, at(25)), Some(&"a"));
         assert_eq!(memory.len(), 2);

@@ -1,10 +1,9 @@
-//! Kubernetes as an identity provider: the API server says who a token belongs to and what that user may do.
+//! Kubernetes as an identity provider: the API server names the user of a token, and what that user may do.
 //!
-//! [`Reviewer`] is asked by the authenticator about tokens that are not the relay's own. Everything fails closed: an
-//! API server that does not answer authenticates no client. An answer holds for `kubernetes.recheck`; while a session is
-//! there by an accepted token, a `Rechecker` shows the token again after the same time, and withdraws it when it is
-//! not accepted any more or may do less, twice in a row. The token itself is kept only by those recheckers; what is remembered goes by
-//! its SHA-256.
+//! The authenticator asks the [`Reviewer`] about tokens that are not the relay's own. Everything fails closed: an API
+//! server that does not answer authenticates no client. An answer is cached for `kubernetes.recheck`. While a session
+//! uses an accepted token, a `Rechecker` presents it again at that interval. It withdraws the token if it is refused
+//! or loses rights twice in a row. Only recheckers store the token itself; caches use its SHA-256.
 
 pub(super) mod api;
 mod memory;
@@ -39,32 +38,33 @@ use ray_relay_base::wire::text::hex;
 use review::Kubernetes;
 use review::{Review, ReviewApi};
 
-/// Longest token that is shown to Kubernetes.
+/// Longest token that is presented to Kubernetes.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// New tokens that are reviewed at a time, first come first served. Few, so that a slow API server is done with some of a
-/// crowd soon, and not with all of it late.
+/// New tokens that are reviewed at a time, first come first served. Few, so that a slow API server answers some of
+/// many clients soon, and not all of them late.
 const MAX_FIRST_REVIEWS: usize = 4;
 
-/// New tokens in the queue. A client that stops waiting leaves its token there, and finds the answer when it comes again.
+/// New tokens in the queue. If a client stops waiting, its token stays queued, and the answer is cached for its next
+/// attempt.
 const MAX_QUEUED: usize = 1024;
 
 /// Tokens of live sessions that are reviewed again at a time.
 const MAX_RECHECKS: usize = 4;
 
-/// Deadline of one review, as a multiple of `kubernetes.timeout`, that of each of its requests.
+/// Deadline of a review, as a multiple of `kubernetes.timeout`, which is the deadline of each of its requests.
 const REVIEW_TIMEOUTS: u32 = 12;
 
-/// Between two looks at what was not asked about yet.
-const NEWS: Duration = Duration::from_secs(1);
+/// The pause between two reviews of clusters not queried yet.
+const PARTIAL_REVIEW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tokens that are remembered by their hash, and as many refused ones again.
+/// Accepted tokens that are cached by hash, and as many refused ones.
 const MAX_REMEMBERED_TOKENS: usize = 1024;
 
-/// What waits for one answer together. `None`: it is not there yet.
+/// The answer that several callers wait for. `None`: it is pending.
 type ReviewAnswer = Option<Result<VerifiedIdentity, AuthError>>;
 
-/// Asks Kubernetes about tokens. Cheap to clone.
+/// Reviews tokens with Kubernetes. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Reviewer(Arc<ReviewerInner>);
 
@@ -78,9 +78,9 @@ struct ReviewerInner {
     known: Mutex<Known>,
     first_reviews: Semaphore,
     rechecks: Semaphore,
-    /// The last answer was one; said in the log when it changes.
+    /// Whether the last request was answered. Changes are logged.
     answers: AtomicBool,
-    /// Counts how often there was a new place to ask about.
+    /// Counts how often new clusters to query have appeared.
     appeared: watch::Sender<u64>,
     answers_again: Arc<Notify>,
     tasks: TaskTracker,
@@ -91,17 +91,17 @@ struct Known {
     asking: HashMap<Key, watch::Receiver<ReviewAnswer>>,
     accepted: ExpiringCache<Key, VerifiedIdentity>,
     refused: ExpiringCache<Key, ()>,
-    /// Accepted ones that are not shown again, for as long as an API server may be silent.
+    /// Accepted tokens that are no longer rechecked, for the length of a tolerated outage.
     lapsed: ExpiringCache<Key, recheck::Lapsed>,
-    /// Those that are shown again and again, by fingerprint.
-    kept: HashMap<String, recheck::TrackedToken>,
+    /// Tokens that are being rechecked, by fingerprint.
+    tracked: HashMap<String, recheck::TrackedToken>,
 }
 
 impl Reviewer {
-    /// For the clusters of `places`.
+    /// Builds a reviewer for the clusters of `places`.
     ///
     /// # Errors
-    /// [`SetupError`] where it cannot be found out where the API server is, or who the relay is there.
+    /// [`SetupError`] if the API server, or the relay's credential for it, cannot be determined.
     pub(super) async fn new(
         config: &config::Kubernetes,
         places: Places,
@@ -112,7 +112,7 @@ impl Reviewer {
         Ok(Self::with(Box::new(source), config))
     }
 
-    /// For what `api` says.
+    /// Builds a reviewer over `api`.
     pub(super) fn with(api: Box<dyn ReviewApi>, config: &config::Kubernetes) -> Self {
         Self(Arc::new(ReviewerInner {
             api,
@@ -126,7 +126,7 @@ impl Reviewer {
                 accepted: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
                 refused: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
                 lapsed: ExpiringCache::new(MAX_REMEMBERED_TOKENS),
-                kept: HashMap::new(),
+                tracked: HashMap::new(),
             }),
             first_reviews: Semaphore::new(MAX_FIRST_REVIEWS),
             rechecks: Semaphore::new(MAX_RECHECKS),
@@ -138,17 +138,16 @@ impl Reviewer {
         }))
     }
 
-    /// Who `token` belongs to. As long as any clone of the answer's `validity` is held, the token is shown to Kubernetes
-    /// again and again. Several that ask about the same token wait for the same answer; leaving early
-    /// disturbs none of the others.
+    /// Returns the user of `token`. While any clone of the answer's `validity` is held, the token is rechecked with
+    /// Kubernetes. Concurrent calls for the same token share one review, and any of them may be cancelled alone.
     ///
     /// # Errors
     /// [`AuthError::Refused`]: Kubernetes does not accept it for any of the audiences.
-    /// [`AuthError::Unavailable`]: it cannot be asked, or has not answered within `kubernetes.timeout`; the token then stays in the
-    /// queue, and the answer is kept for the next try.
+    /// [`AuthError::Unavailable`]: Kubernetes cannot be reached, or has not answered within `kubernetes.timeout`. The
+    /// token then stays queued, and the answer is cached for the next attempt.
     pub(super) async fn review(&self, token: &Secret) -> Result<VerifiedIdentity, AuthError> {
         let text = token.expose();
-        // What no header could carry is no token (RFC 6750 section 2.1); neither is one whose time is over.
+        // A text that no header can carry is no token (RFC 6750 section 2.1). Neither is an expired token.
         let possible =
             (1..=MAX_TOKEN).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         let expires = unverified_expiry(text);
@@ -168,7 +167,7 @@ impl Reviewer {
             match known.asking.get(&key) {
                 Some(answer) => answer.clone(),
                 None if known.asking.len() >= MAX_QUEUED => return Err(unavailable(None)),
-                None => self.ask(&mut known, key, token, expires),
+                None => self.enqueue(&mut known, key, token, expires),
             }
         };
         match timeout(self.0.timeout, answer.wait_for(Option::is_some)).await {
@@ -182,7 +181,8 @@ impl Reviewer {
         }
     }
 
-    /// What becomes of a client whose token is still in the queue: while Kubernetes does not answer, who was accepted before is.
+    /// Handles a client whose token is still queued: during an outage of Kubernetes, tokens accepted before remain
+    /// accepted.
     fn late(
         &self,
         key: Key,
@@ -192,28 +192,28 @@ impl Reviewer {
         if self.0.answers.load(Ordering::Relaxed) {
             return Err(unavailable(None));
         }
-        let kept = recheck::AcceptedToken {
+        let accepted_token = recheck::AcceptedToken {
             key,
             token: token.clone(),
             expires,
             appeared: self.0.appeared.subscribe(),
         };
         let mut known = self.0.known.lock();
-        recheck::through_outage(self, &mut known, kept).ok_or_else(|| unavailable(None))
+        recheck::through_outage(self, &mut known, accepted_token).ok_or_else(|| unavailable(None))
     }
 
-    fn ask(
+    fn enqueue(
         &self,
         known: &mut Known,
         key: Key,
         token: &Secret,
         expires: Option<SystemTime>,
     ) -> watch::Receiver<ReviewAnswer> {
-        let (tell, answer) = watch::channel(None);
+        let (publisher, answer) = watch::channel(None);
         known.asking.insert(key, answer.clone());
         let (reviewer, token) = (self.clone(), token.clone());
         let appeared = self.0.appeared.subscribe();
-        // On its own, so that the answer is remembered even if its client stops waiting.
+        // In its own task, so that the answer is cached even if its client stops waiting.
         self.0.tasks.spawn(async move {
             let inner = &reviewer.0;
             let found = tokio::select! {
@@ -227,17 +227,18 @@ impl Reviewer {
                 Ok(Some(review)) => {
                     known.lapsed.forget(&key);
                     let holds = match grants(&review).is_empty() {
-                        // An API server that starts knows of no roles yet.
+                        // An API server that is starting knows no roles yet.
                         true => inner.refused_for.min(inner.recheck),
                         false => inner.recheck,
                     };
-                    let kept = recheck::AcceptedToken {
+                    let accepted_token = recheck::AcceptedToken {
                         key,
                         token,
                         expires,
                         appeared,
                     };
-                    let reviewed = recheck::keep(&reviewer, &mut known, kept, review, now);
+                    let reviewed =
+                        recheck::track(&reviewer, &mut known, accepted_token, review, now);
                     known
                         .accepted
                         .learn(key, reviewed.clone(), now + holds, now);
@@ -250,30 +251,31 @@ impl Reviewer {
                     Err(AuthError::Refused)
                 }
                 Err(unavailable) => {
-                    let kept = recheck::AcceptedToken {
+                    let accepted_token = recheck::AcceptedToken {
                         key,
                         token,
                         expires,
                         appeared,
                     };
-                    recheck::through_outage(&reviewer, &mut known, kept).ok_or(unavailable)
+                    recheck::through_outage(&reviewer, &mut known, accepted_token)
+                        .ok_or(unavailable)
                 }
             };
             drop(known);
-            tell.send_replace(Some(found));
+            publisher.send_replace(Some(found));
         });
         answer
     }
 }
 
 impl ReviewerInner {
-    /// Reviews a new token when its turn has come.
+    /// Reviews a new token when it is its turn.
     async fn first_review(&self, token: &Secret) -> Result<Option<Review>, Unanswered> {
         let _turn = self.first_reviews.acquire().await;
         self.review(token, None).await
     }
 
-    /// Asks all about one token, or what is not `known`. A failure is logged when it begins, and its end too.
+    /// Reviews a token completely, or only what is not `known`. The begin and the end of an outage are logged.
     async fn review(
         &self,
         token: &Secret,
@@ -311,38 +313,41 @@ impl ReviewerInner {
 }
 
 impl Reviewer {
-    /// For which audience a token has to be, or for which first of several.
+    /// Returns the audience that a token needs, the first one if there are several.
     pub(super) fn audience(&self) -> Arc<str> {
         Arc::clone(&self.0.audience)
     }
 
-    /// Who is already there by the credential of that `fingerprint`, for tickets made of it. `None`: no principal is, and so
-    /// its end would go unnoticed.
+    /// Returns the identity behind `fingerprint` while it is being rechecked, for tickets derived from it. `None`:
+    /// nothing would notice its end.
     pub(super) fn present(&self, fingerprint: &str) -> Option<VerifiedIdentity> {
         let known = self.0.known.lock();
-        known.kept.get(fingerprint).map(recheck::TrackedToken::join)
+        known
+            .tracked
+            .get(fingerprint)
+            .map(recheck::TrackedToken::join)
     }
 
-    /// Is told when the API server answers again.
+    /// Notified when the API server answers again.
     pub(super) fn answers_again(&self) -> Arc<Notify> {
         Arc::clone(&self.0.answers_again)
     }
 
-    /// Owns what goes on behind until `shutdown`.
+    /// Runs the background work until `shutdown`.
     pub(super) async fn run(&self, shutdown: CancellationToken) {
         let mut known = BTreeSet::new();
-        let told = async {
+        let watching = async {
             loop {
                 self.0.api.appeared(&mut known).await;
                 self.0
                     .appeared
                     .send_modify(|count| *count = count.wrapping_add(1));
-                sleep(NEWS).await;
+                sleep(PARTIAL_REVIEW_INTERVAL).await;
             }
         };
         tokio::select! {
             () = shutdown.cancelled() => {}
-            () = told => {}
+            () = watching => {}
         }
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -350,13 +355,13 @@ impl Reviewer {
     }
 }
 
-/// Kubernetes gave no usable answer; why is in the log.
+/// Kubernetes gave no usable answer; the cause is logged.
 struct Unanswered {
-    /// The status of HTTP that it refused with.
+    /// The HTTP status of the refusal.
     status: Option<u16>,
 }
 
-/// What of `review` allows anything.
+/// Returns the grants of `review` that are not empty.
 fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
     let allowed = review
         .grants
@@ -372,7 +377,8 @@ fn grants(review: &Review) -> Vec<(Scopes, BreakpointSelector)> {
         .collect()
 }
 
-/// For the client, which learns neither where the API server is nor more of its answer than its `status`.
+/// Builds the error for the client, which learns neither the API server's address nor more of its answer than the
+/// `status`.
 fn unavailable(status: Option<u16>) -> AuthError {
     AuthError::Unavailable(match status {
         Some(403) => "Kubernetes refuses the relay with 403: the relay may not review tokens; ask its operator to bind its ServiceAccount to the ClusterRole system:auth-delegator".to_owned(),

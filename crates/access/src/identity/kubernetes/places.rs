@@ -1,8 +1,8 @@
-//! Where a user may do something: which clusters an answer of Kubernetes is for, and in which roles it is looked for.
+//! The scopes of Kubernetes roles: which clusters an answer applies to, and in which namespaces roles are searched.
 //!
-//! Roles for a cluster of the configuration are in one namespace (`kubernetes.namespace`). Those for a RayCluster that was
-//! found are in its own, so that those who may bind roles there decide about it, and about no other. What is allowed in all
-//! namespaces, or on all names of one, is asked for first: it covers the RayClusters that are yet to come as well.
+//! Roles for a configured cluster are in one namespace (`kubernetes.namespace`). Those for a discovered RayCluster
+//! are in its own, so that a user who may bind roles there decides about that cluster only. Access to all namespaces, or
+//! to all names of one, is queried first: it also covers future RayClusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use tokio::sync::watch;
 use ray_relay_base::config::Config;
 use ray_relay_ray::ray::registry::Snapshot;
 
-/// Stands for all clusters that are found while the relay runs, in whose names there is a dot.
+/// Matches all clusters that are discovered at run time, whose names contain a dot.
 const ALL_FOUND: &str = "*.*";
 
-/// Some clusters, and the name that a role for them has to have.
+/// A set of clusters, and the role that grants access to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RoleScope {
-    /// Their names, as a pattern.
+    /// A pattern of their names.
     pub(super) clusters: String,
-    /// `None`: the relay's own; empty: all, for which a ClusterRoleBinding alone counts.
+    /// `None`: the relay's own. Empty: all, which only a ClusterRoleBinding covers.
     pub(super) namespace: Option<String>,
-    /// `None`: roles without `resourceNames` alone count.
+    /// `None`: only roles without `resourceNames` count.
     pub(super) name: Option<String>,
 }
 
-/// All that is asked about, in the order in which it is: whatever a stage allows, the later ones need not be asked for.
+/// All queries by stage: a later stage can skip whatever an earlier one allows.
 pub(super) type Stages = [Vec<RoleScope>; 3];
 
-/// The clusters that roles are looked for.
+/// The clusters whose roles are queried.
 pub(in crate::identity) struct Places {
     configured: Vec<RoleScope>,
     found: Option<FoundClusters>,
@@ -37,13 +37,13 @@ pub(in crate::identity) struct Places {
 
 /// The RayClusters that discovery finds.
 struct FoundClusters {
-    /// Those that are named, whether or not there is anything in them yet.
+    /// The configured namespaces, whether or not they contain a cluster yet.
     namespaces: Vec<String>,
     snapshot: watch::Receiver<Arc<Snapshot>>,
 }
 
 impl Places {
-    /// The clusters of `config`, and those that are found, by their names in the list.
+    /// Collects the clusters of `config`, and those that are discovered, by their names in the list.
     pub(in crate::identity) fn new(
         config: &Config,
         snapshot: watch::Receiver<Arc<Snapshot>>,
@@ -62,7 +62,7 @@ impl Places {
         }
     }
 
-    /// Resolves when there is a RayCluster that is not `known`, and then all that there are, are. Cancel safe.
+    /// Resolves when there is a RayCluster that is not in `known`, and updates `known`. Cancel safe.
     pub(super) async fn appeared(&self, known: &mut BTreeSet<String>) {
         let Some(found) = &self.found else {
             return std::future::pending().await;
@@ -81,7 +81,7 @@ impl Places {
         }
     }
 
-    /// As they are now.
+    /// Returns the current stages.
     pub(super) fn now(&self) -> Stages {
         let mut first = self.configured.clone();
         let Some(found) = &self.found else {
@@ -99,12 +99,12 @@ impl Places {
             .filter_map(|name| name.split_once('.'))
             .collect();
         let named = found.namespaces.iter().map(String::as_str);
-        // With one RayCluster, that one is asked about, and when another comes, so is that.
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        // A single RayCluster is queried by name. Once there is another, its namespace is queried.
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for (namespace, _) in &rayclusters {
-            *seen.entry(namespace).or_default() += 1;
+            *counts.entry(namespace).or_default() += 1;
         }
-        let several = seen.iter().filter(|(_, count)| **count > 1);
+        let several = counts.iter().filter(|(_, count)| **count > 1);
         let several = several.map(|(namespace, _)| *namespace);
         let namespaces: BTreeSet<&str> = named.chain(several).collect();
         let whole = namespaces.into_iter().map(|namespace| RoleScope {
@@ -121,7 +121,7 @@ impl Places {
     }
 }
 
-/// The names of the RayClusters in `snapshot`: no cluster of the configuration has a dot in its own.
+/// Returns the names of the RayClusters in `snapshot`: names of configured clusters contain no dot.
 fn names(snapshot: &Snapshot) -> BTreeSet<String> {
     let names = snapshot.clusters.iter().map(|cluster| &*cluster.name);
     let found = names.filter(|name| name.contains('.'));

@@ -1,5 +1,5 @@
-//! RayClusters at which a user may do nothing, which most are for most users: where there are many, they are not asked
-//! about with each look. It saves questions, and changes no answer to yes.
+//! RayClusters where a user has no rights, as on most of them: with many clusters, they are not queried at each
+//! review. This saves queries, and never turns a denial into a grant.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,42 +12,44 @@ use super::places::RoleScope;
 use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::Scopes;
 
-/// With so many places each is asked about with each look. With twice as many a no holds for this, and so on.
-const FEW: usize = 32;
-const HOLDS: Duration = Duration::from_secs(60);
+/// With fewer clusters than twice this, each is queried at each review. With twice as many a denial is cached for
+/// `DENIAL_PERIOD`, and so on.
+const MIN_PLACES_TO_CACHE: usize = 32;
+const DENIAL_PERIOD: Duration = Duration::from_secs(60);
 
-/// The longest that a no holds.
+/// The longest time to cache a denial.
 const MAX_DENIAL_PERIOD: Duration = Duration::from_secs(300);
 
-/// After something was allowed there, a no holds for no time: a binding that is replaced is away for a moment.
-const RECENT: Duration = Duration::from_secs(300);
+/// For this long after a grant, denials are not cached: a binding that is being replaced is briefly absent.
+const GRANT_MEMORY: Duration = Duration::from_secs(300);
 
-/// People of whom it is known.
-const PEOPLE: usize = 128;
+/// Users whose answers are cached.
+const MAX_USERS: usize = 128;
 
-/// Places that are asked about for the first time in one look: the API server is to answer in time. The others follow.
+/// Clusters that are queried for the first time in one review, so that the API server answers in time. The rest
+/// follows.
 pub(super) const MAX_NEW_PLACES: usize = 128;
 
 #[derive(Clone, Copy)]
 enum LastAnswer {
-    /// Something was allowed then.
+    /// Something was granted at this time.
     Allowed(Instant),
-    /// Nothing was; not asked again until then.
+    /// Nothing was granted; not queried again until this time.
     Nothing(Instant),
 }
 
-/// What was last answered, by who it was about.
+/// The last answers, by user.
 pub(super) struct Quiet(Mutex<ExpiringCache<Key, HashMap<String, LastAnswer>>>);
 
 impl Default for Quiet {
     fn default() -> Self {
-        Self(Mutex::new(ExpiringCache::new(PEOPLE)))
+        Self(Mutex::new(ExpiringCache::new(MAX_USERS)))
     }
 }
 
 impl Quiet {
-    /// Of `places` those that `user` is to be asked about now, at most [`MAX_NEW_PLACES`] that were not asked about
-    /// before; the others; and whether there are more.
+    /// Splits `places` into those to query for `user` now and those with a cached denial. At most [`MAX_NEW_PLACES`]
+    /// without a known grant are queried. The last value is whether more are due.
     pub(super) fn part(
         &self,
         user: &Key,
@@ -58,38 +60,40 @@ impl Quiet {
         let last = last.known(user, now);
         let of = |place: &RoleScope| last.and_then(|last| last.get(&place.clusters)).copied();
         let is_quiet = |place: &RoleScope| matches!(of(place), Some(LastAnswer::Nothing(until)) if until > now);
-        let (quiet, mut asked): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
-        // What a person has is looked at whatever there is beside it.
-        asked.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let has = asked
+        let (quiet, mut queried): (Vec<_>, Vec<_>) = places.into_iter().partition(is_quiet);
+        // Clusters with a grant are always queried first.
+        queried.sort_by_key(|place| !matches!(of(place), Some(LastAnswer::Allowed(_))));
+        let granted = queried
             .iter()
             .filter(|place| matches!(of(place), Some(LastAnswer::Allowed(_))));
-        let most = MAX_NEW_PLACES + has.count();
-        let is_more = asked.len() > most;
-        asked.truncate(most);
-        (asked, quiet, is_more)
+        let max_queries = MAX_NEW_PLACES + granted.count();
+        let is_more = queried.len() > max_queries;
+        queried.truncate(max_queries);
+        (queried, quiet, is_more)
     }
 
-    /// `user` was asked about these, `all` being the number of all that there are. To be told of no person who may do nothing
-    /// anywhere: an API server that starts says no to everything.
-    pub(super) fn learn(&self, user: Key, asked: &[(String, Scopes)], all: usize) {
+    /// Records the answers for `user`, with `all` as the number of all clusters. Do not call it for a user without
+    /// any rights: an API server that is starting denies everything.
+    pub(super) fn learn(&self, user: Key, queried: &[(String, Scopes)], all: usize) {
         let mut last = self.0.lock();
         let now = Instant::now();
-        let longest = (HOLDS * u32::try_from(all / FEW).unwrap_or(u32::MAX)).min(MAX_DENIAL_PERIOD);
+        let longest = (DENIAL_PERIOD
+            * u32::try_from(all / MIN_PLACES_TO_CACHE).unwrap_or(u32::MAX))
+        .min(MAX_DENIAL_PERIOD);
         let mut after = last.known(&user, now).cloned().unwrap_or_default();
         after.retain(|_, last| match last {
-            LastAnswer::Allowed(at) => *at + RECENT > now,
+            LastAnswer::Allowed(at) => *at + GRANT_MEMORY > now,
             LastAnswer::Nothing(until) => *until > now,
         });
-        for (place, scopes) in asked {
+        for (place, scopes) in queried {
             let was_allowed = matches!(after.get(place), Some(LastAnswer::Allowed(_)));
             match scopes.is_empty() {
                 false => drop(after.insert(place.clone(), LastAnswer::Allowed(now))),
-                true if was_allowed || all < 2 * FEW => {}
+                true if was_allowed || all < 2 * MIN_PLACES_TO_CACHE => {}
                 true => {
-                    // Not all of them at once.
-                    let holds = longest.mul_f64(rand::random_range(0.5..=1.0));
-                    after.insert(place.clone(), LastAnswer::Nothing(now + holds));
+                    // Spread out, so that they do not all expire at once.
+                    let period = longest.mul_f64(rand::random_range(0.5..=1.0));
+                    after.insert(place.clone(), LastAnswer::Nothing(now + period));
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! A client with a token of Kubernetes' is connected only as long as Kubernetes says so: one task for each accepted
-//! token shows it again, and withdraws it when it is refused or may do less than before, twice in a row: an API server that
-//! starts says no to what is right, and a binding that is replaced is away for a moment.
+//! Keeps clients with Kubernetes tokens connected only while Kubernetes accepts them. One task for each accepted
+//! token presents it again. It withdraws the token if it is refused or loses rights twice in a row: an API server
+//! that is starting denies valid requests, and a binding that is being replaced is briefly absent.
 //!
-//! A rechecker ends when nothing holds the [`VerifiedIdentity`] any more but the memory, and when it has withdrawn. An API server
-//! that does not answer is asked again and again for `kubernetes.outage_grace`, then the token is withdrawn. As long, it goes on
-//! being accepted, whether or not a session has it.
+//! A rechecker ends when only the cache holds the [`VerifiedIdentity`], or once it has withdrawn the token. If the
+//! API server does not answer, it retries for `kubernetes.outage_grace`, then withdraws the token. For the same time
+//! the token remains accepted, whether or not a session uses it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,43 +12,43 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Key, Known, NEWS, Review, Reviewer, fingerprint, grants};
+use super::{Key, Known, PARTIAL_REVIEW_INTERVAL, Review, Reviewer, fingerprint, grants};
 use crate::identity::principal::VerifiedIdentity;
 use crate::identity::validity::{Revoker, Withdrawn, validity};
 use crate::identity::{CredentialGrants, CredentialId, Secret};
 use crate::policy::Grants;
 
-/// Longest pause before an API server is asked again that did not answer.
-const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Longest pause before a retry during an outage.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long after a no Kubernetes is asked again, before a session ends.
-const SECOND_LOOK: Duration = Duration::from_secs(5);
+/// How long after a denial Kubernetes is asked again, before sessions end.
+const SECOND_CHECK_DELAY: Duration = Duration::from_secs(5);
 
-/// A token that was accepted.
+/// An accepted token.
 pub(super) struct AcceptedToken {
     pub(super) key: Key,
     pub(super) token: Secret,
     pub(super) expires: Option<SystemTime>,
-    /// Of what has come since before it was asked about.
+    /// Clusters that appeared since just before the review.
     pub(super) appeared: watch::Receiver<u64>,
 }
 
-/// What was last said of a token that no session has any more.
+/// The last review of a token that no session uses any more.
 pub(super) struct Lapsed {
     review: Review,
     confirmed: Instant,
 }
 
-/// A client that is connected by a token.
+/// A token that is being rechecked.
 pub(super) struct TrackedToken {
     key: Key,
-    /// With no `validity`: this does not hold the credential.
+    /// Without `validity`, so that this does not count as a holder.
     who: VerifiedIdentity,
     withdraw: Arc<Revoker>,
 }
 
 impl TrackedToken {
-    /// One more who is there by it.
+    /// Returns the identity for one more holder.
     pub(super) fn join(&self) -> VerifiedIdentity {
         VerifiedIdentity {
             validity: Some(self.withdraw.validity()),
@@ -57,47 +57,48 @@ impl TrackedToken {
     }
 }
 
-/// Shows one token again and again.
+/// Rechecks one token.
 struct Rechecker {
     reviewer: Reviewer,
     key: Key,
     fingerprint: String,
     token: Secret,
     review: Review,
-    /// What comes of the review, for all who are there.
+    /// The resulting grants, shared by all holders.
     roles: Grants,
     withdraw: Arc<Revoker>,
-    /// When Kubernetes last said what it said at first.
+    /// When Kubernetes last confirmed the initial answer.
     confirmed: Instant,
     appeared: watch::Receiver<u64>,
 }
 
-/// What came of showing it again.
+/// The result of one recheck.
 enum Recheck {
     Confirmed,
     No(Withdrawn),
     Unknown,
 }
 
-/// Who is there by a token, or was a while ago, where Kubernetes does not answer and `kubernetes.outage_grace` is not over.
+/// Returns the identity of a token that is or was recently accepted, during an outage and within
+/// `kubernetes.outage_grace`.
 pub(super) fn through_outage(
     reviewer: &Reviewer,
     known: &mut Known,
-    kept: AcceptedToken,
+    accepted_token: AcceptedToken,
 ) -> Option<VerifiedIdentity> {
-    let tracked = known.kept.get(&fingerprint(&kept.key));
-    // It ends with its grace.
-    if let Some(tracked) = tracked.filter(|tracked| tracked.key == kept.key) {
+    let tracked = known.tracked.get(&fingerprint(&accepted_token.key));
+    // It is withdrawn at the end of its own grace.
+    if let Some(tracked) = tracked.filter(|tracked| tracked.key == accepted_token.key) {
         return Some(tracked.join());
     }
     let now = Instant::now();
-    let Lapsed { review, confirmed } = known.lapsed.known(&kept.key, now)?;
+    let Lapsed { review, confirmed } = known.lapsed.known(&accepted_token.key, now)?;
     let (review, confirmed) = (review.clone(), *confirmed);
-    Some(keep(reviewer, known, kept, review, confirmed))
+    Some(track(reviewer, known, accepted_token, review, confirmed))
 }
 
 /// Starts a rechecker for a token that was accepted at `confirmed`.
-pub(super) fn keep(
+pub(super) fn track(
     reviewer: &Reviewer,
     known: &mut Known,
     AcceptedToken {
@@ -109,7 +110,7 @@ pub(super) fn keep(
     review: Review,
     confirmed: Instant,
 ) -> VerifiedIdentity {
-    // The first who holds it is the one in what is returned.
+    // The first holder is the returned identity.
     let (withdraw, _first) = validity();
     let withdraw = Arc::new(withdraw);
     let fingerprint = fingerprint(&key);
@@ -117,7 +118,7 @@ pub(super) fn keep(
         fingerprint: fingerprint.clone(),
     };
     let roles = Grants::new(grants(&review));
-    let kept = TrackedToken {
+    let tracked = TrackedToken {
         key,
         who: VerifiedIdentity {
             expires,
@@ -130,8 +131,8 @@ pub(super) fn keep(
         },
         withdraw: Arc::clone(&withdraw),
     };
-    let reviewed = kept.join();
-    known.kept.insert(fingerprint.clone(), kept);
+    let reviewed = tracked.join();
+    known.tracked.insert(fingerprint.clone(), tracked);
     let rechecker = Rechecker {
         reviewer: reviewer.clone(),
         key,
@@ -156,25 +157,25 @@ pub(super) fn keep(
 impl Rechecker {
     async fn run(mut self) {
         let inner = Arc::clone(&self.reviewer.0);
-        // With the second look, a no is found within the time of one.
-        let pause = inner.recheck.saturating_sub(SECOND_LOOK);
+        // Including the second check, a denial is found within one recheck interval.
+        let pause = inner.recheck.saturating_sub(SECOND_CHECK_DELAY);
         let pause = pause.max(inner.recheck.mul_f64(0.9));
         let mut next = self.confirmed + spread(pause);
-        let mut said_no = false;
-        // When the rest of what one look does not take is asked about.
-        let mut rest = Instant::now() + NEWS;
-        let again = inner.recheck.min(ASK_AGAIN);
+        let mut denied = false;
+        // When to query the clusters that a partial review has left out.
+        let mut rest = Instant::now() + PARTIAL_REVIEW_INTERVAL;
+        let retry_pause = inner.recheck.min(MAX_RETRY_PAUSE);
         loop {
             tokio::select! {
                 () = sleep_until(next) => {}
                 Ok(()) = self.appeared.changed() => {
-                    self.look_at_more().await;
+                    self.query_more().await;
                     continue;
                 }
                 () = sleep_until(rest), if self.review.is_partial => {
-                    let pause = match self.look_at_more().await {
-                        true => NEWS,
-                        false => spread(again),
+                    let pause = match self.query_more().await {
+                        true => PARTIAL_REVIEW_INTERVAL,
+                        false => spread(retry_pause),
                     };
                     rest = Instant::now() + pause;
                     continue;
@@ -185,32 +186,32 @@ impl Rechecker {
             }
             let now = Instant::now();
             let patience = (self.confirmed + inner.outage_grace).max(now + inner.timeout);
-            match timeout_at(patience, self.look()).await {
+            match timeout_at(patience, self.recheck()).await {
                 Ok(Recheck::Confirmed) => {
                     self.confirmed = now;
-                    said_no = false;
+                    denied = false;
                     next = now + spread(pause);
                     self.remember(inner.recheck);
                 }
-                Ok(Recheck::No(why)) if said_no => return self.withdraw(why),
+                Ok(Recheck::No(why)) if denied => return self.withdraw(why),
                 Ok(Recheck::No(why)) => {
                     tracing::debug!(why = %why, "Kubernetes is asked again before a session ends");
-                    said_no = true;
-                    self.remember(SECOND_LOOK + inner.timeout);
-                    next = Instant::now() + SECOND_LOOK;
+                    denied = true;
+                    self.remember(SECOND_CHECK_DELAY + inner.timeout);
+                    next = Instant::now() + SECOND_CHECK_DELAY;
                 }
                 Ok(Recheck::Unknown) if self.confirmed + inner.outage_grace > Instant::now() => {
-                    let left = self.confirmed + inner.outage_grace - Instant::now();
-                    self.remember(left.min(again + inner.timeout));
-                    next = Instant::now() + spread(again);
+                    let remaining = self.confirmed + inner.outage_grace - Instant::now();
+                    self.remember(remaining.min(retry_pause + inner.timeout));
+                    next = Instant::now() + spread(retry_pause);
                 }
                 Ok(Recheck::Unknown) | Err(_) => return self.withdraw(Withdrawn::Unanswered),
             }
         }
     }
 
-    /// Shows the token again.
-    async fn look(&mut self) -> Recheck {
+    /// Presents the token again.
+    async fn recheck(&mut self) -> Recheck {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
         let Ok(found) = inner.review(&self.token, None).await else {
@@ -229,9 +230,9 @@ impl Rechecker {
         Recheck::Confirmed
     }
 
-    /// Asks about what was not asked about yet: its sessions are to see it. Whether there was an answer; whatever else
-    /// becomes of the token, the next look says.
-    async fn look_at_more(&mut self) -> bool {
+    /// Queries clusters not queried yet, so that sessions see them. Returns whether there was an answer. All else is
+    /// left to the next check.
+    async fn query_more(&mut self) -> bool {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
         match inner.review(&self.token, Some(&self.review)).await {
@@ -243,7 +244,7 @@ impl Rechecker {
         }
     }
 
-    /// Has all who are there have what comes of `review`, which allows no less.
+    /// Publishes the grants of `review`, which allows no less, to all holders.
     fn take(&mut self, review: Review) {
         if review != self.review {
             self.roles.replace(grants(&review));
@@ -251,7 +252,7 @@ impl Rechecker {
         }
     }
 
-    /// Has what is remembered of the token hold for `long` from now on.
+    /// Caches the token for `long` from now on.
     fn remember(&self, long: Duration) {
         let mut known = self.reviewer.0.known.lock();
         if let Some(reviewed) = self.remembered(&known) {
@@ -260,7 +261,7 @@ impl Rechecker {
         }
     }
 
-    /// Nothing is remembered of the token any more.
+    /// Drops the token from the cache.
     fn forget(&self) {
         let mut known = self.reviewer.0.known.lock();
         if self.is_current(&known) {
@@ -268,7 +269,7 @@ impl Rechecker {
         }
     }
 
-    /// Ends the sessions that have it.
+    /// Withdraws the token, which ends its sessions.
     fn withdraw(self, why: Withdrawn) {
         tracing::info!(subject = %self.review.user.name, credential = %format_args!("kubernetes:{}", self.fingerprint), why = %why, "a token is withdrawn");
         self.forget();
@@ -284,10 +285,10 @@ impl Rechecker {
         self.withdraw.withdraw(why);
     }
 
-    /// Only the memory holds it; the memory then does not any more either.
+    /// Whether only the cache holds the identity. If so, drops it from the cache as well.
     fn is_forgotten(&self) -> bool {
         let mut known = self.reviewer.0.known.lock();
-        // Under the lock no client can be given it meanwhile.
+        // Under the lock no other client can obtain it meanwhile.
         let by_memory = usize::from(self.is_current(&known));
         if self.withdraw.holders() > by_memory {
             return false;
@@ -305,28 +306,28 @@ impl Rechecker {
     }
 
     fn leave(&self, known: &mut Known) {
-        let ours = |kept: &TrackedToken| Arc::ptr_eq(&kept.withdraw, &self.withdraw);
-        if known.kept.get(&self.fingerprint).is_some_and(ours) {
-            known.kept.remove(&self.fingerprint);
+        let ours = |tracked: &TrackedToken| Arc::ptr_eq(&tracked.withdraw, &self.withdraw);
+        if known.tracked.get(&self.fingerprint).is_some_and(ours) {
+            known.tracked.remove(&self.fingerprint);
         }
     }
 
-    /// What is remembered of the token is this rechecker's, and not that of a later one.
+    /// Whether the cache entry belongs to this rechecker, and not to a later one.
     fn is_current(&self, known: &Known) -> bool {
         self.remembered(known).is_some()
     }
 
     fn remembered(&self, known: &Known) -> Option<VerifiedIdentity> {
-        let held = known.accepted.held(&self.key)?;
-        let ours = held
+        let identity = known.accepted.get(&self.key)?;
+        let ours = identity
             .validity
             .as_ref()
             .is_some_and(|s| self.withdraw.is_of(s));
-        ours.then(|| held.clone())
+        ours.then(|| identity.clone())
     }
 }
 
-/// Up to a tenth less, so that those who came together do not ask together for ever.
+/// Shortens a pause by up to a tenth, so that tokens that came together do not stay in step.
 fn spread(pause: Duration) -> Duration {
     pause.mul_f64(rand::random_range(0.9..=1.0))
 }

@@ -1,11 +1,11 @@
-//! What Kubernetes says of one token: who it belongs to (TokenReview), and what that user may do with each Ray
-//! cluster (SubjectAccessReview).
+//! Kubernetes reviews of one token: its user (TokenReview), and the user's rights on each Ray cluster
+//! (SubjectAccessReview).
 //!
-//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`, whose name is that of the cluster, or of
-//! the RayCluster in its own namespace ([`Places`]).
-//! A role for it without names in the relay's namespace is for the whole relay, and asked for that with `admin` alone.
-//! No such API exists, and none has to: roles may name it all the same. All verbs are asked for at once, since the
-//! first thing that is asked of a [`crate::policy::Access`] is what may be seen at all.
+//! Each scope is a verb on the resource `breakpoints` of the group `ray-relay.dev`. The resource name is that of the
+//! cluster, or of the RayCluster in its own namespace ([`Places`]). A role without names in the relay's namespace
+//! applies to the whole relay, and is queried as such only for `admin`. No such API has to exist: roles may name it
+//! all the same. All verbs are queried at once, since visibility is the first question to an
+//! [`crate::policy::Access`].
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -25,21 +25,21 @@ use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::{RelayScope, Scope, Scopes};
 
 /// API group in roles.
-const GROUP: &str = "ray-relay.dev";
+const API_GROUP: &str = "ray-relay.dev";
 
 /// Resource in roles.
 const RESOURCE: &str = "breakpoints";
 
-/// What of a user the API server (1.30 and later) says the id of the token by.
-const TOKEN_ID: &str = "authentication.kubernetes.io/credential-id";
+/// The extra field with the id of a token (API server 1.30 and later).
+const TOKEN_ID_FIELD: &str = "authentication.kubernetes.io/credential-id";
 
 /// Longest user name. ServiceAccounts have at most 340 characters.
 const MAX_NAME: usize = 512;
 
 /// Reviews of one user at a time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REVIEWS: usize = 8;
 
-/// Who a token belongs to.
+/// The user of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::identity) struct User {
     pub(in crate::identity) name: String,
@@ -53,31 +53,31 @@ impl User {
     }
 }
 
-/// What Kubernetes says of a token: whose it is, and what that user may do.
+/// The review of a token: its user, and the user's rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::identity) struct Review {
     pub(in crate::identity) user: User,
-    /// On the clusters of each pattern that was asked about, also where that is nothing.
+    /// The scopes on each queried pattern of clusters, even if empty.
     pub(in crate::identity) grants: Vec<(String, Scopes)>,
-    /// Whether it administers the relay: by a role for the resource without names.
+    /// Whether the user administers the relay, by a role for the resource without names.
     pub(in crate::identity) administers_relay: bool,
-    /// There is more to be asked about than one look takes.
+    /// Whether there are more clusters than one review queries.
     pub(in crate::identity) is_partial: bool,
 }
 
 impl Review {
-    /// Whether it allows less than `before` did, where that was asked about again: a cluster that is gone has taken its
-    /// sessions along.
+    /// Whether it allows less than `before` on what was queried again. A cluster that is gone does not count: its
+    /// sessions have ended with it.
     pub(super) fn allows_less_than(&self, before: &Self) -> bool {
         let is_less = |(clusters, scopes): &(String, Scopes)| {
-            let asked = self.grants.iter().any(|(now, _)| now == clusters);
-            asked && scopes.intersection(allowed(&self.grants, clusters)) != *scopes
+            let queried = self.grants.iter().any(|(now, _)| now == clusters);
+            queried && scopes.intersection(allowed(&self.grants, clusters)) != *scopes
         };
         before.grants.iter().any(is_less) || before.administers_relay && !self.administers_relay
     }
 }
 
-/// What `grants` allow on all of `clusters`, which may be a pattern: one with less in it.
+/// Returns the scopes that `grants` contain for all of `clusters`, which may be a narrower pattern.
 fn allowed(grants: &[(String, Scopes)], clusters: &str) -> Scopes {
     let covering = grants
         .iter()
@@ -85,7 +85,8 @@ fn allowed(grants: &[(String, Scopes)], clusters: &str) -> Scopes {
     covering.fold(Scopes::NONE, |all, (_, scopes)| all.union(*scopes))
 }
 
-/// Whether what is said of `pattern` holds for `clusters`: the same, the whole of its namespace, or all that are found.
+/// Whether a grant on `pattern` applies to `clusters`: they are equal, or it covers the namespace, or all discovered
+/// clusters.
 fn covers(pattern: &str, clusters: &str) -> bool {
     let namespace = |name: &str| name.split_once('.').map(|(namespace, _)| namespace.len());
     pattern == clusters
@@ -98,23 +99,23 @@ fn covers(pattern: &str, clusters: &str) -> bool {
 
 /// An API that reviews tokens.
 pub(in crate::identity) trait ReviewApi: Send + Sync {
-    /// What it says of `token`, or `None` where it does not accept it. What is `known` of it is not asked again.
+    /// Reviews `token`. Returns `None` if it is not accepted. Parts that are `known` are not queried again.
     ///
     /// # Errors
-    /// [`KubernetesError`]: it says nothing that could be used.
+    /// [`KubernetesError`]: there is no usable answer.
     fn review<'a>(
         &'a self,
         token: &'a Secret,
         known: Option<&'a Review>,
     ) -> BoxFuture<'a, Result<Option<Review>, KubernetesError>>;
 
-    /// Resolves when there is something to be asked about that is not `known`, and then it is. Cancel safe.
+    /// Resolves when there is a cluster that is not in `known`, and updates `known`. Cancel safe.
     fn appeared<'a>(&'a self, _known: &'a mut BTreeSet<String>) -> BoxFuture<'a, ()> {
         Box::pin(std::future::pending())
     }
 }
 
-/// The API server, and what it is asked about.
+/// The API server, and the clusters to query.
 pub(in crate::identity) struct Kubernetes {
     api: TokenReviewApi,
     audiences: Vec<String>,
@@ -152,9 +153,9 @@ impl Kubernetes {
         if status.authenticated != Some(true) {
             return Ok(None);
         }
-        // An API server that knows nothing of audiences says none, and would accept any token.
-        let meant = status.audiences.unwrap_or_default();
-        if !meant.iter().any(|one| self.audiences.contains(one)) {
+        // An API server without audience support returns none, and would accept any token.
+        let audiences = status.audiences.unwrap_or_default();
+        if !audiences.iter().any(|one| self.audiences.contains(one)) {
             tracing::debug!("Kubernetes accepts a token, but for none of kubernetes.audiences");
             return Ok(None);
         }
@@ -184,7 +185,7 @@ impl Kubernetes {
                 groups: Some(user.groups.iter().cloned().collect()),
                 extra: extra.clone(),
                 resource_attributes: Some(ResourceAttributes {
-                    group: Some(GROUP.to_owned()),
+                    group: Some(API_GROUP.to_owned()),
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
                     namespace: Some(namespace.unwrap_or(self.api.namespace()).to_owned()),
@@ -202,8 +203,8 @@ impl Kubernetes {
         Ok(status.allowed && status.denied != Some(true))
     }
 
-    /// What `user` may do at `places`, as far as nothing of it is `known` already. `list` is asked for first: where it is
-    /// refused, nothing else is, but for `node` of a ServiceAccount, as an agent is one.
+    /// Returns the scopes of `user` at `places`, except those `known` already. `list` is queried first. If it is
+    /// denied, nothing else is queried, except `node` for a ServiceAccount, which may be an agent.
     async fn on(
         &self,
         user: &User,
@@ -232,8 +233,10 @@ impl Kubernetes {
                 let role = (at.namespace.as_deref(), at.name.as_deref());
                 async move { Ok((number, scope, self.may(user, extra, role, scope).await?)) }
             });
-            let answers: Vec<(usize, Scope, bool)> =
-                answers.buffer_unordered(AT_ONCE).try_collect().await?;
+            let answers: Vec<(usize, Scope, bool)> = answers
+                .buffer_unordered(MAX_CONCURRENT_REVIEWS)
+                .try_collect()
+                .await?;
             for (number, scope, _) in answers.into_iter().filter(|(_, _, allowed)| *allowed) {
                 found[number] = found[number].with(scope);
             }
@@ -253,7 +256,7 @@ impl Kubernetes {
         let mut grants = known.map_or_else(Vec::new, |known| known.grants.clone());
         let known_places = known.into_iter().flat_map(|known| &known.grants);
         let known_places: HashSet<&str> = known_places.map(|(place, _)| &**place).collect();
-        let person = person(&user, &extra);
+        let user_key = user_key(&user, &extra);
         let [mut first, whole, single] = self.places.now();
         let all = whole.len() + single.len();
         let mut is_partial = false;
@@ -261,14 +264,14 @@ impl Kubernetes {
         grants.extend(self.on(&user, &extra, first, &grants).await?);
         for mut places in [whole, single] {
             places.retain(|place| !known_places.contains(&*place.clusters));
-            let (asked, quiet, is_more) = self.quiet.part(&person, places);
-            let found = self.on(&user, &extra, asked, &grants).await?;
+            let (queried, quiet, is_more) = self.quiet.part(&user_key, places);
+            let found = self.on(&user, &extra, queried, &grants).await?;
             if grants
                 .iter()
                 .chain(&found)
                 .any(|(_, scopes)| !scopes.is_empty())
             {
-                self.quiet.learn(person, &found, all);
+                self.quiet.learn(user_key, &found, all);
             }
             grants.extend(found);
             let nothing = quiet
@@ -305,12 +308,12 @@ impl ReviewApi for Kubernetes {
     }
 }
 
-/// By whom answers are remembered: all that they are about, but for the id of the token, which differs with each.
-fn person(user: &User, extra: &Extra) -> Key {
+/// Returns the cache key of a user: all properties except the id of the token, which differs with each.
+fn user_key(user: &User, extra: &Extra) -> Key {
     let extra: Vec<_> = extra
         .iter()
         .flatten()
-        .filter(|(key, _)| *key != TOKEN_ID)
+        .filter(|(key, _)| *key != TOKEN_ID_FIELD)
         .collect();
     let about = format!(
         "{:?} {:?} {:?} {:?}",
@@ -319,7 +322,7 @@ fn person(user: &User, extra: &Extra) -> Key {
     Secret::new(about).digest()
 }
 
-/// The word for `scope` in roles.
+/// Returns the verb for `scope` in roles.
 fn verb(scope: Scope) -> &'static str {
     match scope {
         Scope::List => "list",

@@ -1,5 +1,5 @@
-//! The reviews, against a stand-in for the API server that looks at every field of them; what is remembered and kept,
-//! against a stand-in for Kubernetes under a paused clock.
+//! Reviews against a stand-in for the API server that checks every field of them. Caching and revalidation against a
+//! stand-in for Kubernetes under a paused clock.
 #![allow(clippy::unwrap_used)]
 
 mod found;
@@ -18,7 +18,7 @@ use crate::policy::{Access, Grants, RelayScope};
 use crate::telemetry::testing::Log;
 use server::{Mode, NAME, Server};
 
-/// Those of the configuration with these names, and none that are found.
+/// Returns the configured clusters with these names, without discovered ones.
 fn clusters(names: &[&str]) -> Places {
     let (_, snapshot) = watch::channel(Arc::default());
     Places::new(&configured(names), snapshot)
@@ -35,7 +35,7 @@ fn configured(names: &[&str]) -> config::Config {
     }
 }
 
-/// A JWT with these claims, unsigned.
+/// Returns an unsigned JWT with these claims.
 fn jwt(claims: &str) -> String {
     let parts = [r#"{"alg":"RS256"}"#, claims, "signature"];
     parts.map(|part| URL_SAFE_NO_PAD.encode(part)).join(".")
@@ -92,11 +92,11 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
     let verbs =
         "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
     let of_east = verbs.split(' ').map(|verb| format!("east/{verb}"));
-    // In the west `list` is refused, and a ServiceAccount may be an agent; `admin` is that of the relay.
+    // In the west `list` is refused, and a ServiceAccount may be an agent; `admin` is for the relay itself.
     let others = ["west/list", "west/node", "/admin"].map(str::to_owned);
     assert_eq!(state.access_reviews.len(), 13);
-    let asked: HashSet<_> = state.access_reviews.iter().cloned().collect();
-    assert_eq!(asked, of_east.chain(others).collect());
+    let reviews: HashSet<_> = state.access_reviews.iter().cloned().collect();
+    assert_eq!(reviews, of_east.chain(others).collect());
     use crate::policy::Scope::*;
     let on = |cluster: &str| {
         let mut scopes = crate::policy::Scope::ALL.to_vec();
@@ -175,7 +175,7 @@ async fn an_api_server_that_fails_lets_nobody_in_and_is_asked_again() {
             assert!(began.elapsed() < Duration::from_secs(10), "{mode:?}");
         }
         fixture.server.state().access = Mode::Normal;
-        // A failure is not remembered.
+        // A failure is not cached.
         fixture.review().await.unwrap();
     }
     let fixture = fixture(|_| {}).await;

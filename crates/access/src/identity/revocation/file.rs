@@ -1,5 +1,5 @@
-//! The file of revocations: read by the relay within a moment of each change, appended to by the relay and by
-//! `ray-relay token revoke`.
+//! The file of revocations: read by the relay soon after each change, appended to by the relay and by `ray-relay
+//! token revoke`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,24 +14,24 @@ use rustix::io::Errno;
 use super::{Full, Revocation, RevocationList};
 use ray_relay_base::wire::watched_file::WatchedFile;
 
-/// Longest file: more lines than the list holds.
+/// Largest file: more lines than the list holds.
 const MAX_FILE_BYTES: u64 = 32 << 20;
 
-/// Longest wait for another process that appends.
+/// Longest wait for another process that is appending.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pause between looks at the lock.
+/// Pause between attempts to lock.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// The file cannot be used as it is.
+/// Why the file cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum RevocationFileError {
-    /// The system says no.
+    /// The system refuses.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file that cannot be used.
+        /// The unusable file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A line is no revocation.
@@ -40,31 +40,31 @@ pub enum RevocationFileError {
         path.display()
     )]
     Line {
-        /// The file that cannot be used.
+        /// The unusable file.
         path: PathBuf,
-        /// The number of the line, counted from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
-    /// More than is kept.
+    /// More entries than the list holds.
     #[error("{}: {source}", path.display())]
     Full {
-        /// The file that cannot be used.
+        /// The unusable file.
         path: PathBuf,
-        /// Which kind of entry there are too many of.
+        /// The kind of entry that exceeds the limit.
         source: Full,
     },
 }
 
-/// The file at one path. Its methods block for as long as the file system does.
+/// The file at one path. Its methods block on the file system.
 #[derive(Debug)]
 pub struct RevocationFile {
     file: WatchedFile,
-    /// Whether there was one at the last look.
+    /// Whether the file existed at the last check.
     present: bool,
 }
 
 impl RevocationFile {
-    /// The file at `path`, which need not be there.
+    /// Watches the file at `path`, which need not exist.
     pub fn new(path: PathBuf) -> Self {
         Self {
             file: WatchedFile::new(path, MAX_FILE_BYTES),
@@ -72,8 +72,8 @@ impl RevocationFile {
         }
     }
 
-    /// What it says, where that is new: the list, and what was wrong beside it. No file is an empty list, unless there
-    /// was one before.
+    /// Reads the file if it has changed: returns the list, and the first error. A missing file is an empty list,
+    /// unless it existed before.
     pub fn poll(
         &mut self,
         now: SystemTime,
@@ -87,7 +87,7 @@ impl RevocationFile {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.present => None,
             Err(source) => {
-                // Reported once; it is new again when it is back.
+                // Reported once. When the file is back, it counts as changed.
                 self.present = false;
                 let error = RevocationFileError::Io { path, source };
                 Some((RevocationList::default(), Some(error)))
@@ -96,7 +96,7 @@ impl RevocationFile {
     }
 }
 
-/// The lines of `text` that are one, and the first thing that was wrong.
+/// Parses the valid lines of `text`, and returns the first error.
 fn read(path: &Path, text: &str, now: SystemTime) -> (RevocationList, Option<RevocationFileError>) {
     let (mut list, mut wrong) = (RevocationList::default(), None);
     for (index, line) in text.lines().enumerate() {
@@ -124,14 +124,14 @@ fn read(path: &Path, text: &str, now: SystemTime) -> (RevocationList, Option<Rev
     (list, wrong)
 }
 
-/// Whether it means nothing any more.
+/// Whether the entry has expired.
 pub(super) fn is_past(revocation: &Revocation, now: SystemTime) -> bool {
     revocation.until.is_some_and(|until| until <= now)
 }
 
-/// Appends `revocations` to the file at `path`, which is made (for its owner alone) where there is none. A line for each in
-/// one write, under a lock, and on the disk when this returns. Lines whose time has passed stay: removing them is for
-/// the keeper of the file.
+/// Appends `revocations` to the file at `path`, which is created (for its owner alone) if missing. All lines go in
+/// one write, under a lock, and are on the disk when this returns. Void lines stay: the maintainer of the file
+/// removes them.
 ///
 /// # Errors
 /// [`RevocationFileError::Io`].
@@ -152,7 +152,7 @@ fn append_lines(path: &Path, lines: &str) -> io::Result<()> {
             .mode(0o600)
             .open(path)?;
         lock(&file)?;
-        // An editor may have put another file in its place while this waited.
+        // An editor may have replaced the file while this waited.
         if std::fs::metadata(path)?.ino() == file.metadata()?.ino() {
             break file;
         }
@@ -166,7 +166,7 @@ fn append_lines(path: &Path, lines: &str) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Waits for the lock for a bounded time: appending a line is short work.
+/// Waits for the lock for a bounded time: appending a line is quick.
 fn lock(file: &File) -> io::Result<()> {
     let begun = Instant::now();
     loop {

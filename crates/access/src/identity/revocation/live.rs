@@ -1,4 +1,4 @@
-//! The revocations that hold now: those of the file, and those that this process was told and could not write there.
+//! The revocations in force: those of the file, and those that this process received and could not write there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use tracing::{error, info, warn};
 use super::file::{RevocationFile, RevocationFileError, append, is_past};
 use super::{Full, Revocation, RevocationList};
 
-/// Where a revocation is kept.
+/// The storage of a revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredIn {
-    /// In `auth.revocations_file`: it holds for every relay that reads it.
+    /// In `auth.revocations_file`: it applies to every relay that reads it.
     File,
-    /// Here: it holds for this relay until it ends, because there is no `auth.revocations_file`.
+    /// In memory: it applies to this relay until it ends, because there is no `auth.revocations_file`.
     Memory,
 }
 
-/// A revocation that does not last.
+/// Why a revocation failed, or does not last.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeError {
-    /// It could not be written.
+    /// It could not be written to the file.
     #[error(
         "it holds for this relay until it ends, and for no other, because it could not be written: {0}"
     )]
     NotWritten(RevocationFileError),
-    /// There is no room.
+    /// The list is full.
     #[error(transparent)]
     Full(#[from] Full),
-    /// No credential can be called so.
+    /// The name is invalid.
     #[error(
         "no token or person can be called so: 1 to 256 characters that can be printed, without space around them"
     )]
     Name,
-    /// There are no credentials.
+    /// Authentication is off.
     #[error("this relay runs without authentication, so there is nothing to revoke")]
     Open,
-    /// The file system takes its time.
+    /// The file system is slow.
     #[error("it holds for this relay until it ends; that it was written is not known yet")]
     Late,
-    /// Blocking work was cancelled: the process ends.
+    /// Blocking work was cancelled: the process is ending.
     #[error("the relay is ending; try again at another replica")]
     Ending,
 }
@@ -57,14 +57,14 @@ pub(in crate::identity) struct LiveRevocations {
 struct RevocationState {
     file: Option<RevocationFile>,
     from_file: RevocationList,
-    told: RevocationList,
+    received: RevocationList,
 }
 
 impl LiveRevocations {
     /// Reads the file at `path`, if there is one.
     ///
     /// # Errors
-    /// What is wrong with it: with a list that is not whole the relay does not start.
+    /// The fault of the file: the relay does not start with an incomplete list.
     pub(in crate::identity) fn open(
         path: Option<&Path>,
         now: SystemTime,
@@ -81,17 +81,17 @@ impl LiveRevocations {
             state: Mutex::new(RevocationState {
                 file,
                 from_file,
-                told: RevocationList::default(),
+                received: RevocationList::default(),
             }),
         })
     }
 
-    /// For a principal.
+    /// Subscribes a principal to the list.
     pub(in crate::identity) fn watch(&self) -> watch::Receiver<Arc<RevocationList>> {
         self.sender.subscribe()
     }
 
-    /// Looks at the file. Blocks for as long as the file system does.
+    /// Checks the file. Blocks on the file system.
     pub(in crate::identity) fn poll(&self, now: SystemTime) {
         let mut state = self.state.lock();
         let Some((mut list, wrong)) = state.file.as_mut().and_then(|file| file.poll(now)) else {
@@ -111,7 +111,7 @@ impl LiveRevocations {
         }
     }
 
-    /// Revokes. It holds, with [`RevokeError::NotWritten`] too, when this returns.
+    /// Revokes. It is in force when this returns, also with [`RevokeError::NotWritten`].
     ///
     /// # Errors
     /// [`RevokeError`].
@@ -119,24 +119,24 @@ impl LiveRevocations {
         self: &Arc<Self>,
         revocation: Revocation,
     ) -> Result<StoredIn, RevokeError> {
-        self.elsewhere(move |this| this.revoke_blocking(&[revocation]))
+        self.run_blocking(move |this| this.revoke_blocking(&[revocation]))
             .await
     }
 
-    /// Revokes what another relay has, as far as that is news, which is told. It holds when this returns.
+    /// Applies revocations of another relay, and returns the new ones. They are in force when this returns.
     ///
     /// # Errors
-    /// [`RevokeError`], but not [`RevokeError::NotWritten`]: the other relay has it, and says it again.
-    pub(in crate::identity) async fn hear(
+    /// [`RevokeError`], but not [`RevokeError::NotWritten`]: the other relay stores them, and sends them again.
+    pub(in crate::identity) async fn apply(
         self: &Arc<Self>,
-        said: Vec<Revocation>,
+        revocations: Vec<Revocation>,
     ) -> Result<Vec<Revocation>, RevokeError> {
-        self.elsewhere(move |this| {
+        self.run_blocking(move |this| {
             let now = SystemTime::now();
-            // The file may be one that all relays share.
+            // All relays may share the file.
             this.poll(now);
             let list = Arc::clone(&this.sender.borrow());
-            let mut news = said;
+            let mut news = revocations;
             news.retain(|one| !is_past(one, now) && !list.covers(one));
             if !news.is_empty() {
                 match this.revoke_blocking(&news) {
@@ -151,8 +151,8 @@ impl LiveRevocations {
         .await
     }
 
-    /// On a thread that may block.
-    async fn elsewhere<T: Send + 'static>(
+    /// Runs `work` on a thread that may block.
+    async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, RevokeError> + Send + 'static,
     ) -> Result<T, RevokeError> {
@@ -167,11 +167,11 @@ impl LiveRevocations {
         if !revocations.iter().all(is_line) {
             return Err(RevokeError::Name);
         }
-        // First what takes effect, then what makes it last.
+        // First in force, then persistent.
         {
             let mut state = self.state.lock();
             let mut all = revocations.iter().cloned();
-            let added = all.try_for_each(|one| state.told.add(one));
+            let added = all.try_for_each(|one| state.received.add(one));
             self.publish(&state);
             added?;
         }
@@ -186,7 +186,7 @@ impl LiveRevocations {
 
     fn publish(&self, state: &RevocationState) {
         let mut list = state.from_file.clone();
-        list.extend(&state.told);
+        list.extend(&state.received);
         self.sender.send_replace(Arc::new(list));
     }
 }

@@ -1,38 +1,39 @@
-//! What relays that share a secret believe each other, by whatever way it comes.
+//! Seals by which relays that share a secret trust each other's revocations, whatever path they take.
 
 use aws_lc_rs::hmac;
 
-/// What the key is for. No ticket begins like it, which the same secret signs.
+/// The purpose of the key. The same secret signs tickets, none of which begins like this.
 const PURPOSE: &[u8] = b"ray-relay revocations 1";
 
 /// Bytes of a seal.
 pub(super) const SEAL: usize = 32;
 
-/// Seals lines of revocations, by a key that `auth.ticket_key_file` gives: the same with every relay that has that file.
+/// Seals lines of revocations with a key derived from `auth.ticket_key_file`, the same for every relay with that
+/// file.
 pub struct RevocationSeal(hmac::Key);
 
 impl RevocationSeal {
-    /// By a key of its own that comes of `secret`.
+    /// Derives its own key from `secret`.
     pub(in crate::identity) fn new(secret: &[u8]) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let own = hmac::sign(&secret, PURPOSE);
         Self(hmac::Key::new(hmac::HMAC_SHA256, own.as_ref()))
     }
 
-    /// The seal of `lines` in that order.
+    /// Returns the seal of `lines` in that order.
     pub fn of<'a>(&self, lines: impl IntoIterator<Item = &'a str>) -> [u8; SEAL] {
         let mut seal = [0; SEAL];
         seal.copy_from_slice(hmac::sign(&self.0, &written(lines)).as_ref());
         seal
     }
 
-    /// Whether `seal` is that of `lines`, in a time that does not tell how far it is from that.
+    /// Whether `seal` is that of `lines`, compared in constant time.
     pub fn is_of<'a>(&self, seal: &[u8; SEAL], lines: impl IntoIterator<Item = &'a str>) -> bool {
         hmac::verify(&self.0, &written(lines), seal).is_ok()
     }
 }
 
-/// Each line with its length before it, so that no two lists are the same text.
+/// Prefixes each line with its length, so that different lists never yield the same text.
 fn written<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
@@ -67,7 +68,7 @@ mod tests {
         ] {
             assert!(!seal.is_of(&of, lines.iter().copied()), "{lines:?}");
         }
-        // It is no signature by the secret itself, as tickets are.
+        // Unlike a ticket, it is not signed with the secret itself.
         let secret = hmac::Key::new(hmac::HMAC_SHA256, b"one secret");
         assert_ne!(hmac::sign(&secret, &written(["a", "bc"])).as_ref(), of);
     }

@@ -38,7 +38,7 @@ fn a_subject_is_revoked_with_all_that_it_has_and_not_with_what_it_gets_later() {
     assert!(!list.revokes("bob", "x", None));
 }
 
-/// What is forgotten too early is a revoked credential that counts again.
+/// An entry that is dropped too early would make a revoked credential valid again.
 #[test]
 fn of_two_revocations_the_one_that_lasts_longer_counts_in_either_order() {
     let ends = |first: Option<u64>, second: Option<u64>| {
@@ -93,7 +93,7 @@ fn a_line_that_is_none_is_said_and_the_others_hold() {
     let (list, wrong) = file.poll(at(0)).unwrap();
     assert_eq!(list.len(), 2);
     assert!(wrong.unwrap().to_string().contains("line 4"));
-    // The last line had no end, and is not to swallow the next.
+    // The last line had no line feed, and must not swallow the next line.
     append(&path, &[credential("four", None)]).unwrap();
     assert_eq!(file.poll(at(0)).unwrap().0.len(), 3);
 }

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// Failures that cost nothing.
+/// Number of failures without a delay.
 const FREE: u32 = 3;
 
-/// At this moment of the test.
+/// The methods of [`Throttle`] at the current time of the test.
 impl Throttle {
-    fn asks(&mut self, address: IpAddr, credential: &CredentialDigest) -> ThrottleVerdict {
-        self.ask(address, credential, Instant::now())
+    fn verdict_on(&mut self, address: IpAddr, credential: &CredentialDigest) -> ThrottleVerdict {
+        self.decide(address, credential, Instant::now())
     }
 
     fn fails(&mut self, address: IpAddr) -> Option<Duration> {
@@ -31,13 +31,16 @@ async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longes
         let wait = Duration::from_secs(expected);
         assert_eq!(throttle.fails(source), Some(wait));
     }
-    // Without an overflow, too.
+    // No overflow after many failures.
     for _ in 0..100 {
         assert_eq!(throttle.fails(source), Some(MAX_BACKOFF));
     }
     tokio::time::advance(MAX_BACKOFF).await;
-    assert_eq!(throttle.asks(source, &[0; 32]), ThrottleVerdict::Look);
-    tokio::time::advance(FORGOTTEN_AFTER).await;
+    assert_eq!(
+        throttle.verdict_on(source, &[0; 32]),
+        ThrottleVerdict::Examine
+    );
+    tokio::time::advance(FAILURE_MEMORY).await;
     assert_eq!(throttle.fails(source), None, "forgotten");
 }
 
@@ -51,30 +54,30 @@ async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_l
     }
     let mut tried = 0;
     let wait = loop {
-        match throttle.asks(source, &other) {
-            ThrottleVerdict::Try => tried += 1,
+        match throttle.verdict_on(source, &other) {
+            ThrottleVerdict::Trial => tried += 1,
             ThrottleVerdict::Wait(wait) => break wait,
-            ThrottleVerdict::Look => panic!("in back-off"),
+            ThrottleVerdict::Examine => panic!("in back-off"),
         }
     };
-    assert_eq!(tried, TRIALS);
-    assert_eq!(wait, TRIAL_EVERY);
-    assert_eq!(throttle.asks(source, &good), ThrottleVerdict::Look);
-    tokio::time::advance(TRIAL_EVERY).await;
-    assert_eq!(throttle.asks(source, &other), ThrottleVerdict::Try);
-    let again = throttle.asks(source, &other);
+    assert_eq!(tried, MAX_TRIALS);
+    assert_eq!(wait, TRIAL_INTERVAL);
+    assert_eq!(throttle.verdict_on(source, &good), ThrottleVerdict::Examine);
+    tokio::time::advance(TRIAL_INTERVAL).await;
+    assert_eq!(throttle.verdict_on(source, &other), ThrottleVerdict::Trial);
+    let again = throttle.verdict_on(source, &other);
     assert!(matches!(again, ThrottleVerdict::Wait(_)));
-    // Another client is not concerned.
+    // Another client is not affected.
     assert_eq!(
-        throttle.asks(ip("127.0.0.2"), &other),
-        ThrottleVerdict::Look
+        throttle.verdict_on(ip("127.0.0.2"), &other),
+        ThrottleVerdict::Examine
     );
-    // And for good it is not remembered either.
-    tokio::time::advance(KNOWN_FOR).await;
+    // The credential is not remembered for ever either.
+    tokio::time::advance(KNOWN_PERIOD).await;
     for _ in 0..10 {
         throttle.fails(source);
     }
-    assert_eq!(throttle.asks(source, &good), ThrottleVerdict::Try);
+    assert_eq!(throttle.verdict_on(source, &good), ThrottleVerdict::Trial);
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,14 +86,14 @@ async fn neighbours_in_one_network_are_one_source() {
     for last in 0..10 {
         throttle.fails(ip(&format!("2001:db8::{last}")));
     }
-    for _ in 0..TRIALS {
-        throttle.ask(ip("2001:db8::ffff"), &[0; 32], Instant::now());
+    for _ in 0..MAX_TRIALS {
+        throttle.decide(ip("2001:db8::ffff"), &[0; 32], Instant::now());
     }
-    let same_network = throttle.asks(ip("2001:db8::ffff"), &[0; 32]);
+    let same_network = throttle.verdict_on(ip("2001:db8::ffff"), &[0; 32]);
     assert!(matches!(same_network, ThrottleVerdict::Wait(_)));
-    let elsewhere = throttle.asks(ip("2001:db8:0:1::1"), &[0; 32]);
-    assert_eq!(elsewhere, ThrottleVerdict::Look);
-    // An IPv4 client of an IPv6 socket is the IPv4 client.
+    let elsewhere = throttle.verdict_on(ip("2001:db8:0:1::1"), &[0; 32]);
+    assert_eq!(elsewhere, ThrottleVerdict::Examine);
+    // An IPv4 client of an IPv6 socket counts as the IPv4 client.
     let source = |text| Source::from(ip(text));
     assert_eq!(source("::ffff:10.0.0.1"), source("10.0.0.1"));
     assert_ne!(source("10.0.0.1"), source("10.0.0.2"));
@@ -108,8 +111,8 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
         digest[..4].copy_from_slice(&i.to_be_bytes());
         throttle.passed(digest, Instant::now());
         digest[31] = 1;
-        for _ in 0..if i % 2 == 0 { TRIALS + 1 } else { 0 } {
-            throttle.asks(source, &digest);
+        for _ in 0..if i % 2 == 0 { MAX_TRIALS + 1 } else { 0 } {
+            throttle.verdict_on(source, &digest);
         }
         assert!(
             throttle.sources.len() <= MAX_SOURCES && throttle.known.len() <= MAX_KNOWN_CREDENTIALS
@@ -118,9 +121,12 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
         tokio::time::advance(Duration::from_millis(1)).await;
     }
     let newest = IpAddr::from((0x0a00_0000 + 2 * MAX_SOURCES as u32 - 1).to_be_bytes());
-    assert_eq!(throttle.asks(newest, &[9; 32]), ThrottleVerdict::Try);
-    let oldest = throttle.asks(ip("10.0.0.0"), &[9; 32]);
-    assert_eq!(oldest, ThrottleVerdict::Look, "forgotten");
+    assert_eq!(
+        throttle.verdict_on(newest, &[9; 32]),
+        ThrottleVerdict::Trial
+    );
+    let oldest = throttle.verdict_on(ip("10.0.0.0"), &[9; 32]);
+    assert_eq!(oldest, ThrottleVerdict::Examine, "forgotten");
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,8 +140,8 @@ async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back(
     });
     let mut flood = |throttle: &mut Throttle| {
         for digest in garbage.by_ref().take(1000) {
-            let verdict = throttle.asks(source, &digest);
-            if matches!(verdict, ThrottleVerdict::Look | ThrottleVerdict::Try) {
+            let verdict = throttle.verdict_on(source, &digest);
+            if matches!(verdict, ThrottleVerdict::Examine | ThrottleVerdict::Trial) {
                 throttle.fails(source);
             }
         }
@@ -143,7 +149,7 @@ async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back(
     flood(&mut throttle);
     for _ in 0..20 {
         let mut patience = 3;
-        while let ThrottleVerdict::Wait(wait) = throttle.asks(source, &person) {
+        while let ThrottleVerdict::Wait(wait) = throttle.verdict_on(source, &person) {
             patience -= 1;
             assert!(patience > 0, "kept out by somebody else's garbage");
             tokio::time::advance(wait).await;
@@ -152,8 +158,9 @@ async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back(
         tokio::time::advance(Duration::from_secs(5)).await;
         flood(&mut throttle);
     }
-    // To come back with the same thing at once is no way round it.
+    // Sending the same credential again at once does not bypass the delay.
     let pushy = [2; 32];
-    let trials = (0..1000).filter(|_| throttle.asks(source, &pushy) == ThrottleVerdict::Try);
+    let trials =
+        (0..1000).filter(|_| throttle.verdict_on(source, &pushy) == ThrottleVerdict::Trial);
     assert_eq!(trials.count(), 0);
 }

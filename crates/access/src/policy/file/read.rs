@@ -1,7 +1,7 @@
-//! From the text of a policy file to its rules, or to everything that is wrong with it.
+//! Parses the text of a policy file into its rules, or into a list of all its faults.
 //!
-//! Problems never quote a line of the file. A list that is there and empty is a mistake: by the meaning of the other
-//! lists it would limit nothing, although its author meant no user.
+//! Problems never quote a line of the file. An empty list is a fault: by the meaning of the other lists it would
+//! limit nothing, although its author meant no user.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MAX_PATTERN_BYTES: usize = 256;
 /// Bounds of `session_limit` and `idle_limit`.
 const LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));
 
-/// Bounds of `park` and `park_max`; nothing turns it off.
+/// Bounds of `park` and `park_max`; zero turns parking off.
 const PARKS: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(86_400));
 
 /// Keys of a `[[rule]]`.
@@ -67,7 +67,7 @@ impl Policy {
     }
 }
 
-/// Reads the text of a file that is called `file` in problems.
+/// Parses the text of a file, which problems call `file`.
 pub(super) fn parse(file: &str, text: &str) -> Result<Policy, Problems> {
     let mut reader = PolicyReader {
         lines: ConfigText { file, text },
@@ -87,7 +87,7 @@ struct PolicyReader<'a> {
     problems: Vec<Problem>,
 }
 
-/// One `[[rule]]` so far.
+/// One `[[rule]]` being read.
 #[derive(Default)]
 struct Draft {
     subjects: Vec<Pattern>,
@@ -147,13 +147,13 @@ impl PolicyReader<'_> {
 
     fn rule(&mut self, at: usize, table: DeTable<'_>) -> RuleEntry {
         let mut draft = Draft::default();
-        let mut given = Vec::new();
+        let mut seen_keys = Vec::new();
         for (key, value) in table {
             let at = key.span().start;
             let name = key.get_ref().as_ref();
             match KEYS.iter().find(|known| **known == name) {
                 Some(known) => {
-                    given.push(*known);
+                    seen_keys.push(*known);
                     self.key(&mut draft, known, at, &raw_value(value.into_inner()));
                 }
                 None => {
@@ -170,17 +170,17 @@ impl PolicyReader<'_> {
                 }
             }
         }
-        if !given.contains(&"subjects") && !given.contains(&"groups") {
+        if !seen_keys.contains(&"subjects") && !seen_keys.contains(&"groups") {
             let hint = "for every authenticated client write subjects = [\"*\"]".to_owned();
             let found = "a rule without subjects and groups";
             self.problem("rule", at, found, "subjects, groups or both", Some(hint));
         }
-        if !given.contains(&"scopes") {
+        if !seen_keys.contains(&"scopes") {
             let expected = expected_scopes();
             self.problem("rule.scopes", at, "a rule without scopes", &expected, None);
         }
         RuleEntry {
-            place: self.lines.place(at),
+            position: self.lines.place(at),
             subjects: draft.subjects,
             groups: draft.groups,
             rule: Arc::new(draft.rule),
@@ -277,7 +277,7 @@ fn read_patterns(value: &RawValue) -> Result<Vec<Pattern>, Wrong> {
     Ok(names.into_iter().map(Pattern::new).collect())
 }
 
-/// What stops together: nothing but a job.
+/// Parses what pauses together: only a job can.
 fn read_group(value: &RawValue) -> Result<bool, Wrong> {
     match value {
         RawValue::Text(word) if word == "job" => Ok(true),

@@ -1,4 +1,4 @@
-//! What a policy file means, and what is said of one with mistakes.
+//! Evaluation of policy files, and the reports of mistakes in them.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn the_example_means_what_its_comments_say() {
     assert!(oncall.rights(&other).obligations.record);
     assert!(oncall.may_on_cluster(Scope::DashboardWrite, "default"));
     assert!(!oncall.may_on_cluster(Scope::DashboardWrite, "staging"));
-    // What is not known fits nothing, nor does what is not known for sure.
+    // An unknown name matches nothing, and neither does an uncertain one.
     let mut trainer = breakpoint("default", "01000000", "train_it");
     trainer.names_mut().namespace = Some("training".to_owned());
     let looks = |on: &Breakpoint| {
@@ -55,7 +55,7 @@ fn the_example_means_what_its_comments_say() {
         access.rights(on).scopes.contains(Scope::View)
     };
     assert!(looks(&trainer));
-    // Of a worker that stopped before, the name may be that of what it ran then.
+    // After an earlier stop of the worker, the name may be that of a previous task.
     trainer.stop = 2;
     trainer.names_mut().provisional = true;
     assert!(!looks(&trainer));
@@ -144,13 +144,13 @@ scopes = []
 idle_limit = \"90d\"
 ";
     let problems = read::parse("policy.toml", text).unwrap_err();
-    let told: Vec<_> = problems
+    let reported: Vec<_> = problems
         .problems
         .iter()
         .map(|p| (p.place.rsplit(' ').next().unwrap(), p.key.as_str()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("2", "rule.subject"),
             ("3", "rule.scopes"),
@@ -268,7 +268,7 @@ prop_compose! {
     }
 }
 
-/// Everything that a person may do, in every way it is asked for.
+/// Returns all rights of a person, evaluated for every kind of request.
 fn rights(access: &Access, name: &str) -> Vec<Scopes> {
     let fold = |may: &dyn Fn(Scope) -> bool| {
         let words = Scope::ALL.into_iter().filter(|s| may(*s)).map(Scope::word);

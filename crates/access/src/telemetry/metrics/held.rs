@@ -1,7 +1,7 @@
-//! What breakpoints hold up, by job: how many tasks, for how long, and which CPUs and GPUs of their nodes meanwhile.
+//! Resources held up by breakpoints, by job: how many tasks, for how long, and their CPUs and GPUs.
 //!
-//! The registry tells of every change, so that nothing that is short is missed; what goes on is charged when a scrape
-//! looks. Bounded: as many breakpoints as the registry lists, and [`MAX_JOBS`] jobs have series of their own.
+//! The registry reports every change, so that short stops are counted too. Ongoing stops are charged at each scrape.
+//! Bounded: as many breakpoints as the registry lists, and [`MAX_JOBS`] jobs have series of their own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use tokio::time::Instant;
 use super::register::register;
 use ray_relay_ray::ray::registry::{Amount, Breakpoint, BreakpointId, Change, Resources, State};
 
-/// Jobs with series of their own, of all clusters together: who runs jobs is not to make series without end.
+/// Jobs with series of their own, of all clusters together: users must not be able to create series without end.
 const MAX_JOBS: usize = 50;
 
-/// How long a job that holds nothing keeps its series, where another one wants the place. Prometheus has seen the last
-/// of it by then.
-const KEPT: Duration = Duration::from_secs(3600);
+/// How long a job that holds nothing keeps its series if another one needs the slot. Prometheus has scraped its last
+/// values by then.
+const IDLE_SERIES_PERIOD: Duration = Duration::from_secs(3600);
 
-/// The job of those beyond.
-const OTHER: &str = "other";
+/// The label of jobs beyond the limit.
+const OTHER_JOB: &str = "other";
 
-/// The job of those of which none is known.
-const UNKNOWN: &str = "unknown";
+/// The label if the job is unknown.
+const UNKNOWN_JOB: &str = "unknown";
 
-/// Those of Ray have eight.
+/// Ray's job ids have eight characters.
 const MAX_JOB_ID_CHARS: usize = 40;
 
-/// The families, and what they are made from.
+/// The families, and the accounts they are computed from.
 #[derive(Debug)]
 pub(super) struct HeldMetrics {
     accounts: Mutex<Accounts>,
@@ -53,14 +53,14 @@ struct Accounts {
     live: HashMap<BreakpointId, HeldStop>,
     /// The jobs with series of their own, and when each last held something.
     jobs: HashMap<HeldJob, Instant>,
-    /// All that have series.
+    /// All label sets with series.
     groups: HashSet<HeldGroup>,
 }
 
 /// Cluster and id.
 type HeldJob = (Arc<str>, Arc<str>);
 
-/// What has the same labels.
+/// A set of labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct HeldGroup {
     cluster: Arc<str>,
@@ -74,21 +74,22 @@ impl HeldGroup {
     }
 }
 
-/// One task that is held up.
+/// One stopped task.
 #[derive(Debug)]
 struct HeldStop {
     group: HeldGroup,
-    /// It has been looked up what it is: until then its time is charged to no job, because that is known in a moment.
+    /// Whether its job has been looked up. Until then its time is not charged, because the job will be known in a
+    /// moment.
     is_known: bool,
     cpus: Amount,
     gpus: Amount,
-    /// When collectives that wait for it time out, as far as that is known.
+    /// When collectives that wait for it time out, if known.
     times_out: Option<Instant>,
-    /// Until when it has been charged.
+    /// The time up to which it has been charged.
     charged: Instant,
 }
 
-/// What those of one group come to.
+/// The totals of one group.
 #[derive(Debug, Default)]
 struct Sum {
     tasks: i64,
@@ -155,7 +156,7 @@ impl HeldMetrics {
         })
     }
 
-    /// Takes in a change of the registry.
+    /// Records a change of the registry.
     pub(super) fn changed(&self, change: Change, breakpoint: &Breakpoint) {
         let now = Instant::now();
         let accounts = &mut *self.accounts.lock();
@@ -165,9 +166,9 @@ impl HeldMetrics {
                     self.families.charge(&mut stop, now);
                 }
             }
-            // Announced, and nothing has changed.
+            // An announcement only: nothing has changed.
             Change::Releasing => {}
-            // It runs, as far as Ray knows.
+            // It is running, as far as Ray knows.
             _ if breakpoint.state == State::Unlisted => {}
             Change::Appeared
             | Change::Named
@@ -177,7 +178,7 @@ impl HeldMetrics {
         }
     }
 
-    /// `cluster` is gone, and its series are.
+    /// Removes the series of `cluster`, which is gone.
     pub(super) fn gone(&self, cluster: &str) {
         let accounts = &mut *self.accounts.lock();
         accounts
@@ -193,7 +194,7 @@ impl HeldMetrics {
         });
     }
 
-    /// Brings the families up to date: for the next scrape.
+    /// Updates the families for a scrape.
     pub(super) fn refresh(&self) {
         let now = Instant::now();
         let accounts = &mut *self.accounts.lock();
@@ -209,7 +210,7 @@ impl HeldMetrics {
             let sum = match sums.get_mut(group) {
                 Some(sum) => sum,
                 None => {
-                    // The set's own, which lives as long as the sums do.
+                    // Borrowed from the set, which outlives the sums.
                     let Some(group) = accounts.groups.get(group) else {
                         continue;
                     };
@@ -266,17 +267,19 @@ impl HeldFamilies {
 
     fn time_collectives(&self, labels: &[&str; 3], times_out: Option<Instant>, now: Instant) {
         let Some(at) = times_out else {
-            // Fails where there is no such series.
+            // Fails if there is no such series.
             let _ = self.collective_left.remove_label_values(labels);
             return;
         };
-        let left = at.saturating_duration_since(now).as_secs_f64();
-        self.collective_left.with_label_values(labels).set(left);
+        let remaining = at.saturating_duration_since(now).as_secs_f64();
+        self.collective_left
+            .with_label_values(labels)
+            .set(remaining);
     }
 
     fn forget(&self, group: &HeldGroup) {
         let labels = &group.labels();
-        // Fails where there is no such series.
+        // Fails if there is no such series.
         let _ = self.tasks.remove_label_values(labels);
         for family in [&self.cpus, &self.gpus, &self.collective_left] {
             let _ = family.remove_label_values(labels);
@@ -288,7 +291,7 @@ impl HeldFamilies {
 }
 
 impl Accounts {
-    /// `breakpoint` holds up a task, as it is known now.
+    /// Records that `breakpoint` holds up a task, as far as known.
     fn live(&mut self, families: &HeldFamilies, breakpoint: &Breakpoint, now: Instant) {
         let resources = breakpoint.names.resources.as_ref();
         let (cpus, gpus) = (
@@ -321,12 +324,13 @@ impl Accounts {
         now: Instant,
     ) -> HeldGroup {
         let job: Arc<str> = match breakpoint.names.job_id.as_deref() {
-            None => UNKNOWN.into(),
+            None => UNKNOWN_JOB.into(),
             Some(id) => {
                 let id: Arc<str> = id.chars().take(MAX_JOB_ID_CHARS).collect::<String>().into();
-                match self.has_place(families, (Arc::clone(&breakpoint.cluster), id.clone()), now) {
+                match self.has_series(families, (Arc::clone(&breakpoint.cluster), id.clone()), now)
+                {
                     true => id,
-                    false => OTHER.into(),
+                    false => OTHER_JOB.into(),
                 }
             }
         };
@@ -341,28 +345,29 @@ impl Accounts {
         group
     }
 
-    /// Whether `job` has series of its own, where need be those of a job that has held nothing for long.
-    fn has_place(&mut self, families: &HeldFamilies, job: HeldJob, now: Instant) -> bool {
+    /// Whether `job` has series of its own. If necessary it takes over the slot of a job that has held nothing for
+    /// long.
+    fn has_series(&mut self, families: &HeldFamilies, job: HeldJob, now: Instant) -> bool {
         while !self.jobs.contains_key(&job) && self.jobs.len() >= MAX_JOBS {
             let oldest = self.jobs.iter().min_by_key(|(_, used)| **used);
             let Some((oldest, used)) = oldest.map(|(job, used)| (job.clone(), *used)) else {
                 break;
             };
-            if now.saturating_duration_since(used) < KEPT {
+            if now.saturating_duration_since(used) < IDLE_SERIES_PERIOD {
                 return false;
             }
-            // The last scrape may be long ago: each job is looked for among all that is live once in that time at most.
+            // The last scrape may be long ago: each job is checked against all live stops, at most once in that time.
             let is_of = |group: &HeldGroup| group.cluster == oldest.0 && group.job == oldest.1;
             if self.live.values().any(|stop| is_of(&stop.group)) {
                 self.jobs.insert(oldest, now);
                 continue;
             }
             self.groups.retain(|group| {
-                let goes = is_of(group);
-                if goes {
+                let is_dropped = is_of(group);
+                if is_dropped {
                     families.forget(group);
                 }
-                !goes
+                !is_dropped
             });
             self.jobs.remove(&oldest);
         }
@@ -385,8 +390,8 @@ mod tests {
         (registry, held)
     }
 
-    /// What the relay would tell: `held_tasks{job="01000000",kind="debugpy"} 1` and so on.
-    fn told(registry: &Registry, held: &HeldMetrics) -> String {
+    /// Returns the exported series: `held_tasks{job="01000000",kind="debugpy"} 1` and so on.
+    fn exported(registry: &Registry, held: &HeldMetrics) -> String {
         held.refresh();
         let mut text = String::new();
         let encoder = prometheus::TextEncoder::new();
@@ -411,19 +416,19 @@ mod tests {
     async fn time_is_charged_with_what_is_held_from_the_first_moment_to_the_last() {
         let (registry, held) = held();
         let known = known(1, "01000000", 0.5);
-        // First nothing is known of it but that it waits.
+        // At first only the pause itself is known.
         let mut new = paused("train", 1);
         *new.names_mut() = ray_relay_ray::ray::registry::Names::default();
         held.changed(Change::Appeared, &new);
         advance(Duration::from_secs(2)).await;
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(
             text.contains("held_tasks{kind=\"debugpy\",ray_job=\"unknown\"} 1\n"),
             "{text}"
         );
         held.changed(Change::Named, &known);
         advance(Duration::from_secs(8)).await;
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         for line in [
             "held_tasks{kind=\"debugpy\",ray_job=\"01000000\"} 1\n",
             "held_tasks{kind=\"debugpy\",ray_job=\"unknown\"} 0\n",
@@ -434,12 +439,12 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
-        // A session holds them as well as who waits for one.
+        // A session holds the tasks as much as a pause without a client.
         held.changed(Change::Attached, &known);
         advance(Duration::from_secs(10)).await;
         held.changed(Change::Released, &known);
         advance(Duration::from_secs(100)).await;
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         for line in [
             "held_tasks{kind=\"debugpy\",ray_job=\"01000000\"} 0\n",
             "held_gpus{kind=\"debugpy\",ray_job=\"01000000\"} 0\n",
@@ -460,13 +465,13 @@ mod tests {
         }
         advance(Duration::from_secs(20)).await;
         let series = "collective_seconds_left{kind=\"debugpy\",ray_job=\"01000000\"}";
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(text.contains(&format!("{series} 40\n")), "{text}");
         held.changed(Change::Released, &known(2, "01000000", 0.0));
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(text.contains(&format!("{series} 580\n")), "{text}");
         held.changed(Change::Released, &known(1, "01000000", 0.0));
-        assert!(!told(&registry, &held).contains(series));
+        assert!(!exported(&registry, &held).contains(series));
     }
 
     #[tokio::test(start_paused = true)]
@@ -475,7 +480,7 @@ mod tests {
         for n in 0..=MAX_JOBS as u8 + 5 {
             held.changed(Change::Appeared, &known(n, &format!("{n:08}"), 1.0));
         }
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         let series = |text: &str| text.lines().filter(|l| l.starts_with("held_gpus{")).count();
         assert_eq!(series(&text), MAX_JOBS + 1);
         assert!(
@@ -484,12 +489,12 @@ mod tests {
         );
         // A job that holds nothing makes room, though not at once.
         held.changed(Change::Died, &known(7, "00000007", 1.0));
-        told(&registry, &held);
+        exported(&registry, &held);
         held.changed(Change::Appeared, &known(200, "00000200", 1.0));
-        assert!(!told(&registry, &held).contains("00000200"));
-        advance(KEPT).await;
+        assert!(!exported(&registry, &held).contains("00000200"));
+        advance(IDLE_SERIES_PERIOD).await;
         held.changed(Change::Appeared, &known(201, "00000201", 1.0));
-        let text = told(&registry, &held);
+        let text = exported(&registry, &held);
         assert!(
             text.contains("00000201") && !text.contains("00000007"),
             "{text}"

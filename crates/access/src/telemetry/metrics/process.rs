@@ -1,4 +1,4 @@
-//! Figures of this process, by the names that Prometheus' own libraries give them.
+//! Process metrics, with the standard names of the Prometheus client libraries.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use rustix::process::{Resource, getrlimit};
 
 use super::register::register;
 
-/// Ticks of a second in `/proc`: 100 in every ABI of Linux that the relay is built for.
+/// Ticks per second in `/proc`: 100 in every Linux ABI that the relay is built for.
 const TICKS: f64 = 100.0;
 
-/// The families. Where there is no `/proc`, they stay at zero.
+/// The process families. Without `/proc` they stay at zero.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
     cpu_seconds: Mutex<Counter>,
@@ -23,7 +23,7 @@ pub(super) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    /// `started`: in seconds since 1970.
+    /// Registers them. `started` is in seconds since 1970.
     pub(super) fn register(registry: &Registry, started: f64) -> Result<Self, prometheus::Error> {
         let start = family!(
             Gauge = "process_start_time_seconds",
@@ -61,7 +61,7 @@ impl ProcessMetrics {
         })
     }
 
-    /// Reads all of them anew.
+    /// Updates all of them.
     pub(super) fn refresh(&self) {
         if let Ok(status) = fs::read_to_string("/proc/self/status") {
             self.resident.set(1024 * number(&status, "VmRSS:"));
@@ -73,19 +73,20 @@ impl ProcessMetrics {
             let open = files.count().saturating_sub(1);
             self.open_files.set(i64::try_from(open).unwrap_or(i64::MAX));
         }
-        if let Some(most) = getrlimit(Resource::Nofile).current {
-            self.most_files.set(i64::try_from(most).unwrap_or(i64::MAX));
+        if let Some(limit) = getrlimit(Resource::Nofile).current {
+            self.most_files
+                .set(i64::try_from(limit).unwrap_or(i64::MAX));
         }
         let spent = fs::read_to_string("/proc/self/stat").ok();
         if let Some(spent) = spent.as_deref().and_then(processor_time) {
-            // Under the lock: of two who look at once, one adds what is new.
+            // Under the lock: of two concurrent scrapes, one adds the difference.
             let counter = self.cpu_seconds.lock();
             counter.inc_by((spent - counter.get()).max(0.0));
         }
     }
 }
 
-/// The number behind `key` in a file of lines such as `VmRSS:     1234 kB`.
+/// Parses the number after `key` in lines such as `VmRSS:     1234 kB`.
 fn number(text: &str, key: &str) -> i64 {
     let mut lines = text.lines();
     let line = lines.find_map(|line| line.strip_prefix(key));
@@ -95,9 +96,9 @@ fn number(text: &str, key: &str) -> i64 {
         .unwrap_or_default()
 }
 
-/// User and system time of a line of `/proc/PID/stat` (proc(5): columns 14 and 15), in seconds.
+/// Parses user and system time of `/proc/PID/stat` (proc(5): columns 14 and 15), in seconds.
 fn processor_time(stat: &str) -> Option<f64> {
-    // The name of the process, in brackets, may hold blanks and brackets of its own.
+    // The name of the process, in brackets, may contain spaces and brackets.
     let (_, behind) = stat.rsplit_once(')')?;
     let mut columns = behind.split_whitespace().skip(11);
     let mut ticks = || columns.next()?.parse::<u64>().ok();

@@ -1,4 +1,4 @@
-//! Metrics are registered as they are made.
+//! Registers metrics as they are created.
 
 use prometheus::Registry;
 use prometheus::core::Collector;
@@ -13,7 +13,7 @@ pub(super) fn register<C: Collector + Clone + 'static>(
     Ok(family)
 }
 
-/// What was registered, for `docs/reference.md`: Prometheus' own registry does not tell of a family without values.
+/// Registered families, for `docs/reference.md`: Prometheus' own registry does not list a family without values.
 #[cfg(any(test, feature = "testing"))]
 pub(super) mod described {
     use std::cell::RefCell;
@@ -46,7 +46,7 @@ pub(super) mod described {
         }
     }
 
-    /// Name, type, labels and help of each, once taken.
+    /// Returns name, type, labels and help of each, once.
     pub(in crate::telemetry::metrics) fn take() -> Vec<[String; 4]> {
         ROWS.take()
     }

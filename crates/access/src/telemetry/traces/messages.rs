@@ -1,12 +1,12 @@
-//! What the relay fills in of OTLP's messages.
+//! The fields of OTLP messages that the relay fills in.
 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 
-/// What the value of an attribute may be.
+/// Types of attribute values.
 pub trait Value {
-    /// The same as OTLP has it.
+    /// Converts to the OTLP value.
     fn into_otlp(self) -> any_value::Value;
 }
 
@@ -34,7 +34,7 @@ impl Value for u64 {
     }
 }
 
-/// One attribute.
+/// Builds one attribute.
 pub(super) fn attribute(key: &str, value: impl Value) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
@@ -45,7 +45,7 @@ pub(super) fn attribute(key: &str, value: impl Value) -> KeyValue {
     }
 }
 
-/// `spans`, as this process has them to say.
+/// Wraps `spans` with the attributes of this process.
 pub(super) fn of_this_process(spans: Vec<Span>) -> ResourceSpans {
     let attributes = vec![
         attribute("service.name", "ray-relay"),

@@ -1,9 +1,9 @@
-//! Traces: the parts of a connection's life as spans, for a collector of OpenTelemetry (`telemetry.otlp`), by OTLP over
+//! Traces: phases of a connection as spans, exported to an OpenTelemetry collector (`telemetry.otlp`), by OTLP over
 //! HTTP.
 //!
-//! A trace is made when its connection has ended, from what the log is told of it, and waits in a queue with a bound: no
-//! session waits for a collector, and what the queue or the collector does not take is lost and counted. In a trace is
-//! what is in that line of the log: never a credential, nor the value of a variable.
+//! A trace is built when its connection has ended, from the facts of its log line, and waits in a bounded queue. No
+//! session waits for a collector: traces that the queue or the collector does not accept are dropped and counted. A
+//! trace has the content of that log line: never a credential, nor the value of a variable.
 
 mod messages;
 #[cfg(test)]
@@ -35,27 +35,27 @@ use ray_relay_base::dial::{Connector, Proxies};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::text::innermost_cause;
 
-/// Traces that wait for the collector: some megabytes.
-const QUEUE: usize = 2048;
+/// Traces that wait for the collector: a few megabytes.
+const MAX_QUEUED_TRACES: usize = 2048;
 
-/// Traces that go out together, at most, and how long the first of them waits for the others.
-const BATCH: usize = 256;
-const GATHERED: Duration = Duration::from_secs(1);
+/// Traces in one batch, and how long the first of them waits for the others.
+const MAX_BATCH_TRACES: usize = 256;
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// How long the collector may take for one batch.
-const DEADLINE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pauses before a batch that was not taken is tried once more.
-const AGAIN: [Duration; 3] = [
+/// The pauses before a refused batch is retried.
+const RETRY_PAUSES: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(9),
 ];
 
-/// How long what waits at the end of the relay may take.
-const LAST: Duration = Duration::from_secs(2);
+/// How long the last batch may take when the relay ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where OTLP's traces go, below the address of a collector.
+/// The path of OTLP traces at a collector.
 const PATH: &str = "/v1/traces";
 
 /// The spans of one connection.
@@ -66,7 +66,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// With the span `name` of what began and ended then.
+    /// Starts a trace with the root span `name` and these times.
     pub fn new(name: &str, began: Timestamp, ended: Timestamp) -> Self {
         let mut trace = Self {
             spans: Vec::new(),
@@ -76,14 +76,14 @@ impl Trace {
         trace
     }
 
-    /// What is known of it. Nothing is said where `value` is `None`.
+    /// Sets an attribute of the root span. `None` sets nothing.
     pub fn attribute(&mut self, key: &str, value: Option<impl Value>) {
         if let (Some(root), Some(value)) = (self.spans.first_mut(), value) {
             root.attributes.push(attribute(key, value));
         }
     }
 
-    /// It did not end well.
+    /// Marks the root span as failed.
     pub fn failed(&mut self, why: &str) {
         if let Some(root) = self.spans.first_mut() {
             root.status = Some(Status {
@@ -93,7 +93,7 @@ impl Trace {
         }
     }
 
-    /// With the span `name` of a part of it; the first is of the whole.
+    /// Adds the span `name` of a part. The first one is the root.
     pub fn part(&mut self, name: &str, from: Timestamp, to: Timestamp) {
         let id = |bytes: u64| bytes.to_be_bytes().to_vec();
         let (trace_id, parent_span_id, kind) = match self.spans.first() {
@@ -107,7 +107,7 @@ impl Trace {
                 (random.to_be_bytes().to_vec(), Vec::new(), SpanKind::Server)
             }
         };
-        // By one clock, however the other is set meanwhile.
+        // Derived from one clock, even if the other is set meanwhile.
         let at = |moment: Timestamp| nanoseconds(self.began.time + self.began.until(moment));
         self.spans.push(Span {
             trace_id,
@@ -122,7 +122,7 @@ impl Trace {
     }
 }
 
-/// What sends traces to a collector.
+/// Exports traces to a collector.
 #[derive(Debug)]
 pub struct Traces {
     queue: mpsc::Sender<Trace>,
@@ -133,10 +133,10 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Those for the collector that `config` names, if it names one; nothing is sent before [`Self::run`].
+    /// Builds the exporter for the collector of `config`, if any. Nothing is sent before [`Self::run`].
     ///
     /// # Errors
-    /// A sentence, where the address is none or the system's authorities cannot be read.
+    /// A sentence, if the address is invalid or the system's authorities cannot be read.
     pub fn new(
         config: &config::Telemetry,
         metrics: Arc<Metrics>,
@@ -148,14 +148,14 @@ impl Traces {
         let target: Uri = format!("{address}{PATH}")
             .parse()
             .map_err(|why: hyper::http::uri::InvalidUri| wrong(why.to_string()))?;
-        // A collector without TLS is near: a proxy is not meant for it, and most would refuse its port.
+        // A collector without TLS is nearby: a proxy is not meant for it, and most would refuse its port.
         let (roots, proxies) = match target.scheme_str() {
             Some("https") => (Roots::System, Proxies::from_env()),
             _ => (Roots::None, Proxies::none()),
         };
         let tls = http::trusting(roots).map_err(wrong)?;
-        let connector = Connector::new(tls.with_no_client_auth(), DEADLINE, proxies);
-        let (queue, waiting) = mpsc::channel(QUEUE);
+        let connector = Connector::new(tls.with_no_client_auth(), EXPORT_TIMEOUT, proxies);
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED_TRACES);
         Ok(Some(Arc::new(Self {
             queue,
             waiting: Mutex::new(Some(waiting)),
@@ -165,14 +165,14 @@ impl Traces {
         })))
     }
 
-    /// Has `trace` sent some time. Never waits: where too many wait, it is lost and counted.
+    /// Queues `trace`. Never waits: if the queue is full, the trace is dropped and counted.
     pub fn offer(&self, trace: Trace) {
         if self.queue.try_send(trace).is_err() {
             self.metrics.traces(TraceOutcome::Dropped, 1);
         }
     }
 
-    /// Sends what is offered until `ending`, and what waits then for a moment more. To be called once.
+    /// Exports traces until `ending`, and the rest for a moment more. Call it once.
     pub async fn run(self: Arc<Self>, ending: CancellationToken) {
         let Some(mut waiting) = self.waiting.lock().take() else {
             return;
@@ -181,7 +181,7 @@ impl Traces {
         let mut complained = false;
         tokio::select! {
             () = async {
-                while let Some(batch) = gathered(&mut waiting).await {
+                while let Some(batch) = next_batch(&mut waiting).await {
                     self.send(batch, &mut complained).await;
                 }
             } => {}
@@ -194,7 +194,7 @@ impl Traces {
         }
         if !rest.is_empty() {
             let count = rest.len();
-            let outcome = match timeout(LAST, self.post(export(rest))).await {
+            let outcome = match timeout(SHUTDOWN_TIMEOUT, self.post(export(rest))).await {
                 Ok(Ok(())) => TraceOutcome::Sent,
                 Ok(Err(_)) | Err(_) => TraceOutcome::Failed,
             };
@@ -205,7 +205,7 @@ impl Traces {
     async fn send(&self, batch: Vec<Trace>, complained: &mut bool) {
         let count = batch.len();
         let body = export(batch);
-        let mut pauses = AGAIN.into_iter();
+        let mut pauses = RETRY_PAUSES.into_iter();
         let why = loop {
             let refused = match self.post(body.clone()).await {
                 Ok(()) => {
@@ -217,7 +217,7 @@ impl Traces {
                 }
                 Err(refused) => refused,
             };
-            match (refused.again, pauses.next()) {
+            match (refused.retryable, pauses.next()) {
                 (true, Some(pause)) => sleep(pause).await,
                 _ => break refused.why,
             }
@@ -229,22 +229,22 @@ impl Traces {
     }
 
     async fn post(&self, body: Bytes) -> Result<(), BatchRefused> {
-        let refused = |why: String, again| BatchRefused { why, again };
+        let refused = |why: String, retryable| BatchRefused { why, retryable };
         let request = Request::post(self.target.clone())
             .header(CONTENT_TYPE, "application/x-protobuf")
             .header(USER_AGENT, http::USER_AGENT)
             .body(Full::new(body))
             .map_err(|why| refused(why.to_string(), false))?;
-        let status = match timeout(DEADLINE, self.client.request(request)).await {
+        let status = match timeout(EXPORT_TIMEOUT, self.client.request(request)).await {
             Ok(Ok(answer)) => answer.status(),
             Ok(Err(why)) => return Err(refused(innermost_cause(&why), true)),
             Err(_) => {
-                let why = format!("no answer within {} s", DEADLINE.as_secs());
+                let why = format!("no answer within {} s", EXPORT_TIMEOUT.as_secs());
                 return Err(refused(why, true));
             }
         };
-        // OTLP's own: these alone are to be tried again.
-        let again = matches!(
+        // As OTLP specifies: only these are retried.
+        let retryable = matches!(
             status,
             StatusCode::TOO_MANY_REQUESTS
                 | StatusCode::BAD_GATEWAY
@@ -253,22 +253,22 @@ impl Traces {
         );
         match status.is_success() {
             true => Ok(()),
-            false => Err(refused(format!("it answered {status}"), again)),
+            false => Err(refused(format!("it answered {status}"), retryable)),
         }
     }
 }
 
-/// A batch was not taken.
+/// A batch was refused.
 struct BatchRefused {
     why: String,
-    again: bool,
+    retryable: bool,
 }
 
-/// The next traces that go out together; `None`: there will be none.
-async fn gathered(waiting: &mut mpsc::Receiver<Trace>) -> Option<Vec<Trace>> {
+/// Collects the next batch. `None`: there will be no more traces.
+async fn next_batch(waiting: &mut mpsc::Receiver<Trace>) -> Option<Vec<Trace>> {
     let mut batch = vec![waiting.recv().await?];
-    let until = Instant::now() + GATHERED;
-    while batch.len() < BATCH
+    let until = Instant::now() + BATCH_DELAY;
+    while batch.len() < MAX_BATCH_TRACES
         && let Ok(Some(trace)) = timeout_at(until, waiting.recv()).await
     {
         batch.push(trace);

@@ -13,7 +13,8 @@ use super::*;
 use crate::telemetry::Metrics;
 use ray_relay_base::timestamp::testing::at;
 
-/// A collector that answers with `statuses`, one after another and the last for good, and what it was sent.
+/// Starts a collector that answers with `statuses` in order, the last one for ever, and returns the requests it
+/// received.
 async fn collector(
     statuses: &'static [u16],
 ) -> (String, mpsc::Receiver<(String, ExportTraceServiceRequest)>) {
@@ -69,7 +70,7 @@ fn traces_to(address: &str, metrics: &Arc<Metrics>) -> Arc<Traces> {
     Traces::new(&config, metrics.clone()).unwrap().unwrap()
 }
 
-/// Runs until what this returns is cancelled.
+/// Runs the exporter until the returned token is cancelled.
 fn run(traces: &Arc<Traces>) -> (CancellationToken, tokio::task::JoinHandle<()>) {
     let (token, running) = (CancellationToken::new(), Arc::clone(traces));
     let until = token.clone();
@@ -141,11 +142,11 @@ async fn what_is_not_taken_is_tried_again_where_that_may_help() {
         assert_eq!(counted(&metrics, "sent"), sent, "{statuses:?}");
         assert_eq!(counted(&metrics, "failed"), failed, "{statuses:?}");
         running.abort();
-        let mut heard = 0;
+        let mut count = 0;
         while received.try_recv().is_ok() {
-            heard += 1;
+            count += 1;
         }
-        assert_eq!(heard, tries, "{statuses:?}");
+        assert_eq!(count, tries, "{statuses:?}");
     }
 }
 
@@ -153,11 +154,11 @@ async fn what_is_not_taken_is_tried_again_where_that_may_help() {
 async fn nobody_waits_for_a_collector_that_is_not_there() {
     let metrics = Metrics::new().unwrap();
     let traces = traces_to("http://127.0.0.1:9", &metrics);
-    for _ in 0..QUEUE + 10 {
+    for _ in 0..MAX_QUEUED_TRACES + 10 {
         traces.offer(trace());
     }
     assert_eq!(counted(&metrics, "dropped"), 10);
-    // What waits at the end is counted too.
+    // Spans in the queue at the end are counted too.
     let (token, running) = run(&traces);
     token.cancel();
     running.await.unwrap();

@@ -1,4 +1,4 @@
-//! Who asks the hook, how, and while the worker does what.
+//! Requests to the hook: by which user, in which form, and in which state of the worker.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ fn another_user_of_the_node_hears_nothing() {
     let Some(hooked) = Hooked::runs(WAITS) else {
         return;
     };
-    let asks = "
+    let script = "
 import os, socket, sys
 os.setgroups([])
 os.setgid(65534)
@@ -51,19 +51,19 @@ try:
 except OSError as why:
     print(type(why).__name__)
 ";
-    let asks = || {
+    let connect = || {
         let asking = Command::new("python3")
-            .args(["-c", asks])
+            .args(["-c", script])
             .arg(hooked.socket())
             .output();
         String::from_utf8(asking.unwrap().stdout).unwrap()
     };
     fs::set_permissions(hooked.session.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(asks().trim(), "PermissionError");
+    assert_eq!(connect().trim(), "PermissionError");
     fs::set_permissions(hooked.socket(), fs::Permissions::from_mode(0o666)).unwrap();
-    let heard = asks();
+    let output = connect();
     let nothing = ["b''", "ConnectionResetError", "BrokenPipeError"];
-    assert!(nothing.contains(&heard.trim()), "{heard}");
+    assert!(nothing.contains(&output.trim()), "{output}");
     assert_eq!(hooked.look()["pid"], hooked.pid());
 }
 
@@ -84,10 +84,10 @@ fn who_asks_for_nothing_or_too_much_keeps_nobody_waiting_for_long() {
         &deep,
         &long,
     ] {
-        let answer = hooked.asks(nothing);
+        let answer = hooked.send(nothing);
         assert!(!answer.contains("threads"), "{answer}");
     }
-    // Half a line, and one that reads nothing.
+    // Half a line, and a client that reads nothing.
     let mut half = UnixStream::connect(hooked.socket()).unwrap();
     half.write_all(b"{\"do\": \"lo").unwrap();
     let mut deaf = UnixStream::connect(hooked.socket()).unwrap();
@@ -140,7 +140,7 @@ libc.sleep(30)
         return;
     };
     let started = Instant::now();
-    // Between the line and the call it may still answer.
+    // Between printing its line and the call it may still answer.
     let why = loop {
         if let Err(why) = look(&hooked, Duration::from_millis(700)).await {
             break why;
@@ -170,7 +170,7 @@ ready()
     };
     let until = tokio::time::Instant::now() + Duration::from_secs(10);
     let why = ask(&worker, 1, &REQUEST, until).await.unwrap_err();
-    assert!(matches!(why, NoAnswer::Anothers(_)), "{why}");
+    assert!(matches!(why, NoAnswer::OtherOwner(_)), "{why}");
     assert_eq!(hooked.goes_on(), "b''");
 }
 
@@ -227,7 +227,7 @@ fn a_job_may_forbid_that_its_debugger_is_opened() {
     assert_eq!(hooked.complaint(), "");
 }
 
-/// Its import takes as much memory as all of the hook.
+/// Importing it takes as much memory as the whole hook.
 #[test]
 fn debugpy_is_imported_by_whoever_wants_it_and_listens_on_loopback_then() {
     let program = r#"

@@ -1,8 +1,8 @@
-//! How the hook gets into workers: what it makes of a job's runtime environment, and that the job's own hook is called too.
+//! How the hook gets into workers: its changes to a job's runtime environment, and its call of the job's own hook.
 
 use super::*;
 
-/// A module of the job's own, and what the hook makes of environments.
+/// A module of the job, and the environments that the hook returns.
 const JOB: &str = r#"
 import json
 mine = types.ModuleType("mine")
@@ -39,7 +39,7 @@ made({})
     assert_eq!(hooked.line(), format!(r#"{{"pip": ["x"], {hook}}}"#));
 }
 
-/// A worker whose own hook fails does so as without.
+/// A failure of the job's own hook has the same effect as without this hook.
 #[test]
 fn the_jobs_own_hook_is_called_and_may_fail() {
     let program = r#"

@@ -1,8 +1,10 @@
-//! What a task leaves that raises: with whom, what of it, and that it fails as it would without.
+//! Snapshots of tasks that raise: who receives them, their content, and that the task fails as it would without the
+//! hook.
 
 use super::*;
 
-/// What Ray asks when a task has raised, a task's ids, and an agent's folder at the name that the hook looks for.
+/// The functions that Ray calls after a task has raised, the ids of a task, and an agent's folder where the hook
+/// expects it.
 pub(crate) const RAISES: &str = r#"
 import socket, json
 rpdb = types.ModuleType("ray.util.rpdb")
@@ -56,18 +58,23 @@ ready()
         return;
     };
     assert_eq!(hooked.goes_on(), "as Ray says");
-    // Its values live no longer than without.
+    // Its values live no longer than without the hook.
     assert_eq!(hooked.line(), "['del']");
-    let said: Value = serde_json::from_str(&hooked.line()).unwrap();
+    let message: Value = serde_json::from_str(&hooked.line()).unwrap();
     assert_eq!(
-        (&said["worker_id"], &said["task_id"], &said["exception"]),
+        (
+            &message["worker_id"],
+            &message["task_id"],
+            &message["exception"]
+        ),
         (
             &WORKER.into(),
             &"0a0b0c0d01000000".into(),
             &"__main__.Wrong".into()
         )
     );
-    let look = ray_relay_ray::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap();
+    let look =
+        ray_relay_ray::ray::look::Look::read(message["look"].to_string().as_bytes()).unwrap();
     let [first, cause] = &look.threads[..] else {
         panic!("{look:?}");
     };
@@ -81,13 +88,13 @@ ready()
     assert_eq!((value("password"), value("trap")), ("'hunter2'", "Trap()"));
 }
 
-/// What `list --failed` has of a task that fails so.
+/// Returns the snapshot that `list --failed` would show of such a task.
 fn kept(program: &str) -> Option<ray_relay_ray::ray::look::Look> {
     let mut hooked = Hooked::runs(&format!(
         "{RAISES}ready()\nagent = listens()\n{program}\nfails(task)\nprint(heard(agent), flush=True)\nready()"
     ))?;
-    let said: Value = serde_json::from_str(&hooked.goes_on()).unwrap();
-    Some(ray_relay_ray::ray::look::Look::read(said["look"].to_string().as_bytes()).unwrap())
+    let message: Value = serde_json::from_str(&hooked.goes_on()).unwrap();
+    Some(ray_relay_ray::ray::look::Look::read(message["look"].to_string().as_bytes()).unwrap())
 }
 
 #[test]
@@ -116,7 +123,7 @@ def task():
         return eprintln!("not tried: it takes Python 3.11");
     }
     let look = kept(program).unwrap();
-    let told: Vec<_> = look
+    let stacks: Vec<_> = look
         .threads
         .iter()
         .map(|one| {
@@ -134,12 +141,12 @@ def task():
         })
         .collect();
     let group = "ExceptionGroup('two shards', [ValueError(…), ValueError(…)])";
-    assert_eq!(told[0].0, "MainThread");
-    assert_eq!(told[1].0, "exception 1 of 2");
-    assert_eq!(told[1].1, format!("{group}, note 'of node 7'"));
-    assert_eq!(told[1].2, "several caught");
+    assert_eq!(stacks[0].0, "MainThread");
+    assert_eq!(stacks[1].0, "exception 1 of 2");
+    assert_eq!(stacks[1].1, format!("{group}, note 'of node 7'"));
+    assert_eq!(stacks[1].2, "several caught");
     assert_eq!(
-        told[2],
+        stacks[2],
         (
             "exception 2 of 2",
             "KeyError('alone'), note 'never raised'",
@@ -148,7 +155,7 @@ def task():
         )
     );
     assert_eq!(
-        told[3],
+        stacks[3],
         (
             "exception 1 of 2",
             "ValueError('shard 3')",
@@ -157,7 +164,7 @@ def task():
         )
     );
     assert_eq!(
-        told[4],
+        stacks[4],
         (
             "exception 2 of 2",
             "ValueError('shard 4')",
@@ -165,7 +172,7 @@ def task():
             "4"
         )
     );
-    assert_eq!(told.len(), 5);
+    assert_eq!(stacks.len(), 5);
 }
 
 #[test]
@@ -253,7 +260,7 @@ fn what_is_called_like_the_agents_folder_and_is_not_is_not_spoken_to() {
 
 #[test]
 fn an_agent_that_takes_nothing_keeps_a_failing_task_for_a_moment_alone() {
-    // Its socket is listened at, and no task accepts.
+    // Its socket listens, and no task accepts.
     let program = r#"
 agent = listens()
 waiting = [socket.socket(socket.AF_UNIX) for _ in range(200)]

@@ -1,8 +1,8 @@
-//! The folder of the socket, in which everybody may put things; and what becomes of a worker whose hook fails.
+//! The folder of the socket, which is writable for everybody, and the fate of a worker whose hook fails.
 
 use super::*;
 
-/// Goes on as a task does.
+/// Continues as a task does.
 const GOES_ON: &str = "
 hook['setup']()
 ready()
@@ -37,11 +37,11 @@ fn what_is_called_like_the_socket_and_is_none_stays_and_the_task_runs() {
         assert_eq!(hooked.goes_on(), "42");
         assert!(fs::symlink_metadata(hooked.socket()).is_ok(), "{is}");
         assert!(!hooked.session.path().join("target").exists(), "{is}");
-        let said = hooked.complaint();
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let complaint = hooked.complaint();
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
         assert!(
-            said.contains("something else is called ray-relay-"),
-            "{said}"
+            complaint.contains("something else is called ray-relay-"),
+            "{complaint}"
         );
     }
 }
@@ -100,8 +100,11 @@ while not connects(): pass
     };
     assert_eq!(hooked.goes_on(), "42");
     assert!(hooked.socket().exists());
-    let said = hooked.complaint();
-    assert!(said.contains("another process listens at"), "{said}");
+    let complaint = hooked.complaint();
+    assert!(
+        complaint.contains("another process listens at"),
+        "{complaint}"
+    );
 }
 
 #[test]
@@ -112,9 +115,9 @@ fn a_hook_that_fails_says_so_in_one_line_and_the_task_runs() {
             return;
         };
         assert_eq!(hooked.goes_on(), "42");
-        let said = hooked.complaint();
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.starts_with("ray-relay's hook: "), "{said}");
+        let complaint = hooked.complaint();
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+        assert!(complaint.starts_with("ray-relay's hook: "), "{complaint}");
     }
 }
 

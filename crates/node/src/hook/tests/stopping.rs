@@ -1,8 +1,8 @@
-//! `ray_relay.breakpoint()`: where it stops, and who is asked to stop with it.
+//! `ray_relay.breakpoint()`: its location, and the ranks that are asked to stop with it.
 
 use super::*;
 
-/// Says what is called where, in the place of Ray's own `breakpoint()`.
+/// Prints each call and its location instead of calling Ray's `breakpoint()`.
 const STOPS: &str = r#"
 def stop():
     frame = sys._getframe(1)
@@ -18,8 +18,8 @@ stops = hook["breakpoint"]
 def told(what): print(what, flush=True)
 "#;
 
-/// What `program` prints in a line.
-fn told(program: &str, env: &[(&str, &str)]) -> Option<String> {
+/// Returns the line that `program` prints.
+fn output(program: &str, env: &[(&str, &str)]) -> Option<String> {
     let mut hooked = Hooked::runs_with(
         &format!("{STOPS}ready()\n{program}\ntold('.')\nready()"),
         env,
@@ -30,17 +30,17 @@ fn told(program: &str, env: &[(&str, &str)]) -> Option<String> {
 #[test]
 fn it_stops_where_it_is_true_and_says_who_is_to_stop_with_it() {
     let nan = "loss = float('nan')\n";
-    for (program, wanted) in [
+    for (program, expected) in [
         ("stops()", "stopped ."),
         ("stops(when=loss != loss)", "stopped ."),
         ("stops(when=loss == loss)", "."),
         ("stops(Several(False, True), group=True)", "stopped+ ."),
         ("stops(Several(False, False), group=True)", "."),
     ] {
-        let Some(told) = told(&format!("{nan}{program}"), &[]) else {
+        let Some(output) = output(&format!("{nan}{program}"), &[]) else {
             return;
         };
-        assert_eq!(told, wanted, "{program}");
+        assert_eq!(output, expected, "{program}");
     }
 }
 
@@ -60,7 +60,7 @@ train.get_context = Context
 sys.modules["ray.train"] = train
 "#;
     let (both, each) = ("stops(ranks=3)", "stops(ranks=[0, 3])\nstops(ranks=[0])");
-    for (program, env, wanted) in [
+    for (program, env, expected) in [
         (
             format!("{both}\n{each}"),
             &[("RANK", "3")][..],
@@ -81,13 +81,13 @@ sys.modules["ray.train"] = train
             &[][..],
             "stopped stopped .",
         ),
-        // Who knows of no rank stops for none.
+        // Without a known rank it stops for none.
         (format!("{both}\n{each}"), &[][..], "."),
         (format!("{both}\n{each}"), &[("RANK", "x")][..], "."),
     ] {
-        let Some(told) = told(&program, env) else {
+        let Some(output) = output(&program, env) else {
             return;
         };
-        assert_eq!(told, wanted, "{program} {env:?}");
+        assert_eq!(output, expected, "{program} {env:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a look tells, and that it runs nothing of the program's.
+//! The content of a snapshot, and that taking it runs no code of the program.
 
 use super::*;
 
@@ -93,7 +93,7 @@ fn a_look_tells_values_by_their_type_and_runs_nothing_of_the_program() {
         assert_eq!(local(&look, "holds", name), value, "{name}");
     }
     assert!(local(&look, "holds", "long").chars().count() <= 200);
-    // The same without text, for those who may not see it.
+    // The same without text, for clients without the right to see it.
     for (name, value) in [
         (
             "plain",
@@ -131,7 +131,7 @@ fn a_look_is_one_for_the_relay_too() {
     assert_eq!(functions, ["ready", "holds", "<module>"]);
 }
 
-/// The threads alone would show an event loop that waits.
+/// The threads alone would show a waiting event loop.
 #[test]
 fn tasks_of_asyncio_that_wait_have_stacks_of_their_own() {
     let program = r#"
@@ -170,7 +170,7 @@ ready()
     );
 }
 
-/// What stands between two coroutines may be of C, an asynchronous generator, or of the program's making.
+/// Between two coroutines there may be a C object, an asynchronous generator, or a class of the program.
 #[test]
 fn a_coroutine_is_followed_to_what_it_waits_for_and_runs_nothing_of_the_program() {
     let program = r#"
@@ -248,7 +248,7 @@ ready()
     assert_eq!(hooked.goes_on(), "[]");
 }
 
-/// While the hook looks, what loops waits for Python's lock.
+/// While the hook takes the snapshot, a looping thread waits for Python's lock.
 #[test]
 fn a_thread_that_loops_is_told_from_those_that_wait_and_in_which_call() {
     let program = r#"
@@ -293,7 +293,7 @@ ready()
     }
 }
 
-/// Before Python 3.13 what was asked of a frame stays there with all values.
+/// Before Python 3.13, the locals of an inspected frame stay in it with all their values.
 #[test]
 fn what_was_looked_at_lives_no_longer_than_the_program_lets_it() {
     let program = r#"
@@ -362,7 +362,7 @@ holds()
     assert_eq!(local(&hooked.look(), "holds", "hangs"), "Hangs()");
 }
 
-/// By their identity: what only calls itself so is not asked.
+/// Compared by identity: an object that merely has the name is not used.
 #[test]
 fn ids_of_rays_own_are_told_also_where_they_say_another_module() {
     let program = r#"

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use super::super::tests::{ADAPTER, ESTABLISHED, LISTENS, NOBODY, Proc, RAYLET};
 use super::super::{Owner, SocketOwner};
 
-/// A process at port 4096 with this command line, and this parent, beside the raylet.
+/// Returns a `/proc` with the raylet and a process at port 4096 with this command line and parent.
 fn listener(parent: u32, line: &str) -> Proc {
     Proc::new(&[("0100007F:1000", NOBODY, LISTENS, 1)]).child(parent, 10, "10", line, &[1])
 }
@@ -20,8 +20,8 @@ fn a_worker_is_a_child_of_a_raylet_whatever_it_calls_itself() {
         "ray::DashboardAgent.serve()",
         "VLLM::EngineCore",
     ] {
-        assert_eq!(verdict(&listener(1, line)), SocketOwner::Its, "{line}");
-        let another = SocketOwner::Anothers(10, line.split('(').next().unwrap().to_owned());
+        assert_eq!(verdict(&listener(1, line)), SocketOwner::Expected, "{line}");
+        let another = SocketOwner::Other(10, line.split('(').next().unwrap().to_owned());
         assert_eq!(verdict(&listener(2, line)), another, "{line}");
     }
 }
@@ -37,13 +37,13 @@ fn services_of_a_node_are_no_workers_those_of_ray_included() {
     ] {
         let verdict = verdict(&listener(1, line));
         assert!(
-            matches!(verdict, SocketOwner::Anothers(10, _)),
+            matches!(verdict, SocketOwner::Other(10, _)),
             "{line}: {verdict:?}"
         );
     }
-    // A process that calls itself a raylet's child by its own name alone, or is started by something like a raylet.
+    // A child of a process that only resembles a raylet.
     let proc = listener(20, "redis-server").child(0, 20, "20", "/opt/raylet", &[]);
-    assert!(matches!(verdict(&proc), SocketOwner::Anothers(10, _)));
+    assert!(matches!(verdict(&proc), SocketOwner::Other(10, _)));
 }
 
 #[test]
@@ -59,18 +59,18 @@ fn a_driver_is_known_by_its_connection_with_the_raylet() {
     for (state, line, its) in [
         (ESTABLISHED, "python job.py", true),
         ("06", "python job.py", false),
-        // Ray's own have such connections, too.
+        // Ray's own processes have such connections, too.
         (ESTABLISHED, "/v/ray/core/src/ray/gcs/gcs_server --x", false),
         (ESTABLISHED, "ray-dashboard-NodeHead-0 (python -c x)", false),
     ] {
         let proc = Proc::new(&table(state))
             .child(0, 2, "2", RAYLET, &[2, 4])
             .child(5, 10, "10", line, &[1, 3]);
-        assert_eq!(verdict(&proc) == SocketOwner::Its, its, "{line}");
+        assert_eq!(verdict(&proc) == SocketOwner::Expected, its, "{line}");
     }
 }
 
-/// An adapter that listens, and has a connection with the process that has socket 3.
+/// Returns an adapter that listens, and is connected with the process that has socket 3.
 fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
     Proc::new(&[
         ("0100007F:1000", NOBODY, LISTENS, 1),
@@ -83,18 +83,18 @@ fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
 
 #[test]
 fn an_adapter_is_a_workers_and_may_still_become_one() {
-    assert_eq!(verdict(&adapter(ESTABLISHED, 10, 1)), SocketOwner::Its);
+    assert_eq!(verdict(&adapter(ESTABLISHED, 10, 1)), SocketOwner::Expected);
     let unsettled = |proc: &Proc| matches!(verdict(proc), SocketOwner::Unsettled(30, _));
     assert!(unsettled(&adapter("02", 10, 1)), "it connects");
     assert!(unsettled(&adapter(ESTABLISHED, 10, 5)), "with no worker");
     let anothers = verdict(&adapter(ESTABLISHED, 11, 1));
     assert!(
-        matches!(anothers, SocketOwner::Anothers(30, _)),
+        matches!(anothers, SocketOwner::Other(30, _)),
         "{anothers:?}"
     );
 }
 
-/// The system is looked at piece by piece while it changes.
+/// The processes are read one after another while they change.
 #[test]
 fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
     for _ in 0..200 {
@@ -111,7 +111,7 @@ fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
             symlink("socket:[3]", &of_worker).unwrap();
             look.join().unwrap()
         });
-        assert_eq!(seen, SocketOwner::Its);
+        assert_eq!(seen, SocketOwner::Expected);
     }
 }
 
@@ -126,9 +126,11 @@ fn who_has_taken_a_connection_is_told_before_who_listens() {
         ])
         .child(1, 10, "10", "ray::f()", &[1, 2])
         .child(0, 20, "20", "other", &[3]);
-        let verdict = proc.processes().answers(at(12_288), at(4096), &owner);
+        let verdict = proc
+            .processes()
+            .answering_owner(at(12_288), at(4096), &owner);
         assert_eq!(
-            verdict == SocketOwner::Its,
+            verdict == SocketOwner::Expected,
             expected,
             "{taken}: {verdict:?}"
         );

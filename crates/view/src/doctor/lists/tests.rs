@@ -1,4 +1,4 @@
-//! One list for each thing that can be wrong in it.
+//! One list for each possible finding.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
@@ -26,7 +26,7 @@ fn nodes(rows: &[Value]) -> Value {
     json!({ "nodes": rows })
 }
 
-/// All of `list` and `nodes` that is not as it should be.
+/// Returns all findings in `list` and `nodes`.
 fn wrong(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let mut all = heads(list);
     all.extend(findings(list, nodes));
@@ -65,7 +65,7 @@ fn where_a_head_gives_no_stacks_it_is_said_what_turns_them_on() {
     );
     let next = found.next.unwrap();
     assert!(next.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"), "{next}");
-    // It is being asked for, or there is none.
+    // The name is being looked up, or there is none.
     unknown["waiting_seconds"] = 0.4.into();
     assert_eq!(wrong(&list(&[unknown]), None), []);
 }
@@ -77,15 +77,15 @@ fn nothing_is_wrong_with_a_task_that_waits() {
         nodes(&[node("none", "prefer-agent")]),
     );
     assert_eq!(wrong(&list, Some(&nodes)), []);
-    let said = |link| {
+    let text_of = |link| {
         let all = [heads(&list), findings(&list, Some(&nodes))].concat();
         let found = all.into_iter().find(|found| found.link == link);
         found.unwrap().says
     };
-    assert_eq!(said(ChainLink::Tasks), "1 task waits for a debugger");
-    assert!(said(ChainLink::Head).ends_with("Ray 2.60.0"));
-    assert!(said(ChainLink::List).ends_with("is 0.4 s old"));
-    assert!(said(ChainLink::Agents).starts_with("1 node has no agent"));
+    assert_eq!(text_of(ChainLink::Tasks), "1 task waits for a debugger");
+    assert!(text_of(ChainLink::Head).ends_with("Ray 2.60.0"));
+    assert!(text_of(ChainLink::List).ends_with("is 0.4 s old"));
+    assert!(text_of(ChainLink::Agents).starts_with("1 node has no agent"));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn an_agent_that_is_gone_is_an_error_where_there_is_no_other_way() {
             "{link} {path}"
         );
         assert!(found[0].says.contains("10.0.0.7") && !found[0].says.contains('\u{1b}'));
-        // And what waits behind it.
+        // And for the tasks behind it.
         let found = wrong(&list(&[row("paused")]), Some(&nodes));
         let behind = found.iter().find(|found| found.link == ChainLink::Tasks);
         assert_eq!(behind.is_some(), path == "agent", "{found:?}");
@@ -253,8 +253,8 @@ fn the_legacy_debugger_is_told_and_how_to_leave_it() {
 fn a_long_list_is_told_in_few_lines() {
     let rows = vec![row("unreachable"); 1000];
     let found = wrong(&list(&rows), None);
-    assert_eq!(found.len(), TOLD + 1);
-    let last = &found[TOLD].says;
+    assert_eq!(found.len(), MAX_LISTED_FINDINGS + 1);
+    let last = &found[MAX_LISTED_FINDINGS].says;
     assert_eq!(last, "and 992 more tasks that cannot be reached");
 }
 

@@ -1,4 +1,4 @@
-//! Many prompts as one, with debuggers whose part the test plays.
+//! The prompt of a group, with debuggers played by the test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::group::kept::KeptOutput;
-use crate::group::live::{IN_ORDER, open_all};
+use crate::group::live::{RESUME_ORDER_TIMEOUT, open_all};
 use crate::group::members::Meant;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::event;
 use ray_relay_debugger::pdb::{Options, Piece};
 
-/// When which of the debuggers was asked to let its task run on.
+/// The times at which each debugger was asked to resume its task.
 type Log = Arc<Mutex<Vec<(usize, Duration)>>>;
 
-/// Plays the debugger of `rank`, which stands again as soon as it has run on. One that `is_mute` never says that it runs.
+/// Plays the debugger of `rank`, which stops again as soon as it is resumed. With `is_mute` it never reports that it
+/// runs.
 async fn plays(stream: DuplexStream, rank: usize, is_mute: bool, (began, log): (Instant, Log)) {
     let mut dap = Conversation::new(stream, 1 << 20);
     let mut attach = Value::Null;
@@ -51,7 +52,7 @@ async fn plays(stream: DuplexStream, rank: usize, is_mute: bool, (began, log): (
     }
 }
 
-/// Ranks that have stopped in this order.
+/// Returns the tasks of ranks that have stopped in this order.
 fn stopped(order: &[usize]) -> MeantTasks {
     let rows = order.iter().enumerate().map(|(since, rank)| {
         json!({"id": format!("rank{rank:04}"), "state": "paused", "kind": "debugpy", "name": "step", "group": "Trainer", "rank": rank,
@@ -61,12 +62,15 @@ fn stopped(order: &[usize]) -> MeantTasks {
     MeantTasks::of(&list, &Meant::default()).unwrap()
 }
 
-async fn asked(group: &mut PromptGroup<'_, DuplexStream>, line: &str) -> (String, BTreeSet<usize>) {
+async fn ask_all(
+    group: &mut PromptGroup<'_, DuplexStream>,
+    line: &str,
+) -> (String, BTreeSet<usize>) {
     let mut asking = group.ask(line);
     let all = async { while asking.next().await {} };
     let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
-    let (said, waited) = asking.over();
-    (group.heard(said).0, waited)
+    let (outputs, waited) = asking.over();
+    (group.conclude(outputs).0, waited)
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,24 +85,24 @@ async fn tasks_run_on_as_they_have_stopped_and_one_that_says_nothing_keeps_other
     let opened = open_all(&members, 1000, dial).await;
     let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
     assert_eq!(text, "0-3: > /job.py(9)step()\n");
-    let (text, waited) = asked(&mut group, "c").await;
+    let (text, waited) = ask_all(&mut group, "c").await;
     assert_eq!(text, "1-3: > /job.py(9)step()\n");
     assert_eq!(waited, BTreeSet::from([0]), "the one that says nothing");
     let order: Vec<_> = std::mem::take(&mut *log.lock());
     let ranks: Vec<_> = order.iter().map(|(rank, _)| *rank).collect();
     assert_eq!(ranks, [2, 0, 3, 1]);
-    // One that has run on keeps no other waiting.
+    // A resumed rank does not delay the next one.
     assert_eq!(order[1].1 - order[0].1, Duration::ZERO);
     let kept_waiting = order[2].1 - order[1].1;
-    let moment = IN_ORDER..IN_ORDER + Duration::from_millis(5);
+    let moment = RESUME_ORDER_TIMEOUT..RESUME_ORDER_TIMEOUT + Duration::from_millis(5);
     assert!(moment.contains(&kept_waiting), "{kept_waiting:?}");
     assert_eq!(order[3].1 - order[2].1, Duration::ZERO);
 
-    // What is left goes on in the order of its new stops.
-    let left = group.leave(&waited).await;
-    assert_eq!(left, "! 0: the task runs on without a debugger\n");
+    // The remaining ranks are resumed in the order of their new stops.
+    let detached = group.leave(&waited).await;
+    assert_eq!(detached, "! 0: the task runs on without a debugger\n");
     assert_eq!(group.prompt(), "(Pdb ×3) ");
-    asked(&mut group, "c").await;
+    ask_all(&mut group, "c").await;
     let ranks: Vec<_> = log.lock().iter().map(|(rank, _)| *rank).collect();
     assert_eq!(ranks, [2, 3, 1]);
 }

@@ -1,64 +1,65 @@
-//! Answers of many to one question, each there once with who gave it: the odd ones first, and the figures of numbers.
+//! Merges the answers of many to one question: each distinct answer with its members, odd ones first, and statistics
+//! of numbers.
 //!
-//! Pure. Odd is who says something else than most; where no answer is that of most, whose number is none (`nan`, `inf`) or far
-//! from the others'. Where half or more would be odd, none is.
+//! Pure. An answer is odd if the majority gives another one. Without a majority, a number is odd if it is not finite
+//! (`nan`, `inf`) or far from the others. If half or more would be odd, none is.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Numbers from which on one can be far from the others.
-const FEWEST: usize = 4;
+/// Fewest numbers among which one can be an outlier.
+const MIN_NUMBERS_FOR_OUTLIERS: usize = 4;
 
-/// How many times as far from the median as half of all are is far.
-const FAR: f64 = 10.0;
+/// An outlier is this many times farther from the median than the median distance.
+const OUTLIER_FACTOR: f64 = 10.0;
 
-/// One answer.
+/// One distinct answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Same {
     pub text: String,
-    /// Who gave it.
+    /// The members that gave it.
     pub members: BTreeSet<usize>,
     pub odd: bool,
 }
 
-/// What is to be said of answers that are numbers.
+/// Statistics of numeric answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
-    /// The least finite one, and who said that.
+    /// The least finite number, and who gave it.
     pub min: (f64, BTreeSet<usize>),
     pub median: f64,
     pub max: (f64, BTreeSet<usize>),
-    /// Whose is not finite.
+    /// Members whose number is not finite.
     pub(crate) not_finite: BTreeSet<usize>,
 }
 
 /// All answers to one question.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
-    /// The odd ones first, then those of the fewest, then in the order of their members.
+    /// Odd ones first, then by the number of members, then by the first member.
     pub same: Vec<Same>,
-    /// Where all are numbers, and not all the same.
+    /// Present if all answers are numbers, and not all are equal.
     pub figures: Option<Figures>,
 }
 
 impl Answers {
-    /// Who is odd.
+    /// Returns the odd members.
     pub fn odd(&self) -> BTreeSet<usize> {
         let odd = self.same.iter().filter(|same| same.odd);
         odd.flat_map(|same| &same.members).copied().collect()
     }
 
-    /// Marks none as odd.
-    pub(super) fn none_is_odd(&mut self) {
+    /// Clears all marks.
+    pub(super) fn clear_odd(&mut self) {
         self.same.iter_mut().for_each(|same| same.odd = false);
     }
 
-    /// Whether all say the same.
+    /// Whether all answers are equal.
     pub fn agree(&self) -> bool {
         self.same.len() <= 1
     }
 
-    /// Whether each says something else.
+    /// Whether all answers are distinct.
     pub(crate) fn all_differ(&self) -> bool {
         self.same.len() > 1 && self.same.iter().all(|same| same.members.len() == 1)
     }
@@ -68,7 +69,7 @@ impl Answers {
     }
 }
 
-/// Folds what members said. Where objects lie in memory makes no difference.
+/// Merges the answers of members. Memory addresses of objects are ignored.
 pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers {
     let mut by_text: BTreeMap<Cow<'a, str>, BTreeSet<usize>> = BTreeMap::new();
     for (member, text) in answers {
@@ -90,7 +91,7 @@ pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers 
     let size = all.size();
     let odd: BTreeSet<usize> = match all.same.iter().position(|s| 2 * s.members.len() > size) {
         Some(most) => (0..all.same.len()).filter(|at| *at != most).collect(),
-        None => far(&all),
+        None => outliers(&all),
     };
     let count: usize = odd.iter().map(|at| all.same[*at].members.len()).sum();
     if 2 * count < size {
@@ -103,35 +104,37 @@ pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers 
     all
 }
 
-/// The places in `all` of those whose numbers are none, or far from the others'.
-fn far(all: &Answers) -> BTreeSet<usize> {
+/// Returns the indexes in `all` of answers whose number is not finite, or an outlier.
+fn outliers(all: &Answers) -> BTreeSet<usize> {
     let Some(figures) = &all.figures else {
         return BTreeSet::new();
     };
-    let mut away: Vec<f64> = Vec::new();
+    let mut distances: Vec<f64> = Vec::new();
     for same in &all.same {
         let distance = number(&same.text).map(|number| (number - figures.median).abs());
         let distance = distance.filter(|distance| distance.is_finite());
-        away.extend(
+        distances.extend(
             distance
                 .iter()
                 .flat_map(|one| std::iter::repeat_n(*one, same.members.len())),
         );
     }
-    away.sort_by(f64::total_cmp);
-    let usual = median(&away);
-    let is_far = |same: &Same| match number(&same.text) {
+    distances.sort_by(f64::total_cmp);
+    let median_distance = median(&distances);
+    let is_outlier = |same: &Same| match number(&same.text) {
         Some(number) if number.is_finite() => {
-            away.len() >= FEWEST && usual > 0.0 && (number - figures.median).abs() > FAR * usual
+            distances.len() >= MIN_NUMBERS_FOR_OUTLIERS
+                && median_distance > 0.0
+                && (number - figures.median).abs() > OUTLIER_FACTOR * median_distance
         }
         _ => true,
     };
     (0..all.same.len())
-        .filter(|at| is_far(&all.same[*at]))
+        .filter(|at| is_outlier(&all.same[*at]))
         .collect()
 }
 
-/// The figures of `numbers`, which `same` say.
+/// Computes statistics of `numbers`, which belong to `same`.
 fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
     let mut finite = Vec::new();
     let mut not_finite = BTreeSet::new();
@@ -142,11 +145,11 @@ fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
         }
     }
     finite.sort_by(f64::total_cmp);
-    let who = |wanted: f64| {
+    let who = |value: f64| {
         let all = same
             .iter()
             .zip(numbers)
-            .filter(|(_, number)| **number == wanted);
+            .filter(|(_, number)| **number == value);
         all.flat_map(|(same, _)| &same.members).copied().collect()
     };
     let (min, max) = (*finite.first()?, *finite.last()?);
@@ -158,7 +161,7 @@ fn figures(same: &[Same], numbers: &[f64]) -> Option<Figures> {
     })
 }
 
-/// The median of `sorted`; 0 where there is nothing.
+/// Returns the median of `sorted`, 0 if it is empty.
 fn median(sorted: &[f64]) -> f64 {
     let half = sorted.len() / 2;
     match (
@@ -171,13 +174,13 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The number that Python writes as `text`: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`,
+/// Parses a number as Python prints it: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`,
 /// `np.float64(0.69)` and the like.
 fn number(text: &str) -> Option<f64> {
     let text = text.trim();
     let inner = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
         Some((name, inner)) if is_name(name, '.') => match inner.split_once(',') {
-            // `device='cuda:0'` says no further number, as `Fraction(1, 3)` does.
+            // `device='cuda:0'` is no second number, unlike the one in `Fraction(1, 3)`.
             Some((first, rest))
                 if rest
                     .split_once('=')
@@ -197,7 +200,7 @@ fn number(text: &str) -> Option<f64> {
         .flatten()
 }
 
-/// Whether `text` is a name of Python's, with `or` in it.
+/// Whether `text` is a Python name, which may contain `or`.
 fn is_name(text: &str, or: char) -> bool {
     let begins = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
     begins
@@ -206,7 +209,7 @@ fn is_name(text: &str, or: char) -> bool {
             .all(|c| c.is_alphanumeric() || c == '_' || c == or)
 }
 
-/// `text` with `0x…` for where objects lie: `<Model object at 0x7f3a…>` says no more than that it is one.
+/// Replaces memory addresses with `0x…`: the one in `<Model object at 0x7f3a…>` carries no information.
 pub(super) fn addressless(text: &str) -> Cow<'_, str> {
     const BEFORE: &str = " at 0x";
     if !text.contains(BEFORE) {
@@ -232,24 +235,24 @@ mod tests {
         fold(answers.iter().copied().enumerate())
     }
 
-    /// Texts with their members, `!` before the odd ones.
-    fn told(answers: &[&str]) -> Vec<String> {
-        let told = |same: &Same| {
+    /// Returns the texts with their members, `!` before the odd ones.
+    fn described(answers: &[&str]) -> Vec<String> {
+        let described = |same: &Same| {
             let mark = if same.odd { "!" } else { "" };
             format!("{mark}{} {:?}", same.text, same.members)
         };
-        of(answers).same.iter().map(told).collect()
+        of(answers).same.iter().map(described).collect()
     }
 
     #[test]
     fn what_is_the_same_is_there_once_and_who_says_something_else_is_odd() {
-        assert_eq!(told(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
-        assert_eq!(told(&["a", "a"]), ["a {0, 1}"]);
-        // No majority, none odd.
-        assert_eq!(told(&["a", "b"]), ["a {0}", "b {1}"]);
-        assert_eq!(told(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
+        assert_eq!(described(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
+        assert_eq!(described(&["a", "a"]), ["a {0, 1}"]);
+        // Without a majority, no answer is odd.
+        assert_eq!(described(&["a", "b"]), ["a {0}", "b {1}"]);
+        assert_eq!(described(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
         let objects = ["<M object at 0x7f01>", "<M object at 0x7f02>"];
-        assert_eq!(told(&objects), ["<M object at 0x…> {0, 1}"]);
+        assert_eq!(described(&objects), ["<M object at 0x…> {0, 1}"]);
     }
 
     #[test]
@@ -267,13 +270,13 @@ mod tests {
             figures.map(|f| (f.median, f.not_finite.clone())),
             Some((0.695, [5].into()))
         );
-        // Ranks are each one's own.
+        // Each rank differs by definition.
         assert_eq!(
             of(&["0", "1", "2", "3", "4", "5", "6", "7"]).odd(),
             BTreeSet::new()
         );
         assert!(of(&["0", "1"]).all_differ());
-        // All the same needs none, and other values than numbers have none.
+        // Equal values need no summary, and values other than numbers have none.
         for none in [
             &["1", "1"][..],
             &["1", "x"],

@@ -1,16 +1,16 @@
-//! Paused tasks beside each other, as `ray-relay diff` and the page have them: what differs within each group, and the stacks of all
+//! Compares paused tasks for `ray-relay diff` and the page: the differences within each group, and the stacks of all
 //! as one tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::differences::{Comparison, Stands, compare};
+use super::differences::{Comparison, TaskStack, compare};
 use super::tree::{self, Node};
 use super::who::Names;
 use ray_relay_base::wire::json::put;
 
-/// Where tasks stand, by their places among all.
+/// The comparison of all tasks, which are identified by index.
 pub struct Compared<'a> {
     names: Names<'a>,
     groups: Vec<Compare<'a>>,
@@ -18,74 +18,77 @@ pub struct Compared<'a> {
     size: usize,
 }
 
-/// Those that are compared with each other.
+/// The comparison of one group.
 struct Compare<'a> {
     group: &'a str,
     size: usize,
-    seen: Comparison,
+    comparison: Comparison,
 }
 
-/// What tasks of different groups are called, where they are compared all the same.
-const ALL: &str = "all";
+/// The name of the set of all tasks, if different groups are compared.
+const ALL_TASKS: &str = "all";
 
 impl<'a> Compared<'a> {
-    /// Of those that run the same. Where no two do, all are compared: they may have a function in common.
-    pub fn new(names: Names<'a>, stands: &BTreeMap<usize, Stands>) -> Self {
+    /// Compares within each group. If no group has two members, compares all: they may have a function in common.
+    pub fn new(names: Names<'a>, task_stacks: &BTreeMap<usize, TaskStack>) -> Self {
         let of = |group: &'a str, all: &BTreeSet<usize>| {
-            let of = stands.iter().filter(|(at, _)| all.contains(at));
-            let of: BTreeMap<usize, Stands> = of.map(|(at, seen)| (*at, seen.clone())).collect();
+            let of = task_stacks.iter().filter(|(at, _)| all.contains(at));
+            let of: BTreeMap<usize, TaskStack> = of.map(|(at, seen)| (*at, seen.clone())).collect();
             Compare {
                 group,
                 size: of.len(),
-                seen: compare(&of),
+                comparison: compare(&of),
             }
         };
         let groups = names.groups().iter();
         let mut groups: Vec<Compare<'a>> = groups.map(|(group, all)| of(group, all)).collect();
-        if stands.len() > 1 && groups.iter().all(|group| group.size < 2) {
-            groups = vec![of(ALL, &stands.keys().copied().collect())];
+        if task_stacks.len() > 1 && groups.iter().all(|group| group.size < 2) {
+            groups = vec![of(ALL_TASKS, &task_stacks.keys().copied().collect())];
         }
-        let calls: Vec<_> = stands.iter().map(|(at, one)| (*at, one.calls())).collect();
+        let calls: Vec<_> = task_stacks
+            .iter()
+            .map(|(at, one)| (*at, one.calls()))
+            .collect();
         let stacks = tree::fold(calls.iter().map(|(at, calls)| (*at, &**calls)));
         Self {
             names,
             groups,
             stacks,
-            size: stands.len(),
+            size: task_stacks.len(),
         }
     }
 
-    /// What people see of it.
+    /// Formats the comparison.
     pub fn text(&self) -> String {
         let group = |compare: &Compare<'_>| {
             let head = match self.groups.len() {
                 1 => String::new(),
                 _ => format!("{}: ", compare.group),
             };
-            let says = match compare.size {
+            let rest = match compare.size {
                 0 => "none could be looked at.\n".to_owned(),
                 1 => {
                     "only one could be looked at: there is nothing to compare it with.\n".to_owned()
                 }
-                _ => compare.seen.text(&self.names),
+                _ => compare.comparison.text(&self.names),
             };
-            format!("\n{head}{says}")
+            format!("\n{head}{rest}")
         };
         self.groups.iter().map(group).collect()
     }
 
-    /// The same as JSON, besides `members`: [`json`](super::who::json) of each.
+    /// Returns the comparison as JSON, with `members`: [`json`](super::who::json) of each.
     pub fn json(&self, members: &[Value]) -> Value {
         let groups = self.groups.iter().map(|compare| {
-            let mut told = compare.seen.json(&self.names);
-            put(&mut told, "group", compare.group);
-            told
+            let mut json_group = compare.comparison.json(&self.names);
+            put(&mut json_group, "group", compare.group);
+            json_group
         });
         json!({"members": members, "groups": groups.collect::<Vec<_>>(), "stacks": self.calls(&self.stacks)})
     }
 
     fn calls(&self, nodes: &[Node]) -> Vec<Value> {
-        // As deep as the stacks, which are bounded.
+        // The recursion is as deep as the stacks, which are bounded.
         let nodes = nodes.iter().map(|node| {
             let (call, members) = (&node.call, &node.members);
             json!({
@@ -104,16 +107,16 @@ mod tests {
     use super::super::who::Who;
     use super::*;
 
-    fn stands(function: &str, loss: &str) -> Stands {
+    fn stack(function: &str, loss: &str) -> TaskStack {
         let frame = |function: &str| {
             json!({"file": "/srv/train.py", "line": 4, "function": function,
             "variables": [{"name": "loss", "type": "float", "value": loss}, {"name": "lr", "type": "float", "value": "0.1"}]})
         };
-        Stands::read(&json!([{"name": "MainThread", "frames": [frame("run"), frame(function)]}]))
+        TaskStack::read(&json!([{"name": "MainThread", "frames": [frame("run"), frame(function)]}]))
             .unwrap()
     }
 
-    fn compared(groups: &[&str], stands: Vec<Stands>) -> (String, Value) {
+    fn compared(groups: &[&str], stacks: Vec<TaskStack>) -> (String, Value) {
         let who: Vec<Who> = groups
             .iter()
             .zip(0..)
@@ -123,20 +126,20 @@ mod tests {
                 name: String::new(),
             })
             .collect();
-        let stands = stands.into_iter().enumerate().collect();
-        let compared = Compared::new(Names::new(&who), &stands);
+        let stacks = stacks.into_iter().enumerate().collect();
+        let compared = Compared::new(Names::new(&who), &stacks);
         (compared.text(), compared.json(&[]))
     }
 
     #[test]
     fn stacks_are_one_tree_and_what_is_alike_is_there_once() {
         let all = vec![
-            stands("step", "0.5"),
-            stands("load", "0.5"),
-            stands("step", "0.5"),
+            stack("step", "0.5"),
+            stack("load", "0.5"),
+            stack("step", "0.5"),
         ];
-        let (_, told) = compared(&["Trainer"; 3], all);
-        let run = &told["stacks"][0];
+        let (_, json_group) = compared(&["Trainer"; 3], all);
+        let run = &json_group["stacks"][0];
         assert_eq!(
             (&run["function"], &run["who"]),
             (&json!("run"), &json!("0-2"))
@@ -150,7 +153,7 @@ mod tests {
             (&calls[1]["who"], &calls[1]["odd"]),
             (&json!("1"), &json!(true))
         );
-        let group = &told["groups"][0];
+        let group = &json_group["groups"][0];
         assert_eq!(group["group"], "Trainer");
         let same = group["same"].as_array().unwrap();
         let lr = json!({"what": "variable", "name": "lr", "frame": "run (/srv/train.py)", "text": "0.1", "who": "0-2", "members": [0, 1, 2]});
@@ -160,13 +163,21 @@ mod tests {
 
     #[test]
     fn groups_are_compared_apart_unless_each_has_one_alone() {
-        let two = || vec![stands("step", "0.5"), stands("step", "nan")];
-        let (text, told) = compared(&["Trainer", "Loader"], two());
-        assert_eq!(told["groups"].as_array().unwrap().len(), 1, "{told}");
+        let two = || vec![stack("step", "0.5"), stack("step", "nan")];
+        let (text, json_group) = compared(&["Trainer", "Loader"], two());
+        assert_eq!(
+            json_group["groups"].as_array().unwrap().len(),
+            1,
+            "{json_group}"
+        );
         assert!(text.contains("loss, in step (/srv/train.py)\n"), "{text}");
-        let three = [two(), vec![stands("step", "1")]].concat();
-        let (text, told) = compared(&["Trainer", "Trainer", "Loader"], three);
-        assert_eq!(told["groups"].as_array().unwrap().len(), 2, "{told}");
+        let three = [two(), vec![stack("step", "1")]].concat();
+        let (text, json_group) = compared(&["Trainer", "Trainer", "Loader"], three);
+        assert_eq!(
+            json_group["groups"].as_array().unwrap().len(),
+            2,
+            "{json_group}"
+        );
         assert!(
             text.contains("Loader: only one could be looked at"),
             "{text}"

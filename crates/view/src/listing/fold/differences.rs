@@ -1,10 +1,12 @@
-//! What differs between the frames of paused tasks that run the same: where they stand, and their variables by name.
+//! Compares the frames of paused tasks that run the same: their locations, and their variables by name.
 //!
-//! Pure. Read from the threads of `/relay/v1/snapshot`. Of each task one thread counts, from the outermost frame of the program's own
-//! code on, at a post-mortem the frames of the exception. Frames are the same where file and function are, however deep they are.
+//! Pure. Reads the threads of `/relay/v1/snapshot`. Each task contributes one thread, from the outermost frame of the
+//! program's own code on, or the frames of the exception at a post-mortem. Frames are matched by file and function,
+//! at any depth.
 //!
-//! Values are the same where their checksums are, which the task itself makes of the whole. Without one, a text that is cut or tells an
-//! object by its address alone is no comparison: where such values look alike they count as not compared.
+//! Values are equal if their checksums are, which the task itself computes over the whole value. Without a checksum,
+//! a text that is cut or names an object only by its address cannot be compared: if such values look alike, they
+//! count as not compared.
 
 mod held;
 
@@ -13,46 +15,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use self::held::{Frame, MISSING, in_one_line, values};
+use super::answer_text::{json as as_json, lines};
 use super::answers::{Answers, fold};
-use super::place::{Call, is_library};
-use super::told::{json as as_json, lines};
+use super::location::{Call, is_library};
 use super::who::Names;
 use ray_relay_base::wire::json::{self, put, typed_at};
 
-/// Differences that people are shown, and of each value so many characters.
+/// Differences that are shown, and characters of each value.
 const MAX_DIFFERENCES: usize = 40;
 const MAX_VALUE_CHARS: usize = 160;
 
-/// Values of a variable that is another one everywhere.
-const EXAMPLES: usize = 4;
+/// Examples shown for a variable that differs everywhere.
+const MAX_EXAMPLES: usize = 4;
 
-/// Variables of a frame that no other has.
-const OWN: usize = 8;
+/// Variables shown of a frame that no other task has.
+const MAX_OWN_VARIABLES: usize = 8;
 
-/// Values that were not compared, which are named.
-const NAMED: usize = 8;
+/// Values that were not compared and are named.
+const MAX_NAMED_VALUES: usize = 8;
 
-/// The kind of what a process has in its environment. It may differ by node, and marks no rank as odd.
+/// The frame name of the process environment. It may differ by node, and marks no rank as odd.
 const ENVIRONMENT: &str = "environment";
 
-/// Why a task is not compared that was looked at.
+/// Why an inspected task is not compared.
 pub const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
 
-/// Where a task stands.
+/// The paused thread of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stands {
+pub struct TaskStack {
     /// Outermost first.
     frames: Vec<Frame>,
     exception: Option<String>,
-    /// What is known of the process beside: its environment, packages and random numbers, each as a frame of that name.
+    /// Properties of the process: its environment, packages and random numbers, each as a frame of that name.
     process: Vec<Frame>,
 }
 
-/// A frame, wherever it is called from: file, function, and how many of the same are above it.
+/// A frame, whatever its caller: file, function, and the number of equal ones above it.
 type Key<'a> = (&'a str, &'a str, usize);
 
-impl Stands {
-    /// Where the first of `threads` that has any frame stands.
+impl TaskStack {
+    /// Reads the first of `threads` that has any frame.
     pub fn read(threads: &Value) -> Option<Self> {
         let is_process = |thread: &&Value| typed_at(thread, "process");
         let frames = |thread: &Value, key: &str| -> Vec<Frame> {
@@ -92,43 +94,43 @@ impl Stands {
         keyed
     }
 
-    /// Outermost first.
+    /// Returns the calls, outermost first.
     pub(super) fn calls(&self) -> Vec<Call> {
         self.frames.iter().map(|frame| frame.call.clone()).collect()
     }
 
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         self.frames
             .last()
             .map_or_else(String::new, |frame| frame.call.to_string())
     }
 }
 
-/// Something that is compared.
+/// A compared property.
 #[derive(Debug, Clone, PartialEq)]
 struct Difference {
-    what: What,
-    /// The function with its file, where it is about a frame.
+    property: Property,
+    /// The function with its file, if it belongs to a frame.
     frame: Option<String>,
     answers: Answers,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
-    /// Where a task stands.
-    Place,
-    /// By which calls it came there, where that is the same place.
+enum Property {
+    /// The location of a task.
+    Location,
+    /// The calls that led there, if the location is the same.
     Callers,
     Exception,
-    /// At which line a frame is whose place is not where the task stands.
+    /// The line of a frame that is not the location of the task.
     Line,
     Variable(String),
 }
 
-impl What {
+impl Property {
     fn word(&self) -> &str {
         match self {
-            Self::Place => "place",
+            Self::Location => "place",
             Self::Callers => "callers",
             Self::Exception => "exception",
             Self::Line => "line",
@@ -137,20 +139,25 @@ impl What {
     }
 }
 
-/// What differs, the odd ones first, and how much does not.
+/// The differences, odd ones first, and what is equal.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Comparison {
     differences: Vec<Difference>,
-    /// What is the same wherever it is.
+    /// Properties that are equal wherever they exist.
     alike: Vec<Difference>,
-    /// What looks the same, and was not compared as a whole.
+    /// Properties that look equal, and were not compared as a whole.
     not_compared: Vec<Difference>,
-    /// Who is odd most often, and how often that is.
+    /// The members that are odd most often, and how often.
     odd: (BTreeSet<usize>, usize),
 }
 
 impl Comparison {
-    fn add(&mut self, what: What, frame: Option<&Call>, (answers, compared): (Answers, bool)) {
+    fn add(
+        &mut self,
+        property: Property,
+        frame: Option<&Call>,
+        (answers, compared): (Answers, bool),
+    ) {
         let all = match (answers.agree(), compared) {
             (true, true) => &mut self.alike,
             (true, false) => &mut self.not_compared,
@@ -158,59 +165,60 @@ impl Comparison {
         };
         let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
         all.push(Difference {
-            what,
+            property,
             frame,
             answers,
         });
     }
 }
 
-/// Compares where `all` stand, who run the same.
-pub(super) fn compare(all: &BTreeMap<usize, Stands>) -> Comparison {
-    let mut seen = Comparison::default();
-    let of = |text: fn(&Stands) -> String| {
-        let texts: Vec<_> = all.iter().map(|(at, stands)| (*at, text(stands))).collect();
+/// Compares the locations of `all`, which run the same.
+pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
+    let mut comparison = Comparison::default();
+    let of = |text: fn(&TaskStack) -> String| {
+        let texts: Vec<_> = all.iter().map(|(at, stack)| (*at, text(stack))).collect();
         fold(texts.iter().map(|(at, text)| (*at, &**text)))
     };
-    let place = of(Stands::place);
-    if place.agree() {
-        let callers = of(|stands| {
-            let calls = stands.frames.iter().map(|frame| &*frame.call.function);
+    let location = of(TaskStack::location);
+    if location.agree() {
+        let callers = of(|stack| {
+            let calls = stack.frames.iter().map(|frame| &*frame.call.function);
             calls.collect::<Vec<_>>().join(" > ")
         });
-        seen.add(What::Callers, None, (callers, true));
+        comparison.add(Property::Callers, None, (callers, true));
     }
-    seen.add(What::Place, None, (place, true));
-    if all.values().any(|stands| stands.exception.is_some()) {
-        let exception = of(|stands| {
-            stands
+    comparison.add(Property::Location, None, (location, true));
+    if all.values().any(|stack| stack.exception.is_some()) {
+        let exception = of(|stack| {
+            stack
                 .exception
                 .clone()
                 .unwrap_or_else(|| MISSING.to_owned())
         });
-        seen.add(What::Exception, None, (exception, true));
+        comparison.add(Property::Exception, None, (exception, true));
     }
-    in_frames(&mut seen, all);
-    of_processes(&mut seen, all);
-    seen.odd = odd(&seen.differences, all.len());
-    // What names the odd one is first, and what is another one everywhere tells least.
+    in_frames(&mut comparison, all);
+    of_processes(&mut comparison, all);
+    comparison.odd = odd(&comparison.differences, all.len());
+    // Differences that involve the odd member come first. A variable that differs everywhere is the least useful.
     let key = |difference: &Difference| {
         let odd = difference.answers.odd();
-        let tells = !odd.is_disjoint(&seen.odd.0);
+        let tells = !odd.is_disjoint(&comparison.odd.0);
         (!tells, odd.is_empty(), difference.answers.all_differ())
     };
-    let mut differences = std::mem::take(&mut seen.differences);
+    let mut differences = std::mem::take(&mut comparison.differences);
     differences.sort_by_key(key);
-    seen.differences = differences;
-    seen
+    comparison.differences = differences;
+    comparison
 }
 
-/// What differs in frames that several have, the innermost first, and what is in those that one alone stands in.
-fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+/// Compares frames that several tasks have, innermost first. Lists the variables of a frame that only one task is
+/// paused in.
+fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut frames: BTreeMap<Key<'_>, BTreeMap<usize, &Frame>> = BTreeMap::new();
     let mut order: Vec<Key<'_>> = Vec::new();
-    for (at, stands) in all {
-        let keyed = stands.keyed();
+    for (at, stack) in all {
+        let keyed = stack.keyed();
         for (key, frame) in keyed {
             let members = frames.entry(key).or_insert_with(|| {
                 order.push(key);
@@ -220,8 +228,8 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         }
     }
     let depth = |key: &Key<'_>| {
-        let depths = all.values().map(|stands| {
-            let calls = stands.frames.iter().rev().map(|frame| &frame.call);
+        let depths = all.values().map(|stack| {
+            let calls = stack.frames.iter().rev().map(|frame| &frame.call);
             let mut calls = calls.map(|call| (&*call.file, &*call.function));
             calls
                 .position(|call| call == (key.0, key.1))
@@ -253,13 +261,13 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         }
         let of = |name: &str| values(name, members.iter().map(|(at, frame)| (*at, *frame)));
         if members.len() == 1 {
-            // There is nothing to compare it with: what it holds is shown where the task stands there.
+            // With nothing to compare it to, its variables are shown if the task is paused there.
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
-                for name in names.into_iter().take(OWN) {
+                for name in names.into_iter().take(MAX_OWN_VARIABLES) {
                     let frame = Some(format!("{} ({})", first.call.function, first.call.file));
-                    let what = What::Variable(name.to_owned());
-                    seen.differences.push(Difference {
-                        what,
+                    let property = Property::Variable(name.to_owned());
+                    comparison.differences.push(Difference {
+                        property,
                         frame,
                         answers: of(name).0,
                     });
@@ -274,24 +282,28 @@ fn in_frames(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
                 .map(|(at, frame)| (*at, at_line(frame)))
                 .collect();
             let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-            seen.add(What::Line, Some(&first.call), (answers, true));
+            comparison.add(Property::Line, Some(&first.call), (answers, true));
         }
         for name in names {
-            seen.add(What::Variable(name.to_owned()), Some(&first.call), of(name));
+            comparison.add(
+                Property::Variable(name.to_owned()),
+                Some(&first.call),
+                of(name),
+            );
         }
     }
 }
 
-/// What differs between the processes: by kinds, and in each by names.
-fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
+/// Compares properties of the processes: by kind, then by name.
+fn of_processes(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
-    for frame in all.values().flat_map(|stands| &stands.process) {
+    for frame in all.values().flat_map(|stack| &stack.process) {
         let locals = frame.locals.iter();
         names.extend(locals.map(|local| (&*frame.call.function, &*local.name)));
     }
     for (kind, name) in names {
-        let frames = all.iter().filter_map(|(at, stands)| {
-            let mut frames = stands.process.iter();
+        let frames = all.iter().filter_map(|(at, stack)| {
+            let mut frames = stack.process.iter();
             Some((*at, frames.find(|frame| frame.call.function == kind)?))
         });
         let frames: Vec<_> = frames.collect();
@@ -300,14 +312,14 @@ fn of_processes(seen: &mut Comparison, all: &BTreeMap<usize, Stands>) {
         };
         let (mut answers, compared) = values(name, frames.iter().copied());
         if kind == ENVIRONMENT {
-            answers.none_is_odd();
+            answers.clear_odd();
         }
-        let what = What::Variable(name.to_owned());
-        seen.add(what, Some(&frame.call), (answers, compared));
+        let property = Property::Variable(name.to_owned());
+        comparison.add(property, Some(&frame.call), (answers, compared));
     }
 }
 
-/// Who of so many is odd most often, and how often; none where that would be half of them.
+/// Returns who of `size` members is odd most often, and how often. Empty if that would be half of them.
 fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
     let mut times: BTreeMap<usize, usize> = BTreeMap::new();
     for member in differences
@@ -326,14 +338,14 @@ fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
 }
 
 impl Comparison {
-    /// What people see of it.
+    /// Formats the comparison.
     pub(super) fn text(&self, names: &Names<'_>) -> String {
         let (alike, differ) = (self.alike.len(), self.differences.len());
         let values = |count: usize| match count {
             1 => "1 value".to_owned(),
             count => format!("{count} values"),
         };
-        let rest = format!("{} alike{}.\n", values(alike), self.says_not_compared());
+        let rest = format!("{} alike{}.\n", values(alike), self.not_compared_clause());
         if differ == 0 {
             return format!("Nothing differs: {rest}");
         }
@@ -373,26 +385,33 @@ impl Comparison {
         text + &format!("\n{rest}")
     }
 
-    /// How many values were not compared, as the end of a sentence.
-    fn says_not_compared(&self) -> String {
-        let named = self.not_compared.iter().filter_map(|one| match &one.what {
-            What::Variable(name) => Some(&**name),
-            _ => None,
-        });
+    /// Says how many values were not compared, as the end of a sentence.
+    fn not_compared_clause(&self) -> String {
+        let named = self
+            .not_compared
+            .iter()
+            .filter_map(|one| match &one.property {
+                Property::Variable(name) => Some(&**name),
+                _ => None,
+            });
         let named: BTreeSet<&str> = named.collect();
-        let some: Vec<&str> = named.iter().copied().take(NAMED).collect();
-        let more = if named.len() > NAMED { ", …" } else { "" };
+        let some: Vec<&str> = named.iter().copied().take(MAX_NAMED_VALUES).collect();
+        let more = if named.len() > MAX_NAMED_VALUES {
+            ", …"
+        } else {
+            ""
+        };
         match self.not_compared.len() {
             0 => String::new(),
             count => format!(", {count} not compared ({}{more})", some.join(", ")),
         }
     }
 
-    /// The same as JSON.
+    /// Returns the comparison as JSON.
     pub(super) fn json(&self, names: &Names<'_>) -> Value {
         let differences = self.differences.iter().map(|difference| {
-            let told = as_json(names, &difference.answers);
-            difference.named(told)
+            let json_row = as_json(names, &difference.answers);
+            difference.named(json_row)
         });
         let same = |all: &[Difference]| -> Vec<Value> {
             let same = all.iter().flat_map(|alike| {
@@ -415,32 +434,32 @@ impl Comparison {
 }
 
 impl Difference {
-    /// `told` with what it is about.
-    fn named(&self, mut told: Value) -> Value {
-        put(&mut told, "what", self.what.word());
-        if let What::Variable(name) = &self.what {
-            put(&mut told, "name", &**name);
+    /// Adds the property to `json_row`.
+    fn named(&self, mut json_row: Value) -> Value {
+        put(&mut json_row, "what", self.property.word());
+        if let Property::Variable(name) = &self.property {
+            put(&mut json_row, "name", &**name);
         }
-        put(&mut told, "frame", self.frame.clone());
-        told
+        put(&mut json_row, "frame", self.frame.clone());
+        json_row
     }
 
     fn text(&self, names: &Names<'_>) -> String {
-        let what = match &self.what {
-            What::Place => "stands at",
-            What::Callers => "was called by",
-            What::Exception => "raised",
-            What::Line => "is at",
-            What::Variable(name) => name,
+        let property = match &self.property {
+            Property::Location => "stands at",
+            Property::Callers => "was called by",
+            Property::Exception => "raised",
+            Property::Line => "is at",
+            Property::Variable(name) => name,
         };
         let frame = self.frame.as_ref().map(|frame| format!(", in {frame}"));
-        let head = format!("{what}{}", frame.unwrap_or_default());
+        let head = format!("{property}{}", frame.unwrap_or_default());
         if self.answers.all_differ()
             && self.answers.odd().is_empty()
-            && self.answers.same.len() > EXAMPLES
+            && self.answers.same.len() > MAX_EXAMPLES
         {
             let mut some = self.answers.clone();
-            some.same.truncate(EXAMPLES);
+            some.same.truncate(MAX_EXAMPLES);
             let count = self.answers.same.len();
             let lines = lines(names, &some, "  ", Some(MAX_VALUE_CHARS));
             return format!("{head}: another one for each of {count}, such as\n{lines}");

@@ -1,4 +1,4 @@
-//! Actors that run nothing while others of their class wait, in words.
+//! Idle actors while others of their class wait, as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use ray_relay_base::wire::text::{replaced, shortened};
 /// Characters of a method's name or a state.
 const MAX_WORD_CHARS: usize = 200;
 
-/// A line for those of `rows`, the relay's of idle actors, of which the same is known; `members` are those that were looked at.
+/// Formats one line for each set of `rows`, the relay's idle actors, with the same last method. `members` are the
+/// inspected ones.
 pub fn text(members: &[Member], rows: &[Value]) -> String {
     let all: Vec<RowAnswer<'_>> = rows.iter().map(typed).collect();
     let idle = who::all(&all);
@@ -34,7 +35,7 @@ pub fn text(members: &[Member], rows: &[Value]) -> String {
     lines.collect()
 }
 
-/// What ran last in the actor of `row`.
+/// Describes the last method of the actor of `row`.
 fn last(row: &Value) -> String {
     let word = |key: &str| {
         let text = row.get(key)?.as_str()?;

@@ -1,9 +1,9 @@
-//! Tables of what is known by its file and function.
+//! Tables of files and functions with known waits.
 
-/// Folders behind which the name of a package begins.
-pub(super) const PACKAGES: [&str; 2] = ["site-packages/", "dist-packages/"];
+/// Folders that directly contain packages.
+pub(super) const PACKAGE_FOLDERS: [&str; 2] = ["site-packages/", "dist-packages/"];
 
-/// Packages, and modules of Python's own, that are not the program's own code, as py-spy writes them.
+/// Packages, and Python modules, that are not the program's own code, as py-spy prints them.
 pub(super) const LIBRARIES: &[&str] = &[
     "_pydevd_bundle",
     "_pydevd_frame_eval",
@@ -62,16 +62,16 @@ pub(super) const LIBRARIES: &[&str] = &[
     "weakref.py",
 ];
 
-/// The relay's own hook, wherever it was put.
-pub(super) const HOOK: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
+/// The relay's own hook, at any path.
+pub(super) const HOOK_FILES: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
 
-/// The name of a function stands for this in words.
-pub(super) const ITSELF: &str = "{}";
+/// Placeholder for the function's name.
+pub(super) const FUNCTION_PLACEHOLDER: &str = "{}";
 
-/// The end of a path, functions in it (none: every one that is not private), and what waits there waits for.
-pub(super) type Known = (&'static str, &'static [&'static str], &'static str);
+/// Path suffix, functions in it (empty: every public one), and what a thread waits for there.
+pub(super) type KnownWait = (&'static str, &'static [&'static str], &'static str);
 
-pub(super) const KNOWN: &[Known] = &[
+pub(super) const KNOWN_WAITS: &[KnownWait] = &[
     (
         "torch/distributed/distributed_c10d.py",
         &[],
@@ -284,8 +284,8 @@ pub(super) const KNOWN: &[Known] = &[
     ("selectors.py", &["select"], "select"),
 ];
 
-/// Parts of names of functions in C.
-pub(super) const IN_C: &[(&str, &str)] = &[
+/// Substrings of native function names.
+pub(super) const NATIVE_WAITS: &[(&str, &str)] = &[
     ("gloo::", "gloo"),
     ("nccl", "NCCL"),
     ("cudaStreamSynchronize", "CUDA"),

@@ -1,24 +1,24 @@
-//! One process that was looked at: what it is called, and the stacks of it that count.
+//! One inspected process: its identity, and its relevant stacks.
 
 use serde_json::Value;
 
-use super::place::{Call, Place, is_library};
+use super::location::{Call, Location, is_library};
 use super::who::Who;
 use crate::listing::received::LookAnswer;
 use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::look::{Frame, Look, Thread};
 
-/// What is looked at.
+/// An inspected process.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub(super) who: Who,
-    /// What was seen; a sentence where nothing was.
+    /// The snapshot, or why there is none.
     pub(super) look: Result<Look, String>,
 }
 
 impl Member {
-    /// One of the relay's answer; `several_jobs`: there are members of more than one.
+    /// Reads one entry of the relay's answer. `several_jobs` adds the job to the group's name.
     pub fn read(entry: &Value, several_jobs: bool) -> Self {
         let LookAnswer { tasks, error } = typed(entry);
         let first = tasks.into_iter().next().unwrap_or_default();
@@ -33,8 +33,8 @@ impl Member {
         Self { who, look }
     }
 
-    /// The threads that count, the one that runs the task first where that can be told: those with code of the program's own,
-    /// or the main one where there are none. `all`: every one.
+    /// Returns the threads with code of the program's own, or else the main one. The thread that runs the task comes
+    /// first if it can be recognized. `all` returns every thread.
     pub(super) fn threads(&self, all: bool) -> Vec<&Thread> {
         let Ok(look) = &self.look else {
             return Vec::new();
@@ -49,7 +49,8 @@ impl Member {
         threads
     }
 
-    /// Whether every thread that counts is at the same lines of the same functions as in `before`, a look at the same process.
+    /// Whether every relevant thread is at the same lines of the same functions as in `before`, an earlier snapshot
+    /// of the same process.
     pub fn is_where(&self, before: &Self) -> bool {
         let of = |member: &Self| {
             member
@@ -61,48 +62,48 @@ impl Member {
         self.look.is_ok() && before.look.is_ok() && of(self) == of(before)
     }
 
-    /// Where it is, as a sentence without its subject; `None`: it was not seen.
-    pub fn place_in_words(&self) -> Option<String> {
-        Some(self.place()?.to_string())
+    /// Returns its location as a sentence without a subject, `None` if there is no snapshot.
+    pub fn location_in_words(&self) -> Option<String> {
+        Some(self.location()?.to_string())
     }
 
-    /// Where it is.
-    pub(super) fn place(&self) -> Option<Place> {
+    /// Returns its location.
+    pub(super) fn location(&self) -> Option<Location> {
         let thread = *self.threads(false).first()?;
-        Some(place(thread))
+        Some(location(thread))
     }
 }
 
-/// Where `thread` is.
-pub(super) fn place(thread: &Thread) -> Place {
+/// Returns the location of `thread`.
+pub(super) fn location(thread: &Thread) -> Location {
     match &thread.raised {
-        Some(raised) => Place::left_by(raised, frames(thread)),
-        None => Place::of(frames(thread), thread.idle, thread.call.as_deref()),
+        Some(raised) => Location::of_exception(raised, frames(thread)),
+        None => Location::of(frames(thread), thread.idle, thread.call.as_deref()),
     }
 }
 
-/// The frames of `thread`, innermost first, from the outermost one of the program's own code on: what Ray and Python have around
-/// every task tells nothing. Where there is none of that, all.
+/// Returns the frames of `thread`, innermost first, from the outermost one of the program's own code on: the frames
+/// of Ray and Python around every task carry no information. Without code of its own, returns all.
 pub(super) fn frames(thread: &Thread) -> &[Frame] {
     from_own(&thread.frames)
 }
 
-/// The same of `frames`.
+/// Cuts `frames` in the same way.
 pub(super) fn from_own(frames: &[Frame]) -> &[Frame] {
     let own = frames.iter().rposition(|frame| !is_library(&frame.file));
     own.map_or(frames, |own| &frames[..=own])
 }
 
-/// The innermost frame of `thread` of the program's own code, by its place in [`calls`].
+/// Returns the innermost frame of `thread` of the program's own code, with its index in [`calls`].
 fn own(thread: &Thread) -> Option<(usize, &Frame)> {
     let frames = frames(thread);
     let at = frames.iter().position(|frame| !is_library(&frame.file))?;
     Some((frames.len() - 1 - at, &frames[at]))
 }
 
-/// The frames of `thread` whose variables say something, by their places in [`calls`]: the innermost of the program's own code,
-/// or all of that where an exception has left them.
-pub(super) fn told(thread: &Thread) -> Vec<(usize, &Frame)> {
+/// Returns the frames of `thread` with relevant variables, with their indexes in [`calls`]: the innermost of the
+/// program's own code, or all of it if an exception has left them.
+pub(super) fn relevant_frames(thread: &Thread) -> Vec<(usize, &Frame)> {
     if thread.raised.is_none() {
         return own(thread).into_iter().collect();
     }
@@ -112,7 +113,7 @@ pub(super) fn told(thread: &Thread) -> Vec<(usize, &Frame)> {
         .collect()
 }
 
-/// The calls of `thread`, the outermost first.
+/// Returns the calls of `thread`, outermost first.
 pub(super) fn calls(thread: &Thread) -> Vec<Call> {
     frames(thread).iter().rev().map(Call::of).collect()
 }

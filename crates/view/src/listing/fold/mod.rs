@@ -1,24 +1,26 @@
-//! What many are asked or seen to be, as one: what is the same is there once with who it is of, and who is odd is named.
+//! Folds the answers or stacks of many tasks into one: equal ones are merged with their members, and odd members are
+//! named.
 //!
-//! Pure. [`who`] has who a member is: its group among those that run the same, and its rank or what stands for it.
+//! Pure. [`who`] identifies a member: its group among the tasks that run the same, and its rank or a substitute.
 //!
-//! - Of stacks: a [`Member`](member::Member) is one process that was looked at. [`tree`] has the stacks of all as one tree with
-//!   members at its nodes, [`places`] where each is, in words, and [`text`] what people see of both.
-//! - Of answers to one command: [`answers`] has them once each, with the odd ones and the figures of numbers, and [`told`] what people
-//!   and scripts see of them.
-//! - Of frames of paused tasks: [`differences`] compares their places and variables by name, and [`compared`] does so for all groups.
+//! - Stacks: a [`Member`](member::Member) is one inspected process. [`tree`] merges all stacks into one tree with
+//!   members at its nodes, [`locations`] describes where each member is, and [`text`] formats both.
+//! - Answers to one command: [`answers`] merges them, with odd ones and statistics, and [`answer_text`] formats them for
+//!   people and scripts.
+//! - Frames of paused tasks: [`differences`] compares their locations and variables by name, and [`compared`] does so
+//!   for all groups.
 
+pub mod answer_text;
 pub mod answers;
 pub mod compared;
 pub mod differences;
 pub mod idle;
 mod known;
+mod location;
+pub mod locations;
 pub mod member;
-mod place;
-pub mod places;
 pub mod ranks;
 pub mod text;
-pub mod told;
 mod tree;
 pub mod waits;
 pub mod who;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Numbers that are meant, as [`ranges`] writes them.
+/// A set of numbers, as [`ranges`] writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks(Vec<RangeInclusive<u32>>);
 
-/// The text names no numbers.
+/// The text contains no valid ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("ranks are numbers and ranges of them, such as 0-7,9")]
 pub struct BadRanks;
@@ -28,13 +28,13 @@ impl FromStr for Ranks {
 }
 
 impl Ranks {
-    /// Whether `number` is meant.
+    /// Whether `number` is in the set.
     pub fn contains(&self, number: u32) -> bool {
         self.0.iter().any(|range| range.contains(&number))
     }
 }
 
-/// `numbers` as `0-2,4-7`.
+/// Formats `numbers` as `0-2,4-7`.
 pub(in crate::listing) fn ranges(numbers: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for number in numbers {

@@ -1,38 +1,38 @@
-//! Folded looks as people see them: first who is elsewhere, then the stacks of all as one tree.
+//! Merged snapshots as text: first the members at a different location, then the stacks of all as one tree.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::member::{self, Member, calls, place};
-use super::place::{Call, Place};
-use super::places::{self, Group};
+use super::location::{Call, Location};
+use super::locations::{self, Group};
+use super::member::{self, Member, calls, location};
 use super::tree::{self, Node};
 use super::who::Names;
 use crate::listing::text::width;
 use ray_relay_base::wire::text::shortened;
 use ray_relay_ray::ray::look::Frame;
 
-/// The widest column of names; what is longer moves its own line alone.
-const WIDEST: usize = 32;
+/// Largest width of the names column. Longer names shift only their own line.
+const MAX_NAMES_WIDTH: usize = 32;
 
-/// Variables of a place that are shown, of each so many values, and of each value so many characters.
-const VARIABLES: usize = 16;
-const VALUES: usize = 4;
+/// Variables shown of a call, values of each, and characters of a value.
+const MAX_VARIABLES: usize = 16;
+const MAX_VALUES: usize = 4;
 const MAX_VALUE_CHARS: usize = 160;
 
-/// What is shown.
+/// Options of the tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TreeOptions {
-    /// Every thread, and not those alone that have code of the program's own.
+    /// Includes threads without code of the program's own.
     pub all_threads: bool,
-    /// What variables hold in the innermost call of the program's own code.
+    /// Includes variables of the innermost call of the program's own code.
     pub locals: bool,
 }
 
-/// Who is elsewhere, of each group, and who could not be looked at.
+/// Lists the members of each group at a different location, and those that could not be inspected.
 pub fn summary(members: &[Member]) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let mut text = String::new();
-    for group in places::of(members) {
+    for group in locations::of(members) {
         text += &of_group(&names, &group);
     }
     let mut silent: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
@@ -57,21 +57,21 @@ pub fn summary(members: &[Member]) -> String {
 
 fn of_group(names: &Names<'_>, group: &Group) -> String {
     let (name, size) = (&group.name, group.size());
-    let line = |spot: &places::Spot| {
+    let line = |spot: &locations::Spot| {
         let who = names.in_words(name, &spot.members);
         let verb = if spot.members.len() == 1 { "" } else { "all " };
         format!(
             "  {who}: {verb}{}\n",
-            plural(&spot.place, spot.members.len())
+            plural(&spot.location, spot.members.len())
         )
     };
     let lines: String = group.spots.iter().map(line).collect();
     match (&*group.spots, group.odd()) {
         ([only], _) if size == 1 => {
             let who = names.in_words(name, &only.members);
-            format!("{name}, {who}: {}\n", only.place)
+            format!("{name}, {who}: {}\n", only.location)
         }
-        ([only], _) => format!("{name}: all {size} {}\n", plural(&only.place, size)),
+        ([only], _) => format!("{name}: all {size} {}\n", plural(&only.location, size)),
         (_, Some((odd, _))) => {
             let some: BTreeSet<usize> = odd.iter().flat_map(|spot| spot.members.clone()).collect();
             let is = if some.len() == 1 { "is" } else { "are" };
@@ -90,9 +90,9 @@ fn of_group(names: &Names<'_>, group: &Group) -> String {
     }
 }
 
-/// The words of `place` for so many.
-fn plural(place: &Place, count: usize) -> String {
-    let words = place.to_string();
+/// Describes `location` in singular or plural.
+fn plural(location: &Location, count: usize) -> String {
+    let words = location.to_string();
     match (count, words.split_once(' ')) {
         (1, _) | (_, None) => words,
         (_, Some(("waits", rest))) => format!("wait {rest}"),
@@ -101,66 +101,77 @@ fn plural(place: &Place, count: usize) -> String {
     }
 }
 
-/// The stacks of `members` as one tree.
-pub fn tree(members: &[Member], shown: TreeOptions) -> String {
+/// Formats the stacks of `members` as one tree.
+pub fn tree(members: &[Member], options: TreeOptions) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
-    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    let (mut stacks, mut annotations) = (Vec::new(), Annotations::default());
     for (at, member) in members.iter().enumerate() {
-        for thread in member.threads(shown.all_threads) {
+        for thread in member.threads(options.all_threads) {
             let calls = calls(thread);
-            let place = place(thread);
-            let ends = match &place.raised {
+            let location = location(thread);
+            let ends = match &location.raised {
                 Some(raised) => Some(format!("raised {raised}")),
-                None => place.waits().map(str::to_owned),
+                None => location.waits().map(str::to_owned),
             };
             if let Some(ends) = ends {
-                told.ends.entry(calls.clone()).or_default().insert(ends);
+                annotations
+                    .ends
+                    .entry(calls.clone())
+                    .or_default()
+                    .insert(ends);
             }
-            for (depth, frame) in member::told(thread).into_iter().filter(|_| shown.locals) {
+            for (depth, frame) in member::relevant_frames(thread)
+                .into_iter()
+                .filter(|_| options.locals)
+            {
                 let path = calls[..=depth].to_vec();
-                told.locals.entry(path).or_default().push((at, frame));
+                annotations
+                    .locals
+                    .entry(path)
+                    .or_default()
+                    .push((at, frame));
             }
             stacks.push((at, calls));
         }
     }
-    told.tree(&names, &stacks)
+    annotations.tree(&names, &stacks)
 }
 
-/// Where each of some stands, by its place among all and its frames, the innermost first, as one tree.
+/// Formats stacks as one tree, each with the index of its member and its frames, innermost first.
 pub fn stacks<'a>(
     names: &Names<'_>,
     all: impl IntoIterator<Item = (usize, &'a [Frame])>,
 ) -> String {
-    let (mut stacks, mut told) = (Vec::new(), Told::default());
+    let (mut stacks, mut annotations) = (Vec::new(), Annotations::default());
     for (at, frames) in all {
         let frames = member::from_own(frames);
         let calls: Vec<Call> = frames.iter().rev().map(Call::of).collect();
-        if let Some(waits) = Place::of(frames, None, None).waits() {
-            let ends = told.ends.entry(calls.clone()).or_default();
+        if let Some(waits) = Location::of(frames, None, None).waits() {
+            let ends = annotations.ends.entry(calls.clone()).or_default();
             ends.insert(waits.to_owned());
         }
         stacks.push((at, calls));
     }
-    told.tree(names, &stacks)
+    annotations.tree(names, &stacks)
 }
 
 /// One line of a tree.
 struct TreeLine {
     who: String,
     depth: usize,
-    says: String,
+    label: String,
 }
 
-/// What is told at calls, by their paths from the outermost on.
+/// Annotations of calls, by their paths from the outermost call on.
 #[derive(Default)]
-struct Told<'a> {
-    /// What stacks that end there wait for, or raised.
+struct Annotations<'a> {
+    /// Waits or exceptions of stacks that end there.
     ends: HashMap<Vec<Call>, BTreeSet<String>>,
     locals: HashMap<Vec<Call>, Vec<(usize, &'a Frame)>>,
 }
 
-impl Told<'_> {
-    /// The tree of `stacks`, with what is told.
+impl Annotations<'_> {
+    /// Formats the tree of `stacks`, with annotations.
     fn tree(&self, names: &Names<'_>, stacks: &[(usize, Vec<Call>)]) -> String {
         let nodes = tree::fold(stacks.iter().map(|(at, calls)| (*at, &**calls)));
         let mut lines = Vec::new();
@@ -168,7 +179,7 @@ impl Told<'_> {
         let widest = lines
             .iter()
             .map(|line| width(&line.who))
-            .filter(|w| *w <= WIDEST);
+            .filter(|w| *w <= MAX_NAMES_WIDTH);
         let room = widest.max().unwrap_or_default();
         let mut text = String::new();
         for line in lines {
@@ -178,7 +189,7 @@ impl Told<'_> {
                 line.who,
                 "",
                 "",
-                line.says,
+                line.label,
                 depth = 2 * line.depth
             );
         }
@@ -195,14 +206,14 @@ impl Told<'_> {
     ) {
         for node in nodes {
             path.push(node.call.clone());
-            let mut says = node.call.to_string();
+            let mut label = node.call.to_string();
             if let Some(ends) = self.ends.get(path).filter(|_| !node.ends.is_empty()) {
                 let ends: Vec<&str> = ends.iter().map(String::as_str).collect();
-                says += &format!("  ← {}", ends.join(", "));
+                label += &format!("  ← {}", ends.join(", "));
             }
             let who = names.of(&node.members);
-            lines.push(TreeLine { who, depth, says });
-            for says in self
+            lines.push(TreeLine { who, depth, label });
+            for label in self
                 .locals
                 .get(path)
                 .map_or(Vec::new(), |all| variables(names, all))
@@ -211,10 +222,10 @@ impl Told<'_> {
                 lines.push(TreeLine {
                     who,
                     depth: depth + 2,
-                    says,
+                    label,
                 });
             }
-            // Only where they part.
+            // Indents only at branches.
             let parts = node.calls.len() > 1 || !(node.ends.is_empty() || node.calls.is_empty());
             self.lines(names, &node.calls, path, depth + usize::from(parts), lines);
             path.pop();
@@ -222,7 +233,8 @@ impl Told<'_> {
     }
 }
 
-/// What the variables of one call hold: once where it is the same everywhere, else with who has which.
+/// Formats the variables of one call: a value that is the same everywhere once, otherwise each value with its
+/// members.
 fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
     let mut order: Vec<&str> = Vec::new();
     let mut by_name: HashMap<&str, BTreeMap<String, BTreeSet<usize>>> = HashMap::new();
@@ -241,7 +253,7 @@ fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
             values.entry(value).or_default().insert(*at);
         }
     }
-    let everybody = frames
+    let member_count = frames
         .iter()
         .map(|(at, _)| at)
         .collect::<BTreeSet<_>>()
@@ -250,20 +262,23 @@ fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
         let values = by_name.get(name)?;
         let mut by_number: Vec<_> = values.iter().collect();
         by_number.sort_by_key(|(_, who)| std::cmp::Reverse(who.len()));
-        let one = by_number.len() == 1 && by_number[0].1.len() == everybody;
-        let told = by_number.iter().take(VALUES).map(|(value, who)| match one {
-            true => (*value).clone(),
-            false => format!("{value} ({})", names.of(who)),
-        });
-        let told: Vec<String> = told.collect();
-        let more = match by_number.len().saturating_sub(VALUES) {
+        let one = by_number.len() == 1 && by_number[0].1.len() == member_count;
+        let shown_values = by_number
+            .iter()
+            .take(MAX_VALUES)
+            .map(|(value, who)| match one {
+                true => (*value).clone(),
+                false => format!("{value} ({})", names.of(who)),
+            });
+        let shown_values: Vec<String> = shown_values.collect();
+        let more = match by_number.len().saturating_sub(MAX_VALUES) {
             0 => String::new(),
             more => format!(", and {more} other values"),
         };
-        Some(format!("{name} = {}{more}", told.join(", ")))
+        Some(format!("{name} = {}{more}", shown_values.join(", ")))
     };
-    let mut lines: Vec<String> = order.iter().take(VARIABLES).filter_map(line).collect();
-    match order.len().saturating_sub(VARIABLES) + cut {
+    let mut lines: Vec<String> = order.iter().take(MAX_VARIABLES).filter_map(line).collect();
+    match order.len().saturating_sub(MAX_VARIABLES) + cut {
         0 => {}
         more => lines.push(format!("… {more} more variables")),
     }
@@ -391,8 +406,12 @@ pub(super) mod tests {
         let mut locked = entry("train", 9, WAITS, &Value::Null);
         locked["look"]["note"] = "it keeps the lock".into();
         members.push(Member::read(&locked, false));
-        let said = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
-        assert!(summary(&members).ends_with(said), "{}", summary(&members));
+        let expected = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
+        assert!(
+            summary(&members).ends_with(expected),
+            "{}",
+            summary(&members)
+        );
     }
 
     #[test]

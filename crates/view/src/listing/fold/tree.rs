@@ -1,21 +1,21 @@
-//! Stacks as one tree: what they have in common from the outermost call on is there once.
+//! Merges stacks into one tree by their common outermost calls.
 
 use std::collections::BTreeSet;
 
-use super::place::Call;
+use super::location::Call;
 
-/// A call, with whose stacks go through it.
+/// A call, with the members whose stacks pass through it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Node {
     pub(super) call: Call,
     pub(super) members: BTreeSet<usize>,
-    /// Those of them whose stacks go no further.
+    /// The members whose stacks end here.
     pub(super) ends: BTreeSet<usize>,
-    /// What is called from there: where most are first.
+    /// The calls from here, largest first.
     pub(super) calls: Vec<Node>,
 }
 
-/// The tree of `stacks`, each a member and its calls, the outermost first.
+/// Builds the tree of `stacks`, each a member and its calls, outermost first.
 pub(super) fn fold<'a>(stacks: impl IntoIterator<Item = (usize, &'a [Call])>) -> Vec<Node> {
     let mut roots = Vec::new();
     for (member, calls) in stacks {
@@ -28,7 +28,7 @@ pub(super) fn fold<'a>(stacks: impl IntoIterator<Item = (usize, &'a [Call])>) ->
 fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
     for (at, call) in calls.iter().enumerate() {
         let known = nodes.iter().position(|node| node.call == *call);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             nodes.push(Node {
                 call: call.clone(),
                 members: BTreeSet::new(),
@@ -37,7 +37,7 @@ fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
             });
             nodes.len() - 1
         });
-        let node = &mut nodes[place];
+        let node = &mut nodes[index];
         node.members.insert(member);
         if at + 1 == calls.len() {
             node.ends.insert(member);
@@ -46,13 +46,13 @@ fn add(mut nodes: &mut Vec<Node>, member: usize, calls: &[Call]) {
     }
 }
 
-/// By how many there are; those of one number in the order of their calls, the first to come.
+/// Sorts by number of members, then by call.
 fn sort(nodes: &mut [Node]) {
     nodes.sort_by(|a, b| {
         let by_number = b.members.len().cmp(&a.members.len());
         by_number.then_with(|| a.call.cmp(&b.call))
     });
-    // As deep as the stacks, which are bounded (`MAX_FRAMES`).
+    // The recursion is as deep as the stacks, which are bounded (`MAX_FRAMES`).
     for node in nodes {
         sort(&mut node.calls);
     }
@@ -78,7 +78,7 @@ mod tests {
         fold(stacks.iter().map(|(member, calls)| (*member, &**calls)))
     }
 
-    /// Every stack that is in the tree.
+    /// Collects every stack in the tree.
     fn unfolded(nodes: &[Node], before: &[Call], all: &mut BTreeSet<(usize, Vec<Call>)>) {
         for node in nodes {
             let path = [before, std::slice::from_ref(&node.call)].concat();

@@ -1,4 +1,5 @@
-//! Whose objects those wait for that wait in `ray.get`, in words: once for each object, with who waits for it.
+//! Objects that members wait for in `ray.get`, as text: one line for each object, with the members that wait and the
+//! owner.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use ray_relay_base::wire::text::{replaced, shortened};
 /// Characters of a name, a state or a sentence.
 const MAX_TEXT_CHARS: usize = 200;
 
-/// A line for each object that some of `looks`, each of the member at its place, wait for; empty where none was asked for.
+/// Formats one line for each object that some of `looks`, one for each member, wait for. Empty if objects were not
+/// requested.
 pub fn text(members: &[Member], looks: &[Value]) -> String {
     let names = Names::new(members.iter().map(|member| &member.who));
     let mut lines: BTreeMap<(&str, String), BTreeSet<usize>> = BTreeMap::new();
@@ -23,10 +25,10 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
             lines.entry(key).or_default().insert(at);
         }
     }
-    let lines = lines.into_iter().map(|((group, says), who)| {
+    let lines = lines.into_iter().map(|((group, description), who)| {
         let waits = if who.len() == 1 { "waits" } else { "wait" };
         format!(
-            "→ {group}, {} {waits} for {says}\n",
+            "→ {group}, {} {waits} for {description}\n",
             names.in_words(group, &who)
         )
     });
@@ -38,10 +40,10 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
 #[serde(default)]
 struct ObjectAnswer<'a> {
     object_id: Option<&'a str>,
-    /// Why nothing more is known.
+    /// Why no more is known.
     unknown: Option<&'a str>,
     state: Option<&'a str>,
-    /// What makes it.
+    /// The task that creates it.
     #[serde(borrow)]
     task: Option<ProcessAnswer<'a>>,
     owner: Option<ProcessAnswer<'a>>,
@@ -63,12 +65,12 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
         object.task.unwrap_or_default(),
         object.owner.unwrap_or_default(),
     );
-    let mut says = match word(object.object_id) {
+    let mut description = match word(object.object_id) {
         Some(id) => format!("object {id}"),
         None => "an object of which the id is not known".to_owned(),
     };
     if let Some(why) = word(object.unknown) {
-        return format!("{says}: {why}");
+        return format!("{description}: {why}");
     }
     let state = word(task.state.or(object.state));
     let state = state.map_or(String::new(), |state| match meaning(&state) {
@@ -79,7 +81,7 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
         Some(pid) => format!("{name} pid {pid}"),
         None => name,
     });
-    says += &match (of, state.is_empty()) {
+    description += &match (of, state.is_empty()) {
         (Some(name), false) => format!(" of {name} ({state})"),
         (Some(name), true) => format!(" of {name}"),
         (None, false) => format!(" ({state})"),
@@ -89,14 +91,16 @@ fn sentence(object: &ObjectAnswer<'_>) -> String {
         (Some(name), _) => {
             let pid = owner.pid.map_or(String::new(), |pid| format!(" pid {pid}"));
             let at = word(owner.node_ip).map_or(String::new(), |ip| format!(" @ {ip}"));
-            says + &format!(", owned by {name}{pid}{at}")
+            description + &format!(", owned by {name}{pid}{at}")
         }
-        (None, true) => says + ", which no process owns by Ray's word: its owner may have ended",
-        (None, false) => says,
+        (None, true) => {
+            description + ", which no process owns by Ray's word: its owner may have ended"
+        }
+        (None, false) => description,
     }
 }
 
-/// What Ray's word for the state of a task says of its object.
+/// Explains what Ray's state of a task means for its object.
 fn meaning(state: &str) -> Option<&'static str> {
     Some(match state {
         "PENDING_ARGS_AVAIL" => "what it is called with is not there yet",
@@ -119,7 +123,7 @@ mod tests {
         json!({"tasks": [{"name": "train", "group": "train", "rank": rank}], "error": "x", "waits_for": waits_for})
     }
 
-    fn told(looks: &[Value]) -> String {
+    fn text_of(looks: &[Value]) -> String {
         let members: Vec<Member> = looks.iter().map(|look| Member::read(look, false)).collect();
         text(&members, looks)
     }
@@ -139,7 +143,7 @@ mod tests {
             entry(4, &json!([])),
         ];
         assert_eq!(
-            told(&looks),
+            text_of(&looks),
             "→ train, rank 3 waits for an object of which the id is not known: only the hook�[2J tells it\n\
              → train, ranks 0,1 wait for object aa of load (PENDING_NODE_ASSIGNMENT: no node has taken it yet), \
              owned by driver pid 3 @ 10.0.0.7\n\

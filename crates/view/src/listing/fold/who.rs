@@ -1,4 +1,4 @@
-//! Who is meant: the group of a member of many, its number there, and how some of a group are called.
+//! Identifies members: their group, their number in it, and names for sets of members.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,26 +9,26 @@ use crate::listing::received::RowAnswer;
 use crate::listing::row::Row;
 use ray_relay_base::wire::text::replaced;
 
-/// Members that are named one by one where they have no numbers.
-const NAMED: usize = 3;
+/// Members that are named one by one if they have no numbers.
+const MAX_NAMED_MEMBERS: usize = 3;
 
-/// One of many.
+/// The identity of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Who {
-    /// Those that run the same.
+    /// The group of members that run the same.
     pub group: String,
-    /// Its rank, where that is known.
+    /// Its rank, if known.
     pub number: Option<u32>,
-    /// What tells it from those without a number.
+    /// Distinguishes it from others without a number.
     pub name: String,
 }
 
 impl Who {
-    /// Who `row` of the relay's JSON is about, a task that runs or one that waits; `several_jobs`: there are members of more than
-    /// one.
+    /// Reads the identity from `row` of the relay's JSON, a running or a paused task. `several_jobs` adds the job to
+    /// the group's name.
     pub(super) fn read(row: &RowAnswer<'_>, several_jobs: bool) -> Self {
-        let shown = Row::of(row);
-        // A relay of an older version tells no group of what waits.
+        let cells = Row::of(row);
+        // A relay of an older version reports no group of paused tasks.
         let mut group = replaced(row.group.or(row.name).unwrap_or("?")).into_owned();
         if several_jobs && let Some(job) = row.job_id {
             group = format!("{} {group}", replaced(job));
@@ -36,20 +36,20 @@ impl Who {
         Self {
             group,
             number: row.rank,
-            name: format!("{} pid {} @ {}", shown.task, shown.pid, shown.node),
+            name: format!("{} pid {} @ {}", cells.task, cells.pid, cells.node),
         }
     }
 }
 
-/// Who `rows` are about, in this order.
+/// Reads the identities of `rows`, in order.
 pub(super) fn all(rows: &[RowAnswer<'_>]) -> Vec<Who> {
     let jobs: BTreeSet<_> = rows.iter().map(|row| row.job_id).collect();
     let read = |row| Who::read(row, jobs.len() > 1);
     rows.iter().map(read).collect()
 }
 
-/// The members that `rows` of the list are about, in this order: each by its rank where that is known and no other member of its
-/// group has the same one, and else by its pid. A count of members is never a rank.
+/// Identifies the members of `rows`, in order: each by its rank if that is known and unique in its group, otherwise
+/// by its pid. A running count is never used as a rank.
 pub fn identified(rows: &[RowAnswer<'_>]) -> Vec<Who> {
     let all = all(rows);
     let mut ranks: BTreeMap<(&str, u32), usize> = BTreeMap::new();
@@ -76,15 +76,15 @@ pub fn identified(rows: &[RowAnswer<'_>]) -> Vec<Who> {
     all.iter().zip(rows).map(identify).collect()
 }
 
-/// One of many as JSON: who that is, its `row` of the list, and why it gave no answer.
+/// Returns one member as JSON: its identity, its `row` of the list, and why it gave no answer.
 pub fn json(who: &Who, row: &Value, error: Option<&str>) -> Value {
     json!({"group": who.group, "number": who.number, "breakpoint": row, "error": error})
 }
 
-/// How some of many are called, by their groups: `0-2,4-7`, or with the group before where there are several.
+/// Names for sets of members: `0-2,4-7`, with the group's name in front if there are several groups.
 pub struct Names<'a> {
     all: Vec<&'a Who>,
-    /// The members of each.
+    /// The members of each group.
     groups: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
@@ -98,12 +98,12 @@ impl<'a> Names<'a> {
         Self { all, groups }
     }
 
-    /// The groups, each with its members.
+    /// Returns the groups, each with its members.
     pub fn groups(&self) -> &BTreeMap<&'a str, BTreeSet<usize>> {
         &self.groups
     }
 
-    /// What `members` of `group` are called, of which not each has a number of its own: the numbers first, unless two share one.
+    /// Names `members` of `group`, of which some lack a unique number: numbers first, unless two members share one.
     fn mixed(&self, group: &str, members: &[&Who]) -> String {
         let of_group = self.groups.get(group).into_iter().flatten();
         let known: Vec<u32> = of_group.filter_map(|at| self.all[*at].number).collect();
@@ -112,8 +112,9 @@ impl<'a> Names<'a> {
         let (ranked, rest): (Vec<&Who>, Vec<&Who>) =
             members.iter().partition(|who| is_numbered(who));
         let are_all = self.groups[group].len() == members.len();
-        // All of them are no names that stand on each line.
-        let names_all = rest.len() == 1 || rest.len() <= NAMED && !(are_all && ranked.is_empty());
+        // If it is all of them, single names would repeat on each line.
+        let names_all =
+            rest.len() == 1 || rest.len() <= MAX_NAMED_MEMBERS && !(are_all && ranked.is_empty());
         let names = rest.iter().map(|who| who.name.clone());
         let ranks = (!ranked.is_empty()).then(|| numbers(&ranked));
         match (ranks, names_all) {
@@ -127,7 +128,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Whether each member of `group` has a number of its own.
+    /// Whether each member of `group` has a unique number.
     fn are_numbered(&self, group: &str) -> bool {
         let all = self.groups.get(group).into_iter().flatten();
         let numbers: Vec<_> = all.map(|at| self.all[*at].number).collect();
@@ -135,7 +136,7 @@ impl<'a> Names<'a> {
         distinct.len() == numbers.len()
     }
 
-    /// What `some` are called, all of one group or of several.
+    /// Names the members `some`, of one group or of several.
     pub fn of(&self, some: &BTreeSet<usize>) -> String {
         let mut by_group: BTreeMap<&str, Vec<&Who>> = BTreeMap::new();
         for who in some.iter().filter_map(|at| self.all.get(*at)) {
@@ -159,14 +160,14 @@ impl<'a> Names<'a> {
         called.collect::<Vec<_>>().join("; ")
     }
 
-    /// The same of one group, in a sentence.
+    /// Names the members `some` of one group, in a sentence.
     pub(crate) fn in_words(&self, group: &str, some: &BTreeSet<usize>) -> String {
         let members = some.iter().filter_map(|at| self.all.get(*at).copied());
         let members: Vec<&Who> = members.collect();
         match (self.are_numbered(group), members.len()) {
             (true, 1) => format!("rank {}", numbers(&members)),
             (true, _) => format!("ranks {}", numbers(&members)),
-            (_, 1..=NAMED) => {
+            (_, 1..=MAX_NAMED_MEMBERS) => {
                 let names: Vec<_> = members.iter().map(|who| &*who.name).collect();
                 names.join(", ")
             }
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(names.of(&[0].into()), "5");
         assert_eq!(names.of(&[1].into()), "pid 2");
         assert_eq!(names.of(&[0, 1, 2].into()), "2,5, pid 2");
-        // Two that claim one rank have none.
+        // Two members that claim the same rank have none.
         assert_eq!(names.of(&[3].into()), "pid 4");
         assert_eq!(names.of(&[3, 4].into()), "pid 4, pid 6");
         let unknown = [rows[1].clone(), row("f", None, "10.0.0.2", 2)];

@@ -7,7 +7,7 @@ use ray_relay_base::timestamp::testing::ago;
 use ray_relay_ray::ray::registry::{Snapshot, State};
 use ray_relay_ray::ray::testing::{paused, snapshot};
 
-/// Breakpoints whose texts have in them what JSON escapes, and what is looked for in a row.
+/// Breakpoints with texts that JSON escapes, and the texts expected in a row.
 fn breakpoints() -> Vec<Breakpoint> {
     let odd = [
         "square",
@@ -53,7 +53,7 @@ async fn the_text_is_that_of_the_rows_one_by_one() {
             let expected = serde_json::to_string(&json::list(&snapshot)).unwrap();
             let text = String::from_utf8(whole(&shared, &snapshot)).unwrap();
             assert_eq!(text, expected);
-            tokio::time::advance(FRESH).await;
+            tokio::time::advance(LIST_TTL).await;
         }
     }
 }
@@ -71,7 +71,7 @@ async fn rows_are_put_together_once_in_a_second_for_all_who_may_see_the_same() {
     let other = shared.list(&some);
     assert_ne!(other.number, first.number);
     assert!(!String::from_utf8_lossy(&other.text).contains("square"));
-    tokio::time::advance(FRESH).await;
+    tokio::time::advance(LIST_TTL).await;
     let later = shared.list(&all);
     assert_eq!(later.number, first.number);
     assert_ne!(later.text, first.text);
@@ -82,12 +82,12 @@ async fn rows_are_put_together_once_in_a_second_for_all_who_may_see_the_same() {
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_is_bounded() {
     let shared = SharedRows::default();
-    for _ in 0..10 * FEW_ROWS {
+    for _ in 0..10 * MIN_ROWS_TO_SWEEP {
         let one = snapshot(vec![paused("square", 1)]);
         whole(&shared, &one);
     }
-    assert_eq!(shared.lists.lock().kept.len(), MAX_LISTS);
-    assert!(shared.rows().by_address.len() <= FEW_ROWS + 2 * MAX_LISTS + 1);
+    assert_eq!(shared.lists.lock().entries.len(), MAX_LISTS);
+    assert!(shared.rows().by_address.len() <= MIN_ROWS_TO_SWEEP + 2 * MAX_LISTS + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,17 +99,17 @@ async fn what_nobody_asks_for_any_more_is_given_back() {
         async move { shared.run(until).await }
     });
     let list = snapshot(breakpoints());
-    let kept = || Arc::strong_count(list.live.first().unwrap());
+    let references = || Arc::strong_count(list.live.first().unwrap());
     whole(&shared, &list);
-    assert!(kept() > 1);
-    // Who asks now and then finds it.
+    assert!(references() > 1);
+    // A client that asks now and then still finds it.
     for _ in 0..10 {
-        tokio::time::sleep(UNUSED / 2).await;
+        tokio::time::sleep(UNUSED_TTL / 2).await;
         whole(&shared, &list);
         assert_eq!(shared.lists.lock().made, 1);
     }
-    tokio::time::sleep(UNUSED + SWEEP).await;
-    assert_eq!(kept(), 1);
+    tokio::time::sleep(UNUSED_TTL + SWEEP_INTERVAL).await;
+    assert_eq!(references(), 1);
     until.cancel();
     running.await.unwrap();
 }
@@ -128,7 +128,7 @@ async fn an_event_is_serialised_once() {
     assert!(text.ends_with(b"}\n\n"));
     let same = shared.event(&first, Change::Named);
     assert_eq!(text.as_ptr(), same.as_ptr());
-    // For whom it is new.
+    // The breakpoint is new for this client.
     let other = shared.event(&first, Change::Appeared);
     assert!(other.starts_with(b"id: 7\nevent: appeared\n"));
     let later = shared.event(&later, Change::Named);

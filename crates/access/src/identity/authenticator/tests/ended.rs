@@ -35,7 +35,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     assert_eq!(ended(&ada).await, PrincipalEnded::Revoked);
     assert_eq!(also_ada.is_over(), None);
     refused(&authenticator, &token, "revoked").await;
-    // By what stands for the id, and by another relay that reads the same file.
+    // By the derived id, and at another relay that reads the same file.
     let derived = id(also_ada.credential().id());
     let (other, shutdown) = (scene.authenticator(), CancellationToken::new());
     let there = other.token(&nameless, PEER).await.unwrap();
@@ -48,7 +48,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     assert_eq!(ended(&there).await, PrincipalEnded::Revoked);
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
-    // A subject, with what it had; what is issued later counts.
+    // A subject, with everything issued before; credentials issued later are valid.
     let at = SystemTime::now() - Duration::from_secs(5);
     let subject = "ada".to_owned();
     let all = Revoked::Subject { subject, at };
@@ -63,7 +63,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
     assert!(authenticator.certificate("bob", "bb", later).is_ok());
     shutdown.cancel();
     running.await.unwrap();
-    // After a restart they hold as before.
+    // Revocations still apply after a restart.
     refused(&scene.authenticator(), &token, "revoked before").await;
 }
 
@@ -89,7 +89,7 @@ async fn without_a_file_a_revocation_holds_here() {
     let kept = revoke(&authenticator, id("one")).await;
     assert_eq!(kept.unwrap(), StoredIn::Memory);
     refused(&authenticator, &scene.token(&claims()), "revoked").await;
-    // Where it cannot be written it holds here too, and that is said.
+    // If the file cannot be written, the revocation still applies here, and the answer reports the failure.
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.revocations_file = Some(scene.path("no/such/folder"));
     let authenticator = scene.authenticator();
@@ -113,7 +113,7 @@ async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
     assert_eq!(holder.grants(), ada.grants());
     let until = |who: &Principal| seconds(who.expires().unwrap());
     assert_eq!(until(&holder), until(&ada));
-    // Neither stands for the other.
+    // A ticket is no token, and a token no ticket.
     refused(&authenticator, &ticket, "a ticket is no token").await;
     let refused = |ticket: &Secret| {
         let answer = authenticator.ticket(ticket, PEER);
@@ -155,7 +155,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
         Principal::issued(who, crate::policy::Access::default(), live.watch())
     };
     let opens = Opens::Breakpoint(paused("f", 1).id);
-    let last = now + ticket::LIFETIME + leeway;
+    let last = now + ticket::BREAKPOINT_TICKET_LIFETIME + leeway;
     for (expires, good, over) in [
         (None, last - Duration::from_secs(2), last),
         (

@@ -1,4 +1,4 @@
-//! RayClusters that are found: roles for each are looked for in its own namespace, and nowhere else.
+//! Discovered RayClusters: each one's roles are checked in its own namespace, and nowhere else.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use ray_relay_ray::ray::registry::{ClusterStatus, Snapshot};
 const VERBS: &str =
     "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
 
-/// A relay in the namespace `ray` with a cluster `east` of its own, which has found these.
+/// A relay in the namespace `ray` with a configured cluster `east`, which has discovered these RayClusters.
 struct DiscoveryScene {
     server: Server,
     reviewer: Reviewer,
@@ -48,7 +48,7 @@ async fn found(names: &[&str], allowed: &'static str) -> DiscoveryScene {
     let snapshot = watch::Sender::new(listing(names));
     let places = Places::new(&config, snapshot.subscribe());
     let mut of_relay = server.files(files.path());
-    // Hundreds of reviews take longer on a busy machine, and how long is not what is tested.
+    // Hundreds of reviews take longer on a busy machine, and this test does not measure time.
     of_relay.timeout = Duration::from_secs(60);
     let reviewer = Reviewer::new(&of_relay, places).await;
     DiscoveryScene {
@@ -62,7 +62,7 @@ async fn found(names: &[&str], allowed: &'static str) -> DiscoveryScene {
 
 impl DiscoveryScene {
     async fn access(&self) -> Access {
-        // As a client that is not answered in time comes again.
+        // As a client that retries after a timeout.
         let reviewed = async {
             loop {
                 match self.reviewer.review(&self.token).await {
@@ -76,17 +76,21 @@ impl DiscoveryScene {
         access(&reviewed)
     }
 
-    /// `namespace:name` of what was asked about, each question once: all verbs where `list` is allowed, else that and `node`.
-    fn asked(&self, listed: &[&str]) -> BTreeSet<String> {
-        let asked = self.server.state().access_reviews.clone();
-        let places: BTreeSet<_> = asked
+    /// Returns the reviewed places as `namespace:name`, and checks that no review is repeated: all verbs where `list`
+    /// is allowed, else `list` and `node`.
+    fn reviews(&self, listed: &[&str]) -> BTreeSet<String> {
+        let reviews = self.server.state().access_reviews.clone();
+        let places: BTreeSet<_> = reviews
             .iter()
-            .filter_map(|asked| Some(asked.split_once('/')?.0.to_owned()))
+            .filter_map(|reviews| Some(reviews.split_once('/')?.0.to_owned()))
             .collect();
         for place in places.iter().filter(|place| !place.is_empty()) {
             for verb in VERBS.split(' ') {
                 let question = format!("{place}/{verb}");
-                let times = asked.iter().filter(|asked| **asked == question).count();
+                let times = reviews
+                    .iter()
+                    .filter(|reviews| **reviews == question)
+                    .count();
                 let is_asked = listed.contains(&&**place) || ["list", "node"].contains(&verb);
                 assert_eq!(times, usize::from(is_asked), "{question}");
             }
@@ -95,7 +99,7 @@ impl DiscoveryScene {
     }
 }
 
-/// On which of these `scope` is allowed.
+/// Returns the places where `scope` is allowed.
 fn on(access: &Access, scope: Scope) -> Vec<&'static str> {
     let all = [
         "east",
@@ -119,13 +123,13 @@ async fn a_role_in_the_namespace_of_a_raycluster_is_for_that_one_alone() {
     assert_eq!(on(&access, Scope::Debug), ["ml.train"]);
     assert_eq!(on(&access, Scope::List), ["ml.train"]);
     assert!(!access.may_on_relay(RelayScope::Admin));
-    let asked = found
-        .asked(&["ml:train"])
+    let reviews = found
+        .reviews(&["ml:train"])
         .into_iter()
         .collect::<Vec<_>>()
         .join(" ");
     assert_eq!(
-        asked,
+        reviews,
         " : east empty: ml: ml:other ml:train own serving:train"
     );
 }
@@ -138,12 +142,15 @@ async fn a_role_without_names_is_for_the_rayclusters_of_its_namespace_and_those_
     assert_eq!(on(&access, Scope::List), all);
     assert!(access.may_on_cluster(Scope::List, "ml.later"));
     assert_eq!(on(&access, Scope::View), ["empty.new"]);
-    let asked = found.server.state().access_reviews.clone();
-    assert!(!asked.contains(&"ml:train/list".to_owned()), "{asked:?}");
-    assert!(asked.contains(&"ml:train/view".to_owned()), "{asked:?}");
+    let reviews = found.server.state().access_reviews.clone();
     assert!(
-        !asked.contains(&"serving:train/view".to_owned()),
-        "{asked:?}"
+        !reviews.contains(&"ml:train/list".to_owned()),
+        "{reviews:?}"
+    );
+    assert!(reviews.contains(&"ml:train/view".to_owned()), "{reviews:?}");
+    assert!(
+        !reviews.contains(&"serving:train/view".to_owned()),
+        "{reviews:?}"
     );
 }
 
@@ -152,7 +159,7 @@ async fn a_role_in_the_namespace_of_the_relay_is_for_no_other() {
     let names = ["ml.train", "ray.east", "ray.other"];
     let found = found(&names, "/list /debug east/list east/view").await;
     let access = found.access().await;
-    // A RayCluster of the relay's namespace and a cluster of the configuration that share a name share its roles.
+    // A RayCluster in the relay's namespace and a configured cluster of the same name share their roles.
     assert_eq!(on(&access, Scope::View), ["east", "ray.east"]);
     assert_eq!(on(&access, Scope::List), ["east", "ray.east"]);
     assert_eq!(on(&access, Scope::Debug), ["ray.east"]);
@@ -172,7 +179,7 @@ async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_
     ];
     assert_eq!(on(&access, Scope::Terminate), all);
     assert_eq!(on(&access, Scope::List), all);
-    // `list` and `node` for `east`, 10 for all namespaces, and `admin` of the relay.
+    // `list` and `node` for `east`, 10 for all namespaces, and `admin` for the relay.
     assert_eq!(found.server.state().access_reviews.len(), 13);
 }
 
@@ -202,12 +209,12 @@ async fn who_is_there_already_sees_what_has_come_and_only_that_is_asked_about() 
     timeout(Duration::from_secs(20), came).await.unwrap();
     assert!(!access.may_on_cluster(Scope::List, "new.other"));
     assert!(access.may_on_cluster(Scope::List, "ml.train"));
-    let asked = found.server.state().access_reviews[before..].to_vec();
-    // All namespaces of `new`, and what is in it: of three places two are refused.
-    assert_eq!(asked.len(), 14, "{asked:?}");
+    let reviews = found.server.state().access_reviews[before..].to_vec();
+    // All namespaces of `new`, and its RayClusters: two of three places are refused.
+    assert_eq!(reviews.len(), 14, "{reviews:?}");
     assert!(
-        asked.iter().all(|asked| asked.starts_with("new:")),
-        "{asked:?}"
+        reviews.iter().all(|reviews| reviews.starts_with("new:")),
+        "{reviews:?}"
     );
     assert_eq!(found.server.state().faults, Vec::<String>::new());
     run.cancel();
@@ -227,7 +234,7 @@ async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
     let ended = stop.clone();
     let ended = tokio::spawn(async move { running.run(ended).await });
     let access = found.access().await;
-    // One for `east`, all and the two namespaces that are named each, and as many as one look takes.
+    // One for `east`, for all namespaces and for each of the two named namespaces, and as many as one review may add.
     let first = found.server.state().access_reviews.len();
     assert!(first <= 2 * (4 + MAX_NEW_PLACES) + 8 * 3 + 1, "{first}");
     let all = ["n7.train", "n290.train"];
@@ -243,15 +250,15 @@ async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
     timeout(Duration::from_secs(60), whole).await.unwrap();
     assert!(!access.may_on_cluster(Scope::List, "n8.train"));
 
-    // Another token of the same person costs what that person has.
+    // A second token of the same person reviews only the places where the person has rights.
     let before = found.server.state().access_reviews.len();
     let other = found.reviewer.0.review(&found.token, None).await;
     let other = other.ok().flatten().unwrap();
-    let asked = found.server.state().access_reviews.len() - before;
-    assert!(asked < 9 * 16, "{asked}");
+    let reviews = found.server.state().access_reviews.len() - before;
+    assert!(reviews < 9 * 16, "{reviews}");
     let less = other.allows_less_than(&other);
     assert!(!less && grants(&other).len() == 4, "{:?}", grants(&other));
-    // What is taken away is noticed with the next look.
+    // A removed right is noticed at the next review.
     found.server.state().allowed.remove("n290:train/list");
     let later = found.reviewer.0.review(&found.token, None).await;
     assert!(later.ok().flatten().unwrap().allows_less_than(&other));
@@ -260,7 +267,7 @@ async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
     ended.await.unwrap();
 }
 
-/// The figure of docs/operate.md.
+/// The figure in docs/operate.md.
 #[tokio::test]
 async fn one_look_at_64_rayclusters_asks_few_questions() {
     let names: Vec<String> = (0..64).map(|n| format!("n{}.train{n}", n % 20)).collect();
@@ -304,7 +311,7 @@ async fn less_on_what_is_there_is_less_and_what_is_gone_is_not() {
         ("ml.*", ""),
         ("ml.train", "list,debug")
     ]));
-    // It is gone; another has come; all of it comes from somewhere else.
+    // The right is gone; another has come; all rights come from another place.
     assert!(!less(&[("*.*", ""), ("ml.*", "list")]));
     assert!(!less(&[("*.*", "")]));
     let more = [

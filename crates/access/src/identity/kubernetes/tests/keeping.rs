@@ -1,4 +1,4 @@
-//! What is remembered, who waits together, and when a live session ends. The clock is paused.
+//! Caching, shared reviews, and the end of live sessions. The clock is paused.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,15 +11,15 @@ use super::*;
 use crate::identity::validity::{Validity, Withdrawn};
 use crate::policy::Scopes;
 
-/// Kubernetes, as it is told to be.
+/// Kubernetes with scripted answers.
 #[derive(Default)]
 struct Oracle {
-    /// What is answered next; the last is answered for ever.
-    script: Mutex<VecDeque<Said>>,
-    asked: Mutex<usize>,
-    /// Answers wait for this where it is set.
+    /// The next answers; the last one is repeated for ever.
+    script: Mutex<VecDeque<Reply>>,
+    review_count: Mutex<usize>,
+    /// Holds back all answers until it is notified.
     hold: Option<Arc<Notify>>,
-    /// It takes one request at a time, [`THROTTLED`] long, and a review takes [`REQUESTS`].
+    /// Serves one request at a time, each in [`THROTTLED`]; a review takes [`REQUESTS`] of them.
     throttle: Option<Semaphore>,
 }
 
@@ -27,9 +27,9 @@ const THROTTLED: Duration = Duration::from_millis(20);
 const REQUESTS: usize = 20;
 
 #[derive(Clone)]
-enum Said {
+enum Reply {
     Scopes(&'static str),
-    /// These on the cluster, and `admin` on the relay.
+    /// Allows these scopes on the cluster, and `admin` on the relay.
     OnRelay(&'static str),
     Refused,
     Nothing,
@@ -48,7 +48,7 @@ impl ReviewApi for Arc<Oracle> {
 
 impl Oracle {
     async fn answer(&self) -> Result<Option<Review>, api::KubernetesError> {
-        *self.asked.lock() += 1;
+        *self.review_count.lock() += 1;
         if let Some(hold) = &self.hold {
             hold.notified().await;
         }
@@ -58,31 +58,31 @@ impl Oracle {
                 sleep(THROTTLED).await;
             }
         }
-        let said = {
+        let reply = {
             let mut script = self.script.lock();
             match script.len() {
                 1 => script[0].clone(),
                 _ => script.pop_front().unwrap(),
             }
         };
-        match &said {
-            Said::Scopes(words) | Said::OnRelay(words) => Ok(Some(Review {
+        match &reply {
+            Reply::Scopes(words) | Reply::OnRelay(words) => Ok(Some(Review {
                 user: User {
                     name: "alice".to_owned(),
                     uid: "1".to_owned(),
                     groups: BTreeSet::new(),
                 },
                 grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
-                administers_relay: matches!(said, Said::OnRelay(_)),
+                administers_relay: matches!(reply, Reply::OnRelay(_)),
                 is_partial: false,
             })),
-            Said::Refused => Ok(None),
-            Said::Nothing => Err(api::KubernetesError::NoReview {
+            Reply::Refused => Ok(None),
+            Reply::Nothing => Err(api::KubernetesError::NoReview {
                 address: "there".to_owned(),
                 did: "answered nothing".to_owned(),
                 status: None,
             }),
-            Said::Forbidden => Err(api::KubernetesError::NoReview {
+            Reply::Forbidden => Err(api::KubernetesError::NoReview {
                 address: "there".to_owned(),
                 did: "refused a TokenReview with 403".to_owned(),
                 status: Some(403),
@@ -90,7 +90,7 @@ impl Oracle {
         }
     }
 
-    fn saying(script: &[Said]) -> Arc<Self> {
+    fn replying(script: &[Reply]) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.iter().cloned().collect()),
             ..Self::default()
@@ -98,20 +98,20 @@ impl Oracle {
     }
 
     /// Each answer waits for `hold`.
-    fn held(said: Said, hold: Arc<Notify>) -> Arc<Self> {
+    fn held(reply: Reply, hold: Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
-            script: Mutex::new(VecDeque::from([said])),
+            script: Mutex::new(VecDeque::from([reply])),
             hold: Some(hold),
             ..Self::default()
         })
     }
 
-    fn says(&self, said: Said) {
-        *self.script.lock() = VecDeque::from([said]);
+    fn reply_with(&self, reply: Reply) {
+        *self.script.lock() = VecDeque::from([reply]);
     }
 
-    fn asked(&self) -> usize {
-        *self.asked.lock()
+    fn review_count(&self) -> usize {
+        *self.review_count.lock()
     }
 
     fn reviewer(self: &Arc<Self>) -> Reviewer {
@@ -127,9 +127,9 @@ async fn ask(reviewer: &Reviewer, token: &str) -> Result<VerifiedIdentity, AuthE
     reviewer.review(&Secret::new(token)).await
 }
 
-/// Kubernetes, which allows `scopes`, and who has come to `reviewer` with the token "t".
+/// Returns a Kubernetes that allows `scopes`, and a client that `reviewer` has accepted with the token "t".
 async fn accepted(scopes: &'static str) -> (Arc<Oracle>, Reviewer, VerifiedIdentity) {
-    let oracle = Oracle::saying(&[Said::Scopes(scopes)]);
+    let oracle = Oracle::replying(&[Reply::Scopes(scopes)]);
     let reviewer = oracle.reviewer();
     let reviewed = ask(&reviewer, "t").await.unwrap();
     (oracle, reviewer, reviewed)
@@ -141,7 +141,7 @@ fn validity(reviewed: &VerifiedIdentity) -> &Validity {
     reviewed.validity.as_ref().unwrap()
 }
 
-/// When `reviewed` is withdrawn, from now on.
+/// Returns the time until `reviewed` is withdrawn.
 async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
     let began = Instant::now();
     let withdrawn = timeout(60 * MINUTE, validity(reviewed).withdrawn());
@@ -152,7 +152,7 @@ async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_up() {
     let hold = Arc::new(Notify::new());
-    let oracle = Oracle::held(Said::Scopes("list"), Arc::clone(&hold));
+    let oracle = Oracle::held(Reply::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
     let ask = || {
         let reviewer = reviewer.clone();
@@ -167,7 +167,7 @@ async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_u
     for other in others {
         assert_eq!(other.await.unwrap().unwrap().subject, "alice");
     }
-    assert_eq!(oracle.asked(), 1);
+    assert_eq!(oracle.review_count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,23 +175,23 @@ async fn answers_hold_for_their_time_and_no_longer() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     drop(reviewed);
     ask(&reviewer, "t").await.unwrap();
-    assert_eq!(oracle.asked(), 1);
-    // No session is there any more: it is forgotten, not shown again.
+    assert_eq!(oracle.review_count(), 1);
+    // There is no session any more: the entry is dropped, and not revalidated.
     sleep(10 * MINUTE).await;
-    assert_eq!(oracle.asked(), 1);
+    assert_eq!(oracle.review_count(), 1);
     ask(&reviewer, "t").await.unwrap();
-    assert_eq!(oracle.asked(), 2);
+    assert_eq!(oracle.review_count(), 2);
 
-    oracle.says(Said::Refused);
+    oracle.reply_with(Reply::Refused);
     for _ in 0..3 {
         let refused = ask(&reviewer, "u").await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
-    assert_eq!(oracle.asked(), 3);
+    assert_eq!(oracle.review_count(), 3);
     advance(Duration::from_secs(10)).await;
-    oracle.says(Said::Scopes("list"));
+    oracle.reply_with(Reply::Scopes("list"));
     ask(&reviewer, "u").await.unwrap();
-    assert_eq!(oracle.asked(), 4);
+    assert_eq!(oracle.review_count(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,8 +199,8 @@ async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_loo
     let (oracle, reviewer, reviewed) = accepted("list,debug").await;
     sleep(5 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
-    assert!(oracle.asked() >= 5, "{}", oracle.asked());
-    oracle.says(Said::Refused);
+    assert!(oracle.review_count() >= 5, "{}", oracle.review_count());
+    oracle.reply_with(Reply::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
     let again = ask(&reviewer, "t").await;
     assert_eq!(again.unwrap_err(), AuthError::Refused);
@@ -209,40 +209,40 @@ async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_loo
 #[tokio::test(start_paused = true)]
 async fn less_than_before_ends_sessions_and_more_does_not() {
     let (oracle, reviewer, before) = accepted("list,debug").await;
-    oracle.says(Said::Scopes("list,debug,terminal"));
+    oracle.reply_with(Reply::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
     assert!(validity(&before).is_withdrawn().is_none());
     let more = ask(&reviewer, "t").await.unwrap();
     assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
-    oracle.says(Said::Scopes("list,view"));
+    oracle.reply_with(Reply::Scopes("list,view"));
     assert!(withdrawn_after(&more).await <= MINUTE);
     assert!(withdrawn_after(&before).await <= MINUTE);
     let less = ask(&reviewer, "t").await.unwrap();
     assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
     assert!(validity(&less).is_withdrawn().is_none());
-    oracle.says(Said::OnRelay("list,view"));
+    oracle.reply_with(Reply::OnRelay("list,view"));
     sleep(2 * MINUTE).await;
     let root = ask(&reviewer, "t").await.unwrap();
     assert!(access(&root).may_on_relay(RelayScope::Admin));
-    oracle.says(Said::Scopes("list,view"));
+    oracle.reply_with(Reply::Scopes("list,view"));
     assert!(withdrawn_after(&root).await <= MINUTE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_new_in() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
-    oracle.says(Said::Nothing);
+    oracle.reply_with(Reply::Nothing);
     let other = ask(&reviewer, "u").await.unwrap_err();
     assert_eq!(other, unavailable(None));
     sleep(3 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
-    // Who is there can come again all the while.
+    // A connected client can reconnect during the outage.
     assert_eq!(ask(&reviewer, "t").await.unwrap().subject, "alice");
-    // It comes back in time, and then does not.
-    oracle.says(Said::Scopes("list"));
+    // Kubernetes comes back in time once, and then does not.
+    oracle.reply_with(Reply::Scopes("list"));
     sleep(3 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
-    oracle.says(Said::Nothing);
+    oracle.reply_with(Reply::Nothing);
     let after = withdrawn_after(&reviewed).await;
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
     let why = validity(&reviewed).is_withdrawn();
@@ -256,42 +256,43 @@ async fn who_is_away_when_an_outage_begins_can_come_within_its_grace_and_is_look
     drop(reviewed);
     sleep(2 * MINUTE).await;
     assert_eq!(reviewer.0.tasks.len(), 0);
-    oracle.says(Said::Nothing);
+    oracle.reply_with(Reply::Nothing);
     let back = ask(&reviewer, "t").await.unwrap();
     assert!(access(&back).may_anywhere(crate::policy::Scope::List));
-    // By the clock of what was last said.
+    // Counted from the last answer.
     let after = withdrawn_after(&back).await;
     assert!((2 * MINUTE..=4 * MINUTE).contains(&after), "{after:?}");
     assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
 
-    // One that is refused when it can be asked again has no grace.
+    // A client that is refused after the outage gets no grace period.
     let (oracle, reviewer, reviewed) = accepted("list").await;
     drop(reviewed);
     sleep(2 * MINUTE).await;
-    oracle.says(Said::Refused);
+    oracle.reply_with(Reply::Refused);
     assert_eq!(ask(&reviewer, "t").await.unwrap_err(), AuthError::Refused);
     sleep(MINUTE).await;
-    oracle.says(Said::Nothing);
+    oracle.reply_with(Reply::Nothing);
     assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_the_api_server_is_told_when_it_answers_again() {
     let (oracle, reviewer, _reviewed) = accepted("list").await;
-    oracle.says(Said::Nothing);
+    oracle.reply_with(Reply::Nothing);
     sleep(2 * MINUTE).await;
-    let told = reviewer.answers_again();
-    let waits = tokio::spawn(async move { told.notified().await });
+    let recovered = reviewer.answers_again();
+    let waits = tokio::spawn(async move { recovered.notified().await });
     sleep(MINUTE).await;
     assert!(!waits.is_finished());
-    oracle.says(Said::Scopes("list"));
+    oracle.reply_with(Reply::Scopes("list"));
     timeout(MINUTE, waits).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_no_that_is_taken_back_ends_nothing_and_is_seen_by_nobody() {
-    for no in [Said::Refused, Said::Scopes("list"), Said::Scopes("")] {
-        let oracle = Oracle::saying(&[Said::Scopes("list,debug"), no, Said::Scopes("list,debug")]);
+    for no in [Reply::Refused, Reply::Scopes("list"), Reply::Scopes("")] {
+        let oracle =
+            Oracle::replying(&[Reply::Scopes("list,debug"), no, Reply::Scopes("list,debug")]);
         let reviewer = oracle.reviewer();
         let reviewed = ask(&reviewer, "t").await.unwrap();
         for _ in 0..60 {
@@ -300,7 +301,7 @@ async fn a_no_that_is_taken_back_ends_nothing_and_is_seen_by_nobody() {
             assert!(access(&came).may_anywhere(crate::policy::Scope::Debug));
         }
         assert_eq!(validity(&reviewed).is_withdrawn(), None);
-        assert!(oracle.asked() >= 3, "{}", oracle.asked());
+        assert!(oracle.review_count() >= 3, "{}", oracle.review_count());
     }
 }
 
@@ -308,7 +309,7 @@ async fn a_no_that_is_taken_back_ends_nothing_and_is_seen_by_nobody() {
 async fn nothing_that_is_allowed_is_not_remembered_for_long() {
     let (oracle, reviewer, reviewed) = accepted("").await;
     assert!(!access(&reviewed).may_anywhere(crate::policy::Scope::List));
-    oracle.says(Said::Scopes("list"));
+    oracle.reply_with(Reply::Scopes("list"));
     sleep(config().refused_for).await;
     let reviewed = ask(&reviewer, "t").await.unwrap();
     assert!(access(&reviewed).may_anywhere(crate::policy::Scope::List));
@@ -317,7 +318,7 @@ async fn nothing_that_is_allowed_is_not_remembered_for_long() {
 #[tokio::test(start_paused = true)]
 async fn a_hundred_and_fifty_that_come_at_once_are_all_let_in() {
     let hold = Arc::new(Notify::new());
-    let oracle = Oracle::held(Said::Scopes("list"), Arc::clone(&hold));
+    let oracle = Oracle::held(Reply::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
     let people: Vec<_> = (0..150)
         .map(|n| {
@@ -334,7 +335,7 @@ async fn a_hundred_and_fifty_that_come_at_once_are_all_let_in() {
     for one in people {
         assert_eq!(one.await.unwrap().unwrap().subject, "alice");
     }
-    assert_eq!(oracle.asked(), 150);
+    assert_eq!(oracle.review_count(), 150);
     answering.abort();
 }
 
@@ -355,19 +356,19 @@ async fn nobody_stands_under_a_token_whose_sessions_are_over() {
 
 #[tokio::test(start_paused = true)]
 async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
-    let oracle = Oracle::saying(&[Said::Scopes("list"), Said::Refused]);
+    let oracle = Oracle::replying(&[Reply::Scopes("list"), Reply::Refused]);
     let reviewer = oracle.reviewer();
     let _live = ask(&reviewer, "t").await.unwrap();
     for n in 0..3000 {
         let refused = ask(&reviewer, &format!("made-up-{n}")).await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
-    let asked = oracle.asked();
+    let review_count = oracle.review_count();
     ask(&reviewer, "t").await.unwrap();
-    assert_eq!(oracle.asked(), asked);
+    assert_eq!(oracle.review_count(), review_count);
     assert_eq!(reviewer.0.known.lock().refused.len(), MAX_REMEMBERED_TOKENS);
 
-    let never = Oracle::held(Said::Refused, Arc::default());
+    let never = Oracle::held(Reply::Refused, Arc::default());
     let reviewer = never.reviewer();
     let crowd: Vec<_> = (0..MAX_QUEUED)
         .map(|n| {
@@ -388,13 +389,13 @@ async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
         assert_eq!(one.await.unwrap().unwrap_err(), unavailable(None));
     }
     assert_eq!(began.elapsed(), config().timeout);
-    assert_eq!(never.asked(), MAX_FIRST_REVIEWS);
+    assert_eq!(never.review_count(), MAX_FIRST_REVIEWS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_crowd_behind_a_throttled_api_server_gets_in_first_come_first_served() {
     let oracle = Arc::new(Oracle {
-        script: Mutex::new(VecDeque::from([Said::Scopes("list")])),
+        script: Mutex::new(VecDeque::from([Reply::Scopes("list")])),
         throttle: Some(Semaphore::new(1)),
         ..Oracle::default()
     });
@@ -413,18 +414,18 @@ async fn a_crowd_behind_a_throttled_api_server_gets_in_first_come_first_served()
     }
     let pause = config().timeout + Duration::from_secs(1);
     for (n, person) in people.into_iter().enumerate() {
-        // All before and those beside it; its answer waits for its next try.
+        // All reviews before it and those that run at the same time; its answer waits for its next attempt.
         let turn = u32::try_from(n + MAX_FIRST_REVIEWS).unwrap();
         let cost = THROTTLED * u32::try_from(REQUESTS).unwrap();
         let after = person.await.unwrap() - began;
         assert!(after <= cost * turn + pause, "{n}: {after:?}");
     }
-    assert_eq!(oracle.asked(), 150, "each was reviewed once");
+    assert_eq!(oracle.review_count(), 150, "each was reviewed once");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_of_the_api_server_is_reported_with_its_status() {
-    let oracle = Oracle::saying(&[Said::Forbidden]);
+    let oracle = Oracle::replying(&[Reply::Forbidden]);
     let refused = ask(&oracle.reviewer(), "t").await.unwrap_err();
     assert_eq!(refused, unavailable(Some(403)));
     let text = refused.to_string();

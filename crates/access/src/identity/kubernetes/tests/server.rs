@@ -1,4 +1,4 @@
-//! An API server with TLS that looks at every field of what it is asked, and answers as it is told to.
+//! An API server with TLS that checks every field of a request, and answers as configured.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// The relay's own, for the API server.
+/// The relay's own token for the API server.
 pub(super) const OWN_TOKEN: &str = "own-token-of-the-relay";
 
 pub(super) const NAME: &str = "system:serviceaccount:ml:alice";
@@ -26,35 +26,35 @@ pub(super) const NAME: &str = "system:serviceaccount:ml:alice";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Normal,
-    /// Does not know the token.
+    /// The token is unknown.
     Refuse,
-    /// Knows nothing of audiences.
+    /// The answer names no audience.
     NoAudience,
-    /// For another one.
+    /// The answer is for another audience.
     OtherAudience,
-    /// This status, its message quoting the request.
+    /// This status, with a message that quotes the request.
     Status(u16),
     Slow,
     Huge,
-    /// The request, and then something else.
+    /// The request, followed by other bytes.
     NotJson,
     /// A review of another kind.
     OtherKind,
     NoStatus,
     NoName,
-    /// Says both allowed and denied.
+    /// Both allowed and denied.
     Both,
 }
 
 pub(super) struct State {
     pub(super) tokens: Mode,
     pub(super) access: Mode,
-    /// `cluster/verb`; what is asked in another namespace than the relay's as `namespace:cluster/verb`.
+    /// `cluster/verb`; for another namespace than the relay's, `namespace:cluster/verb`.
     pub(super) allowed: HashSet<&'static str>,
-    /// What was asked that should not have been.
+    /// Requests that should not have been sent.
     pub(super) faults: Vec<String>,
     pub(super) token_reviews: usize,
-    /// Each, as in `allowed`.
+    /// Each access review, written as in `allowed`.
     pub(super) access_reviews: Vec<String>,
     pub(super) token: String,
 }
@@ -118,7 +118,7 @@ impl Server {
         self.state.lock().unwrap()
     }
 
-    /// Files with its authority and the relay's own token.
+    /// Writes the files of the CA and the relay's own token.
     pub(super) fn files(&self, dir: &Path) -> ray_relay_base::config::Kubernetes {
         std::fs::write(dir.join("ca.pem"), &self.ca).unwrap();
         std::fs::write(dir.join("token"), OWN_TOKEN).unwrap();
@@ -167,15 +167,15 @@ impl Server {
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                 let attributes = &posted["spec"]["resourceAttributes"];
                 let word = |key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
-                let asked = format!("{}/{}", word("name"), word("verb"));
-                let asked = match &*word("namespace") {
-                    "ray" => asked,
-                    other => format!("{other}:{asked}"),
+                let checked = format!("{}/{}", word("name"), word("verb"));
+                let checked = match &*word("namespace") {
+                    "ray" => checked,
+                    other => format!("{other}:{checked}"),
                 };
                 let (mode, allowed) = {
                     let mut state = self.state();
-                    state.access_reviews.push(asked.clone());
-                    (state.access, state.allowed.contains(&*asked))
+                    state.access_reviews.push(checked.clone());
+                    (state.access, state.allowed.contains(&*checked))
                 };
                 let mut spec = json!({
                     "user": NAME,
@@ -188,9 +188,9 @@ impl Server {
                     },
                 });
                 if attributes["name"].is_null() {
-                    // All of them: an empty name would be asked for otherwise.
-                    let asked = spec["resourceAttributes"].as_object_mut();
-                    asked.unwrap().remove("name");
+                    // Remove all of them: an empty name would be requested otherwise.
+                    let checked = spec["resourceAttributes"].as_object_mut();
+                    checked.unwrap().remove("name");
                 }
                 let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": spec});
                 expect("review", posted.clone(), review);

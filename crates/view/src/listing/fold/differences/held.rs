@@ -1,4 +1,4 @@
-//! What a frame holds: variables with their texts, and with the checksums that their task has made of the whole.
+//! The content of a frame: variables with their texts, and the checksums that their task computed over whole values.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::super::answers::{Answers, addressless, fold};
-use super::super::place::Call;
+use super::super::location::Call;
 use ray_relay_base::wire::json::{self, typed_at};
 use ray_relay_base::wire::text::{escaped, replaced};
 
-/// Stands for a variable that is not there.
+/// The text for a variable that does not exist.
 pub(super) const MISSING: &str = "(not there)";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) call: Call,
     pub(super) locals: Vec<Local>,
-    /// Whether the task has made checksums: a value without one cannot be compared.
+    /// Whether the task has computed checksums: then a value without one cannot be compared.
     has_checksums: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Local {
     pub(super) name: String,
     text: String,
     checksum: Option<String>,
-    /// The checksum is of a part of the value.
+    /// Whether the checksum covers only a part of the value.
     partial: bool,
 }
 
@@ -41,7 +41,7 @@ impl Local {
         })
     }
 
-    /// Whether its text is all that there is to compare.
+    /// Whether its text represents the whole value.
     fn is_whole(&self) -> bool {
         let is_cut = self.text.contains("...") || self.text.contains('…');
         !(is_cut || self.text.starts_with(['<', '‹']) || self.text.contains(" at 0x"))
@@ -76,21 +76,21 @@ impl Frame {
     }
 }
 
-/// What frames hold by one name, folded, and whether all of it was compared.
+/// Merges the values of one variable, and returns whether all of them were compared.
 pub(super) fn values<'a>(
     name: &str,
     frames: impl Iterator<Item = (usize, &'a Frame)>,
 ) -> (Answers, bool) {
-    let held: Vec<_> = frames
+    let variables: Vec<_> = frames
         .map(|(at, frame)| (at, frame, frame.local(name)))
         .collect();
     let is_compared = |(_, frame, local): &(usize, &Frame, Option<&Local>)| {
         local.is_none_or(|local| frame.compares(local))
     };
     let mut sums: BTreeMap<Cow<'a, str>, BTreeSet<&str>> = BTreeMap::new();
-    // An object's address or a set's order is no difference where the checksum is the same.
+    // With equal checksums, a different object address or set order is no difference.
     let mut texts: BTreeMap<&str, &str> = BTreeMap::new();
-    let locals = held.iter().filter_map(|(_, _, local)| *local);
+    let locals = variables.iter().filter_map(|(_, _, local)| *local);
     for local in locals {
         if let Some(sum) = &local.checksum {
             let text = texts.entry(sum).or_insert(&local.text);
@@ -107,12 +107,12 @@ pub(super) fn values<'a>(
             _ => text.to_owned(),
         }
     };
-    let texts: Vec<_> = held
+    let texts: Vec<_> = variables
         .iter()
         .map(|(at, _, local)| (*at, local.map_or_else(|| MISSING.to_owned(), text)))
         .collect();
     let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-    (answers, held.iter().all(is_compared))
+    (answers, variables.iter().all(is_compared))
 }
 
 pub(super) fn in_one_line(text: &str) -> String {

@@ -10,8 +10,8 @@ fn frame(function: &str, file: &str, line: u32, locals: &[(&str, &str)]) -> Valu
     json!({"file": file, "line": line, "function": function, "variables": variables.collect::<Vec<_>>()})
 }
 
-fn stands(frames: &[Value]) -> Stands {
-    Stands::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
+fn stack(frames: &[Value]) -> TaskStack {
+    TaskStack::read(&json!([{"name": "MainThread", "frames": frames}])).unwrap()
 }
 
 fn names(count: usize) -> Vec<Who> {
@@ -23,14 +23,14 @@ fn names(count: usize) -> Vec<Who> {
     (0..count).map(who).collect()
 }
 
-fn told(all: Vec<Stands>) -> String {
+fn text_of(all: Vec<TaskStack>) -> String {
     let who = names(all.len());
-    let all: BTreeMap<usize, Stands> = all.into_iter().enumerate().collect();
+    let all: BTreeMap<usize, TaskStack> = all.into_iter().enumerate().collect();
     compare(&all).text(&Names::new(&who))
 }
 
-/// A rank of eight at one line, of which the fourth has lost its loss and its batch.
-fn rank(rank: usize, line: u32) -> Stands {
+/// Returns one of eight ranks at one line. Rank 3 has another loss and batch.
+fn rank(rank: usize, line: u32) -> TaskStack {
     let (number, odd) = (rank.to_string(), rank == 3);
     let loss = if odd { "nan" } else { "0.6931" };
     let locals = [
@@ -39,7 +39,7 @@ fn rank(rank: usize, line: u32) -> Stands {
         ("lr", "0.1"),
         ("model", "<M at 0x7f>"),
     ];
-    stands(&[
+    stack(&[
         frame(
             "main_loop",
             "/v/lib/python3.11/site-packages/ray/_private/worker.py",
@@ -53,7 +53,7 @@ fn rank(rank: usize, line: u32) -> Stands {
 
 #[test]
 fn the_odd_one_is_named_with_what_it_has_and_what_is_alike_is_counted() {
-    let text = told((0..8).map(|at| rank(at, 41)).collect());
+    let text = text_of((0..8).map(|at| rank(at, 41)).collect());
     assert_eq!(
         text,
         "\
@@ -76,12 +76,12 @@ rank, in step (/srv/train.py): another one for each of 8, such as
 
 #[test]
 fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
-    let mut all: Vec<Stands> = (0..8).map(|at| rank(at, 41)).collect();
-    all[3] = stands(&[
+    let mut all: Vec<TaskStack> = (0..8).map(|at| rank(at, 41)).collect();
+    all[3] = stack(&[
         frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
         frame("load", "/srv/data.py", 17, &[("shard", "[]")]),
     ]);
-    let text = told(all);
+    let text = text_of(all);
     assert!(
         text.starts_with("3 is the odd one out: it differs from most in 2 of "),
         "{text}"
@@ -101,7 +101,7 @@ fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
 fn nothing_that_differs_is_said_to_be_nothing() {
     let all = vec![rank(0, 41), rank(0, 41)];
     assert_eq!(
-        told(all),
+        text_of(all),
         "Nothing differs: 7 values alike, 1 not compared (model).\n"
     );
 }
@@ -111,9 +111,9 @@ fn an_exception_is_compared_with_its_own_frames() {
     let failed = |value: &str| {
         let threads = json!([{"name": "MainThread", "exception": format!("ValueError: {value}"),
             "frames": [frame("main", "/srv/a.py", 1, &[])], "raised": [frame("check", "/srv/a.py", 5, &[("x", value)])]}]);
-        Stands::read(&threads).unwrap()
+        TaskStack::read(&threads).unwrap()
     };
-    let text = told(vec![failed("1"), failed("1"), failed("2")]);
+    let text = text_of(vec![failed("1"), failed("1"), failed("2")]);
     assert!(
         text.contains("raised\n  2:   ValueError: 2  ← odd\n  0,1: ValueError: 1\n"),
         "{text}"
@@ -124,14 +124,14 @@ fn an_exception_is_compared_with_its_own_frames() {
 #[test]
 fn values_that_part_late_are_shown_where_they_do() {
     let of = |end: &str| {
-        stands(&[frame(
+        stack(&[frame(
             "f",
             "/a.py",
             1,
             &[("x", &format!("{}{end}", "y".repeat(500)))],
         )])
     };
-    let text = told(vec![of("1"), of("1"), of("2")]);
+    let text = text_of(vec![of("1"), of("1"), of("2")]);
     assert!(
         text.contains("  2:   …yyyyyyyyyyyyyyyyyyyy2  ← odd\n"),
         "{text}"
@@ -141,17 +141,17 @@ fn values_that_part_late_are_shown_where_they_do() {
 proptest! {
     #[test]
     fn every_value_is_alike_or_differs(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
-        let all: BTreeMap<usize, Stands> = values.iter().map(|(x, y, line)| {
+        let all: BTreeMap<usize, TaskStack> = values.iter().map(|(x, y, line)| {
             let (x, y) = (x.to_string(), y.to_string());
-            stands(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
+            stack(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
         }).enumerate().collect();
         let seen = compare(&all);
         let same = |of: fn(&(u8, u8, u32)) -> u32| values.iter().all(|value| of(value) == of(&values[0]));
         let alike = [same(|v| v.0.into()), same(|v| v.1.into()), same(|v| v.2)];
         let alike = alike.iter().filter(|same| **same).count();
-        // The line of the outer frame is alike, and the callers where the place is.
-        let place = usize::from(same(|v| v.2));
-        prop_assert_eq!(seen.alike.len(), alike + 1 + place);
+        // The line of the outer frame is equal, and so are the callers where the location is.
+        let location = usize::from(same(|v| v.2));
+        prop_assert_eq!(seen.alike.len(), alike + 1 + location);
         prop_assert_eq!(seen.differences.len(), 3 - alike);
         let odd = &seen.odd.0;
         prop_assert!(odd.is_empty() || 2 * odd.len() < values.len());
@@ -176,21 +176,22 @@ fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
         let step = frame("step", "/srv/train.py", 41, &[]);
         let all =
             json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": kinds}]);
-        Stands::read(&all).unwrap()
+        TaskStack::read(&all).unwrap()
     };
-    let text = told((0..8).map(process).collect());
-    for says in [
+    let text = text_of((0..8).map(process).collect());
+    for expected in [
         "3 is the odd one out: it differs from most in 1 of 5 values.",
         "OMP_NUM_THREADS, in environment (its process)\n  3:       1\n  0-2,4-7: 8\n",
         "numpy, in packages (its process)\n  3:       1.26  ← odd\n  0-2,4-7: 2.0\n",
         "random, in random numbers (its process): another one for each of 8",
     ] {
-        assert!(text.contains(says), "{says} is not in {text}");
+        assert!(text.contains(expected), "{expected} is not in {text}");
     }
 }
 
-/// A frame with one variable of this text, and its checksum and whether that is of a part, where it has one.
-fn checked(text: &str, checksum: Option<(&str, bool)>) -> Stands {
+/// Returns a frame with one variable of this text, and with its checksum, if any. The flag marks the checksum of a
+/// part.
+fn checked(text: &str, checksum: Option<(&str, bool)>) -> TaskStack {
     let mut x = json!({"name": "x", "type": "x", "value": text});
     if let Some((digest, partial)) = checksum {
         x["digest"] = digest.into();
@@ -199,7 +200,7 @@ fn checked(text: &str, checksum: Option<(&str, bool)>) -> Stands {
     let step =
         json!({"name": "step", "type": "int", "value": "1", "digest": "01", "partial": false});
     let frame = json!({"file": "/a.py", "line": 1, "function": "f", "variables": [x, step]});
-    Stands::read(&json!([{"name": "MainThread", "frames": [frame]}])).unwrap()
+    TaskStack::read(&json!([{"name": "MainThread", "frames": [frame]}])).unwrap()
 }
 
 #[test]
@@ -208,59 +209,59 @@ fn cut_values_differ_by_their_checksums_and_look_alike_without() {
         2 => checked("xxx...", Some((sum, false))),
         _ => checked("xxx...", Some(("aa", false))),
     };
-    let text = told((0..4).map(|at| of(at, "bb")).collect());
+    let text = text_of((0..4).map(|at| of(at, "bb")).collect());
     assert!(text.starts_with("2 is the odd one out"), "{text}");
     assert!(
         text.contains("  2:     xxx... (checksum bb)  ← odd\n"),
         "{text}"
     );
-    let text = told((0..4).map(|at| of(at, "aa")).collect());
+    let text = text_of((0..4).map(|at| of(at, "aa")).collect());
     assert!(
         text.starts_with("Nothing differs: ") && !text.contains("not compared"),
         "{text}"
     );
-    // A checksum of a part tells a difference, and nothing else.
-    for (sum, says) in [
+    // The checksum of a part proves a difference, but no equality.
+    for (sum, expected) in [
         ("aa", ", 1 not compared (x)."),
         ("bb", "2 is the odd one out"),
     ] {
         let of = |at: usize| checked("<Model>", Some((if at == 2 { sum } else { "aa" }, true)));
-        let text = told((0..4).map(of).collect());
-        assert!(text.contains(says), "{sum}: {text}");
+        let text = text_of((0..4).map(of).collect());
+        assert!(text.contains(expected), "{sum}: {text}");
     }
-    // An order or an address is no difference.
+    // Another order or address is no difference.
     let of = |at: usize| {
         checked(
             if at == 2 { "{1, 2}" } else { "{2, 1}" },
             Some(("aa", false)),
         )
     };
-    let text = told((0..4).map(of).collect());
+    let text = text_of((0..4).map(of).collect());
     assert!(text.starts_with("Nothing differs: "), "{text}");
     // Where others have a checksum, an object without one was not compared.
-    let text = told((0..4).map(|_| checked("Model()", None)).collect());
+    let text = text_of((0..4).map(|_| checked("Model()", None)).collect());
     assert!(text.contains(", 1 not compared (x)."), "{text}");
 }
 
 #[test]
 fn text_alone_counts_no_cut_value_and_no_object_as_alike() {
-    let of = |value: &str| stands(&[frame("f", "/a.py", 1, &[("x", value)])]);
+    let of = |value: &str| stack(&[frame("f", "/a.py", 1, &[("x", value)])]);
     for value in [
         "'xxx...",
         "<Model object at 0x7f01>",
         "Holds(<M at 0x7f>)",
         "\u{2039}no repr within 0.5 s\u{203a}",
     ] {
-        let text = told(vec![of(value), of(value)]);
+        let text = text_of(vec![of(value), of(value)]);
         assert!(text.contains(", 1 not compared (x)."), "{value}: {text}");
     }
-    let text = told(vec![of("Config(lr=0.1)"), of("Config(lr=0.1)")]);
+    let text = text_of(vec![of("Config(lr=0.1)"), of("Config(lr=0.1)")]);
     assert!(!text.contains("not compared"), "{text}");
 }
 
 #[test]
 fn the_headline_names_those_that_are_marked() {
-    // Four of eight are odd once each: no one of them is the odd one out.
+    // Each of four members of eight is odd once: none of them is the odd one out.
     let of = |at: usize| {
         let values: Vec<String> = (0..4).map(|n| u8::from(n == at).to_string()).collect();
         let names = ["a", "b", "c", "d"];
@@ -269,9 +270,9 @@ fn the_headline_names_those_that_are_marked() {
             .copied()
             .zip(values.iter().map(String::as_str))
             .collect();
-        stands(&[frame("f", "/a.py", 1, &locals)])
+        stack(&[frame("f", "/a.py", 1, &locals)])
     };
-    let text = told((0..8).map(of).collect());
+    let text = text_of((0..8).map(of).collect());
     assert!(
         text.starts_with(
             "0-3 differ from most somewhere, none of them more often than the others.\n"
@@ -296,9 +297,9 @@ fn the_environment_makes_nobody_odd_and_a_missing_key_is_shown() {
         let process = frame("environment", "its process", 0, &environment);
         let step = frame("step", "/srv/train.py", 41, &[]);
         let all = json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": [process]}]);
-        Stands::read(&all).unwrap()
+        TaskStack::read(&all).unwrap()
     };
-    let text = told((0..8).map(of).collect());
+    let text = text_of((0..8).map(of).collect());
     assert!(text.starts_with("None is the odd one out.\n"), "{text}");
     assert!(!text.contains("← odd"), "{text}");
     assert!(text.contains("  2:     (not there)\n"), "{text}");

@@ -1,65 +1,68 @@
-//! Known places of Python's, Ray's and torch's, in words.
+//! Describes known waits in Python, Ray and torch.
 //!
-//! By the file and the function of frames, of which only the end of a path counts: py-spy shortens paths, the hook in a
-//! worker does not. What waits in C has no frame of its own, unless py-spy was asked for those of C.
+//! Matches the file and function of frames, by the end of the path only: py-spy shortens paths, the hook in a worker
+//! does not. A wait in C has no frame of its own, unless py-spy was asked for native frames.
 
 use std::fmt;
 
-use super::known::{HOOK, IN_C, ITSELF, KNOWN, LIBRARIES, PACKAGES};
+use super::known::{
+    FUNCTION_PLACEHOLDER, HOOK_FILES, KNOWN_WAITS, LIBRARIES, NATIVE_WAITS, PACKAGE_FOLDERS,
+};
 use ray_relay_ray::ray::look::Frame;
 
-/// Where a stack is: in words, and by the innermost call of code that is no library's.
+/// The location of a stack: in words, and as the innermost call outside of libraries.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    /// What was raised there: it is over.
+pub(super) struct Location {
+    /// The exception raised there: the stack is over.
     pub(super) raised: Option<String>,
-    /// What it waits for, where that is known.
+    /// The description of its wait, if known.
     pub(super) waits: Option<String>,
     /// `train (loop.py:41)`.
     pub(super) at: Option<String>,
-    /// It waits in a call outside Python, of which no more is known.
-    pub(super) in_c: bool,
+    /// Whether it waits in an unknown call outside Python.
+    pub(super) in_native_code: bool,
 }
 
-impl Place {
-    /// The place of `frames`, innermost first, of a thread that waits in the system where `idle` holds, in `call` if that is known.
+impl Location {
+    /// Describes `frames`, innermost first, of a thread that waits in the system if `idle`, in `call` if that is
+    /// known.
     pub(super) fn of(frames: &[Frame], idle: Option<bool>, call: Option<&str>) -> Self {
         let own = frames.iter().position(|frame| !is_library(&frame.file));
-        // What a library does below the code that called it is told by where that code went in.
+        // A wait inside a library is best described by the function that the program called.
         let below = &frames[..own.unwrap_or(frames.len())];
-        let waits = below.iter().rev().find_map(known);
+        let waits = below.iter().rev().find_map(known_wait);
         let waits = waits
-            .or_else(|| below.iter().find_map(in_c).map(str::to_owned))
+            .or_else(|| below.iter().find_map(in_native_code).map(str::to_owned))
             .or_else(|| call.map(str::to_owned));
         let at = own.or(frames.len().checked_sub(1).map(|_| 0));
         Self {
             raised: None,
-            in_c: waits.is_none() && idle == Some(true),
+            in_native_code: waits.is_none() && idle == Some(true),
             waits,
             at: at.and_then(|at| Some(Call::of(frames.get(at)?).to_string())),
         }
     }
 }
 
-impl Place {
-    /// The same of a stack that an exception has left.
-    pub(super) fn left_by(raised: &str, frames: &[Frame]) -> Self {
+impl Location {
+    /// Describes a stack that an exception has left.
+    pub(super) fn of_exception(raised: &str, frames: &[Frame]) -> Self {
         Self {
             raised: Some(raised.to_owned()),
             waits: None,
-            in_c: false,
+            in_native_code: false,
             ..Self::of(frames, None, None)
         }
     }
 
-    /// What it waits for, as far as that is known.
+    /// Returns what it waits for, as far as that is known.
     pub(super) fn waits(&self) -> Option<&str> {
-        let outside = self.in_c.then_some("outside Python");
+        let outside = self.in_native_code.then_some("outside Python");
         self.waits.as_deref().or(outside)
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(raised) = &self.raised {
             return match &self.at {
@@ -70,14 +73,16 @@ impl fmt::Display for Place {
         match (&self.waits, &self.at) {
             (Some(waits), Some(at)) => write!(f, "waits in {waits}, from {at}"),
             (Some(waits), None) => write!(f, "waits in {waits}"),
-            (None, Some(at)) if self.in_c => write!(f, "waits outside Python, called by {at}"),
+            (None, Some(at)) if self.in_native_code => {
+                write!(f, "waits outside Python, called by {at}")
+            }
             (None, Some(at)) => write!(f, "is in {at}"),
             (None, None) => f.write_str("has no Python stack"),
         }
     }
 }
 
-/// One call, as stacks are compared by it.
+/// One call, the unit of stack comparison.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Call {
     pub(super) file: String,
@@ -86,12 +91,12 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The call that `frame` is of.
+    /// Returns the call of `frame`.
     pub(super) fn of(frame: &Frame) -> Self {
         Self::named(&frame.file, frame.function.clone(), frame.line)
     }
 
-    /// The call of `function` at `line` of `file`.
+    /// Returns the call of `function` at `line` of `file`.
     pub(super) fn named(file: &str, function: String, line: u32) -> Self {
         Self {
             file: short(file).to_owned(),
@@ -111,9 +116,9 @@ impl fmt::Display for Call {
     }
 }
 
-/// `path` from the package on, where it is in a library's folder.
+/// Strips from `path` everything before the package, if it is in a library folder.
 pub(super) fn short(path: &str) -> &str {
-    for folder in PACKAGES {
+    for folder in PACKAGE_FOLDERS {
         if let Some((_, rest)) = path.rsplit_once(folder) {
             return rest;
         }
@@ -125,27 +130,27 @@ pub(super) fn short(path: &str) -> &str {
     }
 }
 
-/// Whether the code in `path` is a library's, of Python's own or of others.
+/// Whether the code in `path` belongs to a library, of Python or of others.
 pub(super) fn is_library(path: &str) -> bool {
-    let is_hooks = HOOK.iter().any(|hook| path.ends_with(hook));
-    if path.starts_with('<') || short(path).len() < path.len() || is_c(path) || is_hooks {
+    let is_hooks = HOOK_FILES.iter().any(|hook| path.ends_with(hook));
+    if path.starts_with('<') || short(path).len() < path.len() || is_native(path) || is_hooks {
         return true;
     }
-    // What py-spy has shortened. A folder of the program's own may have such a name further down.
+    // Paths shortened by py-spy. A folder of the program may have such a name further down.
     let first = path.split('/').next().unwrap_or_default();
     LIBRARIES.contains(&first)
 }
 
-/// Whether `path` is of a library in C, as py-spy writes it.
-fn is_c(path: &str) -> bool {
+/// Whether `path` is a C library, as py-spy prints it.
+fn is_native(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.ends_with(".so") || name.contains(".so.") || name.ends_with(".pyx")
 }
 
-fn known(frame: &Frame) -> Option<String> {
+fn known_wait(frame: &Frame) -> Option<String> {
     let file = short(&frame.file);
     let function = frame.function.rsplit('.').next().unwrap_or_default();
-    let found = KNOWN.iter().find(|(path, functions, _)| {
+    let found = KNOWN_WAITS.iter().find(|(path, functions, _)| {
         let is_file = file == *path
             || file
                 .strip_suffix(path)
@@ -159,12 +164,16 @@ fn known(frame: &Frame) -> Option<String> {
                     .any(|one| *one == function || *one == frame.function),
             }
     });
-    found.map(|(_, _, words)| words.replace(ITSELF, function))
+    found.map(|(_, _, words)| words.replace(FUNCTION_PLACEHOLDER, function))
 }
 
-fn in_c(frame: &Frame) -> Option<&'static str> {
-    let found = IN_C.iter().find(|(part, _)| frame.function.contains(part));
-    found.filter(|_| is_c(&frame.file)).map(|(_, words)| *words)
+fn in_native_code(frame: &Frame) -> Option<&'static str> {
+    let found = NATIVE_WAITS
+        .iter()
+        .find(|(part, _)| frame.function.contains(part));
+    found
+        .filter(|_| is_native(&frame.file))
+        .map(|(_, words)| *words)
 }
 
 #[cfg(test)]
@@ -182,8 +191,8 @@ mod tests {
         lines.iter().map(frame).collect()
     }
 
-    fn told(lines: &[(&str, &str)]) -> String {
-        Place::of(&frames(lines), Some(true), None).to_string()
+    fn place_of(lines: &[(&str, &str)]) -> String {
+        Location::of(&frames(lines), Some(true), None).to_string()
     }
 
     #[test]
@@ -251,26 +260,27 @@ mod tests {
                 ],
                 "waits in time.sleep, from nap (a.py:7)",
             ),
-            // Of a call in C there is no frame.
+            // A call in C has no frame.
             (
                 &[("nap", "a.py")],
                 "waits outside Python, called by nap (a.py:7)",
             ),
             (&[], "has no Python stack"),
         ] {
-            assert_eq!(told(stack), words);
+            assert_eq!(place_of(stack), words);
         }
     }
 
     #[test]
     fn what_runs_waits_for_nothing() {
-        let running = Place::of(&frames(&[("step", "train.py")]), Some(false), None);
+        let running = Location::of(&frames(&[("step", "train.py")]), Some(false), None);
         assert_eq!(running.to_string(), "is in step (train.py:7)");
     }
 
     #[test]
     fn a_call_in_c_is_named_where_no_frame_names_it() {
-        let called = |lines| Place::of(&frames(lines), Some(true), Some("socket.recv")).to_string();
+        let called =
+            |lines| Location::of(&frames(lines), Some(true), Some("socket.recv")).to_string();
         assert_eq!(
             called(&[("read_exact", "net.py")]),
             "waits in socket.recv, from read_exact (net.py:7)"

@@ -1,4 +1,4 @@
-//! Folded answers as people and scripts see them.
+//! Merged answers, formatted for people and scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,26 +8,26 @@ use super::answers::{Answers, Figures, Same};
 use super::who::{Names, Who};
 use crate::listing::text::width;
 
-/// Different answers that people are shown.
+/// Distinct answers that are shown.
 const MAX_ANSWERS: usize = 32;
 
-/// The same in one line, and characters of each.
-const IN_A_LINE: usize = 6;
+/// Answers shown on one line, and characters of each.
+const MAX_ANSWERS_ON_A_LINE: usize = 6;
 const MAX_INLINE_CHARS: usize = 60;
 
-/// Members that are named one by one where their numbers say nothing yet.
-const NAMED: usize = 16;
+/// Members that are named one by one if their ranks are unknown.
+const MAX_NAMED_MEMBERS: usize = 16;
 
-/// The widest column of names; what is longer moves its own line alone.
-const WIDEST: usize = 32;
+/// Largest width of the names column. Longer names shift only their own line.
+const MAX_NAMES_WIDTH: usize = 32;
 
-/// What of a long text that all have in common is left of before they part.
-const IN_COMMON: usize = 20;
+/// Characters kept of a common prefix before the first difference.
+const PREFIX_CONTEXT_CHARS: usize = 20;
 
-/// What is said of an answer without a text.
-const NOTHING: &str = "(nothing printed)";
+/// The text for an empty answer.
+const EMPTY_ANSWER: &str = "(nothing printed)";
 
-/// Which tasks there are, and which of them have no rank that is known: `ids` name those.
+/// Lists the groups of tasks, and those without a known rank by the `ids`.
 pub fn legend(members: &[Who], ids: &[String]) -> String {
     let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, who) in members.iter().enumerate() {
@@ -44,77 +44,82 @@ pub fn legend(members: &[Who], ids: &[String]) -> String {
         }
         let unknown = all.len();
         text += &format!("{group}: {count} {tasks}, of which {unknown} by pid: no rank is known\n");
-        for at in all.iter().take(NAMED) {
+        for at in all.iter().take(MAX_NAMED_MEMBERS) {
             text += &format!("  {}  {}\n", members[*at].name, ids[*at]);
         }
-        if unknown > NAMED {
-            text += &format!("  … and {} more: --json names all\n", unknown - NAMED);
+        if unknown > MAX_NAMED_MEMBERS {
+            text += &format!(
+                "  … and {} more: --json names all\n",
+                unknown - MAX_NAMED_MEMBERS
+            );
         }
     }
     text
 }
 
-/// What all answered, the odd ones first, and the figures of numbers.
+/// Formats all answers, odd ones first, with statistics of numbers.
 pub fn text(names: &Names<'_>, all: &Answers) -> String {
     lines(names, all, "", None) + &figures(names, all)
 }
 
-/// What all answered, in one line: each answer with who gave it, the odd ones first, and who gave none.
+/// Formats all answers on one line: each with its members, odd ones first, then the silent members.
 pub fn in_one_line<'a>(
     names: &Names<'_>,
     all: &Answers,
     silent: impl IntoIterator<Item = (usize, &'a str)>,
 ) -> String {
-    let shown = all.same.iter().take(IN_A_LINE).map(|same| {
+    let listed = all.same.iter().take(MAX_ANSWERS_ON_A_LINE).map(|same| {
         let odd = if same.odd { " ← odd" } else { "" };
-        let said = match same.text.trim_end() {
-            "" => NOTHING.to_owned(),
-            said => part(&said.replace('\n', "\\n"), 0, MAX_INLINE_CHARS),
+        let answer = match same.text.trim_end() {
+            "" => EMPTY_ANSWER.to_owned(),
+            answer => part(&answer.replace('\n', "\\n"), 0, MAX_INLINE_CHARS),
         };
-        format!("{}: {said}{odd}", names.of(&same.members))
+        format!("{}: {answer}{odd}", names.of(&same.members))
     });
-    let mut told: Vec<String> = shown.collect();
-    if all.same.len() > IN_A_LINE {
-        told.push(format!(
+    let mut parts: Vec<String> = listed.collect();
+    if all.same.len() > MAX_ANSWERS_ON_A_LINE {
+        parts.push(format!(
             "{} more different answers",
-            all.same.len() - IN_A_LINE
+            all.same.len() - MAX_ANSWERS_ON_A_LINE
         ));
     }
     let silent: BTreeSet<usize> = silent.into_iter().map(|(at, _)| at).collect();
     if !silent.is_empty() {
-        told.push(format!("! {}: no answer", names.of(&silent)));
+        parts.push(format!("! {}: no answer", names.of(&silent)));
     }
-    told.join(", ")
+    parts.join(", ")
 }
 
-/// One line for each answer behind who gave it, or several where it has several. `longest`: characters of one that are shown.
+/// Formats each answer after its members, on one line or several. `longest` limits the characters shown of one.
 pub(super) fn lines(
     names: &Names<'_>,
     all: &Answers,
     indent: &str,
     longest: Option<usize>,
 ) -> String {
-    let shown = &all.same[..all.same.len().min(MAX_ANSWERS)];
+    let listed = &all.same[..all.same.len().min(MAX_ANSWERS)];
     let called = |same: &Same| format!("{}:", names.of(&same.members));
-    let is_long = shown.iter().any(|same| same.text.trim_end().contains('\n'));
-    let widths = shown.iter().map(|same| width(&called(same)));
-    let room = widths.filter(|width| *width <= WIDEST).max();
-    let skipped = longest.map_or(0, |longest| in_common(all, longest));
+    let is_long = listed
+        .iter()
+        .any(|same| same.text.trim_end().contains('\n'));
+    let widths = listed.iter().map(|same| width(&called(same)));
+    let room = widths.filter(|width| *width <= MAX_NAMES_WIDTH).max();
+    let skipped_chars = longest.map_or(0, |longest| common_prefix(all, longest));
     let mut text = String::new();
-    for same in shown {
+    for same in listed {
         let who = called(same);
         let odd = if same.odd { "  ← odd" } else { "" };
-        let said = match (same.text.trim_end(), longest) {
-            ("", _) => NOTHING.to_owned(),
-            (said, Some(longest)) => part(said, skipped, longest),
-            (said, None) => said.to_owned(),
+        let answer = match (same.text.trim_end(), longest) {
+            ("", _) => EMPTY_ANSWER.to_owned(),
+            (answer, Some(longest)) => part(answer, skipped_chars, longest),
+            (answer, None) => answer.to_owned(),
         };
         if is_long {
-            let said = said.lines().map(|line| format!("{indent}  {line}\n"));
-            text += &format!("{indent}{who}{odd}\n{}", said.collect::<String>());
+            let answer = answer.lines().map(|line| format!("{indent}  {line}\n"));
+            text += &format!("{indent}{who}{odd}\n{}", answer.collect::<String>());
         } else {
             let pad = room.unwrap_or_default().saturating_sub(width(&who));
-            text += &format!("{indent}{who}{:pad$} {said}{odd}\n", "");
+            text += &format!("{indent}{who}{:pad$} {answer}{odd}\n", "");
         }
     }
     if let Some(rest) = all.same.get(MAX_ANSWERS..).filter(|rest| !rest.is_empty()) {
@@ -132,8 +137,9 @@ pub(super) fn lines(
     text
 }
 
-/// Characters that all of `all` begin with, but for some before they part; 0 where that does not hide where they do.
-fn in_common(all: &Answers, longest: usize) -> usize {
+/// Returns the number of common leading characters to skip, with some context left. 0 if the first difference is
+/// visible without.
+fn common_prefix(all: &Answers, longest: usize) -> usize {
     let Some((first, rest)) = all.same.split_first() else {
         return 0;
     };
@@ -142,26 +148,26 @@ fn in_common(all: &Answers, longest: usize) -> usize {
         both.take_while(|(one, other)| one == other).count()
     };
     match rest.iter().map(same).min() {
-        Some(common) if 2 * common > longest => common - IN_COMMON.min(common),
+        Some(common) if 2 * common > longest => common - PREFIX_CONTEXT_CHARS.min(common),
         _ => 0,
     }
 }
 
-/// `longest` characters of `text`, without the first `skipped`.
-fn part(text: &str, skipped: usize, longest: usize) -> String {
-    let mut part = if skipped > 0 {
+/// Returns `longest` characters of `text`, without the first `skipped_chars`.
+fn part(text: &str, skipped_chars: usize, longest: usize) -> String {
+    let mut part = if skipped_chars > 0 {
         "…".to_owned()
     } else {
         String::new()
     };
-    part.extend(text.chars().skip(skipped).take(longest));
-    if text.chars().nth(skipped + longest).is_some() {
+    part.extend(text.chars().skip(skipped_chars).take(longest));
+    if text.chars().nth(skipped_chars + longest).is_some() {
         part.push('…');
     }
     part
 }
 
-/// The figures of numbers that differ by more than who is none.
+/// Formats the statistics, if finite numbers differ.
 fn figures(names: &Names<'_>, all: &Answers) -> String {
     let Some(figures) = all
         .figures
@@ -187,7 +193,7 @@ fn figures(names: &Names<'_>, all: &Answers) -> String {
     text + "\n"
 }
 
-/// `number` as people write it.
+/// Formats `number` for people.
 fn figure(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         format!("{number:.0}")
@@ -196,7 +202,7 @@ fn figure(number: f64) -> String {
     }
 }
 
-/// The same as JSON: members by their places in the list of all, and as people see them.
+/// Returns the answers as JSON: members by index, and as text.
 pub fn json(names: &Names<'_>, all: &Answers) -> Value {
     let same = all.same.iter().map(|same| {
         json!({"who": names.of(&same.members), "members": same.members, "text": same.text, "odd": same.odd})
@@ -208,18 +214,18 @@ pub fn json(names: &Names<'_>, all: &Answers) -> Value {
     json!({"answers": same.collect::<Vec<_>>(), "figures": figures})
 }
 
-/// Who gave no answer, with the sentences.
+/// Lists the members without an answer, with the reasons.
 pub fn silent<'a>(names: &Names<'_>, all: impl IntoIterator<Item = (usize, &'a str)>) -> String {
     let mut by_sentence: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (at, why) in all {
         by_sentence.entry(why).or_default().insert(at);
     }
-    let mut told: Vec<_> = by_sentence.into_iter().collect();
-    told.sort_by_key(|(_, who)| who.first().copied());
-    let told = told
+    let mut parts: Vec<_> = by_sentence.into_iter().collect();
+    parts.sort_by_key(|(_, who)| who.first().copied());
+    let parts = parts
         .iter()
         .map(|(why, who)| format!("! {}: {why}\n", names.of(who)));
-    told.collect()
+    parts.collect()
 }
 
 #[cfg(test)]
@@ -236,7 +242,7 @@ mod tests {
         (0..8).map(member).collect()
     }
 
-    fn told(answers: &[&str]) -> String {
+    fn lines(answers: &[&str]) -> String {
         let eight = eight();
         let names = Names::new(&eight);
         text(&names, &fold(answers.iter().copied().enumerate()))
@@ -246,14 +252,14 @@ mod tests {
     fn the_odd_one_is_beside_the_others_and_numbers_have_a_line_of_figures() {
         let mut losses = ["0.6931"; 8];
         losses[3] = "nan\n";
-        assert_eq!(told(&losses), "3:       nan  ← odd\n0-2,4-7: 0.6931\n");
+        assert_eq!(lines(&losses), "3:       nan  ← odd\n0-2,4-7: 0.6931\n");
         losses[3] = "17";
         assert_eq!(
-            told(&losses),
+            lines(&losses),
             "3:       17  ← odd\n0-2,4-7: 0.6931\nmin 0.6931 (0-2,4-7), median 0.6931, max 17 (3)\n"
         );
-        assert_eq!(told(&["(32, 10)"; 8]), "0-7: (32, 10)\n");
-        assert_eq!(told(&[""; 8]), "0-7: (nothing printed)\n");
+        assert_eq!(lines(&["(32, 10)"; 8]), "0-7: (32, 10)\n");
+        assert_eq!(lines(&[""; 8]), "0-7: (nothing printed)\n");
     }
 
     #[test]
@@ -261,7 +267,7 @@ mod tests {
         let mut places = ["> a.py(1)f()\n-> g()\n"; 8];
         places[0] = "> a.py(2)f()\n-> h()\n";
         assert_eq!(
-            told(&places),
+            lines(&places),
             "0:  ← odd\n  > a.py(2)f()\n  -> h()\n1-7:\n  > a.py(1)f()\n  -> g()\n"
         );
     }
@@ -305,10 +311,10 @@ mod tests {
     fn who_is_silent_for_the_same_reason_is_named_together() {
         let eight = eight();
         let names = Names::new(&eight);
-        let told = silent(
+        let lines = silent(
             &names,
             [(5, "it is gone"), (2, "ann has it"), (4, "it is gone")],
         );
-        assert_eq!(told, "! 2: ann has it\n! 4,5: it is gone\n");
+        assert_eq!(lines, "! 2: ann has it\n! 4,5: it is gone\n");
     }
 }

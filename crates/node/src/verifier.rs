@@ -1,7 +1,8 @@
-//! The agent's own look before it dials: what Ray says of the debugger, and whose the listening socket is.
+//! Verifies a request before the agent dials: what Ray reports of the debugger, and which process owns the listening
+//! socket.
 //!
-//! A relay names a worker and a port. Nothing that it says is dialled before Ray's registry has attributed that port to
-//! that worker, alive and on a node that this machine is.
+//! A relay names a worker and a port. The agent dials it only after Ray's registry has attributed that port to that
+//! worker, alive and on a node of this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -21,37 +22,37 @@ use ray_relay_base::wire::tunnel::messages::{FailedTask, HoldRow, Open, Refusal,
 use ray_relay_ray::ray::head::HeadConfigError;
 use ray_relay_ray::ray::registry::{Attributed, Attribution, AttributionError, RayNode, Resident};
 
-/// The deadline of one question to Ray.
+/// The deadline of one request to Ray.
 const RAY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an adapter may take to connect with its worker before its port is taken to be another's.
-const SETTLES: Duration = Duration::from_secs(5);
+/// How long an adapter may take to connect to its worker before its port counts as another process's.
+const ADAPTER_SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between two looks at such a one.
-const AGAIN: Duration = Duration::from_millis(100);
+/// The pause between two inspections of such an adapter.
+const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Processes with the same connection that are asked about.
+/// Processes that share one connection and are looked up in Ray.
 const MAX_FORKS: usize = 8;
 
-/// How long the nodes that this machine is are taken for the same.
-const NODES_KEPT: Duration = Duration::from_secs(10);
+/// How long the list of this machine's nodes is cached.
+const NODE_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// What tells which nodes this machine is.
+/// How to recognize the nodes of this machine.
 #[derive(Debug, Clone)]
 pub(super) struct NodeLocation {
     pub(super) node_id: Option<String>,
-    /// The addresses that are given; where there are none, the machine's own.
-    pub(super) given: Vec<IpAddr>,
-    /// A node at a loopback address is this machine's, because its head is.
+    /// The configured addresses. If empty, those of the machine.
+    pub(super) configured: Vec<IpAddr>,
+    /// A node at a loopback address counts as this machine's, because its head does.
     pub(super) loopback: bool,
 }
 
 impl NodeLocation {
-    /// The addresses of this machine at this moment.
+    /// The current addresses of this machine.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        let mut all = match self.given.is_empty() {
+        let mut all = match self.configured.is_empty() {
             true => machine::addresses(),
-            false => self.given.clone(),
+            false => self.configured.clone(),
         };
         if self.loopback {
             all.extend([
@@ -70,12 +71,12 @@ impl NodeLocation {
     }
 }
 
-/// Why a debugger is not dialled.
+/// Why the agent does not dial a debugger.
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) kind: Refusal,
     pub(super) detail: Sentence,
-    /// Who holds the worker, where that is why.
+    /// The holder of the worker, where that is the reason.
     pub(super) holder: Option<Box<HoldRow>>,
 }
 
@@ -95,7 +96,7 @@ impl From<AttributionError> for Refused {
     }
 }
 
-/// Why who has dialled the agent is not heard. `Display` is for the log.
+/// Why a peer that has dialled the agent is rejected. `Display` is for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnverifiedPeer {
     #[error(
@@ -112,33 +113,33 @@ pub(super) enum UnverifiedPeer {
     Nodes(Refused),
 }
 
-/// Where a debugger may be dialled, and whose the process has to be that answers.
+/// An address where a debugger may be dialled, and the process that has to answer there.
 #[derive(Debug, Clone)]
 pub(super) struct DialTarget {
     pub(super) address: SocketAddr,
     debugger: Attributed,
-    /// Nothing was seen at the look.
+    /// The owner of the socket could not be seen at the inspection.
     unseen: bool,
 }
 
-/// What is seen of some ways.
+/// The findings of the inspection of some targets.
 #[derive(Default)]
 struct TargetScan {
     good: Vec<DialTarget>,
     wrong: Option<(u32, String)>,
     unsettled: bool,
-    /// No process can be seen, so that nothing is known of some of them.
+    /// No process can be seen, so some owners are unknown.
     blind: bool,
 }
 
-/// Looks, at Ray and at this machine.
+/// Verifies targets against Ray and this machine.
 pub(super) struct TargetVerifier {
     ray: Attribution,
-    place: NodeLocation,
+    location: NodeLocation,
     processes: Arc<Processes>,
     nodes: Mutex<Option<(Instant, Arc<[RayNode]>)>>,
-    /// It was said that it cannot be checked whose a socket is.
-    said: AtomicBool,
+    /// Whether the warning that socket owners cannot be checked was logged.
+    warned_blind: AtomicBool,
 }
 
 impl TargetVerifier {
@@ -148,44 +149,44 @@ impl TargetVerifier {
     /// [`HeadConfigError`].
     pub(super) fn new(
         cluster: &config::Cluster,
-        place: NodeLocation,
+        location: NodeLocation,
         proc: &Path,
     ) -> Result<Self, HeadConfigError> {
         Ok(Self {
             ray: Attribution::new(cluster, RAY_TIMEOUT)?,
-            place,
+            location,
             processes: Arc::new(Processes::new(proc)),
             nodes: Mutex::default(),
-            said: AtomicBool::new(false),
+            warned_blind: AtomicBool::new(false),
         })
     }
 
-    /// Whether it can be checked now whose a socket is.
+    /// Whether the owners of sockets can be checked now.
     pub(super) async fn sees_processes(&self) -> bool {
         let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || processes.are_seen());
-        looked.await.unwrap_or(false)
+        let inspection = tokio::task::spawn_blocking(move || processes.are_visible());
+        inspection.await.unwrap_or(false)
     }
 
-    pub(super) fn place(&self) -> &NodeLocation {
-        &self.place
+    pub(super) fn location(&self) -> &NodeLocation {
+        &self.location
     }
 
-    /// Where the debugger that `open` asks for may be dialled, in this order.
+    /// Returns the addresses where the debugger that `open` requests may be dialled, in this order.
     ///
     /// # Errors
     /// [`Refused`], for the relay.
-    pub(super) async fn ways(&self, open: &Open) -> Result<Vec<DialTarget>, Refused> {
+    pub(super) async fn targets(&self, open: &Open) -> Result<Vec<DialTarget>, Refused> {
         let found = self.ray.debuggers(open.kind, &open.worker_id, open.port);
         let found = found.await?;
         let nodes = self.nodes(&found).await?;
-        let addresses = self.place.addresses();
+        let addresses = self.location.addresses();
         let here = found.iter().filter_map(|debugger| {
             let node = nodes
                 .iter()
                 .find(|node| *node.node_id == *debugger.node_id())
                 .map(|node| node.address);
-            // Before Ray 2.40 the entry of a legacy debugger says an address, or none that helps.
+            // Before Ray 2.40 the entry of a legacy debugger has an address, or nothing of use.
             let nameless = debugger.node_id().is_empty() && !nodes.is_empty();
             let own: Vec<IpAddr> = match node {
                 Some(address) => addresses.iter().copied().chain([address]).collect(),
@@ -196,8 +197,8 @@ impl TargetVerifier {
                     .collect(),
                 None => return None,
             };
-            let ways = debugger.ways(&own);
-            (!ways.is_empty()).then(|| (debugger.clone(), ways))
+            let targets = debugger.ways(&own);
+            (!targets.is_empty()).then(|| (debugger.clone(), targets))
         });
         let here: Vec<_> = here.collect();
         if here.is_empty() {
@@ -206,21 +207,22 @@ impl TargetVerifier {
                 "Ray attributes that port to no live worker of the agent's node",
             ));
         }
-        self.owned(here).await
+        self.verified_targets(here).await
     }
 
-    /// The live worker of this machine's nodes whose process has the end at `peer` of a connection from there to `local`.
+    /// Returns the live worker of this machine's nodes whose process owns the end at `peer` of the connection from
+    /// there to `local`.
     ///
     /// # Errors
-    /// [`UnverifiedPeer`]: whatever is not known to be a worker is none.
-    pub(super) async fn caller(
+    /// [`UnverifiedPeer`]: a peer that is not known to be a worker is rejected.
+    pub(super) async fn identify_peer(
         &self,
         peer: SocketAddr,
         local: SocketAddr,
     ) -> Result<Resident, UnverifiedPeer> {
         let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || processes.connected(peer, local));
-        let mut pids = looked.await.unwrap_or_default();
+        let inspection = tokio::task::spawn_blocking(move || processes.connected_pids(peer, local));
+        let mut pids = inspection.await.unwrap_or_default();
         pids.retain(|pid| *pid != 0);
         pids.truncate(MAX_FORKS);
         let first = *pids.first().ok_or(UnverifiedPeer::Unseen)?;
@@ -237,21 +239,22 @@ impl TargetVerifier {
         }
     }
 
-    /// The job of the worker that has left `task`, by Ray's word: its process has to be that worker's, and the task that worker's.
+    /// Returns the job of the worker that left `task`, from Ray: both the process and the task have to be that
+    /// worker's.
     pub(super) async fn job_of(&self, task: &FailedTask) -> Option<String> {
         let residents = self.ray.residents(task.pid).await.ok()?;
-        let is_it =
+        let matches =
             |one: &Resident| *one.worker_id == *task.worker_id && *one.node_id == *task.node_id;
-        let worker = residents.iter().find(|one| is_it(one))?;
+        let worker = residents.iter().find(|one| matches(one))?;
         self.ray.job_of(worker, &task.task_id).await.ok()?
     }
 
-    /// The nodes that this machine is and one of which `wanted` names; asked for anew where the last answer has none.
-    async fn nodes(&self, wanted: &[Attributed]) -> Result<Arc<[RayNode]>, Refused> {
-        let known = self.nodes.lock().clone();
-        if let Some((at, nodes)) = known
-            && at.elapsed() < NODES_KEPT
-            && wanted
+    /// Returns this machine's nodes. Ray is asked again where the cached list names no node of `debuggers`.
+    async fn nodes(&self, debuggers: &[Attributed]) -> Result<Arc<[RayNode]>, Refused> {
+        let cached = self.nodes.lock().clone();
+        if let Some((at, nodes)) = cached
+            && at.elapsed() < NODE_CACHE_TTL
+            && debuggers
                 .iter()
                 .any(|one| nodes.iter().any(|node| *node.node_id == *one.node_id()))
         {
@@ -262,39 +265,39 @@ impl TargetVerifier {
 
     async fn own_nodes(&self) -> Result<Arc<[RayNode]>, Refused> {
         let mut all = self.ray.nodes().await?;
-        let addresses = self.place.addresses();
-        all.retain(|node| self.place.is(node, &addresses));
+        let addresses = self.location.addresses();
+        all.retain(|node| self.location.is(node, &addresses));
         let nodes: Arc<[RayNode]> = all.into();
         *self.nodes.lock() = Some((Instant::now(), Arc::clone(&nodes)));
         Ok(nodes)
     }
 
-    /// Of `here` those behind which no process is seen that is not the worker's. An adapter that has just begun to listen is
-    /// waited for, until it is connected with its worker.
-    async fn owned(
+    /// Drops from `here` each target behind which a process other than the worker is seen. Waits for an adapter that
+    /// has just begun to listen, until it is connected to its worker.
+    async fn verified_targets(
         &self,
         here: Vec<(Attributed, Vec<SocketAddr>)>,
     ) -> Result<Vec<DialTarget>, Refused> {
-        let until = Instant::now() + SETTLES;
-        let seen = loop {
+        let until = Instant::now() + ADAPTER_SETTLE_TIMEOUT;
+        let scan = loop {
             let (processes, here) = (Arc::clone(&self.processes), here.clone());
-            let looked = tokio::task::spawn_blocking(move || seen(&processes, here));
-            let Ok(seen) = looked.await else {
+            let inspection = tokio::task::spawn_blocking(move || scan(&processes, here));
+            let Ok(scan) = inspection.await else {
                 return Err(Refused::new(Refusal::Busy, "the agent is about to end"));
             };
-            if !seen.unsettled || Instant::now() >= until {
-                break seen;
+            if !scan.unsettled || Instant::now() >= until {
+                break scan;
             }
-            sleep(AGAIN).await;
+            sleep(SETTLE_POLL_INTERVAL).await;
         };
-        let blind = seen.blind;
-        if blind && !self.said.swap(true, Ordering::Relaxed) {
+        let blind = scan.blind;
+        if blind && !self.warned_blind.swap(true, Ordering::Relaxed) {
             warn!(
                 "no other process is visible from here: only Ray's word says that a port is its worker's; run the agent as the workers' user and in their process namespace to have it checked"
             );
         }
-        match seen.wrong {
-            _ if !seen.good.is_empty() => Ok(seen.good),
+        match scan.wrong {
+            _ if !scan.good.is_empty() => Ok(scan.good),
             Some((pid, title)) => Err(wrong_process(pid, &title)),
             None if blind => Err(Refused::new(
                 Refusal::WrongProcess,
@@ -307,14 +310,14 @@ impl TargetVerifier {
         }
     }
 
-    /// Whether the process that has taken `stream`, a connection to one of `ways`, is the one that was looked at: its port
-    /// may have become another's since.
+    /// Checks that the process that accepted `stream`, a connection to one of `targets`, is the one inspected before:
+    /// the port may have changed hands since.
     ///
     /// # Errors
-    /// [`Refused`]: nothing may be said to it.
-    pub(super) async fn still(
+    /// [`Refused`]: nothing may be sent to it.
+    pub(super) async fn verify_unchanged(
         &self,
-        ways: &[DialTarget],
+        targets: &[DialTarget],
         stream: &TcpStream,
     ) -> Result<(), Refused> {
         let gone = || {
@@ -325,20 +328,20 @@ impl TargetVerifier {
         };
         let local = stream.local_addr().map_err(|_| gone())?;
         let remote = stream.peer_addr().map_err(|_| gone())?;
-        let way = ways.iter().find(|way| way.address == remote);
-        let way = way.cloned().ok_or_else(gone)?;
-        let unseen = way.unseen;
+        let target = targets.iter().find(|target| target.address == remote);
+        let target = target.cloned().ok_or_else(gone)?;
+        let unseen = target.unseen;
         let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || {
-            processes.answers(local, remote, way.debugger.owner())
+        let inspection = tokio::task::spawn_blocking(move || {
+            processes.answering_owner(local, remote, target.debugger.owner())
         });
-        match looked.await {
-            Ok(SocketOwner::Its) => Ok(()),
-            Ok(SocketOwner::Unseen) if unseen => Ok(()),
-            Ok(SocketOwner::Anothers(pid, title) | SocketOwner::Unsettled(pid, title)) => {
+        match inspection.await {
+            Ok(SocketOwner::Expected) => Ok(()),
+            Ok(SocketOwner::Unknown) if unseen => Ok(()),
+            Ok(SocketOwner::Other(pid, title) | SocketOwner::Unsettled(pid, title)) => {
                 Err(wrong_process(pid, &title))
             }
-            Ok(SocketOwner::Unseen) => Err(Refused::new(
+            Ok(SocketOwner::Unknown) => Err(Refused::new(
                 Refusal::WrongProcess,
                 "the debugger's port is no longer seen to be its worker's",
             )),
@@ -346,18 +349,18 @@ impl TargetVerifier {
         }
     }
 
-    /// The workers of this machine whose process calls itself `pid`, as `/proc` shows them: at least one.
+    /// Returns the workers of this machine whose process has `pid` in its own namespace, from `/proc`: at least one.
     ///
     /// # Errors
     /// [`Refused`], for the relay.
     pub(super) async fn residents(&self, pid: u32) -> Result<Vec<processes::Resident>, Refused> {
         let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || {
+        let inspection = tokio::task::spawn_blocking(move || {
             let found = processes.residents(pid);
-            let blind = found.is_empty() && !processes.are_seen();
+            let blind = found.is_empty() && !processes.are_visible();
             (found, blind)
         });
-        match looked.await {
+        match inspection.await {
             Ok((found, _)) if !found.is_empty() => Ok(found),
             Ok((_, true)) => Err(Refused::new(
                 Refusal::WrongProcess,
@@ -371,13 +374,13 @@ impl TargetVerifier {
         }
     }
 
-    /// What RAY_RELAY_HOOK says in the environment with which `worker` was started.
+    /// Returns the value of RAY_RELAY_HOOK in the environment with which `worker` was started.
     ///
     /// # Errors
-    /// [`Refused`], for the relay: it cannot be told.
-    pub(super) async fn may_of(&self, worker: u32) -> Result<String, Refused> {
+    /// [`Refused`], for the relay: the environment cannot be read.
+    pub(super) async fn hook_policy(&self, worker: u32) -> Result<String, Refused> {
         let processes = Arc::clone(&self.processes);
-        let read = move || processes.started_with(worker, "RAY_RELAY_HOOK");
+        let read = move || processes.environment_variable(worker, "RAY_RELAY_HOOK");
         let read = tokio::task::spawn_blocking(read).await;
         read.ok().flatten().ok_or_else(|| {
             Refused::new(
@@ -387,18 +390,19 @@ impl TargetVerifier {
         })
     }
 
-    /// The sessions of Ray's on this machine.
+    /// Returns the Ray sessions on this machine.
     pub(super) async fn sessions(&self) -> Vec<processes::Session> {
         let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || processes.sessions());
-        looked.await.unwrap_or_default()
+        let inspection = tokio::task::spawn_blocking(move || processes.sessions());
+        inspection.await.unwrap_or_default()
     }
 
-    /// The number by which the process `pid` calls itself, if `/proc` shows it to be a worker's, of the user `uid`.
+    /// Returns the pid in its own namespace of the process `pid`, if `/proc` shows it to be a worker of the user
+    /// `uid`.
     pub(super) async fn worker(&self, pid: u32, uid: u32) -> Option<u32> {
         let processes = Arc::clone(&self.processes);
-        let looked = tokio::task::spawn_blocking(move || processes.worker_of(pid, uid));
-        looked.await.ok().flatten()
+        let inspection = tokio::task::spawn_blocking(move || processes.worker_of(pid, uid));
+        inspection.await.ok().flatten()
     }
 
     /// Whether Ray lists `worker_id` as alive on a node of this machine, with the process `pid`.
@@ -408,10 +412,10 @@ impl TargetVerifier {
     pub(super) async fn is_resident(&self, worker_id: &str, pid: u32) -> Result<(), Refused> {
         let found = self.ray.residents(pid).await?;
         let nodes = self.own_nodes().await?;
-        let is_it = |one: &Resident| {
+        let matches = |one: &Resident| {
             one.worker_id == worker_id && nodes.iter().any(|node| *node.node_id == *one.node_id)
         };
-        match found.iter().any(is_it) {
+        match found.iter().any(matches) {
             true => Ok(()),
             false => Err(Refused::new(
                 Refusal::NotAWorker,
@@ -420,12 +424,12 @@ impl TargetVerifier {
         }
     }
 
-    /// Whether a process of Ray's with `title` listens on `port` of this machine, and on which node.
+    /// Returns the node on which a Ray process with `title` listens on `port` of this machine, if any.
     pub(super) async fn locate(&self, port: u16, title: &str) -> Option<String> {
         let name = title.strip_prefix("ray::")?;
         let name = name.split('(').next().unwrap_or_default().to_owned();
         let nodes = self.own_nodes().await.ok()?;
-        // Where several nodes are on one machine, it cannot be told which.
+        // With several nodes on one machine, the right one is unknown.
         let [node] = &*nodes else { return None };
         let mut at = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         at.push(node.address);
@@ -438,34 +442,34 @@ impl TargetVerifier {
     }
 }
 
-/// What is seen of each of `here`. It blocks.
-fn seen(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> TargetScan {
-    let (mut seen, mut any_unseen) = (TargetScan::default(), false);
-    for (debugger, ways) in here {
-        // Where Ray does not say the node, only the process's title tells that it is this one.
+/// Inspects each of `here`. Blocks.
+fn scan(processes: &Processes, here: Vec<(Attributed, Vec<SocketAddr>)>) -> TargetScan {
+    let (mut scan, mut any_unseen) = (TargetScan::default(), false);
+    for (debugger, targets) in here {
+        // Where Ray names no node, only the process's title proves that it is this one.
         let nameless = debugger.node_id().is_empty();
-        for address in ways {
-            let way = |unseen| DialTarget {
+        for address in targets {
+            let target = |unseen| DialTarget {
                 address,
                 debugger: debugger.clone(),
                 unseen,
             };
-            match processes.verdict(address, debugger.owner()) {
-                SocketOwner::Its => seen.good.push(way(false)),
-                SocketOwner::Unseen => {
+            match processes.listener_owner(address, debugger.owner()) {
+                SocketOwner::Expected => scan.good.push(target(false)),
+                SocketOwner::Unknown => {
                     any_unseen = true;
-                    seen.good.extend((!nameless).then(|| way(true)));
+                    scan.good.extend((!nameless).then(|| target(true)));
                 }
                 SocketOwner::Unsettled(pid, title) => {
-                    seen.unsettled = true;
-                    seen.wrong = Some((pid, title));
+                    scan.unsettled = true;
+                    scan.wrong = Some((pid, title));
                 }
-                SocketOwner::Anothers(pid, title) => seen.wrong = Some((pid, title)),
+                SocketOwner::Other(pid, title) => scan.wrong = Some((pid, title)),
             }
         }
     }
-    seen.blind = any_unseen && !processes.are_seen();
-    seen
+    scan.blind = any_unseen && !processes.are_visible();
+    scan
 }
 
 fn wrong_process(pid: u32, title: &str) -> Refused {

@@ -1,28 +1,28 @@
-//! Who is elsewhere: of those that run the same, where each is, the fewest first.
+//! Groups the members that run the same by location, the smallest set first, to find those at a different location.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::location::Location;
 use super::member::Member;
-use super::place::Place;
 use super::who::Names;
 
-/// Those of one group that are at one place.
+/// The members of one group at one location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(super) members: BTreeSet<usize>,
-    pub(super) place: Place,
+    pub(super) location: Location,
 }
 
-/// A group, with the places of those of it that could be looked at, the fewest first.
+/// A group with the locations of its inspected members, the smallest set first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub(super) name: String,
     pub(super) spots: Vec<Spot>,
 }
 
-/// Where `members` are, the largest groups first.
+/// Groups `members` by location, the largest groups first.
 pub fn of(members: &[Member]) -> Vec<Group> {
     let names = Names::new(members.iter().map(|member| &member.who));
     in_groups(&names, members)
@@ -30,17 +30,17 @@ pub fn of(members: &[Member]) -> Vec<Group> {
 
 fn in_groups(names: &Names<'_>, members: &[Member]) -> Vec<Group> {
     let groups = names.groups().iter().map(|(name, all)| {
-        let mut spots: BTreeMap<Place, BTreeSet<usize>> = BTreeMap::new();
+        let mut spots: BTreeMap<Location, BTreeSet<usize>> = BTreeMap::new();
         for at in all {
-            if let Some(place) = members[*at].place() {
-                spots.entry(place).or_default().insert(*at);
+            if let Some(location) = members[*at].location() {
+                spots.entry(location).or_default().insert(*at);
             }
         }
         let spots = spots.into_iter();
         let mut spots: Vec<Spot> = spots
-            .map(|(place, members)| Spot { members, place })
+            .map(|(location, members)| Spot { members, location })
             .collect();
-        // Those of one number stay in the order of their places.
+        // The sort is stable: sets of equal size stay in the order of their locations.
         spots.sort_by_key(|spot| spot.members.len());
         Group {
             name: (*name).to_owned(),
@@ -57,7 +57,7 @@ impl Group {
         self.spots.iter().map(|spot| spot.members.len()).sum()
     }
 
-    /// The spots of fewer than half, where the others are all at one.
+    /// Returns the minority locations, if a majority is at one location.
     pub(super) fn odd(&self) -> Option<(&[Spot], &Spot)> {
         let (most, odd) = self.spots.split_last()?;
         let is_most = 2 * most.members.len() > self.size();
@@ -65,7 +65,7 @@ impl Group {
     }
 }
 
-/// The same as JSON: `[{"group", "places": [{"tasks": "3", "count", "waits_in", "at", "odd"}]}]`.
+/// Returns the groups as JSON: `[{"group", "places": [{"tasks": "3", "count", "waits_in", "at", "odd"}]}]`.
 pub fn json(members: &[Member]) -> Value {
     let names = Names::new(members.iter().map(|member| &member.who));
     let groups = in_groups(&names, members);
@@ -74,7 +74,7 @@ pub fn json(members: &[Member]) -> Value {
         let spots = group.spots.iter().enumerate().map(|(at, spot)| {
             json!({
                 "tasks": names.in_words(&group.name, &spot.members), "count": spot.members.len(),
-                "waits_in": spot.place.waits, "at": spot.place.at, "odd": at < odd,
+                "waits_in": spot.location.waits, "at": spot.location.at, "odd": at < odd,
             })
         });
         json!({ "group": group.name, "places": spots.collect::<Vec<_>>() })
@@ -103,12 +103,12 @@ mod tests {
         let (odd, most) = groups[0].odd().unwrap_or((&[], &groups[0].spots[0]));
         assert_eq!((odd.len(), odd[0].members.len()), (1, 1));
         assert_eq!(most.members.len(), 7);
-        let told = json(&members);
-        assert_eq!(told[0]["places"][0]["tasks"], "rank 3");
-        assert_eq!(told[0]["places"][0]["odd"], true);
-        assert_eq!(told[0]["places"][1]["tasks"], "ranks 0-2,4-7");
-        assert_eq!(told[0]["places"][1]["odd"], false);
-        // Where all are at one place none is odd, nor where there is no majority.
+        let rows = json(&members);
+        assert_eq!(rows[0]["places"][0]["tasks"], "rank 3");
+        assert_eq!(rows[0]["places"][0]["odd"], true);
+        assert_eq!(rows[0]["places"][1]["tasks"], "ranks 0-2,4-7");
+        assert_eq!(rows[0]["places"][1]["odd"], false);
+        // With a single location none is odd, nor without a majority.
         assert_eq!(of(&of_functions(&[1, 1]))[0].odd(), None);
         assert_eq!(of(&of_functions(&[1, 1, 2, 2]))[0].odd(), None);
     }
