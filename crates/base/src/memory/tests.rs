@@ -12,14 +12,14 @@ fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
     let accounts = ["ann", "bob", "cid", "dan", "eve"].map(|who| memory.account(Some(who)));
     let [ann, bob, cid, dan, eve] = &accounts;
     let of_ann = take(ann, one).unwrap();
-    assert_eq!(take(ann, 1).unwrap_err(), Short::Yours { most: one });
+    assert_eq!(take(ann, 1).unwrap_err(), OutOfMemory::Yours { most: one });
     // By whatever connection.
     let again = memory.account(Some("ann"));
-    assert!(matches!(take(&again, 1), Err(Short::Yours { .. })));
+    assert!(matches!(take(&again, 1), Err(OutOfMemory::Yours { .. })));
     let _others = [bob, cid].map(|who| take(who, one).unwrap());
-    assert_eq!(take(dan, one).unwrap_err(), Short::All);
+    assert_eq!(take(dan, one).unwrap_err(), OutOfMemory::All);
     let _of_dan = take(dan, one / 2).unwrap();
-    assert_eq!(take(eve, 2 * MIB).unwrap_err(), Short::All);
+    assert_eq!(take(eve, 2 * MIB).unwrap_err(), OutOfMemory::All);
     let _of_eve = take(eve, MIB).unwrap();
     drop(of_ann);
     let _more = take(eve, 2 * MIB).unwrap();
@@ -40,7 +40,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
         .unwrap();
     // It is there once.
     assert_eq!(memory.used(MemoryUse::Answers), most / 2 + most / 4);
-    let short = Short::Cluster { most };
+    let short = OutOfMemory::Cluster { most };
     let half = most / 2;
     assert_eq!(
         asks("bob", "bad")
@@ -98,7 +98,7 @@ async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
     let mut more = account.nothing(MemoryUse::Answers);
     let patience = Duration::from_secs(10);
     let short = more.resize_within(MIB, patience).await.unwrap_err();
-    assert_eq!(short, Short::Yours { most });
+    assert_eq!(short, OutOfMemory::Yours { most });
     let waits = tokio::spawn(async move { more.resize_within(MIB, patience).await.map(|()| more) });
     tokio::task::yield_now().await;
     drop(all);

@@ -2,7 +2,7 @@
 //! progress, and what the peer has not accepted yet.
 //!
 //! It follows the frames by their headers alone (RFC 6455 section 5.2) and leaves every byte unchanged. Without
-//! memory, reading fails with the [`Short`](crate::memory::Short) that describes it.
+//! memory, reading fails with the [`OutOfMemory`](crate::memory::OutOfMemory) that describes it.
 
 use std::io;
 use std::pin::Pin;
@@ -174,7 +174,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::protocol::Role;
 
     use super::*;
-    use crate::memory::{Memory, Short};
+    use crate::memory::{Memory, OutOfMemory};
 
     const MIB: usize = 1 << 20;
 
@@ -215,7 +215,7 @@ mod tests {
             drop(socket);
             error
         });
-        let short = Short::Yours {
+        let short = OutOfMemory::Yours {
             most: memory.of_one(),
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use ray_relay_base::memory::{Account, MemoryUse, Reservation, Short};
+use ray_relay_base::memory::{Account, MemoryUse, OutOfMemory, Reservation};
 
 /// What each request in progress adds to a connection, in bytes: a head, an answer under way, and the connection to the Ray head.
 pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;
@@ -35,8 +35,8 @@ impl InProgress {
     /// Takes what it needs from `account`. Cancel safe.
     ///
     /// # Errors
-    /// [`Short`].
-    pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
+    /// [`OutOfMemory`].
+    pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), OutOfMemory> {
         let mut taken = account.nothing(MemoryUse::Requests);
         let patience = match self.waits {
             true => MEMORY_TIMEOUT,

@@ -40,7 +40,7 @@ use super::refusal::HttpRefusal;
 use super::{guard, hop};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
-use ray_relay_base::memory::{Account, Short};
+use ray_relay_base::memory::{Account, OutOfMemory};
 use ray_relay_base::wire::counted::Counted;
 
 /// Largest message and frame. Ray's log tail sends what a log grew by in a second; its own client
@@ -299,7 +299,7 @@ fn blame(error: &Error, otherwise: &'static str) -> (CloseCode, &'static str) {
             CloseCode::Size,
             "ray-relay passes WebSocket messages of up to 16 MiB",
         ),
-        Error::Io(error) if error.get_ref().is_some_and(|why| why.is::<Short>()) => (
+        Error::Io(error) if error.get_ref().is_some_and(|why| why.is::<OutOfMemory>()) => (
             CloseCode::Again,
             "ray-relay has no memory for so large a message now",
         ),
