@@ -95,7 +95,7 @@ impl Admission {
     /// relay hold what `memory` has for them.
     pub fn new(most: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::new(ConnectionTable::new(most, memory.of_strangers())),
+            table: Mutex::new(ConnectionTable::new(most, memory.anonymous_limit())),
             gone: Notify::new(),
             most,
             started: Instant::now(),

@@ -151,12 +151,12 @@ impl Memory {
     }
 
     /// Limit of all unauthenticated connections together, in bytes.
-    pub fn of_strangers(&self) -> usize {
+    pub fn anonymous_limit(&self) -> usize {
         self.0.strangers
     }
 
     /// Limit of one principal, and of one cluster's responses, in bytes.
-    pub fn of_one(&self) -> usize {
+    pub fn owner_limit(&self) -> usize {
         self.0.most / 4
     }
 
@@ -184,7 +184,7 @@ impl Memory {
         if let Some(owner) = owners.get(&key).and_then(Weak::upgrade) {
             return Account(Some(owner));
         }
-        let owner = self.owner(Some(key.clone()), self.of_one());
+        let owner = self.owner(Some(key.clone()), self.owner_limit());
         owners.insert(key, Arc::downgrade(&owner));
         Account(Some(owner))
     }
@@ -295,13 +295,13 @@ impl Account {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Reservation, OutOfMemory> {
-        let mut reservation = self.nothing(kind);
+        let mut reservation = self.empty(kind);
         reservation.resize(bytes)?;
         Ok(reservation)
     }
 
     /// An empty acquisition, to be resized.
-    pub fn nothing(&self, kind: MemoryUse) -> Reservation {
+    pub fn empty(&self, kind: MemoryUse) -> Reservation {
         Reservation {
             account: self.clone(),
             kind,

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
     let memory = Memory::new(128 * MIB);
-    assert_eq!(memory.of_strangers(), 16 * MIB);
-    let one = memory.of_one();
+    assert_eq!(memory.anonymous_limit(), 16 * MIB);
+    let one = memory.owner_limit();
     assert_eq!(one, 28 * MIB);
     let take = |who: &Account, bytes| who.take(MemoryUse::Messages, bytes);
     let accounts = ["ann", "bob", "cid", "dan", "eve"].map(|who| memory.account(Some(who)));
@@ -28,7 +28,7 @@ fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
 #[test]
 fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
     let memory = Memory::new(128 * MIB);
-    let most = memory.of_one();
+    let most = memory.owner_limit();
     let bad = memory.cluster("bad");
     let polled = bad.take(MemoryUse::Answers, most / 2).unwrap();
     let asks = |who: &str, cluster: &str| {
@@ -93,9 +93,9 @@ fn everything_is_given_back() {
 async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));
-    let most = memory.of_one();
+    let most = memory.owner_limit();
     let all = account.take(MemoryUse::Answers, most).unwrap();
-    let mut more = account.nothing(MemoryUse::Answers);
+    let mut more = account.empty(MemoryUse::Answers);
     let patience = Duration::from_secs(10);
     let short = more.resize_within(MIB, patience).await.unwrap_err();
     assert_eq!(short, OutOfMemory::Yours { most });
@@ -109,7 +109,7 @@ async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
 #[test]
 fn an_answer_that_its_reader_has_no_memory_for_costs_the_cluster_nothing() {
     let memory = Memory::new(128 * MIB);
-    let most = memory.of_one();
+    let most = memory.owner_limit();
     let ann = memory.account(Some("ann"));
     let _held = ann.take(MemoryUse::Messages, most).unwrap();
     let east = memory.cluster("east");

@@ -49,7 +49,7 @@ impl<S> Counted<S> {
             inner,
             frames: CountedFrames::default(),
             unwritten: 0,
-            reserved: account.nothing(MemoryUse::Links),
+            reserved: account.empty(MemoryUse::Links),
             little: UNCOUNTED_BYTES,
         }
     }
@@ -216,7 +216,7 @@ mod tests {
             error
         });
         let short = OutOfMemory::Yours {
-            most: memory.of_one(),
+            most: memory.owner_limit(),
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");
         assert_eq!(memory.used(MemoryUse::Links), 0);
@@ -226,7 +226,9 @@ mod tests {
     async fn what_always_passes_does_so_whatever_others_hold() {
         let memory = Memory::new(64 * MIB);
         let account = memory.account(Some("ann"));
-        let _others = account.take(MemoryUse::Links, memory.of_one()).unwrap();
+        let _others = account
+            .take(MemoryUse::Links, memory.owner_limit())
+            .unwrap();
         for (size, passes) in [(60 << 10, true), (100 << 10, false)] {
             // So little that it is seen before it is whole.
             let (near, far) = duplex(8 << 10);

@@ -37,7 +37,7 @@ impl InProgress {
     /// # Errors
     /// [`OutOfMemory`].
     pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), OutOfMemory> {
-        let mut taken = account.nothing(MemoryUse::Requests);
+        let mut taken = account.empty(MemoryUse::Requests);
         let patience = match self.waits {
             true => MEMORY_TIMEOUT,
             false => Duration::ZERO,

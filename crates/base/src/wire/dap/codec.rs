@@ -181,13 +181,13 @@ impl Frames {
         Self {
             bytes: BytesMut::new(),
             limit,
-            reserved: Account::default().nothing(MemoryUse::Messages),
+            reserved: Account::default().empty(MemoryUse::Messages),
         }
     }
 
     /// Charges memory to `account` from now on.
     pub fn count(&mut self, account: &Account) {
-        self.reserved = account.nothing(MemoryUse::Messages);
+        self.reserved = account.empty(MemoryUse::Messages);
     }
 
     /// Raises the limit: from now on bodies may have `limit` bytes.

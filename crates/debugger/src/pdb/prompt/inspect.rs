@@ -253,7 +253,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.sources.clear();
         }
         let (mut lines, mut reserved) =
-            (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
+            (Vec::new(), self.wire.account().empty(MemoryUse::Messages));
         while lines.len() < MAX_SOURCE_LINES {
             let ask =
                 json!({"op": "file", "file": file, "from": lines.len(), "count": REQUEST_LINES});

@@ -129,7 +129,7 @@ impl BufferedAnswer {
             .ctx
             .account(&self.principal)
             .for_answers_of(&of_cluster);
-        let mut taken = account.nothing(MemoryUse::Answers);
+        let mut taken = account.empty(MemoryUse::Answers);
         let View::Rows(rows, reader) = self.view else {
             let mut list = StreamedList::new(body, limit, self.addresses(), taken);
             return Ok(match list.begin().await? {

@@ -42,7 +42,7 @@ impl Buffer {
     /// A buffer that begins with `bytes`, and charges its memory to `account`.
     pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
-        let mut reserved = account.nothing(MemoryUse::Messages);
+        let mut reserved = account.empty(MemoryUse::Messages);
         reserved.insist(end);
         Self {
             storage: bytes.into_boxed_slice(),
@@ -196,10 +196,10 @@ mod tests {
             assert!(memory.used(MemoryUse::Messages) >= buffer.held());
         };
         assert!(matches!(short, OutOfMemory::Yours { .. }));
-        assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
+        assert!((1 << 20..=memory.owner_limit()).contains(&held), "{held}");
         // A person's bytes pass, with all of that person's memory taken.
         let mut passing = Buffer::new(Vec::new(), &account);
-        let rest = memory.of_one() - memory.used(MemoryUse::Messages);
+        let rest = memory.owner_limit() - memory.used(MemoryUse::Messages);
         let _rest = account.take(MemoryUse::Links, rest).unwrap();
         for _ in 0..100 {
             let read = passing.space(0).unwrap().len();

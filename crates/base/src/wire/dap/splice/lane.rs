@@ -80,7 +80,7 @@ impl Lane {
             buffer: Buffer::new(read_before, &account),
             passing: 0,
             skip: 0,
-            inspected: account.nothing(MemoryUse::Messages),
+            inspected: account.empty(MemoryUse::Messages),
             account,
             found: None,
             inserts: Vec::new(),
