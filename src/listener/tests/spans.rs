@@ -27,12 +27,12 @@ struct Line {
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<Line>>>);
 
-const ROOMS: [&str; 8] = [
+/// Modules whose events are about a connection, each after the name of its crate.
+const ROOMS: [&str; 7] = [
     "listener",
     "connection",
-    "dap",
     "http",
-    "terminal",
+    "lineproto",
     "session",
     "upstream",
     "release",
@@ -75,9 +75,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let module = event.metadata().target();
-        // Behind the name of the crate, of this or another of the workspace.
-        let room = module.split("::").nth(1).unwrap_or_default();
-        if !(module.starts_with("ray_relay") && ROOMS.contains(&room)) {
+        let mut path = module.split("::");
+        let is_about_a_connection = match path.next() {
+            Some("ray_relay_dap") => true,
+            Some(name) if name.starts_with("ray_relay") => {
+                path.next().is_some_and(|room| ROOMS.contains(&room))
+            }
+            _ => false,
+        };
+        if !is_about_a_connection {
             return;
         }
         let mut fields = Fields::default();

@@ -95,7 +95,10 @@ impl Admission {
     /// `memory` reserves for them.
     pub fn new(max_connections: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::new(ConnectionTable::new(max_connections, memory.of_strangers())),
+            table: Mutex::new(ConnectionTable::new(
+                max_connections,
+                memory.anonymous_limit(),
+            )),
             gone: Notify::new(),
             max_connections,
             started: Instant::now(),

@@ -52,7 +52,7 @@ impl MemoryBudget {
             "of the {} that the relay {whose}, idle connections may take up to {}; one person may use up to {} at a time, which bounds every message and list",
             in_whole_mib(*there),
             in_whole_mib(needed.idle),
-            in_whole_mib(whole.of_one()),
+            in_whole_mib(whole.owner_limit()),
         )
     }
 }

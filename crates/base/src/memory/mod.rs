@@ -63,7 +63,7 @@ impl MemoryUse {
 
 /// The budget is exhausted. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Short {
+pub enum OutOfMemory {
     /// One principal has used its share.
     #[error(
         "your requests would take more than the {} MiB of this relay's memory that one person may have: wait until some are done, or have `listen.memory` raised", .most / MIB
@@ -151,12 +151,12 @@ impl Memory {
     }
 
     /// Limit of all unauthenticated connections together, in bytes.
-    pub fn of_strangers(&self) -> usize {
+    pub fn anonymous_limit(&self) -> usize {
         self.0.strangers
     }
 
     /// Limit of one principal, and of one cluster's responses, in bytes.
-    pub fn of_one(&self) -> usize {
+    pub fn owner_limit(&self) -> usize {
         self.0.most / 4
     }
 
@@ -184,7 +184,7 @@ impl Memory {
         if let Some(owner) = owners.get(&key).and_then(Weak::upgrade) {
             return Account(Some(owner));
         }
-        let owner = self.owner(Some(key.clone()), self.of_one());
+        let owner = self.owner(Some(key.clone()), self.owner_limit());
         owners.insert(key, Arc::downgrade(&owner));
         Account(Some(owner))
     }
@@ -216,7 +216,7 @@ impl Drop for MemoryOwner {
 
 impl MemoryOwner {
     /// Charges `bytes` to its own limit, and returns the new total.
-    fn reserve(&self, bytes: usize) -> Result<usize, Short> {
+    fn reserve(&self, bytes: usize) -> Result<usize, OutOfMemory> {
         let mine = self.used.fetch_add(bytes, Ordering::SeqCst) + bytes;
         if mine <= self.most {
             return Ok(mine);
@@ -224,12 +224,12 @@ impl MemoryOwner {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         let most = self.most;
         Err(match self.key {
-            Some(OwnerKey::Cluster(_)) => Short::Cluster { most },
-            Some(OwnerKey::Principal(_)) | None => Short::Yours { most },
+            Some(OwnerKey::Cluster(_)) => OutOfMemory::Cluster { most },
+            Some(OwnerKey::Principal(_)) | None => OutOfMemory::Yours { most },
         })
     }
 
-    fn take(&self, bytes: usize) -> Result<(), Short> {
+    fn take(&self, bytes: usize) -> Result<(), OutOfMemory> {
         if let Some((owner, cluster)) = &self.of {
             cluster.reserve(bytes)?;
             return owner.take(bytes).inspect_err(|_| {
@@ -245,7 +245,7 @@ impl MemoryOwner {
         if whole.used.fetch_add(bytes, Ordering::SeqCst) + bytes > most {
             whole.used.fetch_sub(bytes, Ordering::Relaxed);
             self.used.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Short::All);
+            return Err(OutOfMemory::All);
         }
         Ok(())
     }
@@ -293,15 +293,15 @@ impl Account {
     /// Acquires this many bytes.
     ///
     /// # Errors
-    /// [`Short`].
-    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Reservation, Short> {
-        let mut reservation = self.nothing(kind);
+    /// [`OutOfMemory`].
+    pub fn take(&self, kind: MemoryUse, bytes: usize) -> Result<Reservation, OutOfMemory> {
+        let mut reservation = self.empty(kind);
         reservation.resize(bytes)?;
         Ok(reservation)
     }
 
     /// An empty acquisition, to be resized.
-    pub fn nothing(&self, kind: MemoryUse) -> Reservation {
+    pub fn empty(&self, kind: MemoryUse) -> Reservation {
         Reservation {
             account: self.clone(),
             kind,
@@ -314,8 +314,8 @@ impl Reservation {
     /// Changes the amount to `bytes`. A decrease always succeeds.
     ///
     /// # Errors
-    /// [`Short`]: the amount is unchanged.
-    pub fn resize(&mut self, bytes: usize) -> Result<(), Short> {
+    /// [`OutOfMemory`]: the amount is unchanged.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), OutOfMemory> {
         let Some(owner) = self.account.0.as_ref().filter(|_| bytes != self.bytes) else {
             return Ok(());
         };
@@ -347,8 +347,8 @@ impl Reservation {
     /// The same as [`resize`](Self::resize), but up to `little` always succeeds.
     ///
     /// # Errors
-    /// [`Short`]: the amount is unchanged.
-    pub fn resize_beyond(&mut self, little: usize, bytes: usize) -> Result<(), Short> {
+    /// [`OutOfMemory`]: the amount is unchanged.
+    pub fn resize_beyond(&mut self, little: usize, bytes: usize) -> Result<(), OutOfMemory> {
         if bytes <= little {
             self.insist(bytes);
             return Ok(());
@@ -359,8 +359,12 @@ impl Reservation {
     /// The same as [`resize`](Self::resize), waiting up to `patience` for memory. Cancel safe.
     ///
     /// # Errors
-    /// [`Short`]: no memory was released in time.
-    pub async fn resize_within(&mut self, bytes: usize, patience: Duration) -> Result<(), Short> {
+    /// [`OutOfMemory`]: no memory was released in time.
+    pub async fn resize_within(
+        &mut self,
+        bytes: usize,
+        patience: Duration,
+    ) -> Result<(), OutOfMemory> {
         let Err(mut short) = self.resize(bytes) else {
             return Ok(());
         };

@@ -5,21 +5,21 @@ use super::*;
 #[test]
 fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
     let memory = Memory::new(128 * MIB);
-    assert_eq!(memory.of_strangers(), 16 * MIB);
-    let one = memory.of_one();
+    assert_eq!(memory.anonymous_limit(), 16 * MIB);
+    let one = memory.owner_limit();
     assert_eq!(one, 28 * MIB);
     let take = |who: &Account, bytes| who.take(MemoryUse::Messages, bytes);
     let accounts = ["ann", "bob", "cid", "dan", "eve"].map(|who| memory.account(Some(who)));
     let [ann, bob, cid, dan, eve] = &accounts;
     let of_ann = take(ann, one).unwrap();
-    assert_eq!(take(ann, 1).unwrap_err(), Short::Yours { most: one });
+    assert_eq!(take(ann, 1).unwrap_err(), OutOfMemory::Yours { most: one });
     // By whatever connection.
     let again = memory.account(Some("ann"));
-    assert!(matches!(take(&again, 1), Err(Short::Yours { .. })));
+    assert!(matches!(take(&again, 1), Err(OutOfMemory::Yours { .. })));
     let _others = [bob, cid].map(|who| take(who, one).unwrap());
-    assert_eq!(take(dan, one).unwrap_err(), Short::All);
+    assert_eq!(take(dan, one).unwrap_err(), OutOfMemory::All);
     let _of_dan = take(dan, one / 2).unwrap();
-    assert_eq!(take(eve, 2 * MIB).unwrap_err(), Short::All);
+    assert_eq!(take(eve, 2 * MIB).unwrap_err(), OutOfMemory::All);
     let _of_eve = take(eve, MIB).unwrap();
     drop(of_ann);
     let _more = take(eve, 2 * MIB).unwrap();
@@ -28,7 +28,7 @@ fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
 #[test]
 fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
     let memory = Memory::new(128 * MIB);
-    let most = memory.of_one();
+    let most = memory.owner_limit();
     let bad = memory.cluster("bad");
     let polled = bad.take(MemoryUse::Answers, most / 2).unwrap();
     let asks = |who: &str, cluster: &str| {
@@ -40,7 +40,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
         .unwrap();
     // It is there once.
     assert_eq!(memory.used(MemoryUse::Answers), most / 2 + most / 4);
-    let short = Short::Cluster { most };
+    let short = OutOfMemory::Cluster { most };
     let half = most / 2;
     assert_eq!(
         asks("bob", "bad")
@@ -93,12 +93,12 @@ fn everything_is_given_back() {
 async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));
-    let most = memory.of_one();
+    let most = memory.owner_limit();
     let all = account.take(MemoryUse::Answers, most).unwrap();
-    let mut more = account.nothing(MemoryUse::Answers);
+    let mut more = account.empty(MemoryUse::Answers);
     let patience = Duration::from_secs(10);
     let short = more.resize_within(MIB, patience).await.unwrap_err();
-    assert_eq!(short, Short::Yours { most });
+    assert_eq!(short, OutOfMemory::Yours { most });
     let waits = tokio::spawn(async move { more.resize_within(MIB, patience).await.map(|()| more) });
     tokio::task::yield_now().await;
     drop(all);
@@ -109,7 +109,7 @@ async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
 #[test]
 fn an_answer_that_its_reader_has_no_memory_for_costs_the_cluster_nothing() {
     let memory = Memory::new(128 * MIB);
-    let most = memory.of_one();
+    let most = memory.owner_limit();
     let ann = memory.account(Some("ann"));
     let _held = ann.take(MemoryUse::Messages, most).unwrap();
     let east = memory.cluster("east");

@@ -2,7 +2,7 @@
 //! progress, and what the peer has not accepted yet.
 //!
 //! It follows the frames by their headers alone (RFC 6455 section 5.2) and leaves every byte unchanged. Without
-//! memory, reading fails with the [`Short`](crate::memory::Short) that describes it.
+//! memory, reading fails with the [`OutOfMemory`](crate::memory::OutOfMemory) that describes it.
 
 use std::io;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ impl<S> Counted<S> {
             inner,
             frames: CountedFrames::default(),
             unwritten: 0,
-            reserved: account.nothing(MemoryUse::Links),
+            reserved: account.empty(MemoryUse::Links),
             little: UNCOUNTED_BYTES,
         }
     }
@@ -174,7 +174,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::protocol::Role;
 
     use super::*;
-    use crate::memory::{Memory, Short};
+    use crate::memory::{Memory, OutOfMemory};
 
     const MIB: usize = 1 << 20;
 
@@ -215,8 +215,8 @@ mod tests {
             drop(socket);
             error
         });
-        let short = Short::Yours {
-            most: memory.of_one(),
+        let short = OutOfMemory::Yours {
+            most: memory.owner_limit(),
         };
         assert!(error.to_string().contains(&short.to_string()), "{error}");
         assert_eq!(memory.used(MemoryUse::Links), 0);
@@ -226,7 +226,9 @@ mod tests {
     async fn what_always_passes_does_so_whatever_others_hold() {
         let memory = Memory::new(64 * MIB);
         let account = memory.account(Some("ann"));
-        let _others = account.take(MemoryUse::Links, memory.of_one()).unwrap();
+        let _others = account
+            .take(MemoryUse::Links, memory.owner_limit())
+            .unwrap();
         for (size, passes) in [(60 << 10, true), (100 << 10, false)] {
             // So little that it is seen before it is whole.
             let (near, far) = duplex(8 << 10);

@@ -24,7 +24,7 @@ use self::meter::Meter;
 use super::text::one_line;
 use super::tunnel::close_frame;
 use super::tunnel::messages::{MAX_MESSAGE_BYTES, read, written};
-use crate::memory::Short;
+use crate::memory::OutOfMemory;
 
 /// Silence after which the peer is considered gone.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -276,7 +276,7 @@ impl From<Error> for LinkError {
             | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Self::Gone,
             Error::Protocol(why) => Self::Invalid(one_line(&why.to_string())),
             Error::Utf8(_) => Self::Invalid("it is no UTF-8".to_owned()),
-            Error::Io(why) if why.get_ref().is_some_and(|why| why.is::<Short>()) => {
+            Error::Io(why) if why.get_ref().is_some_and(|why| why.is::<OutOfMemory>()) => {
                 Self::Short(why.to_string())
             }
             Error::Io(why)

@@ -79,14 +79,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             skip: 0,
             seq: 0,
             account: account.clone(),
-            reserved: account.nothing(MemoryUse::Messages),
+            reserved: account.empty(MemoryUse::Messages),
         }
     }
 
     /// Charges memory to `account` from now on.
     pub(super) fn count(&mut self, account: &Account) {
         self.account = account.clone();
-        self.reserved = account.nothing(MemoryUse::Messages);
+        self.reserved = account.empty(MemoryUse::Messages);
         self.reserved.insist(self.bytes.len());
     }
 
@@ -97,8 +97,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// The memory of the last message, for a caller that keeps a part of it.
     pub(super) fn keep(&mut self) -> Reservation {
-        let nothing = self.account.nothing(MemoryUse::Messages);
-        std::mem::replace(&mut self.reserved, nothing)
+        let empty = self.account.empty(MemoryUse::Messages);
+        std::mem::replace(&mut self.reserved, empty)
     }
 
     /// Sends a request and returns its number. Not cancel safe.
@@ -345,8 +345,8 @@ mod tests {
         let account = memory.account(Some("ann"));
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let mut wire = Wire::new(near, &account);
-        let mut others = account.nothing(MemoryUse::Messages);
-        others.insist(memory.of_one());
+        let mut others = account.empty(MemoryUse::Messages);
+        others.insist(memory.owner_limit());
         let writer = tokio::spawn(async move {
             for round in 0..2 {
                 let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(1 << 20)});

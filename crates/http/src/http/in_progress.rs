@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use ray_relay_base::memory::{Account, MemoryUse, Reservation, Short};
+use ray_relay_base::memory::{Account, MemoryUse, OutOfMemory, Reservation};
 
 /// Memory that each request in progress adds to a connection, in bytes: a head, a pending answer, and the connection to
 /// the Ray head.
@@ -36,9 +36,9 @@ impl InProgress {
     /// Reserves memory from `account`. Cancel safe.
     ///
     /// # Errors
-    /// [`Short`].
-    pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), Short> {
-        let mut reservation = account.nothing(MemoryUse::Requests);
+    /// [`OutOfMemory`].
+    pub(super) async fn belongs_to(&self, account: &Account) -> Result<(), OutOfMemory> {
+        let mut reservation = account.empty(MemoryUse::Requests);
         let time_limit = match self.waits {
             true => MEMORY_TIMEOUT,
             false => Duration::ZERO,

@@ -12,7 +12,7 @@ use ray_relay_access::connection::admission::Crowded;
 use ray_relay_access::identity::{AuthError, PrincipalEnded};
 use ray_relay_access::policy::Scope;
 use ray_relay_access::telemetry::metrics::RefusalKind;
-use ray_relay_base::memory::Short;
+use ray_relay_base::memory::OutOfMemory;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::authenticate::NotAuthenticated;
 use ray_relay_session::session::shares::QuotaExceeded;
@@ -49,7 +49,7 @@ pub(super) enum HttpRefusal {
     },
     /// There is no memory for one more request.
     #[error(transparent)]
-    Short(#[from] Short),
+    Short(#[from] OutOfMemory),
     /// Only requests that can be audited are allowed.
     #[error(transparent)]
     NoRecord(#[from] Unavailable),
@@ -136,11 +136,11 @@ impl HttpRefusal {
             Self::Authentication(NotAuthenticated::Ended(_)) | Self::Ended(_) => {
                 StatusCode::UNAUTHORIZED
             }
-            Self::Short(Short::Yours { .. }) | Self::Busy(QuotaExceeded::Yours(_)) => {
+            Self::Short(OutOfMemory::Yours { .. }) | Self::Busy(QuotaExceeded::Yours(_)) => {
                 StatusCode::TOO_MANY_REQUESTS
             }
             Self::NoRecord(_)
-            | Self::Short(Short::All | Short::Cluster { .. })
+            | Self::Short(OutOfMemory::All | OutOfMemory::Cluster { .. })
             | Self::Busy(QuotaExceeded::All(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Ambiguous(_) | Self::Malformed(_) => StatusCode::BAD_REQUEST,
             Self::NoWebSocket(_) | Self::WebSocketVersion => StatusCode::UPGRADE_REQUIRED,

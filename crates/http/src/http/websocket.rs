@@ -40,7 +40,7 @@ use super::refusal::HttpRefusal;
 use super::{guard, hop};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::{Direction, Editor, Metrics, Outcome, SessionProtocol};
-use ray_relay_base::memory::{Account, Short};
+use ray_relay_base::memory::{Account, OutOfMemory};
 use ray_relay_base::wire::counted::Counted;
 
 /// Maximum size of a message or frame. Ray's log tail sends the log's growth of a second; its own client accepts 4 MiB.
@@ -301,7 +301,7 @@ fn close_code_of(error: &Error, otherwise: &'static str) -> (CloseCode, &'static
             CloseCode::Size,
             "ray-relay passes WebSocket messages of up to 16 MiB",
         ),
-        Error::Io(error) if error.get_ref().is_some_and(|why| why.is::<Short>()) => (
+        Error::Io(error) if error.get_ref().is_some_and(|why| why.is::<OutOfMemory>()) => (
             CloseCode::Again,
             "ray-relay has no memory for so large a message now",
         ),

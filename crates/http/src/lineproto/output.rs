@@ -94,7 +94,7 @@ impl Out {
 
     fn nothing(&self) -> Reservation {
         let account = self.account.get().cloned().unwrap_or_default();
-        account.nothing(MemoryUse::Messages)
+        account.empty(MemoryUse::Messages)
     }
 
     /// Resolves when the client reads no more. Cancel safe.
@@ -179,7 +179,7 @@ mod tests {
         let memory = Memory::new(64 << 20);
         let (out, mut pieces) = Out::new();
         out.count(memory.account(Some("ann")));
-        let most = memory.of_one();
+        let most = memory.owner_limit();
         let text = "x".repeat(most / 2 + 1);
         out.text(&text).await;
         assert_eq!(memory.used(MemoryUse::Messages), text.len());

@@ -9,8 +9,8 @@
 //!          ┌───────────────────────►┌───────────────────────────┐
 //!          │                        │ own: a session of this    │◄┐ parked, resumed
 //!          │    ┌───────────────────┤ relay, live or parked     ├─┘
-//!          │    │ give back,        └──▲──────────────────────┬─┘
-//!          │    │ as it was            │ take over            │ give back, another
+//!          │    │ release,          └──▲──────────────────────┬─┘
+//!          │    │ as it was            │ take over            │ release, another  
 //!       ┌──┴────▼──┐                   │ (what is parked)     │ holder says it has it
 //!       │   free   │                   │                      │
 //!       └──┬────▲──┘                ┌──┴──────────────────────▼─┐

@@ -8,7 +8,7 @@ use bytes::{Buf, BytesMut};
 use memchr::{memchr_iter, memchr3_iter};
 use serde_json::Value;
 
-use crate::memory::{Account, MemoryUse, Reservation, Short};
+use crate::memory::{Account, MemoryUse, OutOfMemory, Reservation};
 
 /// Longest header block, blank line included. The specification knows one header of some 30 bytes.
 pub const MAX_HEADER_BYTES: usize = 512;
@@ -37,7 +37,7 @@ pub enum FrameError {
     NotJson,
     /// There is no memory to hold it.
     #[error("a debug adapter message is not held: {0}")]
-    Short(#[from] Short),
+    Short(#[from] OutOfMemory),
     /// The body declares its type more than once, or as something it is not.
     #[error("a debug adapter message is ambiguous about what it is")]
     Ambiguous,
@@ -181,13 +181,13 @@ impl Frames {
         Self {
             bytes: BytesMut::new(),
             limit,
-            reserved: Account::default().nothing(MemoryUse::Messages),
+            reserved: Account::default().empty(MemoryUse::Messages),
         }
     }
 
     /// Charges memory to `account` from now on.
     pub fn count(&mut self, account: &Account) {
-        self.reserved = account.nothing(MemoryUse::Messages);
+        self.reserved = account.empty(MemoryUse::Messages);
     }
 
     /// Raises the limit: from now on bodies may have `limit` bytes.

@@ -126,7 +126,7 @@ impl LinkHandle {
                 close_sent_here: false,
                 close_sent: false,
                 gone: false,
-                reserved: account.nothing(MemoryUse::Links),
+                reserved: account.empty(MemoryUse::Links),
             }),
             to_send: Notify::new(),
             phase: watch::Sender::new(Phase::Detached(Instant::now())),

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::memory::Short;
+use crate::memory::OutOfMemory;
 
 /// Capacity that an emptied buffer keeps, in bytes.
 const MAX_IDLE_CAPACITY: usize = 16 * 1024;
@@ -30,7 +30,7 @@ pub enum Mismatch {
     TooMuch,
     /// There is no memory for the bytes received.
     #[error("what the other side sends is not held: {0}")]
-    Short(Short),
+    Short(OutOfMemory),
     /// The peer continues after its end.
     #[error("the other side goes on after its end")]
     AfterEnd,

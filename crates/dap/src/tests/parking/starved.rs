@@ -10,8 +10,8 @@ async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {
     let mut others = context
         .memory
         .account(Some("ann"))
-        .nothing(MemoryUse::Messages);
-    others.insist(context.memory.of_one());
+        .empty(MemoryUse::Messages);
+    others.insist(context.memory.owner_limit());
     // What it is cannot be told before it is there.
     let long = json!({"a": "x".repeat(600 << 10), "type": "request", "command": "evaluate"});
     debugger.dap.send(&long).await.unwrap();
@@ -34,8 +34,8 @@ async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is
     let mut others = context
         .memory
         .account(Some("ann"))
-        .nothing(MemoryUse::Messages);
-    others.insist(context.memory.of_one());
+        .empty(MemoryUse::Messages);
+    others.insist(context.memory.owner_limit());
     dap.send(&long("output")).await.unwrap();
     let told = debugger.output("more than the").await;
     assert_output(&told, "the task stays parked for 15m");
@@ -56,8 +56,8 @@ async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
     let mut others = context
         .memory
         .account(Some("ann"))
-        .nothing(MemoryUse::Messages);
-    others.insist(context.memory.of_one());
+        .empty(MemoryUse::Messages);
+    others.insist(context.memory.owner_limit());
     dap.send(&long("output")).await.unwrap();
     dap.send(&output("meanwhile")).await.unwrap();
     let runs = message::event("continued", json!({"allThreadsContinued": true}));
@@ -79,8 +79,8 @@ async fn what_is_small_passes_whatever_there_is() {
     let mut others = context
         .memory
         .account(Some("ann"))
-        .nothing(MemoryUse::Messages);
-    others.insist(context.memory.of_one());
+        .empty(MemoryUse::Messages);
+    others.insist(context.memory.owner_limit());
     let seq = debugger.send("evaluate", json!({"expression": "x"})).await;
     let asked = got(&mut dap, "evaluate").await;
     dap.send(&asked.success(json!({"result": "1"})))

@@ -38,14 +38,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let request = self.table.request(file, more);
         match self.ask_soon(Command::SetBreakpoints, request).await {
             Ok(_) => Ok(()),
-            Err(failure) => self.tell(failure).await,
+            Err(failure) => self.report(failure).await,
         }
     }
 
     pub(super) async fn set_break(&mut self, text: &str, temporary: bool) -> Result<(), PdbError> {
         if text.is_empty() {
             let listing = escaped(&self.table.listing());
-            self.say(listing).await;
+            self.print(listing).await;
             return Ok(());
         }
         let (location, condition) = location::read(text);
@@ -53,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let lines = self.lines_at(&[(place.file.clone(), place.line)]).await?;
         let source = lines.first().map_or("", |line| line.as_str());
         if source.is_empty() {
-            self.say("End of file\n").await;
+            self.print("End of file\n").await;
             return Ok(());
         }
         let source = source.trim();
@@ -79,7 +79,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             added.number, added.file, added.line
         );
         self.send_breakpoints(&place.file, &[]).await?;
-        self.say(escaped(&line)).await;
+        self.print(escaped(&line)).await;
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
         }
         for one in gone {
-            self.say(escaped(&format!("Deleted {one}\n"))).await;
+            self.print(escaped(&format!("Deleted {one}\n"))).await;
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             let (line, file) = (one.to_string(), one.file.clone());
             self.send_breakpoints(&file, &[]).await?;
             let word = if enable { "Enabled" } else { "Disabled" };
-            self.say(escaped(&format!("{word} {line}\n"))).await;
+            self.print(escaped(&format!("{word} {line}\n"))).await;
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         };
         let file = one.file.clone();
         self.send_breakpoints(&file, &[]).await?;
-        self.say(line).await;
+        self.print(line).await;
         Ok(())
     }
 
@@ -246,7 +246,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             1 => format!("Will ignore next 1 crossing of breakpoint {number}.\n"),
             count => format!("Will ignore next {count} crossings of breakpoint {number}.\n"),
         };
-        self.say(line).await;
+        self.print(line).await;
         Ok(())
     }
 

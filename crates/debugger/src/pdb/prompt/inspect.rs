@@ -87,13 +87,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 escaped(&frame.name)
             );
             let is_cell = is_cell(&frame.file);
-            self.say(entry).await;
+            self.print(entry).await;
             let source = source.trim();
             if source.is_empty() && is_cell {
-                self.say(format!("[{NO_SOURCE}]\n")).await;
+                self.print(format!("[{NO_SOURCE}]\n")).await;
             }
             if !source.is_empty() {
-                self.say("-> ").await;
+                self.print("-> ").await;
                 self.code(source).await;
             }
         }
@@ -106,7 +106,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .take(MAX_LINE_CHARS)
             .collect();
         self.put(Piece::Code(line)).await;
-        self.say("\n").await;
+        self.print("\n").await;
     }
 
     pub(super) async fn up(&mut self, count: &str) -> Result<(), PdbError> {
@@ -158,7 +158,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             .await;
         self.listed = u32::try_from(bound(last).min(lines.len())).ok();
         if lines.len() < bound(last) {
-            self.say("[EOF]\n").await;
+            self.print("[EOF]\n").await;
         }
         Ok(())
     }
@@ -180,7 +180,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             if current == Some(number) {
                 head += "->";
             }
-            self.say(head + "\t").await;
+            self.print(head + "\t").await;
             self.code(line).await;
         }
     }
@@ -207,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if answer.failed {
             self.failed = true;
             let text = answer.text.unwrap_or_default();
-            self.say(escaped(&text)).await;
+            self.print(escaped(&text)).await;
         } else if let Some(sentence) = answer.error {
             self.error(&sentence).await;
         } else {
@@ -253,7 +253,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.sources.clear();
         }
         let (mut lines, mut reserved) =
-            (Vec::new(), self.wire.account().nothing(MemoryUse::Messages));
+            (Vec::new(), self.wire.account().empty(MemoryUse::Messages));
         while lines.len() < MAX_SOURCE_LINES {
             let ask =
                 json!({"op": "file", "file": file, "from": lines.len(), "count": REQUEST_LINES});
@@ -276,7 +276,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 Err(PdbError::Lost(lost)) => return Err(PdbError::Lost(lost)),
                 Err(failure) => {
                     lines = self.local(file).ok_or(failure)?;
-                    self.say(format!("[{}: the copy on this machine]\n", escaped(file)))
+                    self.print(format!("[{}: the copy on this machine]\n", escaped(file)))
                         .await;
                     break;
                 }
@@ -293,10 +293,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             return Ok(());
         };
         if text.is_empty() {
-            self.say("Currently displaying:\n").await;
+            self.print("Currently displaying:\n").await;
             for (expression, _) in self.displays.get(&frame).cloned().unwrap_or_default() {
                 if let Some(value) = self.display_value(&expression).await? {
-                    self.say(format!("{}: {value}\n", escaped(&expression)))
+                    self.print(format!("{}: {value}\n", escaped(&expression)))
                         .await;
                 }
             }
@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if known.len() < MAX_DISPLAYS {
             known.push((text.to_owned(), value.clone()));
         }
-        self.say(format!("display {}: {value}\n", escaped(text)))
+        self.print(format!("display {}: {value}\n", escaped(text)))
             .await;
         Ok(())
     }
@@ -322,7 +322,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Ok(ProbeAnswer { text, .. }) => {
                 Ok(text.map(|text| cut(&escaped(&text), 4 * self.limit)))
             }
-            Err(failure) => self.tell(failure).await.map(|()| None),
+            Err(failure) => self.report(failure).await.map(|()| None),
         }
     }
 
@@ -337,7 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             if new == old {
                 continue;
             }
-            self.say(format!(
+            self.print(format!(
                 "display {}: {new}  [old: {old}]\n",
                 escaped(&expression)
             ))
@@ -368,7 +368,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     pub(super) async fn retval(&mut self) {
         match self.returned.clone() {
-            Some(value) => self.say(format!("{value}\n")).await,
+            Some(value) => self.print(format!("{value}\n")).await,
             None => self.error("Not yet returned!").await,
         }
     }
@@ -389,7 +389,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Some(text) => format!("{name}: {text}"),
             None => name.to_owned(),
         };
-        self.say(cut(&escaped(&line), MAX_LINE_CHARS) + "\n").await;
+        self.print(cut(&escaped(&line), MAX_LINE_CHARS) + "\n")
+            .await;
         Ok(())
     }
 
@@ -402,14 +403,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                     .map(|thread| (thread.id, escaped(thread.name.as_deref().unwrap_or("?"))))
                     .collect())
             }
-            Err(failure) => self.tell(failure).await.map(|()| Vec::new()),
+            Err(failure) => self.report(failure).await.map(|()| Vec::new()),
         }
     }
 
     pub(super) async fn threads(&mut self) -> Result<(), Lost> {
         for (number, (id, name)) in (1..).zip(self.all_threads().await?) {
             let mark = if id == self.thread { '*' } else { ' ' };
-            self.say(format!("{mark} {number:>3} {name}\n")).await;
+            self.print(format!("{mark} {number:>3} {name}\n")).await;
         }
         Ok(())
     }

@@ -138,14 +138,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         // A command that has resumed drops its position, so `list` begins anew.
         match self.obey(command).await {
             Ok(end) => Ok(end),
-            Err(failure) => self.tell(failure).await.map(|()| None),
+            Err(failure) => self.report(failure).await.map(|()| None),
         }
     }
 
     async fn obey(&mut self, command: PdbCommand) -> Result<Option<PromptEnd>, PdbError> {
         match command {
             PdbCommand::Help(topic) => match help::about(&topic) {
-                Ok(text) => self.say(text).await,
+                Ok(text) => self.print(text).await,
                 Err(sentence) => self.error(&sentence).await,
             },
             PdbCommand::Where => self.where_().await?,
@@ -196,10 +196,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         match (name, command.trim()) {
             ("", _) => {
                 let all: String = self.aliases.iter().map(listed).collect();
-                self.say(all).await;
+                self.print(all).await;
             }
             (name, "") => match self.aliases.get_key_value(name).map(listed) {
-                Some(line) => self.say(line).await,
+                Some(line) => self.print(line).await,
                 None => self.error(&format!("Unknown alias '{name}'")).await,
             },
             (name, command) if self.aliases.len() < MAX_QUEUED_COMMANDS => {

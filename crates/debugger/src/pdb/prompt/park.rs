@@ -75,7 +75,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             self.show().await?;
         }
         if cut > 0 {
-            self.say(format!(
+            self.print(format!(
                 "[{cut} messages of output were dropped meanwhile]\n"
             ))
             .await;
@@ -83,7 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         for missed in missed {
             let event = Incoming::read(parse(&missed).unwrap_or_default());
             if event.event() == Some(Event::DebugpyAttach) {
-                self.tell_child(event.body).await;
+                self.print_child(event.body).await;
             } else if let Some(piece) = program_output(&event.body) {
                 self.put(piece).await;
             }

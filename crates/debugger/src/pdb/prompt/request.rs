@@ -48,7 +48,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
     }
 
-    pub(super) async fn say(&mut self, text: impl Into<String>) {
+    pub(super) async fn print(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !text.is_empty() {
             self.put(Piece::Text(text)).await;
@@ -57,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
 
     pub(super) async fn error(&mut self, sentence: &str) {
         self.failed = true;
-        self.say(format!("*** {}\n", escaped(sentence))).await;
+        self.print(format!("*** {}\n", escaped(sentence))).await;
     }
 
     /// Sends a request and waits for its response. Stores events meanwhile.
@@ -163,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// Prints the reason of a failure; only a lost connection is passed on.
-    pub(super) async fn tell(&mut self, failure: PdbError) -> Result<(), Lost> {
+    pub(super) async fn report(&mut self, failure: PdbError) -> Result<(), Lost> {
         match failure {
             PdbError::Refused(sentence) => {
                 let sentence = last_line(&sentence).to_owned();
@@ -171,7 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             }
             PdbError::Interrupted => {
                 self.failed = true;
-                self.say("--KeyboardInterrupt--\n").await;
+                self.print("--KeyboardInterrupt--\n").await;
             }
             PdbError::Lost(lost) => return Err(lost),
         }
@@ -186,7 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         }
         let answer: ProbeAnswer = self.probe(&ask).await?;
         self.failed |= answer.failed;
-        self.say(rendered(&answer, self.limit)).await;
+        self.print(rendered(&answer, self.limit)).await;
         Ok(())
     }
 }

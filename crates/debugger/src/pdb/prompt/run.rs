@@ -212,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         let Some(stop) = stop else { return Ok(None) };
         self.load_stack(&stop).await?;
         if stop.reason == "step" && self.stack.len() < before.depth {
-            self.tell_return(&before.name).await?;
+            self.print_return(&before.name).await?;
             self.displays.remove(&before.frame);
         }
         if self.arrive_loaded(&stop).await? {
@@ -222,7 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
     }
 
     /// pdb stops inside a function that is about to return; the debugger stops in its caller, and knows the value.
-    async fn tell_return(&mut self, name: &str) -> Result<(), Lost> {
+    async fn print_return(&mut self, name: &str) -> Result<(), Lost> {
         let variables = self.locals().await?;
         let return_name = format!("(return) {name}");
         let value = variables
@@ -241,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             None => format!("--Return-- {}()\n", escaped(name)),
         };
         self.returned = value.map(|value| cut(&value, self.limit));
-        self.say(line).await;
+        self.print(line).await;
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         return Ok(Ran::Ended(PromptEnd::TaskEnded));
                     }
                     false => {
-                        self.say("[the task has ended; a later one of this worker may come to your breakpoints. Ctrl-C twice leaves]\n").await;
+                        self.print("[the task has ended; a later one of this worker may come to your breakpoints. Ctrl-C twice leaves]\n").await;
                         continue;
                     }
                 },
@@ -318,7 +318,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 self.leave().await;
                 return Ok(Ran::Ended(PromptEnd::Left));
             }
-            self.say("\n[interrupting: the task stops at its next line of Python; Ctrl-C again leaves it running]\n").await;
+            self.print("\n[interrupting: the task stops at its next line of Python; Ctrl-C again leaves it running]\n").await;
             let thread = self.thread;
             self.wire
                 .send(Command::Pause, json!({"threadId": thread}))
@@ -349,13 +349,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                         self.put(piece).await;
                     }
                 }
-                Some(Event::DebugpyAttach) => self.tell_child(body).await,
+                Some(Event::DebugpyAttach) => self.print_child(body).await,
                 _ => {}
             }
         }
     }
 
-    pub(super) async fn tell_child(&mut self, body: Value) {
+    pub(super) async fn print_child(&mut self, body: Value) {
         let Child { sub_process_id } = into_typed(body);
         let pid = sub_process_id.map_or_else(|| "not known".to_owned(), |pid| pid.to_string());
         self.put(Piece::Text(format!(
@@ -379,7 +379,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if let Some((hit, file)) = hit {
             if let Some(gone) = hit.stop.as_ref().filter(|_| hit.deleted) {
                 self.send_breakpoints(&file, &[]).await?;
-                self.say(escaped(&format!("Deleted {gone}\n"))).await;
+                self.print(escaped(&format!("Deleted {gone}\n"))).await;
             }
             match hit.stop {
                 None if stop.reason == "breakpoint" => return Ok(false),
@@ -395,10 +395,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         if stop.reason == "exception"
             && let Err(failure) = self.exceptions().await
         {
-            self.tell(failure).await?;
+            self.report(failure).await?;
         }
         if stop.reason == "pause" {
-            self.say("Program interrupted. (Use 'cont' to resume).\n")
+            self.print("Program interrupted. (Use 'cont' to resume).\n")
                 .await;
         }
         self.show().await?;
@@ -438,7 +438,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
             Ok(body) => body,
             Err(failure) => {
                 self.stack.clear();
-                return self.tell(failure).await;
+                return self.report(failure).await;
             }
         };
         self.stacked = self.wire.keep();

@@ -130,7 +130,7 @@ impl BufferedAnswer {
             .ctx
             .account(&self.principal)
             .for_answers_of(&of_cluster);
-        let mut reservation = account.nothing(MemoryUse::Answers);
+        let mut reservation = account.empty(MemoryUse::Answers);
         let View::Rows(rows, reader) = self.view else {
             let mut list = StreamedList::new(body, limit, self.addresses(), reservation);
             return Ok(match list.begin().await? {

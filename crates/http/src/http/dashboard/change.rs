@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use crate::http::filter::NotAList;
 use crate::http::refusal::chain;
 use crate::http::rewrite::NotJson;
-use ray_relay_base::memory::{Reservation, Short};
+use ray_relay_base::memory::{OutOfMemory, Reservation};
 use ray_relay_ray::ray::head::HeadBody;
 
 /// How long to pause reading from the head while memory is short.
@@ -61,7 +61,7 @@ pub(super) enum NotChanged {
     #[error(transparent)]
     NotAList(#[from] NotAList),
     #[error(transparent)]
-    Short(Short),
+    Short(OutOfMemory),
 }
 
 impl NotChanged {

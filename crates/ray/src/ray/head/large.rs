@@ -100,7 +100,7 @@ impl Turns {
     {
         let mut body = std::pin::pin!(body);
         let account = self.account.get().cloned().unwrap_or_default();
-        let (mut read, mut reserved) = (Vec::new(), account.nothing(MemoryUse::Answers));
+        let (mut read, mut reserved) = (Vec::new(), account.empty(MemoryUse::Answers));
         let mut turn = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {

@@ -345,7 +345,7 @@ async fn the_answers_of_a_head_are_taken_from_the_memory_of_its_cluster() {
     let turns = large::Turns::new();
     turns.count(memory.cluster("bad"));
     let body = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
-    let (most, limit) = (memory.of_one(), 32 << 20);
+    let (most, limit) = (memory.owner_limit(), 32 << 20);
     let answer = turns.read(body(most / 4), limit).await.unwrap();
     assert_eq!(answer.bytes.len(), most / 4);
     let held = memory.used(MemoryUse::Answers);

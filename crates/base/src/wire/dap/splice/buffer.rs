@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use crate::memory::{Account, MemoryUse, Reservation, Short};
+use crate::memory::{Account, MemoryUse, OutOfMemory, Reservation};
 
 /// Size of an ordinary buffer, in bytes.
 pub(super) const BUFFER_BYTES: usize = 256 * 1024;
@@ -42,7 +42,7 @@ impl Buffer {
     /// A buffer that begins with `bytes`, and charges its memory to `account`.
     pub(super) fn new(bytes: Vec<u8>, account: &Account) -> Self {
         let end = bytes.len();
-        let mut reserved = account.nothing(MemoryUse::Messages);
+        let mut reserved = account.empty(MemoryUse::Messages);
         reserved.insist(end);
         Self {
             storage: bytes.into_boxed_slice(),
@@ -69,8 +69,8 @@ impl Buffer {
     /// all, if known.
     ///
     /// # Errors
-    /// [`Short`].
-    pub(super) fn space(&mut self, expected: usize) -> Result<&mut [u8], Short> {
+    /// [`OutOfMemory`].
+    pub(super) fn space(&mut self, expected: usize) -> Result<&mut [u8], OutOfMemory> {
         if self.storage.len() - self.end < MIN_SPACE_BYTES {
             if self.start > 0 {
                 self.storage.copy_within(self.start..self.end, 0);
@@ -86,7 +86,7 @@ impl Buffer {
 
     /// Doubles, so that a long message is moved a bounded number of times per byte, but not far beyond the expected
     /// size.
-    fn grow(&mut self, expected: usize) -> Result<(), Short> {
+    fn grow(&mut self, expected: usize) -> Result<(), OutOfMemory> {
         let least = self.end + MIN_SPACE_BYTES;
         let mut larger = if least > BUFFER_BYTES {
             let capacity = (2 * self.end).min(expected.saturating_add(MIN_SPACE_BYTES));
@@ -195,11 +195,11 @@ mod tests {
             }
             assert!(memory.used(MemoryUse::Messages) >= buffer.held());
         };
-        assert!(matches!(short, Short::Yours { .. }));
-        assert!((1 << 20..=memory.of_one()).contains(&held), "{held}");
+        assert!(matches!(short, OutOfMemory::Yours { .. }));
+        assert!((1 << 20..=memory.owner_limit()).contains(&held), "{held}");
         // A person's bytes pass, with all of that person's memory taken.
         let mut passing = Buffer::new(Vec::new(), &account);
-        let rest = memory.of_one() - memory.used(MemoryUse::Messages);
+        let rest = memory.owner_limit() - memory.used(MemoryUse::Messages);
         let _rest = account.take(MemoryUse::Links, rest).unwrap();
         for _ in 0..100 {
             let read = passing.space(0).unwrap().len();

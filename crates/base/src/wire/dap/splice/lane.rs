@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::buffer::Buffer;
-use crate::memory::{Account, MemoryUse, Reservation, Short};
+use crate::memory::{Account, MemoryUse, OutOfMemory, Reservation};
 use crate::wire::dap::codec::{FrameError, UNCOUNTED_BYTES, is_plain_header, weight};
 use crate::wire::dap::scanner::{Rules, ScanStep, Scanner};
 use crate::wire::peer_stream::PeerStream;
@@ -80,7 +80,7 @@ impl Lane {
             buffer: Buffer::new(read_before, &account),
             passing: 0,
             skip: 0,
-            inspected: account.nothing(MemoryUse::Messages),
+            inspected: account.empty(MemoryUse::Messages),
             account,
             found: None,
             inserts: Vec::new(),
@@ -276,7 +276,7 @@ impl Lane {
         &mut self,
         cx: &mut Context<'_>,
         from: &mut R,
-    ) -> Poll<Result<io::Result<usize>, Short>> {
+    ) -> Poll<Result<io::Result<usize>, OutOfMemory>> {
         let most = self.pace.step();
         let mut space = ReadBuf::new(match self.buffer.space(self.scanner.expected()) {
             Ok(space) => {
@@ -304,7 +304,7 @@ impl Lane {
     }
 
     /// Gives up the message in progress for lack of memory; everything before it is written. Its bytes are dropped.
-    fn short(&mut self, short: Short) -> Turn {
+    fn short(&mut self, short: OutOfMemory) -> Turn {
         self.eof = Eof::Short;
         let frame = self.scanner.give_up();
         let here = frame.min(self.buffer.filled().len());
