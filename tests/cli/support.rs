@@ -1,12 +1,16 @@
 //! A relay of a few canned answers, a pseudo-terminal, and the binary.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+/// Deadline of the next request to a relay of canned answers.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The binary, without what the environment of the tests might say.
 pub fn ray_relay(args: &[&str]) -> Command {
@@ -35,10 +39,28 @@ pub fn serve(answers: Vec<Vec<u8>>) -> (String, JoinHandle<Vec<String>>) {
     let served = std::thread::spawn(move || {
         answers
             .into_iter()
-            .map(|answer| answer_one(&listener.accept().unwrap().0, &answer))
+            .map(|answer| answer_one(&accept(&listener), &answer))
             .collect()
     });
     (url, served)
+}
+
+/// The next connection. Panics where none comes: `accept` alone would wait for ever.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + ACCEPT_TIMEOUT;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return stream;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => panic!("no further request came: {error}"),
+        }
+    }
 }
 
 pub fn answer_one(mut stream: &TcpStream, answer: &[u8]) -> String {
