@@ -1,5 +1,7 @@
 //! Workers whose relay is lost, and who goes on with them.
 
+mod limits;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};
