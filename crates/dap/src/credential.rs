@@ -124,6 +124,14 @@ mod tests {
         assert_eq!(alone, json!({}));
     }
 
+    #[test]
+    fn ticket_is_removed_and_its_block_stays() {
+        let mut arguments = json!({"rayRelay": {"breakpoint": "3kfz0q8m", "ticket": "s3cret"}});
+        let presented = take(&mut arguments).unwrap();
+        assert!(matches!(presented, PresentedCredential::Ticket(t) if t.expose() == "s3cret"));
+        assert_eq!(arguments, json!({"rayRelay": {"breakpoint": "3kfz0q8m"}}));
+    }
+
     proptest::proptest! {
         #[test]
         fn wherever_it_is_it_is_taken_out(

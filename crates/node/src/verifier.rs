@@ -482,3 +482,6 @@ fn wrong_process(pid: u32, title: &str) -> Refused {
         &format!("the port belongs to process {pid} ({title}), which is not the worker"),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -241,3 +241,36 @@ impl Context {
         ))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ray_relay_access::audit::testing::spied;
+
+    fn relay(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
+        let mut config = Config::default();
+        adapt(&mut config);
+        Context::offline(config, Authenticator::open(), spied(false).0)
+    }
+
+    #[tokio::test]
+    async fn allow_terminate_lets_debug_end_a_worker() {
+        let [debug, terminate] = ["debug", "terminate"].map(|scope| scope.parse().unwrap());
+        let usual = relay(|_| {});
+        assert!(!usual.may_end_worker(debug) && usual.may_end_worker(terminate));
+        let open = relay(|config| config.dap.allow_terminate = true);
+        assert!(open.may_end_worker(debug) && open.may_end_worker(terminate));
+        assert!(!open.may_open_debugger(debug), "that is another key");
+    }
+
+    #[tokio::test]
+    async fn allow_attach_lets_debug_open_a_debugger() {
+        let [debug, both] = ["debug", "debug,attach"].map(|scopes| scopes.parse().unwrap());
+        let usual = relay(|_| {});
+        assert!(!usual.may_open_debugger(debug) && usual.may_open_debugger(both));
+        let open = relay(|config| config.dap.allow_attach = true);
+        assert!(open.may_open_debugger(debug));
+        assert!(!open.may_end_worker(debug), "that is another key");
+    }
+}

@@ -238,6 +238,18 @@ async fn without_a_record_nothing_happens_unless_it_may() {
 }
 
 #[tokio::test]
+async fn write_fails_when_the_writer_has_ended() {
+    let log = Log::new();
+    let sink = sink::Sink::new(&log.config).unwrap().unwrap();
+    let started = Audit::start(sink, Hashing::Plain, &log.config, log.metrics.clone());
+    let (audit, _writer, jobs) = started.unwrap();
+    let write = audit.write(Entry::new(EntryKind::Decision));
+    let (written, ()) = tokio::join!(write, async { drop(jobs) });
+    assert!(written.unwrap_err().to_string().contains("ending"));
+    assert!(log.failures());
+}
+
+#[tokio::test]
 async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
     let mut log = Log::new();
     log.config.file = Some(log.dir.path().join("missing/audit.log"));

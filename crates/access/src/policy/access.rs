@@ -288,6 +288,28 @@ mod tests {
     }
 
     #[test]
+    fn narrowed_admin_does_not_administer_the_relay() {
+        let administrator = |clusters: &[&str]| {
+            let (scopes, selector) = on("admin", clusters);
+            let rule = Rule {
+                scopes,
+                selector,
+                ..Rule::default()
+            };
+            Access::new(vec![Arc::new(rule)])
+        };
+        assert!(administrator(&[]).may_on_relay(RelayScope::Admin));
+        let narrowed = administrator(&["east"]);
+        assert!(narrowed.may_on_cluster(Scope::PlaceAdmin, "east"));
+        assert!(!narrowed.may_on_relay(RelayScope::Admin));
+        assert!(!narrowed.administers(None), "a session at no breakpoint");
+        // A narrowed token limits an administrator too.
+        let (scopes, selector) = on("admin", &["east"]);
+        let limited = administrator(&[]).limited(scopes, selector);
+        assert!(!limited.may_on_relay(RelayScope::Admin));
+    }
+
+    #[test]
     fn of_several_grants_any_is_enough_and_of_several_limits_each_has_to_allow() {
         let everything = Rule {
             scopes: Scopes::USUAL,

@@ -242,6 +242,26 @@ mod tests {
     }
 
     #[test]
+    fn ending_a_worker_needs_terminate() {
+        let may = |words: &str, by_debug: bool| {
+            let scopes: Scopes = words.parse().unwrap();
+            scopes.may_end_worker(by_debug)
+        };
+        assert!(may("terminate", false) && may("terminate", true) && may("debug", true));
+        for (words, by_debug) in [
+            ("debug", false),
+            (
+                "list,view,debug,attach,terminal,dashboard:write,admin,node",
+                false,
+            ),
+            ("list,view,attach,terminal,dashboard:write,admin,node", true),
+            ("", true),
+        ] {
+            assert!(!may(words, by_debug), "{words}");
+        }
+    }
+
+    #[test]
     fn a_debugger_is_opened_by_who_may_attach_and_debug() {
         let may = |words: &str, by_debug: bool| {
             let scopes: Scopes = words.parse().unwrap();

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::*;
+use crate::telemetry::testing::Log;
 use ray_relay_base::config::{ClientAuth, TlsVersion};
 use ray_relay_base::dial::testing::{Authority, Client, Files as TestFiles, Pair, certificate};
 
@@ -132,6 +133,27 @@ async fn talk((client, server): &mut Ends) {
 
 fn presented(ends: &Ends) -> Vec<u8> {
     ends.0.get_ref().1.peer_certificates().unwrap()[0].to_vec()
+}
+
+#[test]
+fn certificate_out_of_its_time_is_logged() {
+    let authority = Authority::new("test");
+    let logged = |from: i32, until: i32| {
+        let pair = authority.issue(&[SanType::DnsName("a.example".try_into().unwrap())], |p| {
+            p.not_before = rcgen::date_time_ymd(from, 1, 2);
+            p.not_after = rcgen::date_time_ymd(until, 1, 2);
+        });
+        let files = TestFiles::new(&pair);
+        let log = Log::start();
+        Tls::new(&files.config()).unwrap();
+        log.text()
+    };
+    let expired = logged(2020, 2021);
+    assert!(expired.contains("expired at") && expired.contains("clients will refuse it"));
+    let early = logged(4000, 4001);
+    assert!(early.contains("is valid from") && early.contains("clients will refuse it"));
+    let good = logged(2020, 4000);
+    assert!(!good.contains("refuse"), "{good}");
 }
 
 #[tokio::test]

@@ -72,7 +72,8 @@ fn what_the_client_cannot_have_is_in_no_mapped_folder() {
 
 #[test]
 fn the_workers_debugger_never_sees_the_relays_block() {
-    let mine = json!({"rayRelay": {"token": "secret", "next": true}, "connect": {"host": "LocalHost", "port": "5678"}, "x": [null]});
+    let mine = json!({"rayRelay": {"token": "secret", "next": true}, "rayRelayToken": "secret",
+        "connect": {"host": "LocalHost", "port": "5678"}, "x": [null]});
     let sent = for_worker(&mine, &paused("square", 1), None);
     assert!(!sent.to_string().contains("secret"));
     assert_eq!(sent["connect"], mine["connect"]);
@@ -123,6 +124,17 @@ fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
     assert_eq!(child["host"], neovim["host"]);
     assert_eq!(child["port"], neovim["port"]);
     assert!(child.get("connect").is_none());
+}
+
+#[test]
+fn child_configuration_has_no_credential_of_its_parent() {
+    for parent in [
+        json!({"rayRelay": "square", "rayRelayToken": "secret"}),
+        json!({"rayRelay": {"all": true, "token": "secret", "ticket": "secret"}}),
+    ] {
+        let child = child_of(&parent, &paused("square", 1));
+        assert!(!child.to_string().contains("secret"), "{child}");
+    }
 }
 
 /// VS Code starts a program for `listen` alone; with `connect` it would dial.

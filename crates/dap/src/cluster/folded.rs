@@ -163,4 +163,37 @@ mod tests {
         let expected = expected.map(|(name, session)| (name.to_owned(), session));
         assert_eq!(told, expected);
     }
+
+    /// Ranks count from 0.
+    #[test]
+    fn folded_answer_names_the_rank_that_differs() {
+        let task = |rank: u32| {
+            let mut breakpoint = paused("step", u8::try_from(rank).unwrap() + 1);
+            breakpoint.pid = 6000 + rank;
+            let names = breakpoint.names_mut();
+            (names.group, names.rank) = (Some("Trainer".to_owned()), Some(rank));
+            GroupTask {
+                session: u64::from(rank),
+                breakpoint: breakpoint.into(),
+                stands: true,
+                arriving: false,
+                stops: 1,
+                breaks: 1,
+                since: 0,
+                asks: false,
+                followed: 0,
+                rank: None,
+                location: None,
+            }
+        };
+        let answer = |rank| match rank {
+            2 => Ok("waiting".to_owned()),
+            _ => Ok("ready".to_owned()),
+        };
+        let all: Vec<(GroupTask, Answer)> = (0..4).map(|rank| (task(rank), answer(rank))).collect();
+        let folded = Folded::new(&snapshot(Vec::new()), all);
+        let text = folded.text();
+        let odd = text.lines().find(|line| line.contains("waiting")).unwrap();
+        assert!(odd.contains('2') && !odd.contains('3'), "{text}");
+    }
 }

@@ -83,8 +83,21 @@ fn a_child_is_what_debugpy_makes_of_the_clients_own_arguments_but_for_the_way_ba
 }
 
 #[test]
+fn child_configuration_has_no_credential_of_its_parent() {
+    for asked in [
+        json!({"rayRelay": "square", "rayRelayToken": "secret"}),
+        json!({"rayRelay": {"token": "secret", "ticket": "secret"}}),
+    ] {
+        let opened = opens(&asks(&json!({"subProcessId": 7})), &asked).unwrap();
+        assert!(!opened.to_string().contains("secret"), "{opened}");
+    }
+}
+
+#[test]
 fn what_is_no_session_with_a_subprocess_opens_none() {
     for message in [
+        asks(&json!({"subProcessId": 0})),
+        asks(&json!({"subProcessId": (1 << 22) + 1})),
         asks(&json!({"program": "/bin/sh"})),
         asks(&json!({"subProcessId": "7"})),
         asks(&json!({"subProcessId": -7})),
@@ -215,6 +228,13 @@ fn a_failure_is_a_sentence() {
             "message": "[look] (command:evil)",
             "body": {"error": {"id": 1, "format": "{a} [look] (command:evil)", "showUser": true}}})
     );
+}
+
+#[test]
+fn only_failures_keep_their_message() {
+    let mut said = answer(&json!({}));
+    said["message"] = "[look](command:evil)".into();
+    assert_eq!(cleaned(said), answer(&json!({})));
 }
 
 #[test]

@@ -215,9 +215,106 @@ impl DebuggerConnection {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::any::Any;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::{Instant, advance};
+    use tokio_util::task::TaskTracker;
 
     use super::*;
+    use crate::debugger::{Direct, Stream, Worker};
+    use ray_relay_base::wire::dap::conversation::Conversation;
+
+    /// Records whether the worker is free.
+    #[derive(Debug, Clone, Default)]
+    struct Spy(Arc<AtomicBool>);
+
+    impl Tenant for Spy {
+        fn let_run(&self) {}
+
+        fn settling(&self) -> Option<Box<dyn Any + Send>> {
+            Some(Box::new(()))
+        }
+
+        fn release(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+
+        fn look_after(self: Box<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn worker_is_free_after_the_debugger_has_answered_disconnect() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let mut debugger = Conversation::new(far.unwrap().0, 1 << 20);
+        let (spy, tasks) = (Spy::default(), TaskTracker::new());
+        let stream = Stream::Direct(Direct::new(near.unwrap()));
+        let tenant = Box::new(spy.clone());
+        drop(Worker::resumed(stream, Some(tenant), tasks.clone()));
+        let mut commands = Vec::new();
+        while commands.last().is_none_or(|last| last != "disconnect") {
+            let next = timeout(2 * RESPONSE_TIMEOUT, debugger.read()).await;
+            let asked = next.expect("in time").unwrap();
+            let command = asked["command"].as_str().unwrap().to_owned();
+            assert!(!spy.0.load(Ordering::SeqCst), "free before {command}");
+            if command == "disconnect" {
+                assert_eq!(asked["arguments"]["terminateDebuggee"], false);
+            }
+            let answer = json!({"seq": 1, "type": "response", "request_seq": asked["seq"], "command": command,
+                "success": true, "body": {"result": "None"}});
+            debugger.send(&answer).await.unwrap();
+            commands.push(command);
+        }
+        // Function breakpoints and path mappings are cleared first.
+        assert_eq!(
+            commands,
+            ["setFunctionBreakpoints", "evaluate", "disconnect"]
+        );
+        drop(debugger);
+        tasks.close();
+        timeout(2 * RESPONSE_TIMEOUT, tasks.wait()).await.unwrap();
+        assert!(spy.0.load(Ordering::SeqCst));
+    }
+
+    /// debugpy's adapter exits if its client is gone when an expression ends.
+    #[tokio::test]
+    async fn detach_interrupts_a_running_expression_and_waits_for_its_answer() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        let mut debugger = Conversation::new(far.unwrap().0, 1 << 20);
+        let stream = Stream::Direct(Direct::new(near.unwrap()));
+        let mut worker = Worker::resumed(stream, None, TaskTracker::new());
+        let arguments = json!({"expression": "while True: pass"});
+        let expression = frame(&request(9, Command::Evaluate, arguments));
+        worker.write_all(&expression).await.unwrap();
+        drop(worker);
+        let mut asked = Vec::new();
+        for _ in 0..2 {
+            let next = timeout(2 * RESPONSE_TIMEOUT, debugger.read()).await;
+            asked.push(next.expect("in time").unwrap());
+            assert_eq!(asked.last().unwrap()["command"], "evaluate");
+        }
+        let early = timeout(Duration::from_millis(200), debugger.read()).await;
+        assert!(early.is_err(), "{early:?}");
+        for asked in asked {
+            let answer = json!({"seq": 1, "type": "response", "request_seq": asked["seq"], "command": "evaluate",
+                "success": true, "body": {"result": "None"}});
+            debugger.send(&answer).await.unwrap();
+        }
+        let next = timeout(2 * RESPONSE_TIMEOUT, debugger.read())
+            .await
+            .unwrap();
+        assert_eq!(next.unwrap()["command"], "setFunctionBreakpoints");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_stands_still_is_waited_for() {

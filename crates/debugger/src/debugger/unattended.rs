@@ -427,3 +427,45 @@ fn is_ready(splice: &KeptSplice) -> bool {
         && splice.is_whole()
         && splice.idle(Side::Client)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::debugger::{Direct, Stream};
+    use ray_relay_base::wire::dap::codec::frame;
+
+    const STOP: &[u8] = br#"{"seq": 1, "type": "event", "event": "stopped", "body": {"threadId": 3, "reason": "step"}}"#;
+
+    #[tokio::test]
+    async fn park_is_ready_when_quiet_and_for_a_prompt_when_stopped() {
+        for (stands, asked) in [(true, false), (false, false), (true, true)] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap());
+            let (near, far) = tokio::join!(near, listener.accept());
+            let stream = Stream::Direct(Direct::new(near.unwrap()));
+            let mut worker = Worker::resumed(stream, None, TaskTracker::new());
+            if asked {
+                let question = request(9, Command::Threads, json!({}));
+                worker.write_all(&frame(&question)).await.unwrap();
+            }
+            let mut kept = StoredMessages::default();
+            if stands {
+                kept.stopped(STOP);
+            }
+            let splice = keeping(Account::default(), worker, Vec::new(), 1 << 20);
+            let unattended = Unattended::splice(splice, kept);
+            assert_eq!(unattended.is_ready(Taker::Editor), !asked);
+            assert_eq!(unattended.is_ready(Taker::Relay), !asked);
+            let for_prompt = stands && !asked;
+            assert_eq!(unattended.is_ready(Taker::Prompt), for_prompt);
+            drop(far);
+        }
+    }
+}

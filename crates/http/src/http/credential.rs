@@ -248,6 +248,44 @@ mod tests {
     }
 
     #[test]
+    fn repeated_authorization_is_refused() {
+        for twice in ["authorization", "x-ray-authorization"] {
+            for second in ["Bearer abc", "Bearer xyz", "Basic abc"] {
+                let refused = of(&[(twice, "Bearer abc"), (twice, second)]);
+                assert_eq!(refused.unwrap_err(), AmbiguousCredential::Several);
+            }
+        }
+        let mut headers = HeaderMap::new();
+        headers.append(AUTHORIZATION, "Bearer abc".parse().unwrap());
+        assert!(bearer(&headers).is_some_and(|token| token.expose() == "abc"));
+        headers.append(AUTHORIZATION, "Bearer xyz".parse().unwrap());
+        assert!(bearer(&headers).is_none(), "for signing in neither");
+    }
+
+    #[test]
+    fn several_dashboard_tickets_are_refused() {
+        let info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
+        let name = hop::ticket_cookie(None, info.encrypted);
+        let of = |tickets: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for ticket in tickets {
+                headers.append(COOKIE, format!("{name}={ticket}").parse().unwrap());
+            }
+            on_dashboard(&headers, &Uri::from_static("/"), &info, "east")
+        };
+        for one in [&["abc"][..], &["abc", "abc"]] {
+            match of(one).unwrap() {
+                PresentedCredential::Dashboard(ticket, _) => assert_eq!(ticket.expose(), "abc"),
+                other => panic!("{other:?}"),
+            }
+        }
+        for several in [&["abc", "xyz"][..], &["abc", "xyz", "abc"]] {
+            let refused = of(several).unwrap_err();
+            assert_eq!(refused, AmbiguousCredential::Several);
+        }
+    }
+
+    #[test]
     fn of_cookies_the_one_for_this_port_counts() {
         let host = ("host", "127.0.0.1:5678");
         let own = "ray-authentication-token-5678=own";

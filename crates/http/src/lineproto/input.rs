@@ -199,6 +199,12 @@ impl<R: AsyncRead + Unpin> ClientInput<R> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
     use super::*;
 
     async fn all(bytes: &[u8]) -> Vec<Typed> {
@@ -227,6 +233,40 @@ mod tests {
                 Typed::End
             ]
         );
+    }
+
+    /// A connection that breaks after these bytes.
+    struct Breaks(Option<&'static [u8]>);
+
+    impl AsyncRead for Breaks {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            room: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Ready(match self.0.take() {
+                Some(sent) => {
+                    room.put_slice(sent);
+                    Ok(())
+                }
+                None => Err(io::ErrorKind::ConnectionReset.into()),
+            })
+        }
+    }
+
+    /// Half of `clear` would be `c`, which resumes the task.
+    #[tokio::test]
+    async fn half_a_line_of_a_broken_connection_is_dropped() {
+        let mut input = ClientInput::new(Breaks(Some(b"n\nc")));
+        assert_eq!(input.next().await, Typed::Line(b"n\n".to_vec()));
+        assert_eq!(input.next().await, Typed::End);
+    }
+
+    #[tokio::test]
+    async fn line_may_have_4096_bytes() {
+        let line = |bytes: usize| [b"x".repeat(bytes - 1), b"\n".to_vec()].concat();
+        assert_eq!(all(&line(4096)).await[0], Typed::Line(line(4096)));
+        assert_eq!(all(&line(4097)).await, [Typed::TooLong, Typed::End]);
     }
 
     #[tokio::test]

@@ -219,6 +219,21 @@ async fn py_spy_looks_into_no_process_that_is_another_worker_by_now() {
 }
 
 #[tokio::test]
+async fn py_spy_does_not_inspect_workers_of_other_nodes() {
+    let Some(hooked) = Hooked::runs("ready()") else {
+        return;
+    };
+    let mut row = row(hooked.pid());
+    row["node_id"] = "bbbb".into();
+    let mut scene = Scene::of(&hooked, row).await;
+    let ran = scene.bin.path().join("ran");
+    scene.py_spy(&format!("touch {}", ran.display()));
+    let (kind, why) = scene.refused(scene.inspect(Inspection::Look)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+    assert!(!Path::new(&ran).exists());
+}
+
+#[tokio::test]
 async fn a_hook_that_is_silent_makes_room_for_py_spy() {
     let Some(hooked) = Hooked::runs(
         "hook['setup']()\nimport ctypes\nlibc = ctypes.PyDLL(None)\nos.write(1, b'READY\\n')\nlibc.sleep(60)",

@@ -1,5 +1,7 @@
 //! Workers whose relay is lost, and the clients that resume their sessions.
 
+mod limits;
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -117,3 +117,81 @@ impl Hold {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::row::RayNode;
+    use super::*;
+    use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, Kind, Parked};
+
+    /// A hold of another relay's `session`, attached or parked.
+    fn remote(session: &str, parked: bool) -> RemoteHold {
+        let parked = parked.then(|| Parked {
+            owner: "ada".into(),
+            credential: None,
+            until_unix_ms: u64::from(u32::MAX) * 1000,
+            evaluates: false,
+            entered: None,
+        });
+        RemoteHold {
+            node: RayNode {
+                cluster: "east".into(),
+                node_id: "a1".into(),
+                address: [10, 0, 0, 1].into(),
+            },
+            held: HoldRow {
+                worker_id: "w".into(),
+                kind: Kind::Debugpy,
+                port: 4000,
+                name: "ada".into(),
+                session: session.into(),
+                client: "nvim".into(),
+                peer: None,
+                replica: Hex([1; 8]),
+                since_unix_ms: 1,
+                parked,
+            },
+        }
+    }
+
+    fn holder() -> Holder {
+        Holder::here(3, Some("bob".to_owned()), "nvim", None)
+    }
+
+    #[test]
+    fn only_a_parked_worker_can_be_taken_over() {
+        let mut hold = Hold::default();
+        hold.set_remote(Some(remote("7", false)));
+        assert_eq!(hold.take(1, holder()).unwrap_err().session, 7);
+        assert_eq!(hold.take_over(1), None, "its client is there");
+        hold.set_remote(Some(remote("7", true)));
+        assert!(hold.take(1, holder()).is_err());
+        assert_eq!(hold.take_over(1), Some(MergeStep::Same));
+        assert_eq!(hold.take_over(2), None, "that has it already");
+        assert!(hold.is_by(1) && !hold.is_by(2));
+        assert_eq!(hold.release(2, true), MergeStep::Same);
+    }
+
+    #[test]
+    fn resumed_task_is_at_another_stop() {
+        for ran in [true, false] {
+            let mut hold = Hold::default();
+            hold.take(1, holder()).unwrap();
+            let step = match ran {
+                true => MergeStep::Over,
+                false => MergeStep::Free,
+            };
+            assert_eq!(hold.release(1, ran), step);
+            assert!(!hold.is_held());
+        }
+        // The task may have run between two sessions of other relays.
+        let mut hold = Hold::default();
+        hold.set_remote(Some(remote("7", false)));
+        assert_eq!(hold.set_remote(Some(remote("8", false))), MergeStep::Over);
+        hold.set_remote(Some(remote("8", true)));
+        let resumed = hold.set_remote(Some(remote("9", false)));
+        assert!(matches!(resumed, MergeStep::Held(holder) if holder.session == 9));
+        assert_eq!(hold.set_remote(None), MergeStep::Over);
+    }
+}

@@ -335,3 +335,55 @@ impl<A> NodeHold<A> {
         self.held.worker_id == *worker_id && self.held.port == port
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ray_relay_base::wire::tunnel::messages::{Kind, WorkerTaker};
+
+    /// Sessions of two relays may have the same number.
+    #[test]
+    fn late_release_does_not_resume_another_relays_session() {
+        let open = Open {
+            stream: Hex([1; 8]),
+            secret: Hex([2; 16]),
+            cluster: "east".into(),
+            node_id: "a1".into(),
+            worker_id: "w".into(),
+            kind: Kind::Debugpy,
+            port: 4000,
+            holder: Some(WorkerTaker {
+                name: "ada".into(),
+                session: "7".into(),
+                client: "nvim".into(),
+                peer: None,
+            }),
+            resume: None,
+            process: None,
+            keep: None,
+        };
+        let keep = ParkTerms {
+            owner: "ada".into(),
+            credential: None,
+            keeps_ms: 1000,
+            at_least_ms: None,
+            at_most_ms: None,
+            lasted_ms: 0,
+            capabilities: "{}".into(),
+            attach: 7,
+            cluster_session: None,
+            entered: None,
+        };
+        let mut holds = NodeHolds::default();
+        let first = holds.take(&open, Hex([1; 8]), 1).unwrap();
+        holds.park(first, &keep, (9, false), "first").unwrap();
+        let late = LetRun::of(&holds.rows()[0]);
+        holds.release(first);
+        let next = holds.take(&open, Hex([2; 8]), 2).unwrap();
+        holds.park(next, &keep, (9, false), "next").unwrap();
+        assert_eq!(holds.to_let_run(&late), None);
+        let meant = LetRun::of(&holds.rows()[0]);
+        assert_eq!(holds.to_let_run(&meant), Some(&"next"));
+    }
+}

@@ -149,3 +149,86 @@ fn forget(
     let over = reports.extract_if(|_, report| is_over(report));
     over.flat_map(|(_, report)| report.rows).collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use ray_relay_base::wire::tunnel::messages::{Hex, Kind};
+
+    fn node(cluster: &str, node_id: &str) -> RayNode {
+        RayNode {
+            cluster: cluster.into(),
+            node_id: node_id.into(),
+            address: [10, 0, 0, 1].into(),
+        }
+    }
+
+    /// A report about the worker `w`.
+    fn held() -> HoldRow {
+        HoldRow {
+            worker_id: "w".into(),
+            kind: Kind::Debugpy,
+            port: 4000,
+            name: "ada".into(),
+            session: "7".into(),
+            client: "nvim".into(),
+            peer: None,
+            replica: Hex([1; 8]),
+            since_unix_ms: 1,
+            parked: None,
+        }
+    }
+
+    /// The worker `w`, as the registry lists it on that node.
+    fn worker<'a>(cluster: &'a str, node_id: &'a str) -> Worker<'a> {
+        Worker {
+            cluster,
+            node_id,
+            node_ip: [10, 0, 0, 1].into(),
+            worker_id: "w",
+            kind: Kind::Debugpy,
+            port: 4000,
+        }
+    }
+
+    #[test]
+    fn agent_reports_count_for_its_own_nodes_only() {
+        let mut said = RemoteHolds::default();
+        said.set_report(1, vec![node("east", "a1")], &[held()]);
+        assert!(said.of(&worker("east", "a1")).is_some());
+        for (cluster, node_id) in [("east", "b2"), ("west", "a1")] {
+            assert_eq!(
+                said.of(&worker(cluster, node_id)),
+                None,
+                "{cluster} {node_id}"
+            );
+        }
+        let another = Worker {
+            worker_id: "v",
+            ..worker("east", "a1")
+        };
+        assert_eq!(said.of(&another), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn report_outlives_a_broken_link_for_a_while_and_a_detached_agent_not_at_all() {
+        let now = Instant::now();
+        for stands in [true, false] {
+            let mut said = RemoteHolds::default();
+            said.set_report(1, vec![node("east", "a1")], &[held()]);
+            said.set_report(2, vec![node("east", "b2")], &[held()]);
+            said.end_link(1, stands, now);
+            let early = now + REPORT_VALIDITY - Duration::from_millis(1);
+            assert!(said.expire(early).is_empty());
+            assert_eq!(said.of(&worker("east", "a1")).is_some(), stands);
+            assert_eq!(said.next_expiry(), stands.then_some(now + REPORT_VALIDITY));
+            assert_eq!(
+                said.expire(now + REPORT_VALIDITY).len(),
+                usize::from(stands)
+            );
+            assert_eq!(said.of(&worker("east", "a1")), None);
+            assert!(said.of(&worker("east", "b2")).is_some(), "another's word");
+        }
+    }
+}

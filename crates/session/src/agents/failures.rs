@@ -239,3 +239,32 @@ impl Failures {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agents::testing::node;
+    use ray_relay_base::wire::tunnel::text::Hex;
+
+    #[test]
+    fn failed_tasks_of_other_nodes_are_ignored() {
+        let told = |id: u8, node_id: &str| FailedTask {
+            id: Hex([id; 5]),
+            node_id: node_id.into(),
+            worker_id: "beef".into(),
+            task_id: "cafe".into(),
+            pid: 7,
+            ago_ms: 0,
+            exception: "ValueError".into(),
+            file: "/job/a.py".into(),
+            line: 3,
+            function: "step".into(),
+        };
+        let failures = Failures::default();
+        let own = [node("a1", "10.0.0.1")];
+        failures.update(1, &own, &[told(1, "b2"), told(2, "a1")]);
+        let all = failures.all();
+        let listed: Vec<_> = all.iter().map(|failed| &*failed.task.node_id).collect();
+        assert_eq!(listed, ["a1"]);
+    }
+}

@@ -236,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn resumed_session_keeps_its_session_limit() {
+        let (whole, began) = limits(Some(1000), None);
+        let now = began + Duration::from_secs(400);
+        let mut goes_on = Limits {
+            session: whole.session.map(|mut limit| {
+                limit.since = now;
+                limit
+            }),
+            idle: None,
+        }
+        .since(began);
+        assert_eq!(goes_on.remaining(now), Some(Duration::from_secs(600)));
+        let over = began + Duration::from_secs(1000);
+        assert!(matches!(goes_on.due(over), Some(Due::End(_))));
+    }
+
+    #[test]
     fn a_late_look_warns_once() {
         let (mut limits, began) = limits(Some(3600), None);
         let late = began + Duration::from_secs(3590);

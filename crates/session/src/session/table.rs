@@ -431,6 +431,21 @@ mod tests {
     use ray_relay_ray::ray::testing::paused;
 
     #[test]
+    fn session_ids_are_never_reused() {
+        let table = Arc::new(SessionTable::new(Metrics::new().unwrap()));
+        let open = || table.open(&Summary::new(([127, 0, 0, 1], 1).into()));
+        let (first, second) = (open(), open());
+        let (over, lives) = (first.id(), second.id());
+        assert_ne!(over, lives);
+        drop(first);
+        let third = open();
+        assert!(third.id() != over && third.id() != lives);
+        // A late request to end the first session ends no other one.
+        table.end(over);
+        assert!(!second.asked_to_end().is_cancelled() && !third.asked_to_end().is_cancelled());
+    }
+
+    #[test]
     fn a_worker_is_reached_by_who_has_a_session_with_it_and_by_nobody_else() {
         let revoked = tokio::sync::watch::Sender::default();
         let [ann, bob] = ["ann", "bob"].map(|name| somebody(name, [], &revoked));

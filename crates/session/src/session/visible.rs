@@ -155,6 +155,18 @@ mod tests {
     }
 
     #[test]
+    fn list_view_or_terminal_shows_a_breakpoint() {
+        let breakpoint = of_job("step", 1, Some("01000000"));
+        for scope in Scope::ALL {
+            let seeing = ["list", "view", "debug", "terminal"].contains(&scope.word());
+            let person = somebody(scope.word(), &[]);
+            assert_eq!(sees(&person, &breakpoint), seeing, "{scope}");
+            let person = somebody(scope.word(), &["02000000"]);
+            assert!(!sees(&person, &breakpoint), "{scope} on another job");
+        }
+    }
+
+    #[test]
     fn other_permissions_do_not_tell_that_there_is_a_breakpoint() {
         let breakpoint = Arc::new(paused("square", 1));
         let denied = |scopes| authorise(&somebody(scopes, &[]), &breakpoint, Scope::View);

@@ -246,6 +246,8 @@ mod tests {
         assert_eq!(header(b"Content-Length: 5\r\n", 10), Ok(None));
         for bad in [
             "Content-Length: -1\r\n\r\n",
+            "Content-Length: +5\r\n\r\n",
+            "Content-Length: - 5\r\n\r\n",
             "Content-Length: 5 5\r\n\r\n",
             "Content-Length:\r\n\r\n",
             "X: 5\r\n\r\n",
@@ -279,6 +281,9 @@ mod tests {
         for other in [
             "content-length: 5\r\n\r\n",
             "Content-Length:5\r\n\r\n",
+            "Content-Length:  5\r\n\r\n",
+            "Content-Length: \t5\r\n\r\n",
+            "Content-Length: +5\r\n\r\n",
             "Content-Length: 05\r\n\r\n",
             "Content-Length: 5 \r\n\r\n",
             "Content-Length: 5\r\nX: y\r\n\r\n",

@@ -170,6 +170,32 @@ async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_
 }
 
 #[tokio::test]
+async fn release_returns_after_the_debugger_has_answered_disconnect() {
+    let (context, _spy) = relay(minutes(15));
+    let (worker, debugger, mut dap) = standing(&context).await;
+    let id = worker.breakpoint.id;
+    drop(debugger.dap);
+    until_parked(&context, id).await;
+    let ann = principal(&context.auth, "ann").await;
+    let relay = Arc::clone(&context);
+    let released = tokio::spawn(async move {
+        let row = relay.registry.snapshot().find(id).unwrap().clone();
+        let authorized = authorise(&ann, &row, Scope::Debug).unwrap();
+        let holder = row.holder().unwrap().clone();
+        release(&relay, authorized, holder).await
+    });
+    asked(&mut dap, "setFunctionBreakpoints").await;
+    let goodbye = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
+    assert_eq!(goodbye["command"], "disconnect");
+    assert!(!released.is_finished(), "it has not answered");
+    let answer = json!({"seq": 10, "type": "response", "request_seq": goodbye["seq"], "success": true,
+        "command": "disconnect"});
+    dap.send(&answer).await.unwrap();
+    left(&mut dap).await;
+    released.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn who_has_as_many_parks_as_may_be_has_no_more() {
     let (context, spy) = relay(minutes(15));
     let mut kept = Vec::new();

@@ -36,7 +36,12 @@ fn a_session_is_followed_from_greeting_to_goodbye() {
     );
     ledger.received(&frame(&event("stopped")));
     assert!(ledger.progress.stopped);
+    assert!(
+        ledger.stays() && !ledger.is_quiet(),
+        "one answer is to come"
+    );
     ledger.sent(&frame(&request("disconnect")));
+    assert!(!ledger.stays(), "it is being left");
     assert!(ledger.progress.disconnect && !ledger.progress.answered);
     ledger.received(&frame(&response("disconnect", true)));
     assert!(ledger.progress.answered && !ledger.lost);

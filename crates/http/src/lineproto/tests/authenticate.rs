@@ -24,6 +24,15 @@ async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
     pdb.heard_nothing();
 }
 
+#[tokio::test]
+async fn empty_lines_end_the_token_prompt() {
+    let relay = relay(true, |_| {});
+    let mut person = Person::connect(&relay);
+    person.say(&"\n".repeat(20)).await;
+    let said = person.rest().await;
+    assert_eq!(said.matches("token: ").count(), 10, "{said}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn silence_costs_a_minute_and_nothing_else() {
     for auth in [true, false] {

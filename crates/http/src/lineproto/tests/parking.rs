@@ -1,5 +1,7 @@
 //! Terminals whose connection is lost: what becomes of the task, who may go on with it, and how a park ends otherwise.
 
+mod leaving;
+
 use serde_json::{Value, json};
 
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};

@@ -24,6 +24,144 @@ fn a_park_that_is_over_gives_its_place_back() {
 }
 
 #[test]
+fn refused_share_takes_no_place() {
+    let revoked = watch::Sender::default();
+    let [ann, bob] = ["ann", "bob"].map(|name| somebody(name, [], &revoked));
+    let parks = Arc::<Parks>::default();
+    let held: Vec<_> = std::iter::from_fn(|| parks.share(&ann, None).ok()).collect();
+    for _ in 0..5000 {
+        assert_eq!(parks.share(&ann, None).unwrap_err(), NoSlot::Yours);
+    }
+    let _of_bob = parks.share(&bob, None).unwrap();
+    drop(held);
+    for _ in 0..5000 {
+        drop(parks.share(&ann, None).unwrap());
+    }
+    // The same when all places are taken.
+    let nobody = Principal::anonymous();
+    let all: Vec<_> = std::iter::from_fn(|| parks.share(&nobody, None).ok()).collect();
+    for _ in 0..5000 {
+        assert!(matches!(parks.share(&ann, None), Err(NoSlot::All(_))));
+    }
+    drop(all);
+    let _of_ann = parks.share(&ann, None).unwrap();
+}
+
+/// A task that `person` has parked.
+fn parked_by(person: &Principal) -> Breakpoint {
+    let mut breakpoint = paused("step", 1);
+    breakpoint.state = State::Attached(Holder {
+        parked_until: Some(Timestamp::now().after(Duration::from_secs(60))),
+        ..Holder::here(1, person.known_subject(), "nvim", None)
+    });
+    breakpoint
+}
+
+fn with_scopes(name: &str, scopes: &str) -> Principal {
+    let rule = Rule {
+        scopes: scopes.parse().unwrap(),
+        ..Rule::default()
+    };
+    somebody(name, [rule], &watch::Sender::default())
+}
+
+#[tokio::test]
+async fn park_goes_to_its_owner_or_to_an_admin_who_takes_it_over() {
+    let ann = with_scopes("ann", "debug");
+    let (bob, admin) = (
+        with_scopes("bob", "debug"),
+        with_scopes("admin", "debug,admin"),
+    );
+    let parks = Arc::<Parks>::default();
+    let held = parked_by(&ann);
+    let id = ParkId {
+        breakpoint: held.id,
+        process: None,
+    };
+    let share = parks.share(&ann, None).unwrap();
+    let mut slot = parks.park(&ann, id, share).unwrap();
+    for (who, take_over, may) in [
+        (&ann, false, true),
+        (&admin, true, true),
+        (&admin, false, false),
+        (&bob, false, false),
+        (&bob, true, false),
+    ] {
+        assert_eq!(may_go_on(who, &held, take_over), may);
+        let asks = parks.hand_over((&held, None), who, take_over, Taker::Editor);
+        let refused = futures_util::FutureExt::now_or_never(asks);
+        // `None`: the park was asked.
+        assert_eq!(refused.is_none(), may, "{}", who.subject());
+        if may {
+            assert!(matches!(
+                slot.next_command().await,
+                ParkCommand::HandOver(..)
+            ));
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_the_owner_inspects_a_park_and_an_admin_may_end_it() {
+    let ann = with_scopes("ann", "debug");
+    let parks = Arc::<Parks>::default();
+    let held = Arc::new(parked_by(&ann));
+    let id = ParkId {
+        breakpoint: held.id,
+        process: None,
+    };
+    let share = parks.share(&ann, None).unwrap();
+    let mut slot = parks.park(&ann, id, share).unwrap();
+    for (name, scopes, looks, ends) in [
+        ("ann", "debug", true, true),
+        ("admin", "debug,admin", false, true),
+        ("bob", "debug", false, false),
+    ] {
+        let who = with_scopes(name, scopes);
+        let authorized = authorise(&who, &held, Scope::Debug).unwrap();
+        let look = parks.look(&authorized, "x".to_owned());
+        let refused = futures_util::FutureExt::now_or_never(look);
+        assert_eq!(refused.is_none(), looks, "{name}");
+        if looks {
+            assert!(matches!(slot.next_command().await, ParkCommand::Look(..)));
+        }
+        let ending = parks.let_run(&authorized);
+        let refused = futures_util::FutureExt::now_or_never(ending);
+        assert_eq!(refused.is_none(), ends, "{name}");
+        if ends {
+            assert!(matches!(slot.next_command().await, ParkCommand::LetRun(_)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn parked_subprocess_needs_the_owner_of_its_task() {
+    let [ann, bob] = ["ann", "bob"].map(|name| with_scopes(name, "debug"));
+    let parks = Arc::<Parks>::default();
+    let id = ParkId {
+        breakpoint: paused("step", 1).id,
+        process: Some(7),
+    };
+    let share = parks.share(&ann, None).unwrap();
+    let _slot = parks.park(&ann, id, share).unwrap();
+    let asks = |task_of: &Principal, who: &Principal| {
+        let held = parked_by(task_of);
+        let (parks, who) = (Arc::clone(&parks), who.clone());
+        async move {
+            let which = (&held, Some(7));
+            parks.hand_over(which, &who, false, Taker::Editor).await
+        }
+    };
+    let refused = |asked| futures_util::FutureExt::now_or_never(asked).is_some();
+    assert!(refused(asks(&bob, &ann)), "the task is another's now");
+    assert!(refused(asks(&bob, &bob)) && refused(asks(&ann, &bob)));
+    assert!(!refused(asks(&ann, &ann)));
+    let list = ray_relay_ray::ray::testing::snapshot(vec![parked_by(&ann)]);
+    assert!(parks.subprocesses(&list, &bob, id.breakpoint).is_empty());
+    assert!(parks.subprocesses(&list, &ann, id.breakpoint).contains(&7));
+}
+
+#[test]
 fn what_an_agent_keeps_is_released_by_its_owner_or_an_administrator() {
     let revoked = watch::Sender::default();
     let mut breakpoint = paused("step", 1);
@@ -43,4 +181,8 @@ fn what_an_agent_keeps_is_released_by_its_owner_or_an_administrator() {
     };
     assert!(may("ann", "debug") && may("bob", "debug,admin"));
     assert!(!may("bob", "debug"));
+    // A free breakpoint is not a park.
+    let free = Arc::new(paused("step", 1));
+    let ann = with_scopes("ann", "debug");
+    assert!(authorise_resume(&authorise(&ann, &free, Scope::Debug).unwrap()).is_err());
 }

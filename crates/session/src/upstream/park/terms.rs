@@ -170,3 +170,47 @@ pub fn reserve(
     let slot = context.sessions.parks.park(principal, id, share);
     slot.map_err(|why| why.to_string())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::session::authorise;
+    use ray_relay_access::audit::testing::spied;
+    use ray_relay_access::identity::Secret;
+    use ray_relay_access::identity::testing::{authenticator, token_until};
+    use ray_relay_access::policy::Scope;
+    use ray_relay_base::config::Config;
+    use ray_relay_ray::ray::registry::{Holder, State};
+    use ray_relay_ray::ray::testing::paused;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// The agent keeps the task for an hour.
+    #[tokio::test]
+    async fn park_moves_here_only_if_it_can_last_as_long() {
+        let auth = authenticator("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n");
+        let mut held = paused("step", 1);
+        held.state = State::Attached(Holder {
+            parked_until: Some(Timestamp::now().after(HOUR)),
+            ..Holder::here(1, Some("ann".to_owned()), "nvim", None)
+        });
+        let held = Arc::new(held);
+        let taken_in = async |good_for: Duration, keeps: Duration| {
+            let mut config = Config::default();
+            config.park.r#for = keeps;
+            let context = Context::offline(config, Arc::clone(&auth), spied(false).0);
+            let token = Secret::new(token_until("ann", SystemTime::now() + good_for));
+            let ann = auth.token(&token, [127, 0, 0, 1].into()).await.unwrap();
+            takes_in(&context, &authorise(&ann, &held, Scope::Debug).unwrap())
+        };
+        assert_eq!(taken_in(2 * HOUR, HOUR).await, Ok(()));
+        let why = taken_in(HOUR / 2, HOUR).await.unwrap_err();
+        assert!(why.contains("your credential expires"), "{why}");
+        let why = taken_in(2 * HOUR, Duration::ZERO).await.unwrap_err();
+        assert!(why.contains("turns parking on"), "{why}");
+    }
+}
