@@ -36,7 +36,7 @@ impl AttachFlow<'_> {
             Ok(share) => share,
             Err(QuotaExceeded::Yours(most) | QuotaExceeded::All(most)) => {
                 let refusal = SessionRefusal::Throttled(format!(
-                    "you have {most} cluster sessions , the most that one person may have: end one of them"
+                    "you have {most} cluster sessions, the most that one person may have: end one of them"
                 ));
                 return refused(self.context, self.session, client, &opened.attach, &refusal).await;
             }

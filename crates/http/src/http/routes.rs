@@ -130,7 +130,7 @@ routes! {
     /// program. `"limit": 1000` is the longest value in characters, up to 100,000. Four at a time for one person, 16
     /// in all.
     "/relay/v1/snapshot",               Yes,                 Somewhere(Scope::View, BREAKPOINT),     Snapshot,    post(snapshot::answer, r#"{"id": "ID"}"#);
-    /// What differs between up to 256 paused tasks, which stay paused, as `ray-relay diff --json` has it. `"locals"` and
+    /// What differs between up to 1024 paused tasks, which stay paused, as `ray-relay diff --json` has it. `"locals"` and
     /// `"limit"` as for a snapshot. It counts as one of these, and looks at four tasks at a time. A task that cannot be
     /// looked at has its `error` among `members`.
     "/relay/v1/compare",                Yes,                 Somewhere(Scope::View, BREAKPOINT),     Compare,     post(compare::answer, r#"{"ids": ["ID"]}"#);

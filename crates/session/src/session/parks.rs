@@ -396,7 +396,15 @@ impl ParkSlot {
 
 impl Drop for ParkSlot {
     fn drop(&mut self) {
-        self.parks.parked.lock().remove(&self.id);
+        self.commands.close();
+        let mut parked = self.parks.parked.lock();
+        // The entry of a later park of the same debugger stays.
+        if parked
+            .get(&self.id)
+            .is_some_and(|entry| entry.commands.is_closed())
+        {
+            parked.remove(&self.id);
+        }
     }
 }
 

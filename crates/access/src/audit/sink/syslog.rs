@@ -52,9 +52,16 @@ impl LineSink for Syslog {
                 .map_err(|why| format!("cannot reach syslog at {}: {why}", self.address))?,
         };
         // The socket is dropped on failure: a frame may be half sent.
-        socket
-            .send(&message)
-            .map_err(|why| format!("cannot write to syslog at {}: {why}", self.address))?;
+        socket.send(&message).map_err(|why| {
+            let why = match why.kind() {
+                // A deadline of the socket that has passed: "temporarily unavailable".
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    format!("it did not take a line within {} s", IO_TIMEOUT.as_secs())
+                }
+                _ => why.to_string(),
+            };
+            format!("cannot write to syslog at {}: {why}", self.address)
+        })?;
         self.socket = Some(socket);
         Ok(())
     }

@@ -24,6 +24,23 @@ fn a_park_that_is_over_gives_its_place_back() {
 }
 
 #[test]
+fn ended_park_leaves_a_later_park_of_the_same_debugger() {
+    let parks = Arc::<Parks>::default();
+    let anybody = Principal::anonymous();
+    let id = ParkId {
+        breakpoint: BreakpointId::derive("east", "1"),
+        process: None,
+    };
+    let park = || parks.park(&anybody, id, parks.share(&anybody, Some("all"))?);
+    let earlier = park().unwrap();
+    let later = park().unwrap();
+    drop(earlier);
+    assert!(parks.has(id));
+    drop(later);
+    assert!(!parks.has(id));
+}
+
+#[test]
 fn refused_share_takes_no_place() {
     let revoked = watch::Sender::default();
     let [ann, bob] = ["ann", "bob"].map(|name| somebody(name, [], &revoked));
