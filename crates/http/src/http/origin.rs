@@ -1,6 +1,6 @@
 //! Web origins: which pages a browser shows under the host of a request. Pure.
 //!
-//! The relay's page and API are on the relay's own origin. A head serves code that runs in the browser of whoever opens
+//! The relay's page and API are on the relay's own origin. A head serves code that runs in the browser of any user who opens
 //! it. So the dashboard of each cluster has an origin of its own without anything else: its code can reach that head
 //! and no more. [`super::guard`] decides on the origin once, and [`super::route`] handles no path without it.
 
