@@ -198,7 +198,7 @@ impl Agents {
         self.replica
     }
 
-    /// Exchanges holds, revocations and failures with other relays, until `shutdown`.
+    /// Follows the holds of other relays, sends revocations to them, and asks Ray to name failed tasks, until `shutdown`.
     pub async fn share(&self, shutdown: CancellationToken) {
         tokio::join!(
             self.follow_holds(shutdown.clone()),
