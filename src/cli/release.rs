@@ -41,8 +41,8 @@ Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there 
 const MAX_CANDIDATES: usize = 8;
 /// Maximum number of ids per request.
 const MAX_IDS_PER_REQUEST: usize = 500;
-/// The same for ending workers, which takes longer.
-const MAX_CONCURRENT_ENDS: usize = 8;
+/// The same for workers to end, which takes longer.
+const MAX_ENDS_PER_REQUEST: usize = 8;
 /// Keys of a row by which it can be named.
 const NAMES: [&str; 6] = ["id", "name", "title", "actor_name", "task_id", "worker_id"];
 /// State of a parked row.
@@ -99,7 +99,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         false => json!({ "ids": ids }),
     };
     let at_once = if args.force {
-        MAX_CONCURRENT_ENDS
+        MAX_ENDS_PER_REQUEST
     } else {
         MAX_IDS_PER_REQUEST
     };

@@ -50,9 +50,10 @@ fn keep_ray_breakpoint(arguments: &mut Map<String, Value>) {
     }
 }
 
-/// Maps the worker's files to the client's, unless the client maps them itself: the `working_dir` to the open folder
-/// or, without one, to the same path. For a file outside all mapped folders debugpy sends a reference with the path, by
-/// which an editor fetches the worker's text instead of searching its own disk.
+/// Maps the worker's files to the client's, unless the client maps them itself: the `working_dir` to the open folder.
+/// Without a `working_dir`, files below the open folder have the same path on both sides. For a file outside all mapped
+/// folders debugpy sends a reference with the path, by which an editor fetches the worker's text instead of searching
+/// its own disk.
 fn map_files(
     arguments: &mut Map<String, Value>,
     breakpoint: &Breakpoint,

@@ -40,7 +40,7 @@ use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::longest;
 
-/// How long the final message to a client with an expired credential may take.
+/// How long the final message may take to a client whose credential expired or was revoked.
 const FAREWELL_DELAY: Duration = Duration::from_millis(500);
 
 /// Runs the session to its end, with the workers that `principal` may attach to. Its child sessions end with it, for

@@ -133,7 +133,7 @@ impl WorkerHold {
     }
 
     /// Resolves when this holds a subprocess whose worker its owner no longer has. Cancel safe.
-    pub(super) async fn worker_released(&self) {
+    pub(super) async fn owner_lost_worker(&self) {
         let mut rows = self.table.watch();
         loop {
             rows.mark_unchanged();
@@ -310,10 +310,10 @@ mod tests {
         // Its debugger already has a client.
         assert!(table.acquire(&of(9), other).is_err());
         drop(table.acquire(&of(10), other).unwrap());
-        let stays = subprocess.worker_released();
+        let stays = subprocess.owner_lost_worker();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
         drop(worker);
-        subprocess.worker_released().await;
+        subprocess.owner_lost_worker().await;
         // It does not keep another relay from the worker.
         let next = table.acquire(&open("w", Some("9")), one);
         drop((next.unwrap(), other_requests));
@@ -351,14 +351,14 @@ mod tests {
         };
         assert_eq!(kept_for("w").as_deref(), Some("bob"));
         assert_eq!(kept_for("v").as_deref(), Some("ada"));
-        let stays = subprocess.worker_released();
+        let stays = subprocess.owner_lost_worker();
         assert!(futures_util::FutureExt::now_or_never(stays).is_none());
         assert!(others.worker_keep_time().is_some());
         // The next holder of the worker is another person.
         drop(worker);
         let _next = table.acquire(&open("w", Some("9")), one).unwrap();
-        let released = subprocess.worker_released();
-        assert!(futures_util::FutureExt::now_or_never(released).is_some());
+        let lost = subprocess.owner_lost_worker();
+        assert!(futures_util::FutureExt::now_or_never(lost).is_some());
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl ParkedDebugger {
             hold,
             detaching,
         } = *worker;
-        let released = |debugger, hold, detaching| {
+        let to_detach = |debugger, hold, detaching| {
             Box::new(WorkerHandle {
                 debugger,
                 hold,
@@ -83,7 +83,7 @@ impl ParkedDebugger {
         };
         let debugger = match debugger.unattended().await {
             Ok(debugger) => debugger,
-            Err(debugger) => return Err(released(debugger, hold, detaching)),
+            Err(debugger) => return Err(to_detach(debugger, hold, detaching)),
         };
         let evaluates = debugger.evaluates();
         let requests = match hold.park(&terms.keep, remaining, evaluates) {
@@ -91,7 +91,7 @@ impl ParkedDebugger {
             Err(limit) => {
                 info!(most = %limit, "a worker whose relay is lost is not kept, and its task runs on");
                 let (debugger, _) = Attended::for_next_client(debugger);
-                return Err(released(debugger, hold, detaching));
+                return Err(to_detach(debugger, hold, detaching));
             }
         };
         info!(
@@ -119,7 +119,7 @@ impl ParkedDebugger {
             let reason = tokio::select! {
                 biased;
                 () = agent.ending.cancelled() => "the agent ends",
-                () = self.hold.worker_released(), if self.subprocess => "its task is kept no longer",
+                () = self.hold.owner_lost_worker(), if self.subprocess => "its task is kept no longer",
                 Some(request) = self.requests.recv() => match request {
                     HeldRequest::HandOver(answer) => {
                         if let Err(answer) = self.waiting.register(Taker::Relay, answer) {

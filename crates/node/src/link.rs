@@ -261,7 +261,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         }
     }
 
-    /// Takes note of the nodes that the relay has accepted the agent for, and of how long its credential is valid yet.
+    /// Records the nodes that the relay has accepted the agent for, and how long its credential is still valid.
     fn accepted(&mut self, nodes: Vec<Node>, good_for_ms: Option<u64>) {
         if self.nodes.as_ref() != Some(&nodes) {
             let list = nodes

@@ -47,7 +47,7 @@ impl DebuggerStream for TcpStream {
 pub(super) enum PumpEnd {
     /// The debugger has closed, and the relay has received everything.
     Debugger,
-    /// The relay has gone. What it sent and the debugger has not accepted is in [`Pump::unsaid`].
+    /// The relay has gone. What it sent and the debugger has not accepted is in [`Pump::undelivered`].
     Relay,
 }
 

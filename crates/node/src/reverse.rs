@@ -228,7 +228,7 @@ impl Site {
         info!(worker = %arrived.worker_id, "a worker has dialled");
         let mut worker = Worker {
             stream: &mut stream,
-            has_output: false,
+            was_written: false,
         };
         let (worker_id, arrival) = (arrived.worker_id.clone(), arrived.arrival);
         let claimed = tokio::select! {
@@ -245,7 +245,7 @@ impl Site {
                 () = self.agent.ending.cancelled() => {}
             }
         }
-        let untouched = !worker.has_output;
+        let untouched = !worker.was_written;
         if untouched {
             resume::resume_worker(&mut stream).await;
         }
@@ -348,7 +348,8 @@ async fn bind(ports: Option<&RangeInclusive<u16>>, port: u16) -> Result<TcpListe
 /// ended. Without that message its half is not shut down, and the worker is resumed instead.
 struct Worker<'a> {
     stream: &'a mut TcpStream,
-    has_output: bool,
+    /// Whether bytes of a debugger were written to it.
+    was_written: bool,
 }
 
 read_through!([] Worker<'_> { Self { stream, .. } => stream });
@@ -359,7 +360,7 @@ impl AsyncWrite for Worker<'_> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.has_output = true;
+        self.was_written = true;
         Pin::new(&mut *self.stream).poll_write(cx, bytes)
     }
 
@@ -368,7 +369,7 @@ impl AsyncWrite for Worker<'_> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.has_output {
+        match self.was_written {
             true => Pin::new(&mut *self.stream).poll_shutdown(cx),
             false => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }

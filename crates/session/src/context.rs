@@ -57,9 +57,9 @@ pub struct Context {
     pub shown: Shown,
     /// The metrics of the relay.
     pub metrics: Arc<Metrics>,
-    /// Quota of event streams.
+    /// Quota of event streams, for each principal.
     pub event_streams: Arc<Quotas>,
-    /// Quota of snapshots of paused tasks.
+    /// Quota of snapshots of paused tasks, for each principal and in total.
     pub snapshots: Arc<Quotas>,
     /// Traces of connections, if a collector is configured.
     pub traces: Option<Arc<Traces>>,
@@ -79,7 +79,7 @@ pub struct Sessions {
     pub families: Arc<Families>,
     /// Parked sessions.
     pub parks: Arc<Parks>,
-    /// Quota of cluster sessions.
+    /// Quota of cluster sessions, for each principal.
     pub cluster_sessions: Arc<Quotas>,
 }
 

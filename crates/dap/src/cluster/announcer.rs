@@ -109,7 +109,7 @@ impl Announcer {
         self.attach.success(Value::Null)
     }
 
-    /// Number of announced workers that have not moved since.
+    /// Number of announced workers that are still at the announced stop.
     pub(super) fn announced(&self) -> usize {
         self.announced.len()
     }

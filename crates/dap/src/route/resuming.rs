@@ -47,7 +47,7 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Probes sessions of the principal that hold `matches` breakpoints for lost clients, for some seconds at most.
+    /// Probes the clients of the principal's sessions whose breakpoint `matches` accepts, for some seconds at most.
     pub(super) async fn find_lost(&self, matches: impl Fn(&Breakpoint) -> bool) {
         let (registry, sessions) = (&self.context.registry, &self.context.sessions.table);
         leaving::probe_clients(registry, sessions, &self.principal, matches).await;

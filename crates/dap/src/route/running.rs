@@ -326,7 +326,8 @@ impl AttachFlow<'_> {
         }
     }
 
-    /// Checks that the worker still runs the selected task, and that the principal has the same rights on it.
+    /// Checks that the worker still runs the selected task, and that the principal may open a debugger in what it is
+    /// now.
     pub(super) async fn verify_same(
         &self,
         (process, name): (&RunningProcess, &str),

@@ -28,7 +28,8 @@ const FUNCTION: &str = "a breakpoint on a function outlives the session in debug
 pub(super) enum RequestVerdict {
     /// Forward with these arguments.
     Pass(Value),
-    /// Forward without some of its breakpoints; `left_out` has the reason for each of those.
+    /// Forward without some of its breakpoints. `left_out` has an entry for each requested one: the reason, if it is
+    /// omitted.
     Breakpoints {
         arguments: Value,
         left_out: Vec<Option<&'static str>>,

@@ -20,8 +20,8 @@ const MAX_PENDING: usize = 256;
 const OWN_SEQS: u64 = (1 << 28) - 1;
 /// Remembered references. Beyond that, all are dropped, and the client must expand the frame again.
 const MAX_REFERENCES: usize = 1 << 16;
-/// Length from which a list is fetched in pages.
-const PAGE_SIZE: u64 = 100;
+/// Longest list that is fetched at once; longer ones are fetched in pages.
+const MAX_UNPAGED_VALUES: u64 = 100;
 
 /// Location of a value.
 #[derive(Debug, Clone)]
@@ -187,7 +187,7 @@ impl Values {
             let mut location = within.clone();
             location.path.push(value.step);
             variable.insert("variablesReference".to_owned(), self.keep(location).into());
-            if value.indexed && value.inside > PAGE_SIZE {
+            if value.indexed && value.inside > MAX_UNPAGED_VALUES {
                 variable.insert("indexedVariables".to_owned(), value.inside.into());
             }
         }

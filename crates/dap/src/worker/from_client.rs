@@ -48,7 +48,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if messages::Request::of_message(&message).handling == FromClient::Restart
             && let Some(request) = Request::read(&mut message)
         {
-            self.refuse_restart(&request);
+            self.answer_restart(&request);
             return ControlFlow::Continue(None);
         }
         if let Some(files) = source_folder::command_in(&message)
@@ -104,7 +104,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
 
     /// A task cannot be restarted. The session stays, so that its task is not detached, and the editor is shown the
     /// current location again.
-    fn refuse_restart(&mut self, restart: &Request) {
+    fn answer_restart(&mut self, restart: &Request) {
         self.send_to_client(&restart.success(Value::Null));
         let text =
             "a task that Ray runs cannot be started again from here; the session stays as it is";

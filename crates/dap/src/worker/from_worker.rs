@@ -26,7 +26,8 @@ use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::worker_end::{agent_lost, unexplained, was_intended};
 
-/// Reverse requests that are answered with a refusal. debugpy sends none of that kind.
+/// Maximum number of reverse requests that are answered with a refusal; more are dropped. debugpy sends none of that
+/// kind.
 const MAX_REFUSED: u8 = 16;
 
 impl<S: PeerStream> ActiveSession<'_, S> {

@@ -153,8 +153,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     }
 
     /// Parks the task when the client disconnects with `disconnect`. The client asks for that by `suspendDebuggee`. A
-    /// resumed session whose client has not configured, as with an inspection of a park at an agent, has not resumed
-    /// anything either. If the session cannot be parked, it continues.
+    /// resumed session is parked too if its client has not configured, as after an inspection of a park at an agent: it
+    /// has resumed nothing. If the session cannot be parked, it continues.
     pub(super) fn stay_parked(&mut self, mut disconnect: Value) {
         let suspends = is_set(arguments_of(&disconnect), "suspendDebuggee");
         let request = match self.disconnect_request.take() {

@@ -61,7 +61,7 @@ impl Pausing {
     }
 }
 
-/// Describes the main thread's location without values, as users with `debug` will see it at the stop.
+/// Describes the main thread's location, without values: users with `debug` see those at the stop.
 fn place(title: &str, look: &Look) -> String {
     let own = |thread: &&Thread| thread.is_main && !thread.frames.is_empty();
     let main = look.threads.iter().find(own).or(look.threads.first());

@@ -29,7 +29,7 @@ pub(super) struct Questions {
     /// Whether the task was last resumed or paused for the session's own client, and not for the lead's.
     pub(super) runs_for_client: bool,
     pub(super) halt: Halt,
-    /// Whether the process was asked for its rank, for a breakpoint.
+    /// Whether the process was asked for its rank, for a breakpoint that needs it.
     pub(super) rank_requested: bool,
 }
 

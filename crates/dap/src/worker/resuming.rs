@@ -65,10 +65,10 @@ impl TakenPark {
     }
 }
 
-/// The settings of a resuming client's `attach`, which the debugger of a park works by only once it has applied them.
+/// The settings of a resuming client's `attach`. The debugger of a park uses them only once it has applied them.
 struct AttachSettings {
     arguments: Value,
-    /// Of the arguments by which the debugger works.
+    /// Fingerprint of `arguments`; after [`Self::settle`], of the arguments that the debugger uses.
     fingerprint: u64,
     /// An inspection, which changes no settings.
     visits: bool,
@@ -89,8 +89,8 @@ impl AttachSettings {
         }
     }
 
-    /// Has the `debugger` of a park apply them, if they are not those with the fingerprint `previous` by which it
-    /// works, or it was another user's.
+    /// Has the `debugger` of a park apply the settings if their fingerprint is not its `previous` one, or the park was
+    /// another user's. Does nothing for an inspection.
     ///
     /// # Errors
     /// As [`reattached`].

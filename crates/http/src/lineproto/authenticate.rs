@@ -103,7 +103,7 @@ impl FirstCommand {
     }
 }
 
-/// Identifies the client, and returns its errand if it sent one first. Asks for a token where one is needed. On an
+/// Identifies the client, and returns its first command if it sent one. Asks for a token where one is needed. On an
 /// error the client has been notified.
 pub(super) async fn authenticate<R: AsyncRead + Unpin>(
     context: &Context,

@@ -17,7 +17,7 @@ use ray_relay_debugger::pdb::resumes;
 
 /// Maximum number of typed bytes that wait for the prompt to read them.
 const MAX_PENDING_BYTES: usize = 64 << 10;
-/// Interval for checking whether the task is paused, when no output arrives.
+/// Without output, how often to check whether the task is paused and whether more input fits.
 const STATE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// How long a half-closed client still receives output.
 const HALF_CLOSED_PERIOD: Duration = Duration::from_secs(10);
@@ -156,7 +156,7 @@ impl LegacyRelay {
                 worker_output.raw(entered.question()).await;
             }
             Typed::End => {
-                // The last command resumed the task, and the client closed its input: detach.
+                // The last command resumed the task, and the input has ended: resume it at its next stop too.
                 if !entered.asks() && resumes(&self.last_command) {
                     entered.say(b"c\n");
                     self.resumed = true;

@@ -222,7 +222,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
         }
     }
 
-    /// Runs one errand, without the list.
+    /// Runs `first_command`, without the list.
     async fn only(&mut self, first_command: &FirstCommand) -> Outcome {
         let enter = match first_command {
             FirstCommand::Enter(enter) => enter,
@@ -297,7 +297,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             leaving::wait_for_release(registry, sessions, may_enter).await;
             let mut acquired = self.take(id, take_over).await;
             if let Err(SessionRefusal::InUse { .. }) = acquired {
-                // Held by the same principal: make sure that its earlier client is still there.
+                // The holder may be an earlier client of the same principal that is gone: probe it.
                 leaving::probe_clients(registry, sessions, &self.principal, may_enter).await;
                 acquired = self.take(id, take_over).await;
             }

@@ -14,7 +14,7 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
-    /// Acquires a slot for a stream that the relay may cancel. Where there is none, the relay is notified.
+    /// Acquires a slot for a stream that the relay may cancel. `None`: it is refused, and the relay is notified.
     async fn admit(
         &mut self,
         stream: StreamId,

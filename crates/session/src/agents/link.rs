@@ -41,7 +41,8 @@ pub(super) struct LinkState {
     nodes: Vec<RayNode>,
     pub(super) round_trip: Option<Duration>,
     pub(super) held: Arc<[HoldRow]>,
-    /// Whether the agent keeps failed tasks: `None` if it has not reported, otherwise why it does not.
+    /// Whether the agent keeps failed tasks. `None`: it has not reported; `Some(None)`: it does; otherwise the reason
+    /// why it does not.
     pub(super) keeps_failures: Option<Option<Sentence>>,
     pub(super) queries: HashMap<Hex<8>, oneshot::Sender<Option<Name>>>,
 }

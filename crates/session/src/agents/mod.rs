@@ -198,7 +198,7 @@ impl Agents {
         self.replica
     }
 
-    /// Exchanges holds, revocations and failures with other relays, until `shutdown`.
+    /// Until `shutdown`, follows the holds of other relays, sends them revocations, and asks Ray to name failed tasks.
     pub async fn share(&self, shutdown: CancellationToken) {
         tokio::join!(
             self.follow_holds(shutdown.clone()),

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use ray_relay_access::identity::{Principal, Source};
 
-/// All newcomers together: their unauthenticated input adds up to some 50 MB.
+/// All newcomers together: what they may send before they are trusted adds up to some 50 MB.
 const MAX_NEWCOMERS: usize = 256;
 
 /// Of one credential, or from one address. The agents of a cluster may share a token or a proxy, and all connect at

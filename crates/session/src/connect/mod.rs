@@ -4,8 +4,8 @@
 //! [served](Links::arrived) like a connection to the one port, of a principal that is authenticated already. If the
 //! transport is lost, the stream waits: neither end notices, and no other client can take it over. The command resumes
 //! it as the same user, with the secret that it received. A link is over when both sides have ended it, when no command
-//! has resumed it for `connect.resume`, or when its principal's credential expires. A newer credential with the same
-//! rights postpones that.
+//! has resumed it for `connect.resume`, or when its principal's credential expires or is revoked. A newer credential
+//! with the same rights postpones its expiry.
 //!
 //! Bounds: links in all and of one principal (`connect.max_links`), the bytes of each ([`UP_WINDOW_BYTES`], [`DOWN_WINDOW_BYTES`]).
 
@@ -41,7 +41,7 @@ use ray_relay_base::wire::tunnel::messages::{Replica, written};
 /// How long a new link may lack a transport before a client has connected at its end.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the sessions of a link may take to end in order once its credential has expired.
+/// How long the sessions of a link may take to end in order once its credential has expired or was revoked.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Buffer of an in-process connection, in bytes for each direction.

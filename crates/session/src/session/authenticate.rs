@@ -53,7 +53,7 @@ pub enum NotAuthenticated {
     /// It presented no valid credential.
     #[error("{}", sentence(.0, .1.as_deref()))]
     Credential(AuthError, Option<Arc<str>>),
-    /// Its certificate expired after the connection began.
+    /// Its certificate expired or was revoked after the connection began.
     #[error(transparent)]
     Ended(#[from] PrincipalEnded),
     /// It is authenticated, and the limit of connections is reached.

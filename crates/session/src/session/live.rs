@@ -27,7 +27,7 @@ use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::shutdown::Shutdown;
 use ray_relay_ray::ray::task_end::TaskEnd;
 
-/// Pause between two attempts to audit a session.
+/// Pause between two attempts to audit or record a session.
 pub const RECORD_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Services of the relay that every session uses.
@@ -91,7 +91,7 @@ pub struct Live<'a> {
     /// Latest end, once that is settled.
     ends_at: Option<Instant>,
     outcome: Outcome,
-    /// Deadline of a pending query to the head why the worker died.
+    /// Time limit of each query to the head why the worker died; `None`: the head is not asked.
     death_query: Option<Duration>,
 }
 
@@ -141,8 +141,9 @@ impl<'a> Begun<'a> {
     /// with `details`. Sends nothing to the worker.
     ///
     /// # Errors
-    /// [`SessionRefusal`]: the recording or the audit failed, or the principal's credential expired meanwhile. The
-    /// permit is released then, and the breakpoint stays paused or parked.
+    /// [`SessionRefusal`]: the worker's name revealed that it is not permitted, there is no route, the recording or the
+    /// audit failed, or the principal's credential expired or was revoked meanwhile. The permit is released then, and
+    /// the breakpoint stays paused or parked.
     pub async fn begin(
         services: Services<'a>,
         session: &'a Session,
@@ -216,7 +217,7 @@ impl<'a> Begun<'a> {
                 Err(why) => attempts.again(why).await?,
             }
         };
-        // The principal was authenticated a while ago, and the waits since may have outlived it.
+        // The waits since the authentication may have outlived the credential.
         if let Some(why) = principal.is_over() {
             drop(permit);
             audit.end(Outcome::Revoked).await;

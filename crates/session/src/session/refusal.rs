@@ -100,7 +100,7 @@ impl SessionRefusal {
         }
     }
 
-    /// For an ended breakpoint, unless the `agents` that may have parked it are gone.
+    /// For an ended breakpoint, or for one whose state is unknown because the agent that may have parked it is gone.
     pub fn over(breakpoint: &Breakpoint, agents: &Agents, now: Timestamp) -> Self {
         let lost = match &breakpoint.state {
             State::Released { at } => agents.lost_with(breakpoint, *at),

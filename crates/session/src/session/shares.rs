@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use ray_relay_access::identity::Principal;
 
-/// Slots of one kind. Each principal has a limit; anonymous clients have none of their own.
+/// Slots of one kind. Each principal has a limit; only the total limits anonymous clients.
 #[derive(Debug)]
 pub struct Quotas {
     most: usize,

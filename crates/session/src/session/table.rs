@@ -330,6 +330,7 @@ impl Session {
         self.entry.info.lock().principal.clone()
     }
 
+    /// Sets the name that the client gives itself.
     pub fn set_client(&self, client: String) {
         self.change(|info| info.client = Some(client));
     }

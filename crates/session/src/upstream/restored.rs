@@ -3,7 +3,7 @@
 //!
 //! The opener of a connection stores its owner ([`Ownership`]). The next relay authenticates that user again, finds the
 //! worker in the registry, and claims it before any other client can. If that fails, the debugger is detached in order,
-//! and its task resumes, as if its session had expired or its credential was revoked.
+//! and its task resumes, as if its session had expired or its credential had been revoked.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

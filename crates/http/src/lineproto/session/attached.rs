@@ -226,7 +226,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         watched(live, active, out, work).await
     }
 
-    /// Attaches to debugpy as `opening` tells, and opens its prompt. `Some`: the work has ended by that.
+    /// Attaches to debugpy from the state `opening`, and opens its prompt. `Some`: the work has ended already.
     async fn attach(
         &self,
         opening: Opening,
@@ -237,7 +237,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
     ) -> Result<Option<WorkerOutcome>, SessionEnd> {
         let (out, worker_output, active) = (&tools.out, &mut tools.worker_output, &tools.active);
         let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
-        // If a paused session is being resumed, a disconnect at this moment must not resume the task.
+        // If the session resumes a park, a disconnect at this moment must not resume the task.
         let may_leave = matches!(opening, Opening::New(_));
         let account = self.context.account(live.worker.principal());
         let attach = async {

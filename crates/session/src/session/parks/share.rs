@@ -15,7 +15,7 @@ const MAX_SLOTS: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct ParkSlots(Mutex<ReservedSlots>);
 
-/// Reserved slots by owner; anonymous clients share one entry, without a limit of its own.
+/// Reserved slots by owner. Anonymous clients share one entry, which only the total limits.
 #[derive(Debug, Default)]
 struct ReservedSlots {
     all: usize,

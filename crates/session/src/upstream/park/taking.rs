@@ -117,7 +117,7 @@ pub fn explained(
 /// origin.
 ///
 /// # Errors
-/// [`SessionRefusal`]: it has just ended, its debugger is busy, or the principal's credential has expired.
+/// [`SessionRefusal`]: it has just ended, its debugger is busy, or the principal's credential expired or was revoked.
 pub async fn take(
     (context, session): (&Context, &Session),
     held: &Arc<Breakpoint>,
@@ -131,7 +131,7 @@ pub async fn take(
     if taken_from.is_some() {
         context.sessions.parks.follow_taker(held, &principal);
     }
-    // Checked again: the credential may have expired during the wait.
+    // Checked again: the credential may have ended during the wait.
     let check_credential = || match principal.is_over() {
         Some(why) => Err(SessionRefusal::Forbidden(why.to_string())),
         None => Ok(session.holder(&principal, terms.client)),

@@ -36,7 +36,7 @@ pub struct Figures {
 /// All answers to one question.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
-    /// Odd ones first, then by the number of members, then by the first member.
+    /// Odd ones first, then those with the fewest members, then in the order of their members.
     pub same: Vec<Same>,
     /// Present if all answers are numbers, and not all are equal.
     pub figures: Option<Figures>,

@@ -157,7 +157,7 @@ async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_
     assert_eq!(refused.status(), 401);
 }
 
-/// The holder of a ticket could sign another user's browser in under the own name, and read there what that user types.
+/// The holder of a ticket could sign another user's browser in as themselves, and read there what that user types.
 #[tokio::test]
 async fn no_page_but_the_relays_has_a_browser_known_at_a_dashboard() {
     let mallory = Person::new("mallory", "\"dashboard:write\"", "");
