@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_stay_where_they_fit_and_leave_a_reserve_where_not() {
+    fn connection_bounds_are_lowered_to_fit_descriptors() {
         assert_eq!(lowered(1 << 20), (1024, 1024, 4096));
         assert_eq!(lowered(256), (42, 24, 48));
         for there in [100, 256, 1024, 4096] {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_task_that_ends_by_itself_is_told_and_how() {
+    async fn first_unexpected_task_end_is_reported_with_its_cause() {
         for (panics, how) in [(true, "by a panic"), (false, "by itself")] {
             let ending = CancellationToken::new();
             let mut essential = Essential::new(ending.clone());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn tasks_that_end_with_the_shutdown_have_not_fallen() {
+    async fn task_end_at_shutdown_is_expected() {
         let ending = CancellationToken::new();
         let mut essential = Essential::new(ending.clone());
         essential.spawn("one", ending.clone().cancelled_owned());

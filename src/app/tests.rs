@@ -6,7 +6,7 @@ use ray_relay_access::identity::keys::Algorithm;
 use ray_relay_base::config::Auth;
 
 #[tokio::test]
-async fn a_wrong_key_file_is_told_before_the_port_is_taken() {
+async fn invalid_key_file_is_reported_before_binding() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = Config::default();
     config.listen.address = taken.local_addr().unwrap();
@@ -17,7 +17,7 @@ async fn a_wrong_key_file_is_told_before_the_port_is_taken() {
 }
 
 #[tokio::test]
-async fn without_sessions_draining_takes_no_time() {
+async fn drain_without_sessions_is_immediate() {
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("relay.key");
     let secret = Generated::new(Algorithm::Hs256).unwrap().private;

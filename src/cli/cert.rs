@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_names_or_addresses_alone() {
+    fn hosts_must_be_names_or_addresses() {
         for (given, taken) in [
             ("Relay.Example.com", "relay.example.com"),
             ("*.example.com", "*.example.com"),

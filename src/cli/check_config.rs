@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_is_a_configuration_that_means_the_same() {
+    fn summary_is_an_equivalent_configuration() {
         let flags = Flags {
             listen: Some("127.0.0.1:7000".to_owned()),
             ray_address: vec!["a=http://one".to_owned(), "b=https://two/x".to_owned()],

@@ -196,7 +196,7 @@ mod tests {
     use ray_relay_base::wire::dap::names::Event;
 
     #[test]
-    fn what_the_editor_says_holds() {
+    fn editor_settings_take_precedence() {
         let amended = |arguments: Value| {
             let mut attach =
                 json!({"type": "request", "command": "attach", "arguments": arguments});
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn listen_is_kept_for_the_sessions_that_follow() {
+    fn listen_is_kept_for_child_sessions() {
         let kept = |arguments: Value| {
             let mut attach =
                 json!({"type": "request", "command": "attach", "arguments": arguments});
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_goes_along_unless_the_editor_has_one() {
+    fn token_is_added_unless_the_editor_sends_one() {
         let shown = |arguments: Value| {
             let mut attach = json!({"arguments": arguments});
             show(&mut attach, Some("t"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_pass_both_ways_and_the_attach_is_amended() {
+    async fn messages_pass_both_ways_and_attach_is_amended() {
         let (mut editor_in, stdin) = duplex(1 << 16);
         let (stdout, mut editor_out) = duplex(1 << 16);
         let (relay, mut far) = duplex(1 << 16);

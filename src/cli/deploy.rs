@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_that_is_away_and_one_that_wants_a_token_have_codes_of_their_own() {
+    fn unreachable_head_and_missing_token_have_exit_codes() {
         let address = || "http://10.0.0.2:8265".to_owned();
         let status = |status| HeadError::Status {
             address: address(),

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_missing_here_is_shown_as_the_worker_has_it() {
+    async fn missing_file_is_replaced_by_worker_source() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let (here, absent) = (at("here.py"), at("absent.py"));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stack_is_not_held_back_for_long() {
+    async fn stack_is_forwarded_after_a_short_delay() {
         let mut scene = attached("").await;
         scene.answers(2, &[("/nowhere/absent.py", 0)]).await;
         let evaluation = scene.asked().await;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_editor_whose_folder_is_not_on_this_machine_is_left_alone() {
+    async fn editor_with_a_remote_folder_is_unchanged() {
         let mut scene = attached("/nowhere/of/a/container").await;
         scene
             .answers(2, &[("/nowhere/of/a/container/train.py", 0)])
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_notice_goes_between_two_messages_of_the_relay() {
+    async fn notice_is_inserted_between_relay_messages() {
         let mut scene = attached("").await;
         let lost: Arc<[u8]> = frame(&notice("network lost", false)).into();
         // Before the first of them, an editor shows nothing.

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_command_says_all_of_it() {
+    fn error_with_a_hint_becomes_a_failure() {
         let failure = Failure::from(Broken);
         assert_eq!(failure.sentence.as_deref(), Some("it broke"));
         assert_eq!(failure.hint.as_deref(), Some("mend it"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_no_further_has_what_was_wanted() {
+    fn broken_pipe_is_success() {
         let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((gone.sentence, gone.code), (None, 0));
         let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));

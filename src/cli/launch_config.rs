@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_where_there_is_none_and_one_that_is_there_stays() {
+    fn missing_file_is_written_and_an_existing_one_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let text = vscode(&relay(), None);
         let file = written(folder.path(), Editor::Vscode, &text).unwrap();
@@ -380,7 +380,7 @@ mod tests {
 
     /// Helix starts no sessions that an adapter asks for, and dape fills in the name itself.
     #[test]
-    fn what_an_editor_cannot_do_is_not_promised() {
+    fn unsupported_editor_features_are_not_offered() {
         for breakpoint in [None, Some(BreakpointId::derive("default", "w"))] {
             assert!(!helix(&relay(), breakpoint).contains("every paused task"));
         }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn every_editor_gets_host_and_port_and_says_what_to_do() {
+    fn every_editor_gets_host_port_and_instructions() {
         let id = BreakpointId::derive("default", "w");
         for editor in Editor::value_variants() {
             for breakpoint in [None, Some(id)] {
@@ -416,7 +416,7 @@ mod tests {
 
     /// `localRoot` holds whatever the job is; in one that runs where its files are, nothing would be found.
     #[test]
-    fn a_folder_stands_only_for_the_working_dir_of_a_job_that_has_one() {
+    fn local_root_is_only_suggested_in_a_comment() {
         for text in [
             vscode(&relay(), None),
             nvim(&relay(), None),
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn every_editor_is_shown_where_a_token_and_the_folder_go() {
+    fn every_editor_template_mentions_token_and_folder() {
         for editor in Editor::value_variants() {
             let text = configuration(*editor, &relay(), None);
             assert!(text.contains("token") || text.contains("Token"), "{text}");
@@ -446,7 +446,7 @@ mod tests {
 
     /// Commented-out settings are valid once uncommented.
     #[test]
-    fn commented_settings_can_be_put_into_force() {
+    fn commented_settings_are_valid_once_uncommented() {
         for text in [vscode(&relay(), None), zed(&relay(), None)] {
             let setting = |line: &str| line.trim_start().strip_prefix("// \"").is_some();
             let lines = text.lines().map(|line| match setting(line) {

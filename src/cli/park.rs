@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_several_jobs_have_is_no_one_job() {
+    fn ambiguous_job_name_is_refused() {
         let row = |id: &str, cluster: &str, job: &str| json!({"id": id, "name": "step", "cluster": cluster, "job_id": job});
         let own = [
             row("3kfz0q8m", "a", "01000000"),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn until_when_is_said_and_what_ends_it_before() {
+    fn park_deadline_and_earlier_ends_are_shown() {
         let answer = json!({"parked_until": 43_200.4, "seconds": 43_199.9});
         assert_eq!(
             text("3kfz0q8m", &typed(&answer)),

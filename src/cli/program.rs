@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn short_help_of_a_command_fits_a_screen() {
+    fn short_command_help_fits_a_screen() {
         let mut command = with_short_help(Cli::command());
         command.build();
         for sub in command.get_subcommands_mut() {
@@ -138,7 +138,7 @@ mod tests {
 
     /// A paragraph that was wrapped by hand is wrapped once more where the terminal is narrower: a few words stand alone.
     #[test]
-    fn no_line_of_help_is_broken_off_at_any_width() {
+    fn help_lines_wrap_without_orphans_at_any_width() {
         let indent = |line: &str| line.len() - line.trim_start().len();
         for columns in [80, 100, 120] {
             let mut command = with_short_help(Cli::command()).term_width(columns);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn help_of_the_plugin_is_as_it_is_typed() {
+    fn plugin_help_shows_kubectl_commands() {
         let mut command = as_plugin(Cli::command());
         let all = command.render_help().to_string();
         assert!(all.contains("Usage: kubectl ray-relay <COMMAND>"), "{all}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_command_line_names_a_relay() {
+    fn only_an_explicit_argument_names_a_relay() {
         let of = |words: &[&str]| names_relay(&Cli::command().get_matches_from(words));
         assert!(of(&["ray-relay", "list", "--relay", "http://x"]));
         assert!(of(&["ray-relay", "connect", "http://x"]));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_where_nobody_reads_it_on_the_way() {
+    fn token_is_sent_over_tls_or_loopback_only() {
         for relay in [
             "https://relay.example.com",
             "http://127.0.0.1:5678",
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_run_again_when_its_token_is_about_to_expire_or_was_refused() {
+    fn token_command_reruns_on_expiry_or_refusal() {
         let dir = tempfile::tempdir().unwrap();
         let count = dir.path().join("count");
         let of = |expires: &str| RelayTokenArgs {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_not_sent_and_not_shown() {
+    fn malformed_token_is_neither_sent_nor_shown() {
         for file in [&b""[..], b" \n", b"a b", b"a\nb", "ä".as_bytes()] {
             let refused = sent(file, "http://localhost", false).unwrap_err();
             assert!(matches!(refused, RelayTokenError::Malformed(_)), "{file:?}");

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant() {
+    fn release_selects_the_requested_tasks() {
         let row = json!({"id": "3kfz0q8m", "name": "step", "job_id": "01000000", "waiting_seconds": 1900.0, "state": "paused"});
         let held = json!({"id": "3kfz0q8m", "name": "step", "waiting_seconds": 1900.0, "state": "attached"});
         let ann = json!("ann");

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_says_who_has_what() {
+    fn each_session_shows_its_user_and_task() {
         let text = table(&answer(), None);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("ID  WHO  CLIENT"), "{text}");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_session_of_the_relay_that_answers_is_ended() {
+    fn only_a_session_of_the_answering_relay_is_ended() {
         let answer = answer();
         assert_eq!(chosen(&answer, 4).unwrap().name, Some("step"));
         let elsewhere = chosen(&answer, 7).unwrap_err();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_anywhere_makes_no_difference() {
+    fn events_are_the_same_at_any_split() {
         let bytes = STREAM.as_bytes();
         for cut in 0..=bytes.len() {
             let mut parser = Parser::default();
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_cut_anywhere_give_the_same_events(
+        fn any_bytes_give_the_same_events_at_any_split(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), Just(b' '), Just(b'd'), any::<u8>()], 0..200),
             words in proptest::collection::vec(prop_oneof![Just("data: x\n"), Just("event: e\r\n"), Just("\n"), Just(":c\n")], 0..20),
             cuts in proptest::collection::vec(0usize..300, 0..6),

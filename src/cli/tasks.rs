@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_hook_is_a_column() {
+    fn hook_is_a_column() {
         let row = |worker: &str, hook: Value| json!({"cluster": "default", "worker_id": worker, "name": "f", "group": "f", "pid": 7, "hook": hook});
         let rows = [
             row("aaa", true.into()),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn hung_is_what_is_old_and_was_at_one_place_twice() {
+    fn old_and_unmoved_task_is_hung() {
         let error = json!({"tasks": [{"cluster": "default", "worker_id": "e", "name": "g"}], "error": "it is gone"});
         let first = json!({"looks": [entry("a", 1, 600.0), entry("b", 1, 600.0), entry("c", 1, 20.0), error]});
         let mut again = entry("e", 1, 700.0);

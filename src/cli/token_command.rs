@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_stands_alone_or_in_an_exec_credential() {
+    fn token_is_read_plain_or_from_an_exec_credential() {
         let plain = run("echo abc").unwrap();
         assert_eq!((&**plain.token, plain.expires), ("abc", None));
         let jwt = format!(
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_prints_is_in_no_error() {
+    fn command_output_is_in_no_error() {
         for command in [
             "echo secret; exit 3",
             "echo '{secret'",

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_a_name_and_the_next_are_told_apart() {
+    fn id_name_and_next_are_distinguished() {
         let named = |name: &str| relay_block(&RequestedTask::Named(name.into()));
         assert_eq!(named("0123abcd"), json!({"breakpoint": "0123abcd"}));
         assert_eq!(named("Trainer.step"), json!({"task": "Trainer.step"}));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_opens_in_vs_code() {
+    fn demo_folder_opens_in_vscode() {
         let dir = tempfile::tempdir().unwrap();
         let job = DemoJob::write(dir.path(), "127.0.0.1:4711".parse().unwrap()).unwrap();
         let launch = fs::read(job.folder().join(".vscode/launch.json")).unwrap();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_taken_out() {
+    fn colours_are_stripped() {
         let line = "\x1b[36m(task pid=1)\x1b[0m done \x1b[1m\x1b[32mwell\x1b[22m";
         assert_eq!(without_colours(line), "(task pid=1) done well");
         assert_eq!(without_colours("plain [36m"), "plain [36m");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_secret_is_sealed_and_not_in_the_plan() {
+    fn secrets_are_sealed_and_not_in_the_plan() {
         let (direct, _) = target(
             "--relay-url https://r --token-file DIR/token --ca-file DIR/cert --reverse-ports 7700-7799",
         );
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_give_a_secret_away_is_refused() {
+    fn arguments_exposing_a_secret_are_refused() {
         let refused = |line| target(line).0.err().unwrap().to_string();
         let in_clear = "--relay-url http://10.0.0.1 --token-file DIR/token";
         assert!(refused(in_clear).contains("in clear text"));

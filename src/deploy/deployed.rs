@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keeper_gives_each_process_its_own_files() {
+    fn deployed_processes_get_their_own_files() {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let input = BufReader::new(theirs.try_clone().unwrap());
         let kept = std::thread::spawn(move || keep(input, theirs));
@@ -215,7 +215,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_file_in_memory_is_read_as_often_as_wanted_and_by_its_owner_alone() {
+    fn memory_file_is_rereadable_and_private() {
         use std::os::unix::fs::PermissionsExt as _;
         let (path, _memory) = in_memory("t0ken").unwrap();
         for _ in 0..2 {

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_but_the_recipient_opens_it() {
+    fn only_the_recipient_opens_a_sealed_secret() {
         let (one, other) = (Recipient::new().unwrap(), Recipient::new().unwrap());
         let sealed = seal(&one.key(), b"s3cret").unwrap();
         assert_eq!(**one.open(&sealed).unwrap(), *b"s3cret");

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_on_each_process_counts_for_the_nodes_that_are_there() {
+    fn latest_report_per_process_counts_for_live_nodes() {
         let report = DriverReport::read(OUTPUT);
         assert_eq!((report.key.as_deref(), report.left), (Some("AAAA"), None));
         let state = state_of("RUNNING");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_job_has_ended_nothing_runs() {
+    fn ended_job_has_no_running_processes() {
         assert_eq!(state_of("FAILED").running(), (0, 3));
         let ended = format!("{MARK}{{\"ended\": 3, \"left\": [\"aa\"]}}\n");
         assert_eq!(DriverReport::read(&ended).left.unwrap(), ["aa"]);

@@ -69,7 +69,7 @@ fn head(one: RayCluster) -> Result<(String, Option<String>), String> {
 }
 
 #[test]
-fn recorded_rayclusters_are_clusters_with_their_heads_and_tokens() {
+fn recorded_rayclusters_are_discovered_with_tokens() {
     let all = [READY, OLD, OF_A_JOB].map(read);
     let chosen = chosen(&all, 9, &[]);
     assert_eq!(
@@ -102,7 +102,7 @@ fn recorded_rayclusters_are_clusters_with_their_heads_and_tokens() {
 }
 
 #[test]
-fn a_raycluster_with_tls_has_its_workers_certificate() {
+fn raycluster_with_tls_uses_the_worker_certificate() {
     let secret = |tls: Value| {
         let one = changed(|object| object["spec"]["tlsOptions"] = tls);
         let mut chosen = chosen(&[one], 1, &[]);
@@ -118,7 +118,7 @@ fn a_raycluster_with_tls_has_its_workers_certificate() {
 }
 
 #[test]
-fn one_that_comes_up_says_what_to_look_at_and_one_that_is_over_is_none() {
+fn pending_raycluster_has_a_hint_and_ended_is_ignored() {
     let waits = head(read(PENDING)).unwrap_err();
     assert_eq!(
         waits,
@@ -137,7 +137,7 @@ fn one_that_comes_up_says_what_to_look_at_and_one_that_is_over_is_none() {
 }
 
 #[test]
-fn what_a_namespace_writes_does_not_lead_out_of_it() {
+fn raycluster_cannot_point_outside_its_namespace() {
     for service in [
         "evil.other",
         "evil.other.svc",
@@ -180,7 +180,7 @@ fn what_a_namespace_writes_does_not_lead_out_of_it() {
 }
 
 #[test]
-fn tokens_are_where_kuberay_keeps_them() {
+fn token_secret_is_found_where_kuberay_puts_it() {
     let secret = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth).secret;
     let own = Some("ray-cluster-with-auth".to_owned());
     assert_eq!(secret(json!({})), own);
@@ -205,7 +205,7 @@ fn tokens_are_where_kuberay_keeps_them() {
 }
 
 #[test]
-fn one_that_takes_kubernetes_own_tokens_is_sent_none_and_says_what_to_do() {
+fn cluster_with_kubernetes_auth_gets_no_token() {
     let one = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth);
     let delegated = || one(json!({"mode": "token", "enableK8sTokenAuth": true}));
     let why = head(delegated()).unwrap_err();
@@ -224,7 +224,7 @@ fn one_that_takes_kubernetes_own_tokens_is_sent_none_and_says_what_to_do() {
 }
 
 #[test]
-fn a_cluster_of_the_configuration_has_its_head_for_itself() {
+fn configured_cluster_takes_precedence() {
     for address in [
         "http://ray-cluster-with-auth-head-svc.ml.svc:8265",
         "http://ray-cluster-with-auth-head-svc:8265",
@@ -241,7 +241,7 @@ fn a_cluster_of_the_configuration_has_its_head_for_itself() {
 }
 
 #[test]
-fn a_namespace_with_thousands_does_not_crowd_out_another() {
+fn large_namespace_does_not_evict_another() {
     let mut all: Vec<_> = (0..3000)
         .map(|n| named("a", &format!("c{n}"), &format!("2025-01-01T{n:04}")))
         .collect();
@@ -267,7 +267,7 @@ fn coming(namespace: &str, name: &str, created: &str) -> RayCluster {
 }
 
 #[test]
-fn one_that_comes_up_takes_no_place_from_one_that_serves_and_nothing_from_one_with_a_session() {
+fn pending_cluster_does_not_evict_a_serving_one() {
     // Made before, and in a namespace that has none yet: neither counts.
     let all = [
         coming("a", "dead", "2024-01-01"),
@@ -307,7 +307,7 @@ fn one_that_comes_up_takes_no_place_from_one_that_serves_and_nothing_from_one_wi
 }
 
 #[test]
-fn two_rayclusters_that_name_one_service_are_one_cluster() {
+fn rayclusters_with_one_service_are_one_cluster() {
     let same = |name: &str, created: &str| RayCluster {
         service: Some("head".to_owned()),
         ..named("ml", name, created)
@@ -321,7 +321,7 @@ fn two_rayclusters_that_name_one_service_are_one_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_out_is_in_the_log_once_a_minute_at_most() {
+async fn omitted_clusters_are_logged_once_a_minute_at_most() {
     let one = |n: usize| LeftOut {
         name: format!("ml.{n}").into(),
         why: "why".into(),
@@ -393,7 +393,7 @@ fn replaced(object: &mut Value, mut at: usize, other: Value) {
 proptest! {
     /// Whatever stands in an object, it is read or refused, and what comes of it stays in its namespace.
     #[test]
-    fn any_object_is_read_or_refused(other in json(), at in any::<usize>(), whole in any::<bool>()) {
+    fn any_object_is_parsed_or_refused(other in json(), at in any::<usize>(), whole in any::<bool>()) {
         let mut object: Value = READY.parse().unwrap();
         match whole {
             true => object = other,

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_protocol_is_recognised_and_never_before_its_mark_is_complete() {
+    fn each_protocol_is_detected_once_its_prefix_is_complete() {
         let cases: [(&[u8], usize, Detection); 11] = [
             (b"501\t1\t0.1\tUNIX\tID\n", 4, Detection::Unknown),
             (b"3\r\n", 2, Detection::Terminal),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_no_answer_and_binary_is_unknown() {
+    fn silence_is_undecided_and_binary_is_unknown() {
         assert_eq!(detect(b""), None);
         assert_eq!(detect(b"\x00"), Some(Detection::Unknown));
         assert_eq!(detect(b"\x16\x16"), Some(Detection::Unknown));
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_answer_never_changes_with_more_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn detection_never_changes_with_more_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut known = None;
             for length in 0..=bytes.len() {
                 let answer = detect(&bytes[..length]);

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_by_its_first_tab_and_no_number_that_a_person_types_is_taken_for_it() {
+    fn pydevd_is_detected_by_its_first_tab() {
         for first in ["501\t1\t0.1\tUNIX\tID\n", "1\t", "101\t2\t"] {
             assert_eq!(speaks(first.as_bytes()), Some(true), "{first}");
         }

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_known_to_be_no_text_is_shown() {
+    fn only_known_non_text_values_are_unmasked() {
         for (value, shown) in [
             ("3", "3"),
             ("-0.5", "-0.5"),

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_can_read_or_write_is_told() {
+    fn permissions_open_to_others_are_reported() {
         for (mode, holds, told) in [
             (0o100_600, Holds::Secret, &[][..]),
             (0o100_640, Holds::Secret, &[]),

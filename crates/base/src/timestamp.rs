@@ -111,7 +111,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[tokio::test(start_paused = true)]
-    async fn a_wall_clock_that_is_set_makes_nothing_longer_or_shorter() {
+    async fn wall_clock_jump_does_not_change_durations() {
         let began = Timestamp::now();
         tokio::time::advance(Duration::from_secs(8)).await;
         let now = Timestamp::now();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_as_long_ago_as_the_wall_clock_says() {
+    fn foreign_timestamp_is_aged_by_the_wall_clock() {
         let now = Timestamp::now();
         let ago = Timestamp::written(now.time - HOUR).until(now);
         assert!(ago.abs_diff(HOUR).as_secs() < 10, "{ago:?}");

@@ -199,7 +199,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_name_with_parentheses_does_not_shift_the_fields() {
+    fn name_with_parentheses_does_not_shift_the_fields() {
         let stat = "42 (a) b (c)) S 7 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1 2";
         let row = parse_stat(stat).unwrap();
         assert_eq!((row.parent, row.zombie, row.started), (7, false, 123_456));
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn children_that_left_the_group_and_the_parent_are_ended_too() {
+    fn detached_children_and_the_parent_are_ended() {
         adopt_orphans();
         let mark = format!("RAY_RELAY_TEST_MARK={}", std::process::id());
         let (name, value) = mark.split_once('=').unwrap();

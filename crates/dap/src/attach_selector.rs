@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_of_digits_alone_may_come_as_a_number() {
+    fn eight_digit_number_is_read_as_a_breakpoint_id() {
         let selector = read_selector(&json!({"rayRelay": 12345678})).unwrap();
         assert_eq!(selector.breakpoint.unwrap().to_string(), "12345678");
         for given in [
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn mine_is_what_the_principal_submitted_and_nothing_whose_submitter_is_unknown() {
+    fn mine_selects_only_tasks_submitted_by_the_user() {
         let mut selector = read_selector(&json!({"rayRelay": {"all": "mine"}})).unwrap();
         assert!(selector.all && selector.mine);
         assert!(read_selector(&json!({"rayRelay": {"all": "theirs"}})).is_err());
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_named_by_the_id_of_a_request_alone() {
+    fn group_accepts_only_a_request_id() {
         let read = |group: Value| read_selector(&json!({"rayRelay": {"group": group}}));
         let selector = read(json!("7k3f9m2qxd.3")).unwrap();
         assert_eq!(selector.group.as_deref(), Some("7k3f9m2qxd.3"));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_job_stop_together_has_a_cluster_session() {
+    fn group_job_selects_a_cluster_session() {
         let read = |block: Value| read_selector(&json!({"rayRelay": block}));
         let selector = read(json!({"group": "job", "cluster": "default"})).unwrap();
         assert_eq!((selector.together, selector.all), (Some(true), true));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subprocess_is_named_by_a_whole_number_alone() {
+    fn subprocess_id_must_be_a_whole_number() {
         let selector = read_selector(&json!({"subProcessId": 7})).unwrap();
         assert_eq!(selector.subprocess, Some(7));
         let none = read_selector(&json!({"subProcessId": null})).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_runs_is_named_and_its_reason_goes_with_it() {
+    fn running_task_needs_a_name_and_may_have_a_reason() {
         let read = |block: Value| read_selector(&json!({"rayRelay": block}));
         let selector = read(json!({"task": "train_*", "running": true, "reason": "it\nhangs"}));
         let selector = selector.unwrap();
@@ -440,7 +440,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_block_is_read_or_refused_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
+        fn any_relay_block_is_parsed_without_panic(key in "[a-zA-Z]{0,10}", value in ".{0,20}") {
             let _ = read_selector(&json!({"rayRelay": {(key): value}}));
         }
     }

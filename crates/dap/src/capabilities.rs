@@ -166,7 +166,7 @@ mod tests {
 
     /// Each sentence is what the adapter of debugpy 1.8.22 answered to these arguments.
     #[test]
-    fn what_debugpy_refuses_is_refused_in_its_words() {
+    fn invalid_initialize_is_refused_as_debugpy_does() {
         for (arguments, expected) in [
             (
                 json!({"pathFormat": "uri"}),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_editors_send_is_taken() {
+    fn initialize_of_known_editors_is_accepted() {
         for arguments in [
             Value::Null,
             json!({}),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_names_what_changed_and_nothing_else() {
+    fn capability_difference_lists_only_changes() {
         let before = json!({"a": true, "b": true, "c": false, "filters": [1]});
         let now = json!({"a": true, "d": true, "e": false, "filters": [1, 2]});
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_says_which_requests_it_takes_and_nothing_in_its_own_words() {
+    fn only_known_capabilities_are_read_from_a_worker() {
         let said = json!({"supportsLogPoints": true, "supportsSetVariable": "yes", "supportsDataBreakpoints": true,
             "supportsX": {}, "breakpointModes": [{"label": "x"}],
             "exceptionBreakpointFilters": [{"filter": "x", "label": "[x](command:y)"}]});
@@ -233,7 +233,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_client_that_applies_the_difference_knows_what_is_true(
+        fn applied_difference_gives_the_current_capabilities(
             before in flags(), now in flags()
         ) {
             let mut known = before.as_object().unwrap().clone();

@@ -95,7 +95,7 @@ mod tests {
 
     /// The relevant part of each client's `initialize`.
     #[test]
-    fn editors_are_known_by_what_they_say() {
+    fn editors_are_recognised_by_their_initialize() {
         for (initialize, children, disconnect_method) in [
             (
                 json!({"clientID": "vscode", "supportsProgressReporting": true, "supportsStartDebuggingRequest": true}),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_know_a_few_editors_and_no_other_text() {
+    fn statistics_map_client_ids_to_known_editors() {
         for (id, editor) in [
             ("vscode", Editor::VsCode),
             ("code-server vscode", Editor::VsCode),

@@ -172,7 +172,7 @@ mod tests {
     use ray_relay_base::wire::dap::peek::MessageType;
 
     #[test]
-    fn names_and_expressions_are_recorded_and_values_are_not() {
+    fn names_and_expressions_are_recorded_without_values() {
         let set = json!({"variablesReference": 7, "name": "password", "value": "'hunter2'"});
         let set = recorded("setVariable", &set).unwrap();
         let on_record = json!({"name": "password", "command": "setVariable"});
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_known_to_be_harmless_is_recorded_with_its_code() {
+    fn unknown_requests_are_recorded_with_their_code() {
         let code = "__import__('os').system('id')";
         for (command, arguments) in [
             (
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn no_argument_passes_itself_off_as_the_relays_own_word() {
+    fn arguments_cannot_forge_fields_of_the_record() {
         let arguments = json!({"expression": "x", "command": "threads", "outcome": "refused"});
         let details = recorded("evaluate", &arguments).unwrap();
         assert_eq!(
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_something_leaves_no_line() {
+    fn read_only_requests_are_not_recorded() {
         for (command, arguments) in [
             ("variables", json!({"variablesReference": 1})),
             ("continue", json!({"threadId": 1})),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_is_data_and_anything_else_is_code() {
+    fn only_plain_literals_count_as_data() {
         for data in ["1", "-1_000.5", "'a b'", "\"it's\"", "None"] {
             assert!(is_plain_literal(data), "{data}");
         }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn attach_arguments_that_run_code_are_recorded_and_no_credential_is() {
+    fn code_in_attach_is_recorded_without_credentials() {
         let arguments = json!({"name": "n", "justMyCode": true, "guiEventLoop": "os.system", "debugOptions": ["Django"],
             "rayRelay": {"token": "s3cret"}, "debugServerAccessToken": "s3cret"});
         assert_eq!(

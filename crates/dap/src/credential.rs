@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_credential_is_taken_out_of_every_place() {
+    fn credential_is_removed_from_every_place_in_attach() {
         let mut arguments = json!({
             "rayRelay": {"token": "s3cret", "next": true},
             "connect": {"host": "h", "rayRelay": {"token": "s3cret"}, "rayRelayToken": "s3cret"},
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ticket_is_removed_and_its_block_stays() {
+    fn ticket_is_removed_and_its_block_remains() {
         let mut arguments = json!({"rayRelay": {"breakpoint": "3kfz0q8m", "ticket": "s3cret"}});
         let presented = take(&mut arguments).unwrap();
         assert!(matches!(presented, PresentedCredential::Ticket(t) if t.expose() == "s3cret"));
@@ -134,7 +134,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn wherever_it_is_it_is_taken_out(
+        fn nested_credentials_are_removed_at_any_depth(
             path in proptest::collection::vec("[a-c]|rayRelay|rayRelayToken|connect|token|ticket", 0..9),
             key in "rayRelay|rayRelayToken",
             list in proptest::bool::ANY,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_variable_is_no_token_and_two_credentials_are_one_too_many() {
+    fn empty_token_is_none_and_two_credentials_are_refused() {
         for nothing in [
             json!({}),
             json!(null),

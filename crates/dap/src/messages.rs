@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_has_thought_of_is_treated_as_the_most_dangerous_of_its_kind() {
+    fn unknown_message_gets_the_strictest_handling() {
         let name = b"notYetInvented";
         let request = Request::of(name);
         assert!(matches!(request.view, ForView::Unknown), "{request:?}");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_only_adds_to_what_is_looked_at() {
+    fn stricter_rules_only_add_captured_messages() {
         let commands = Command::ALL.iter().map(|command| command.as_str());
         let events = Event::ALL.iter().map(|event| event.as_str());
         let reverse = Reverse::ALL.iter().map(|request| request.as_str());

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_numbers_where_they_are_python_and_known() {
+    fn rank_words_are_expanded_only_in_python_code() {
         for (text, expected) in [
             ("ray.rank == 3", "3 == 3"),
             ("x and ray.rank<ray.world_size", "x and 3<8"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_asked_of_the_process() {
+    fn unknown_rank_is_read_from_the_process() {
         let mut arguments =
             json!({"breakpoints": [{"line": 3, "condition": "ray.rank == 5"}, {"line": 4}]});
         assert!(put_into(&mut arguments, &ranked(None)));
@@ -170,7 +170,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_without_panic(text in "[ray.nk_{}'\"\\\\é ]{0,30}", is_log: bool) {
+        fn any_rank_expression_is_read_without_panic(text in "[ray.nk_{}'\"\\\\é ]{0,30}", is_log: bool) {
             let _ = expanded(&text, is_log, &ranked(Some(1)));
         }
     }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rays_own_thread_is_not_the_first() {
+    fn ray_threads_are_listed_last() {
         let answer = |names: &[&str]| {
             let threads: Vec<_> = (1..)
                 .zip(names)
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_plainly_unset_is_set_and_goes_on_as_a_boolean() {
+    fn truthy_flags_are_rewritten_as_booleans() {
         for set in [
             json!(true),
             json!(1),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_post_mortem_filter_is_added_once() {
+    fn post_mortem_filter_is_added_once() {
         let mut none = Value::Null;
         break_on_uncaught(&mut none);
         assert_eq!(none, json!({"filters": ["uncaught"]}));

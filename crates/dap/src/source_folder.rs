@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_a_whole_path_or_none() {
+    fn source_folder_must_be_an_absolute_path_or_empty() {
         for (expression, folder) in [
             ("ray-relay localRoot \"\"", ""),
             ("  ray-relay localRoot  ''  ", ""),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_editor_evaluates_by_itself_is_an_expression() {
+    fn watch_and_hover_are_never_relay_commands() {
         for context in [json!("watch"), json!("hover"), Value::Null] {
             let arguments = json!({"expression": "ray-relay localRoot \"\"", "context": context});
             let request =
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_come_of_this_one_have_the_folder_too() {
+    fn child_sessions_inherit_the_source_folder() {
         let mut asked =
             json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "."}], "rayRelay": "square"});
         put_into(&mut asked, "/b");

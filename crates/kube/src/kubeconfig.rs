@@ -182,7 +182,7 @@ mod tests {
     use crate::KubeCluster;
 
     #[test]
-    fn a_plugin_asks_at_a_terminal_or_not_at_all() {
+    fn credential_plugin_prompts_only_at_a_terminal() {
         let plugin = |mode| ExecConfig {
             command: Some("login".to_owned()),
             args: Some(vec!["s3cret".to_owned()]),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_could_read_or_answer_is_not_asked() {
+    async fn insecure_api_server_is_refused() {
         let insecure = "server: 'https://api:6443', insecure-skip-tls-verify: true";
         for cluster in [insecure, "server: 'http://u:s3cret@api'"] {
             let error = refused(cluster, "token: s3cret").await;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_in_a_kubeconfig_is_said_without_a_quotation() {
+    async fn invalid_kubeconfig_is_reported_without_quotation() {
         let server = "server: 'https://api:6443'";
         for (cluster, user, expected) in [
             ("server: 's3cret s3cret'", "token: a", "no usable server"),

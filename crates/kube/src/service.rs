@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_found_as_kubectl_finds_it() {
+    fn port_is_resolved_as_kubectl_does() {
         let relay = json!({"name": "relay", "containerPort": 5678});
         let pod = pod(json!({
             "metadata": {"name": "ray-relay-a"},
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_where_the_kubelet_asks_by_https() {
+    fn https_probe_of_the_kubelet_implies_tls() {
         let with = |probe: Value| {
             pod(json!({
                 "metadata": {"name": "a"},
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_ports_the_relays_is_called_so() {
+    fn port_named_relay_is_chosen_among_several() {
         let relay = port(json!({"name": "relay", "port": 5678}));
         let metrics = port(json!({"name": "metrics", "port": 9}));
         let both = [metrics.clone(), relay.clone()];
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_being_deleted_is_not_ready() {
+    fn terminating_pod_is_not_ready() {
         let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let ready = pod(json!({"metadata": {"name": "a"}, "status": status}));
         let leaving = pod(json!({

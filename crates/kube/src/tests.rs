@@ -17,7 +17,7 @@ use ray_relay_base::dial::Proxies;
 const SECRET: &str = "eyJhbGciOi";
 
 #[test]
-fn a_kubeconfig_that_cannot_be_read_is_not_quoted() {
+fn unreadable_kubeconfig_is_not_quoted() {
     let begun = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n";
     for broken in [
         format!("    token: [{SECRET}\n"),
@@ -37,7 +37,7 @@ fn a_kubeconfig_that_cannot_be_read_is_not_quoted() {
 }
 
 #[tokio::test]
-async fn what_a_credential_plugin_prints_is_not_quoted() {
+async fn credential_plugin_output_is_not_quoted() {
     for (printed, code, expected) in [
         (
             format!(r#"{{"status": {{"token": ["{SECRET}"]}}}}"#),
@@ -78,7 +78,7 @@ async fn get_api(address: &str, proxies: Proxies) -> Result<Value, Unread> {
 }
 
 #[tokio::test]
-async fn a_proxy_is_not_quoted() {
+async fn proxy_url_is_not_quoted() {
     for (scheme, expected) in [
         ("http", "cannot reach the proxy 127.0.0.1:1: "),
         ("socks5", "proxy-url names no http proxy but socks5://"),
@@ -114,7 +114,7 @@ fn answer(status: &str, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_refusal_is_a_status_and_a_plain_word_whatever_is_beside_it() {
+async fn refusal_is_a_status_and_a_plain_word() {
     let quoting = json!({"kind": "Status", "code": 200, "reason": "Forbidden", "message": SECRET});
     for (body, word) in [
         (quoting.to_string(), "Forbidden"),
@@ -135,7 +135,7 @@ async fn a_refusal_is_a_status_and_a_plain_word_whatever_is_beside_it() {
 }
 
 #[tokio::test]
-async fn an_answer_is_bounded_and_one_that_is_none_is_not_quoted() {
+async fn answer_is_bounded_and_invalid_json_is_not_quoted() {
     let fits = json!({"a": "x".repeat(900)});
     let address = serving(answer("200 OK", &fits.to_string())).await;
     assert_eq!(get_api(&address, Proxies::none()).await.unwrap(), fits);
@@ -166,7 +166,7 @@ async fn watched(lines: &str) -> Vec<Result<String, Unread>> {
 }
 
 #[tokio::test]
-async fn each_line_of_a_watch_is_bounded_and_all_of_them_together_are_not() {
+async fn watch_bounds_each_line_but_not_the_total() {
     let line = |text: &str| format!("{}\n", json!({"type": "ADDED", "object": text}));
     let text = "x".repeat(500);
     let outcome = watched(&line(&text).repeat(200)).await;
@@ -176,7 +176,7 @@ async fn each_line_of_a_watch_is_bounded_and_all_of_them_together_are_not() {
 }
 
 #[tokio::test]
-async fn a_line_of_a_watch_that_is_no_change_is_not_quoted_and_one_that_is_cut_off_is_none() {
+async fn invalid_watch_line_is_not_quoted() {
     let gone =
         json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
     assert_eq!(

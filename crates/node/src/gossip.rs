@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_said_all_others_hear_once_also_those_who_come_later() {
+    fn notice_reaches_every_other_relay_once_and_late_ones() {
         let board = RevocationGossip::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let (mut first, mut second) = (board.reader(one), board.reader(other));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_relay_crowds_out_no_other() {
+    fn notices_of_one_relay_evict_only_its_own() {
         let board = RevocationGossip::new();
         board.put(Hex([1; 8]), notice(0));
         for mac in 1..=200 {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_process_has_one_link() {
+    fn relay_process_gets_one_link() {
         let board = RevocationGossip::new();
         let relays = board.relays();
         let link = board.claim(Hex([1; 8])).unwrap();

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_one_relays_until_its_last_connection_has_ended() {
+    fn worker_is_held_until_its_last_connection_ends() {
         let table = HoldTable::new();
         let mut shown = table.watch();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
@@ -268,7 +268,7 @@ mod tests {
     const PARK_TIME: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn whoever_comes_late_lets_no_other_sessions_task_run() {
+    async fn late_resume_does_not_resume_another_session() {
         let table = HoldTable::new();
         let relay = Hex([1; 8]);
         let first = table.acquire(&open("w", Some("7")), relay).unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subprocess_is_kept_as_long_as_its_worker_is_the_same_persons() {
+    async fn kept_subprocess_is_released_when_the_owner_changes() {
         let table = HoldTable::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let of = |process| Open {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subprocess_goes_along_with_who_takes_its_worker_over() {
+    async fn subprocess_follows_a_take_over_of_its_worker() {
         let table = HoldTable::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let of = |worker: &str| Open {
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_kept_than_may_be_and_all_together_neither() {
+    fn kept_workers_are_bounded_per_user_and_in_total() {
         let table = HoldTable::new();
         let take = |worker: &str| {
             table
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_session_is_one_of_a_persons_whatever_its_size() {
+    fn cluster_session_uses_one_slot_of_its_user() {
         let table = HoldTable::new();
         let mut kept = Vec::new();
         let mut park = |owner: &str, family: Option<u8>| {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_kept_workers_fits_into_a_message_however_long_the_names_are() {
+    fn rows_of_kept_workers_fit_one_message() {
         let table = HoldTable::new();
         let long = |n: usize| {
             let mut open = open(&format!("{n:056}"), Some("7"));

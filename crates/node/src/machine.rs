@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_off_the_kernels_tables() {
+    fn local_addresses_are_read_from_the_kernel_tables() {
         let trie = "\
 Main:
   +-- 0.0.0.0/0 3 0 5

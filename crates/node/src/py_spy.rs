@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn that_it_may_not_is_told_from_other_complaints() {
+    fn denied_py_spy_differs_from_other_failures() {
         let output = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'\n";
         assert!(matches!(
             classify_error(output.as_bytes()),

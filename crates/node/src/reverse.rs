@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_has_a_bound_and_leaves_the_system_its_ports() {
+    fn reverse_port_range_is_bounded_and_unprivileged() {
         assert_eq!(reverse_ports("7700-7799").unwrap(), 7700..=7799);
         assert_eq!(reverse_ports(" 7700 ").unwrap(), 7700..=7700);
         assert_eq!(reverse_ports("7000-7999").unwrap().count(), 1000);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn allow_terminate_lets_debug_end_a_worker() {
+    async fn allow_terminate_gives_debug_the_terminate_permission() {
         let [debug, terminate] = ["debug", "terminate"].map(|scope| scope.parse().unwrap());
         let usual = relay(|_| {});
         assert!(!usual.may_end_worker(debug) && usual.may_end_worker(terminate));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn allow_attach_lets_debug_open_a_debugger() {
+    async fn allow_attach_gives_debug_the_attach_permission() {
         let [debug, both] = ["debug", "debug,attach"].map(|scopes| scopes.parse().unwrap());
         let usual = relay(|_| {});
         assert!(!usual.may_open_debugger(debug) && usual.may_open_debugger(both));

@@ -26,7 +26,7 @@ fn resolved(tls: &str, flags: Flags) -> Result<Resolved, Vec<String>> {
 }
 
 #[test]
-fn files_alone_mean_that_they_are_required() {
+fn tls_files_alone_imply_required() {
     let authority = Authority::new("test");
     let files = Files::new(&authority.server());
     let ca = files.write("ca.crt", &authority.pem);
@@ -57,7 +57,7 @@ fn files_alone_mean_that_they_are_required() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_told() {
+fn conflicting_tls_settings_are_reported() {
     const PAIR: &str = "CERT_FILE=/nowhere, KEY_FILE=/nowhere";
     let with = |more: &str| format!("{PAIR}, {more}");
     for (tls, keys) in [
@@ -84,7 +84,7 @@ fn what_does_not_fit_together_is_told() {
 const PASTED: &str = "KEY_FILE=-----BEGIN PRIVATE KEY-----\nSECRET";
 
 #[test]
-fn the_files_of_notices_are_looked_at() {
+fn notice_files_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let key = dir.path().join("short.key");
     std::fs::write(&key, "SECRET").unwrap();
@@ -103,7 +103,7 @@ fn the_files_of_notices_are_looked_at() {
 }
 
 #[test]
-fn client_certificates_want_rules_for_those_who_have_them() {
+fn client_certificates_need_a_policy() {
     let file = "[tls]\nmode = \"required\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nclient_auth = \"required\"\nclient_ca_file = \"/a\"\n";
     let wanted = |file: &str| {
         let problems = problems(file);

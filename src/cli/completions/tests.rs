@@ -18,7 +18,7 @@ fn offered(begun: &str) -> Vec<String> {
 }
 
 #[test]
-fn ids_are_offered_and_names_that_are_begun() {
+fn ids_are_completed_and_names_once_begun() {
     assert_eq!(offered(""), ["3kfz0q8m", "3z111111", "9a000000"]);
     assert_eq!(offered("3k"), ["3kfz0q8m"]);
     assert_eq!(offered("train"), ["train", "trainer.step"]);
@@ -26,13 +26,13 @@ fn ids_are_offered_and_names_that_are_begun() {
 }
 
 #[test]
-fn what_a_job_named_to_harm_a_shell_is_not_offered() {
+fn shell_unsafe_names_are_not_completed() {
     assert_eq!(offered("evil"), [""; 0]);
     assert_eq!(offered("-"), [""; 0]);
 }
 
 #[test]
-fn the_line_says_which_relay() {
+fn command_line_selects_the_relay() {
     let words = |line: &str| {
         relay(
             Cli::command(),

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_away_is_from_the_last_sign_of_life_and_told_once() {
+    fn time_away_counts_from_the_last_message() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut state = ConnectDisplay::default();
         assert_eq!(state.back(None, at(1)), None, "it was never away");

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_stops_of_the_legacy_debugger_are_told() {
+    fn only_legacy_stops_are_reported() {
         let row = |id: &str, kind: &str, state: &str| json!({"id": id, "kind": kind, "state": state, "stop": 2, "name": "step"});
         let event = |name: &str, data: Value| ServerSentEvent {
             name: name.to_owned(),

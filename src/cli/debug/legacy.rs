@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_for_the_relay_alone() {
+    async fn token_is_sent_to_the_relay_only() {
         let wanted = std::str::from_utf8(&TOKEN_CHALLENGE).unwrap();
         let (first, second) = wanted.split_at(42);
         for pieces in [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_relay_asks_as_it_is_expected_to() {
+    async fn challenge_of_the_relay_matches_the_client() {
         let (audit, _kept) = spied(true);
         let auth = authenticator("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n");
         let token = token_of("ann");
@@ -288,7 +288,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn pieces_make_no_difference_to_what_is_shown(text in "([a-z(]|\\r|\\n|ö|🎉|\u{202e}|\u{7}){0,30}", broken in proptest::collection::vec(0u8.., 0..6), cut in 0usize..80) {
+        fn output_is_the_same_at_any_split(text in "([a-z(]|\\r|\\n|ö|🎉|\u{202e}|\u{7}){0,30}", broken in proptest::collection::vec(0u8.., 0..6), cut in 0usize..80) {
             let bytes = [text.as_bytes(), &broken, b"."].concat();
             let cut = cut.min(bytes.len());
             let mut pieces = Text::default();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_told_from_output_and_a_character_is_not_cut() {
+    fn prompt_differs_from_output_and_characters_stay_whole() {
         let mut text = Text::default();
         let all = "größe\r\n\u{1b}[2J(Pdb) x\r\n(Pdb) ".as_bytes();
         assert_eq!(text.take(&all[..3]), ("gr".to_owned(), None));

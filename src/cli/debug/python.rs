@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn python_has_its_colours() {
+    fn python_is_highlighted() {
         for (line, expected) in [
             (
                 "def f(x: int, type=1):  # größe",
@@ -315,7 +315,7 @@ mod tests {
     proptest! {
         /// Whatever it is, and wherever it is cut off.
         #[test]
-        fn nothing_changes_but_colours(line in "([ -~]|[fr]?['\"]|\\\\|[%{}:!#.]|ü|def |0x|1e){0,40}") {
+        fn highlighting_keeps_the_text(line in "([ -~]|[fr]?['\"]|\\\\|[%{}:!#.]|ü|def |0x|1e){0,40}") {
             let mut plain = coloured(&line);
             for code in [COMMENT, STRING, NAME, KEYWORD, CONSTANT, "\u{1b}[0m"] {
                 plain = plain.replace(code, "");

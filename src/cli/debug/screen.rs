@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_change_nothing_but_colours() {
+    fn colours_keep_the_text() {
         let screen = Screen { colours: true };
         for line in [
             "def f(x, *, y=1):  # größe",

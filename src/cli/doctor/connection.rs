@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_an_hour_off_is_told() {
+    fn clock_skew_of_an_hour_is_reported() {
         let now = SystemTime::now();
         let hour = Duration::from_secs(3600);
         let found = clock(now + hour, now);

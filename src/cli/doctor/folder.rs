@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_matches_says_so_and_one_that_does_not_too() {
+    fn matching_and_mismatching_folders_are_reported() {
         let dir = job();
         let root = dir.path().join("job");
         let tasks = list(&["model/train.py", "main.py", "<stdin>"]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_that_stands_for_the_jobs_is_named_from_above_and_from_within() {
+    fn job_folder_is_suggested_from_above_and_below() {
         let dir = job();
         let root = dir.path().join("job");
         for here in [dir.path(), &root.join("model")] {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_the_node_is_found_by_its_end() {
+    fn node_path_is_matched_by_its_suffix() {
         let dir = job();
         let root = dir.path().join("job");
         let of_node = "/tmp/ray/session_1/working_dir_files/_ray_pkg_1f/model/train.py";

@@ -120,7 +120,7 @@ mod tests {
     use ray_relay_view::doctor::{ChainLink, Fault};
 
     #[test]
-    fn a_finding_is_a_line_and_its_next_step_another() {
+    fn finding_and_next_step_are_separate_lines() {
         let found =
             Finding::error(ChainLink::Head, Fault::Unreachable, "it is gone").next("start it");
         assert_eq!(

@@ -148,7 +148,7 @@ async fn error(args: &RelayArgs, link: ChainLink, exit_code: u8) -> Finding {
 }
 
 #[tokio::test]
-async fn where_all_is_well_each_link_says_so() {
+async fn every_healthy_link_is_reported_ok() {
     let (head, _head) = server(well).await;
     let relay = relay(&head.to_string(), |_| {}).await;
     let found = found(&of(&relay)).await;
@@ -174,7 +174,7 @@ async fn where_all_is_well_each_link_says_so() {
 }
 
 #[tokio::test]
-async fn no_relay_and_no_such_name() {
+async fn missing_relay_or_unknown_host_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -192,7 +192,7 @@ async fn no_relay_and_no_such_name() {
 }
 
 #[tokio::test]
-async fn something_else_in_place_of_a_relay() {
+async fn server_that_is_no_relay_is_recognised() {
     let (head, _head) = server(well).await;
     let dashboard = error(&args(&head.to_string()), ChainLink::Relay, 78).await;
     assert!(dashboard.says.ends_with("is a Ray dashboard, not a relay"));
@@ -201,7 +201,7 @@ async fn something_else_in_place_of_a_relay() {
 }
 
 #[tokio::test]
-async fn no_head_and_a_head_that_refuses_rays_token() {
+async fn missing_head_or_refused_ray_token_is_reported() {
     let nowhere = relay("127.0.0.1:1", |_| {}).await;
     let gone = error(&of(&nowhere), ChainLink::Head, 69).await;
     assert!(
@@ -223,7 +223,7 @@ async fn no_head_and_a_head_that_refuses_rays_token() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_a_head_is_told_of_to_an_administrator_as_to_everybody() {
+async fn pending_cluster_is_reported_to_every_user() {
     let (head, _head) = server(well).await;
     let relay = relay(&head.to_string(), |_| {}).await;
     let before = found(&of(&relay)).await;
@@ -276,7 +276,7 @@ fn telling(path: &str, log: &str, mode: &str) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn debugpy_that_is_missing_on_a_node_and_a_job_in_legacy_mode() {
+async fn missing_debugpy_and_legacy_mode_are_reported() {
     let log = "Module 'debugpy>=1.8.0' cannot be loaded. Ray Debugpy Debugger will not work";
     let (head, _head) = server(|path| telling(path, log, "legacy")).await;
     let relay = relay(&head.to_string(), |_| {}).await;
@@ -305,7 +305,7 @@ async fn debugpy_that_is_missing_on_a_node_and_a_job_in_legacy_mode() {
 }
 
 #[tokio::test]
-async fn a_worker_that_has_debugpy_and_other_words_in_its_log() {
+async fn unrelated_worker_log_is_no_finding() {
     let (head, _head) = server(|path| telling(path, "debugpy is fine", "1")).await;
     let relay = relay(&head.to_string(), |_| {}).await;
     let found = found(&of(&relay)).await;
@@ -341,7 +341,7 @@ fn with_token(relay: &Running, dir: &tempfile::TempDir, token: &str) -> RelayArg
 }
 
 #[tokio::test]
-async fn a_token_that_is_taken_and_each_that_is_not() {
+async fn accepted_and_refused_tokens_are_reported() {
     let (head, _head) = server(well).await;
     let dir = tempfile::tempdir().unwrap();
     let relay = guarded(head, &dir).await;
@@ -414,7 +414,7 @@ async fn secured(
 }
 
 #[tokio::test]
-async fn each_thing_that_can_be_wrong_with_a_certificate() {
+async fn each_certificate_problem_is_reported() {
     let (ours, other) = (Authority::new("ours"), Authority::new("other"));
     let (_relay, args, _files) = secured(&ours.server(), &ours.pem, None).await;
     let found = found(&args).await;
@@ -451,7 +451,7 @@ async fn each_thing_that_can_be_wrong_with_a_certificate() {
 }
 
 #[tokio::test]
-async fn https_where_there_is_none() {
+async fn https_to_a_plain_relay_is_reported() {
     let plain = relay("127.0.0.1:1", |_| {}).await;
     let address = plain.local_addr();
     let found = error(&args(&format!("https://{address}")), ChainLink::Tls, 78).await;
@@ -466,7 +466,7 @@ async fn https_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn a_relay_whose_clock_is_an_hour_ahead_and_of_another_version() {
+async fn skewed_clock_and_other_version_are_reported() {
     let ahead = utc(SystemTime::now() + Duration::from_secs(3600)).to_rfc2822();
     let ahead = ahead.replace("+0000", "GMT");
     let (relay, _relay) = server(move |path| {

@@ -138,7 +138,7 @@ async fn shown(reached: &KubeRelay) -> String {
 }
 
 #[tokio::test]
-async fn a_token_of_a_service_account_is_replaced_before_it_ends() {
+async fn service_account_token_is_renewed_before_expiry() {
     let api = FakeApiServer::start().await;
     let reached = api.reached(Some("debugger")).await;
     api.lasts(Some(3600));
@@ -169,7 +169,7 @@ async fn a_token_of_a_service_account_is_replaced_before_it_ends() {
 }
 
 #[tokio::test]
-async fn without_an_account_the_token_is_the_kubeconfigs_and_read_anew() {
+async fn kubeconfig_token_is_used_and_reread_on_renewal() {
     let api = FakeApiServer::start().await;
     let reached = api.reached(None).await;
     assert_eq!(shown(&reached).await, "their-own");
@@ -183,7 +183,7 @@ async fn without_an_account_the_token_is_the_kubeconfigs_and_read_anew() {
 }
 
 #[test]
-fn kubectl_means_kubernetes_unless_a_relay_is_named() {
+fn kubectl_plugin_implies_kube_unless_a_relay_is_named() {
     use clap::Parser as _;
     let settled = |line: &str, plugin: bool, named: bool| {
         let mut cli = Cli::try_parse_from(line.split(' ')).unwrap();

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_task_is_a_line_with_what_it_raised_where_and_when() {
+    fn failed_task_is_one_line() {
         let task = json!({"id": "3kfz0q8m", "cluster": "default", "job_id": "01000000", "name": "train", "node_ip": "10.0.0.7",
             "failed_seconds": 61.0, "exception": "KeyError\u{1b}[2J", "location": {"file": "a.py", "line": 3, "function": "f"}});
         assert_eq!(

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_says_what_became_of_its_agent() {
+    fn each_node_shows_its_agent_state() {
         let answer = json!({"nodes": [
             {"cluster": "default", "node_id": "0123456789abcdef", "address": "10.0.0.1", "link": "linked",
                 "agent": {"version": "0.1.0", "since": 0.0, "round_trip_ms": 0.42}},

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_and_what_goes_into_a_pipe_is_written_at_once() {
+    fn short_or_piped_list_is_printed_at_once() {
         for (rows, lines) in [(10_000, None), (5, Some(24)), (20, Some(24))] {
             let text = written(rows, lines, "");
             assert_eq!(text.lines().count(), rows + 3);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_list_waits_after_each_page() {
+    fn long_list_pauses_after_each_page() {
         let text = written(100, Some(24), "\n\nq\n");
         let pages: Vec<&str> = text.split(ERASE_LINE).collect();
         assert_eq!(pages.len(), 3);

@@ -25,7 +25,7 @@ fn list() -> Value {
 }
 
 #[test]
-fn in_a_pipe_nothing_is_cut() {
+fn piped_output_is_not_truncated() {
     assert_eq!(
         page(&list(), None),
         "\
@@ -37,7 +37,7 @@ m4n8p2r6  Trainer.fit [数据] (post-mortem)  -                      10.0.0.12  
 }
 
 #[test]
-fn what_stands_at_one_place_is_one_line_for_people_alone() {
+fn rows_at_one_location_are_folded_at_a_terminal_only() {
     let mut list = list();
     let rank = |rank: usize| {
         json!({"id": format!("rank{rank:04}"), "state": "paused", "node_ip": "10.0.0.7", "name": "Trainer.step", "group": "Trainer",
@@ -64,7 +64,7 @@ rank0003  Trainer.step rank 3         loss.py:42   10.0.0.7  3s       -
 }
 
 #[test]
-fn the_widest_columns_shrink_first() {
+fn widest_columns_shrink_first() {
     assert_eq!(
         page(&list(), Some(80)),
         "\
@@ -76,7 +76,7 @@ m4n8p2r6  Trainer.fit [数…  -                10.0.0.12  3s       Visual Studi
 }
 
 #[test]
-fn people_are_told_why_a_place_is_not_known_and_scripts_are_not() {
+fn unknown_location_is_explained_at_a_terminal_only() {
     let mut list = list();
     for row in list["breakpoints"].as_array_mut().unwrap() {
         row["kind"] = "debugpy".into();
@@ -96,7 +96,7 @@ fn people_are_told_why_a_place_is_not_known_and_scripts_are_not() {
 }
 
 #[test]
-fn narrow_terminals_lose_columns() {
+fn narrow_terminals_drop_columns() {
     assert_eq!(
         page(&list(), Some(45)),
         "\
@@ -124,7 +124,7 @@ m4n8p2r6  Trainer.f…
 }
 
 #[test]
-fn what_holds_gpus_is_seen_at_once() {
+fn gpu_column_appears_for_held_gpus() {
     let mut list = list();
     list["breakpoints"][1]["resources"] =
         json!({"CPU": 8.0, "GPU": 0.5, "accelerator_type:A100": 0.001});
@@ -138,7 +138,7 @@ fn what_holds_gpus_is_seen_at_once() {
 }
 
 #[test]
-fn what_others_wait_for_shows_how_long_they_can() {
+fn timeout_column_shows_the_collective_limit() {
     let mut list = list();
     list["breakpoints"][0]["first_seen"] = json!(1000.0);
     list["breakpoints"][0]["collective_ends"] = json!(2800.0);
@@ -161,7 +161,7 @@ fn several_clusters_have_a_column() {
 }
 
 #[test]
-fn an_empty_list_says_what_to_do() {
+fn empty_list_names_the_next_step() {
     let text = page(&json!({"breakpoints": [], "clusters": []}), Some(80));
     assert!(text.starts_with("No task waits at a breakpoint."), "{text}");
     assert!(text.contains("breakpoint()"), "{text}");
@@ -174,7 +174,7 @@ fn an_empty_list_says_what_to_do() {
 }
 
 #[test]
-fn what_makes_the_list_unreliable_stands_above_it() {
+fn list_warnings_precede_the_table() {
     let mut list = list();
     list["clusters"][0]["trouble"] =
         json!("cannot reach the Ray head at http://head:8265: refused");
@@ -192,7 +192,7 @@ fn what_makes_the_list_unreliable_stands_above_it() {
 }
 
 #[test]
-fn a_head_that_goes_and_comes_is_told_once() {
+fn head_outage_and_recovery_are_reported_once() {
     let well = List::read(&list());
     let mut ill = list();
     ill["clusters"][0]["trouble"] = json!("cannot reach the Ray head");
@@ -205,7 +205,7 @@ fn a_head_that_goes_and_comes_is_told_once() {
 }
 
 #[test]
-fn names_from_the_cluster_cannot_move_the_cursor() {
+fn cluster_names_contain_no_control_characters() {
     let mut list = list();
     list["breakpoints"][0]["name"] = json!("evil\u{1b}[2J\nname\u{202e}");
     list["breakpoints"][0]["location"]["file"] = json!("a\tb.py");
@@ -219,14 +219,14 @@ fn names_from_the_cluster_cannot_move_the_cursor() {
 }
 
 #[test]
-fn ended_ones_say_how() {
+fn ended_rows_show_their_cause() {
     let row = json!({"id": "x", "state": "died", "why": "the node ran out of memory", "waiting_seconds": 1});
     assert_eq!(Row::read(&row).holder, "died: the node ran out of memory");
     assert_eq!(Row::read(&json!({"state": "released"})).holder, "released");
 }
 
 #[test]
-fn a_list_of_another_shape_is_no_panic() {
+fn malformed_list_does_not_panic() {
     for value in [
         json!(null),
         json!({"breakpoints": [1, null, {}, {"location": 5, "holder": "x"}], "clusters": {}}),
@@ -238,7 +238,7 @@ fn a_list_of_another_shape_is_no_panic() {
 
 proptest! {
     #[test]
-    fn the_table_fits_every_width(columns in 1usize..200, name in ".{0,60}", client in ".{0,30}", file in ".{0,60}") {
+    fn table_fits_every_width(columns in 1usize..200, name in ".{0,60}", client in ".{0,30}", file in ".{0,60}") {
         let mut list = list();
         list["breakpoints"][0]["name"] = json!(name);
         list["breakpoints"][1]["holder"]["client"] = json!(client);

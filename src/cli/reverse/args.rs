@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_debugger_is_a_port_of_this_machine_or_a_host_with_one() {
+    fn debugger_is_a_local_port_or_host_and_port() {
         for (text, shown) in [
             ("7779", "127.0.0.1:7779"),
             ("localhost:1", "localhost:1"),

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_relay_shows_is_told_as_names_with_their_values() {
+    fn snapshot_shows_names_with_values() {
         let seen = json!([{"name": "MainThread", "frames": [
             {"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "first": 1, "lines": ["", ""],
              "variables": [{"name": "x", "type": "int", "value": "1"}]},

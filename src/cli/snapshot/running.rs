@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_at_a_breakpoint_is_named_by_its_id() {
+    fn task_at_a_breakpoint_is_named_by_its_id() {
         assert_eq!(waiting(&[entry(0, 1)]), "");
         let mut all: Vec<Value> = (0..10).map(|rank| entry(rank, 1)).collect();
         all[3]["tasks"][0]["breakpoint"] = "7k2m9qxd".into();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_is_told_with_what_came_and_went() {
+    fn progress_reports_new_gone_and_moved_tasks() {
         let before = json!({"taken": 60.0, "looks": [entry(0, 1), entry(1, 1), entry(2, 1)]});
         let now = json!({"taken": 65.0, "looks": [entry(0, 1), entry(1, 2), entry(3, 1)]});
         let text = progress(&before, &now);

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_again_and_is_for_nobody_else() {
+    fn saved_snapshot_is_private_and_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hang");
         let name = path.to_str().unwrap();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_a_name_and_a_later_one_says_so() {
+    fn other_file_is_a_name_and_a_newer_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("train.json");
         let name = path.to_str().unwrap();

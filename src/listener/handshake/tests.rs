@@ -11,7 +11,7 @@ use super::*;
 use ray_relay_base::dial::testing::{Authority, Client, Files};
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_waited_for_until_the_deadline_and_is_nobody() {
+async fn silent_client_times_out_unclassified() {
     for said in [&b""[..], b"Content", b"CON"] {
         let (mut near, mut far) = duplex(64);
         far.write_all(said).await.unwrap();
@@ -31,7 +31,7 @@ async fn known<S: AsyncRead + Unpin>(stream: &mut S, patience: Duration) -> Opti
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protocol_that_comes_byte_by_byte_is_recognised_and_nothing_is_lost() {
+async fn slow_protocol_prefix_is_detected_without_loss() {
     let (mut near, mut far) = duplex(64);
     let writer = tokio::spawn(async move {
         for byte in b"Content-" {
@@ -47,7 +47,7 @@ async fn a_protocol_that_comes_byte_by_byte_is_recognised_and_nothing_is_lost() 
 }
 
 #[tokio::test]
-async fn a_refused_peer_reads_the_whole_answer_though_it_never_stops_talking() {
+async fn refused_peer_gets_the_whole_answer_while_sending() {
     let (near, mut far) = duplex(64);
     let refusing = tokio::spawn(refusal::close(near, UNKNOWN_ANSWER));
     let mut answer = Vec::new();
@@ -60,7 +60,7 @@ async fn a_refused_peer_reads_the_whole_answer_though_it_never_stops_talking() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn inside_tls_the_same_is_found(
+    fn detection_is_the_same_inside_tls(
         start in prop_oneof![Just(""), Just("GET "), Just("Content-"), Just("PRI * HTTP/2.0"), Just("\u{16}\u{3}"), Just("PUT"), Just("CON")],
         bytes in proptest::collection::vec(any::<u8>(), 0..40),
         cuts in proptest::collection::vec(1usize..20, 1..8),

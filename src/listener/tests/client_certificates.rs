@@ -28,7 +28,7 @@ async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
 }
 
 #[tokio::test]
-async fn client_certificates_are_held_to_their_authority_time_and_list() {
+async fn client_certificates_are_checked_by_ca_time_and_crl() {
     let clients = Authority::new("clients");
     let uri = [SanType::URI("spiffe://test/alice".try_into().unwrap())];
     let good = clients.client("spiffe://test/alice");

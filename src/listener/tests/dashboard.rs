@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn the_dashboard_is_served_inside_tls_with_addresses_of_the_relay() {
+async fn dashboard_is_served_over_tls_with_relay_addresses() {
     let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = head.local_addr().unwrap();
     let answering = tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn what_cannot_be_agreed_on_is_an_alert() {
+async fn failed_tls_negotiation_sends_an_alert() {
     let off = Relay::start(|_| config::Tls::default()).await;
     let error = off.tls(&Client::default()).await.unwrap_err();
     assert!(error.to_string().contains("HandshakeFailure"), "{error}");
@@ -34,7 +34,7 @@ async fn what_cannot_be_agreed_on_is_an_alert() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_end_is_cut() {
+async fn stalled_handshake_is_cut() {
     let patience = Duration::from_millis(300);
     let relay = Relay::changed(Files::config, |config| {
         config.listen.handshake_timeout = patience;

@@ -73,7 +73,7 @@ fn kept(breakpoint: &Breakpoint, until_unix_ms: u64, evaluates: bool) -> FromAge
 }
 
 #[tokio::test]
-async fn a_release_says_what_keeps_the_task_that_an_agent_keeps() {
+async fn release_names_what_delays_the_agent() {
     for (evaluates, says) in [
         (true, "an expression of a debugger goes on in it"),
         (false, "has not said yet that the task runs on"),
@@ -116,7 +116,7 @@ async fn a_release_says_what_keeps_the_task_that_an_agent_keeps() {
 }
 
 #[tokio::test]
-async fn its_owner_sees_it_and_it_is_parked_for_as_long_as_before() {
+async fn park_at_an_agent_keeps_its_deadline_after_a_snapshot() {
     let scene = scene().await;
     let links = tokio::spawn(crate::listener::run_links(Arc::clone(&scene.context)));
     let mut agent = scene.linked("agent", "a1", 1).await;

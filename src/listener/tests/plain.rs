@@ -6,7 +6,7 @@ use super::*;
 use ray_relay_ray::ray::testing::assert_not_dialled;
 
 #[tokio::test]
-async fn plain_text_is_refused_in_its_own_words_where_tls_is_required() {
+async fn plain_text_is_refused_where_tls_is_required() {
     let relay = Relay::start(Files::config).await;
     let worker = listed(relay.running.registry(), paused("square", 1)).await;
     let head = b"POST /api/jobs/ HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n";
@@ -42,7 +42,7 @@ async fn plain_text_is_refused_in_its_own_words_where_tls_is_required() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_silent_where_tls_is_required_has_the_whole_deadline() {
+async fn silent_client_gets_the_whole_deadline_under_tls() {
     let relay = Relay::changed(Files::config, |config| {
         config.listen.handshake_timeout = Duration::from_secs(3);
     })
@@ -54,7 +54,7 @@ async fn who_is_silent_where_tls_is_required_has_the_whole_deadline() {
 }
 
 #[tokio::test]
-async fn both_are_served_where_tls_is_optional() {
+async fn optional_tls_serves_both() {
     let relay = Relay::start(optional).await;
     assert_healthy(&mut relay.plain().await).await;
     assert_healthy(&mut relay.encrypted().await).await;

@@ -4,7 +4,7 @@ use super::*;
 use crate::listener::refusal::TLS_ALERT;
 
 #[tokio::test]
-async fn every_protocol_is_found_inside_tls() {
+async fn every_protocol_is_detected_inside_tls() {
     let relay = Relay::start(Files::config).await;
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         for alpn in [&[][..], &["http/1.1"], &["x", "http/1.1"]] {
@@ -50,7 +50,7 @@ async fn every_protocol_is_found_inside_tls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_agreed_on_http_may_take_its_time() {
+async fn client_with_http_alpn_may_stay_idle() {
     let relay = Relay::start(Files::config).await;
     let client = Client {
         alpn: &["http/1.1"],

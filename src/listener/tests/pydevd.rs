@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn an_ide_that_speaks_pydevd_is_told_what_to_do_in_a_line_and_no_table() {
+async fn pydevd_ide_gets_a_one_line_hint() {
     let relay = Relay::start(optional).await;
     let answer = said(&mut relay.plain().await, b"501\t1\t0.1\tUNIX\tID\n").await;
     assert!(answer.contains("Attach to DAP"), "{answer}");
@@ -12,7 +12,7 @@ async fn an_ide_that_speaks_pydevd_is_told_what_to_do_in_a_line_and_no_table() {
 
 /// `pydevd_pycharm.settrace` waits for its IDE to speak, and for ever.
 #[tokio::test(start_paused = true)]
-async fn a_program_that_waits_for_its_ide_is_told_so_and_let_run() {
+async fn pydevd_program_is_notified_and_resumed() {
     let relay = Relay::changed(optional, |config| {
         config.listen.handshake_timeout = Duration::from_secs(3);
     })

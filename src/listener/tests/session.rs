@@ -88,7 +88,7 @@ async fn a_session_inside_tls_passes_large_messages_and_half_closes() {
 }
 
 #[tokio::test]
-async fn every_session_ends_with_the_goodbye_of_tls() {
+async fn every_session_ends_with_a_tls_close_notify() {
     let relay = Relay::start(Files::config).await;
     let (client, mut debugpy) = attached(&relay).await;
     let (mut stream, _) = client.into_parts();
@@ -115,7 +115,7 @@ async fn every_session_ends_with_the_goodbye_of_tls() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_without_a_goodbye_ends_its_session() {
+async fn abrupt_client_close_ends_its_session() {
     let relay = Relay::start(Files::config).await;
     let (client, mut debugpy) = attached(&relay).await;
     let (stream, _) = client.into_parts();

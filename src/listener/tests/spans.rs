@@ -124,7 +124,7 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn a_log_line_about_a_connection_says_which_and_whose_it_is() {
+async fn connection_log_lines_name_peer_and_user() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
     let _here = log_to(subscriber);

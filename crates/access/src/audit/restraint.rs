@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_refusals_is_one_line_and_nobody_elses() {
+    fn refusal_flood_is_summarised_per_source() {
         let mut restraint = RefusalCounts::default();
         let (now, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
         let mut written = 0;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn people_beyond_the_bound_share_an_account() {
+    fn sources_beyond_the_limit_share_one_account() {
         let mut restraint = RefusalCounts::default();
         let now = Instant::now();
         for i in 0..3 * MAX_ACCOUNTS {
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_done_is_never_left_out(action in 0..EntryKind::ALL.len(), outcome in "(allowed|denied|refused|client|)") {
+        fn completed_actions_are_never_suppressed(action in 0..EntryKind::ALL.len(), outcome in "(allowed|denied|refused|client|)") {
             let mut restraint = RefusalCounts::default();
             let entry = Entry::new(EntryKind::ALL[action]).with("outcome", outcome.as_str());
             let done = !matches!(&*outcome, "denied" | "refused")

@@ -82,7 +82,7 @@ fn breakpoint() -> Arc<Breakpoint> {
 }
 
 #[tokio::test]
-async fn a_line_says_who_did_what_with_which_worker() {
+async fn entry_names_user_action_and_worker() {
     let log = Log::new();
     let audit = log.open();
     let mut entry = Entry::new(EntryKind::SessionBegan).with("outcome", "allowed");
@@ -122,7 +122,7 @@ async fn a_line_says_who_did_what_with_which_worker() {
 }
 
 #[tokio::test]
-async fn whatever_a_client_sends_is_one_bounded_line() {
+async fn client_input_is_one_bounded_line() {
     let log = Log::new();
     let audit = log.open();
     let token = format!("eyJ{0}.{0}.{0}", "a".repeat(40));
@@ -176,7 +176,7 @@ async fn whatever_a_client_sends_is_one_bounded_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_writers_make_one_chain_and_each_keeps_its_order() {
+async fn concurrent_writers_share_one_ordered_chain() {
     let log = Log::new();
     let audit = log.open();
     let mut tasks = tokio::task::JoinSet::new();
@@ -211,7 +211,7 @@ async fn many_writers_make_one_chain_and_each_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn without_a_record_nothing_happens_unless_it_may() {
+async fn unrecorded_action_is_refused_unless_configured() {
     let mut log = Log::new();
     let audit = log.open();
     log.obstruct();
@@ -238,7 +238,7 @@ async fn without_a_record_nothing_happens_unless_it_may() {
 }
 
 #[tokio::test]
-async fn write_fails_when_the_writer_has_ended() {
+async fn write_fails_after_the_writer_ended() {
     let log = Log::new();
     let sink = sink::Sink::new(&log.config).unwrap().unwrap();
     let started = Audit::start(sink, Hashing::Plain, &log.config, log.metrics.clone());
@@ -250,7 +250,7 @@ async fn write_fails_when_the_writer_has_ended() {
 }
 
 #[tokio::test]
-async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
+async fn unopenable_sink_fails_at_startup() {
     let mut log = Log::new();
     log.config.file = Some(log.dir.path().join("missing/audit.log"));
     let fails = |log: &Log, words: &str| {
@@ -275,7 +275,7 @@ async fn a_sink_that_cannot_be_opened_is_an_error_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_two_seconds() {
+async fn stalled_syslog_times_out_after_two_seconds() {
     let mut log = Log::new();
     let path = log.dir.path().join("log");
     let daemon = UnixDatagram::bind(&path).unwrap();
@@ -307,7 +307,7 @@ async fn a_syslog_that_takes_nothing_is_waited_for_no_longer_than_two_seconds() 
 }
 
 #[tokio::test]
-async fn commands_are_recorded_where_that_is_wanted() {
+async fn commands_are_recorded_only_if_configured() {
     assert!(Log::new().open().wants_commands());
     let mut log = Log::new();
     log.config.commands = false;
@@ -322,7 +322,7 @@ async fn commands_are_recorded_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_flood_of_refusals_costs_some_lines_and_what_was_done_has_one_each() {
+async fn refusal_flood_is_summarised_and_actions_are_not() {
     let log = Log::new();
     let audit = log.open();
     let decided = async |outcome: &str| {
@@ -358,7 +358,7 @@ async fn a_flood_of_refusals_costs_some_lines_and_what_was_done_has_one_each() {
 }
 
 #[tokio::test]
-async fn while_it_fails_metrics_and_readiness_say_so() {
+async fn failing_log_is_reported_by_metrics_and_readiness() {
     let log = Log::new();
     let audit = log.open();
     let gauge = |value: u8| {

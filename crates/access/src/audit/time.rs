@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_times() {
+    fn known_times_are_formatted_and_parsed() {
         for (text, seconds) in [
             ("1970-01-01T00:00:00.000Z", 0),
             ("2000-02-29T23:59:59.000Z", 951_868_799),
@@ -93,13 +93,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(millis in 0u64..253_402_300_799_999) {
+        fn formatted_time_is_parsed_back(millis in 0u64..253_402_300_799_999) {
             let time = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
             prop_assert_eq!(parse(&rfc3339(time), SystemTime::now()), Some(time));
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,30}") {
+        fn any_time_is_parsed_without_panic(text in ".{0,30}") {
             let _ = parse(&text, SystemTime::now());
         }
     }

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_polled_when_it_is_woken_and_not_with_everything_else() {
+    async fn future_is_polled_only_when_woken() {
         let (polls, ready, busy) = (Cell::new(0), Notify::new(), Notify::new());
         let rare = WakeForwarder::default();
         let counted = pin!(async {

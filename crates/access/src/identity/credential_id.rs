@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_a_token_is_sent_to_its_issuer() {
+    fn only_token_holders_are_referred_to_their_issuer() {
         let id = || "x".to_owned();
         for (credential, has_token) in [
             (CredentialId::None, false),

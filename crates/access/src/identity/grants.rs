@@ -60,7 +60,7 @@ mod tests {
     use crate::policy::{Pattern, RelayScope};
 
     #[test]
-    fn the_relay_is_administered_by_who_is_narrowed_by_nothing() {
+    fn only_an_unrestricted_admin_administers_the_relay() {
         let narrow = |to: &str| {
             let mut selector = BreakpointSelector::default();
             let list = match to {

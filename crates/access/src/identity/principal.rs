@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_time_is_over_when_it_expires_or_is_revoked() {
+    async fn principal_ends_on_expiry_or_revocation() {
         let (_sender, principal) = ada(Some(SystemTime::now() + Duration::from_millis(30)));
         assert_eq!(principal.is_over(), None);
         assert_eq!(principal.ended().await, PrincipalEnded::Expired);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_makes_nobody_the_same_person_as_the_unauthenticated() {
+    fn user_named_anonymous_is_not_the_anonymous_principal() {
         let anybody = Principal::anonymous();
         let sender = watch::Sender::default();
         let who = testing::identity(anybody.subject());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_newer_credential_of_the_same_rights_puts_the_end_off() {
+    async fn renewed_credential_postpones_the_expiry() {
         let soon = SystemTime::now() + Duration::from_millis(50);
         let later = SystemTime::now() + Duration::from_secs(600);
         let (sender, first) = ada(Some(soon));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_in_particular_stays() {
+    async fn anonymous_principal_never_ends() {
         let nobody = Principal::anonymous();
         let ended = tokio::time::timeout(2 * CLOCK_CHECK_INTERVAL, nobody.ended());
         assert!(ended.await.is_err());

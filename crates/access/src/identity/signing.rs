@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_key_signs_its_public_half_verifies_and_no_other() {
+    fn key_verifies_only_its_own_signatures() {
         let mut made = Vec::new();
         for algorithm in Algorithm::ALL {
             let key = Generated::new(algorithm).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_public_half_is_no_signing_key_and_the_private_no_verifying_one() {
+    fn key_halves_are_not_interchangeable() {
         let key = Generated::new(Algorithm::Es256).unwrap();
         let signing = SigningKey::from_file(&key.public.unwrap());
         assert_eq!(signing.unwrap_err(), SigningKeyError::Public);

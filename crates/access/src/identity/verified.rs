@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_verified_is_known_again_and_nothing_else_is() {
+    fn verified_signature_is_cached_exactly() {
         let verified = Verified::default();
         assert!(!verified.or_else(b"ann", "sig", || false));
         assert!(verified.or_else(b"ann", "sig", || true), "asked again");
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_number_is_remembered_and_the_oldest_forgotten() {
+    fn signature_cache_is_bounded_and_evicts_the_oldest() {
         let verified = Verified::default();
         let of = |number: usize| number.to_string();
         for number in 0..=MAX_SIGNATURES {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_spoken_for_by_name_by_address_or_not_at_all() {
+    fn agent_speaks_for_nodes_by_name_or_address() {
         let on_nodes = |scopes: &str, nodes: &[&str]| {
             let (scopes, mut selector) = on(scopes, &["east"]);
             selector.nodes = nodes.iter().map(|node| Pattern::new(*node)).collect();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_grants_any_is_enough_and_of_several_limits_each_has_to_allow() {
+    fn any_grant_suffices_and_every_limit_applies() {
         let everything = Rule {
             scopes: Scopes::USUAL,
             ..Rule::default()

@@ -157,7 +157,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_pattern_matches_what_it_was_made_from(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), fill in "[a-c]{0,3}") {
+        fn pattern_matches_its_own_expansions(parts in proptest::collection::vec("[a-c]{0,3}", 1..5), fill in "[a-c]{0,3}") {
             let pattern = parts.join("*");
             let text = parts.join(&fill);
             proptest::prop_assert!(Pattern::new(&*pattern).matches(&text), "{} {}", pattern, text);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_may_be_that_of_the_last_task_fits_nothing() {
+    fn provisional_name_matches_no_pattern() {
         let selector = BreakpointSelector {
             tasks: vec![Pattern::new("square")],
             ..BreakpointSelector::default()
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breakpoint_is_on_a_node_by_its_id_or_address_where_that_is_known() {
+    fn node_pattern_matches_a_known_id_or_address() {
         let on = |node: &str| BreakpointSelector {
             nodes: vec![Pattern::new(node)],
             ..BreakpointSelector::default()
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_without_a_star_is_the_whole_name() {
+    fn pattern_without_a_star_matches_the_whole_name() {
         assert!(Pattern::new("step").matches("step"));
         assert!(!Pattern::new("step").matches("steps"));
         assert!(!Pattern::new("").matches("step"));

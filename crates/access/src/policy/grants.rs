@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_granted_later_is_allowed_then_and_no_more_than_a_policy_allows() {
+    fn later_grants_apply_within_the_policy() {
         let on = |scopes: &str, cluster: &str| {
             let selector = BreakpointSelector::on_clusters(cluster);
             (scopes.parse().unwrap(), selector)

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_in_both_spellings_and_unknown_ones_refused() {
+    fn scopes_parse_in_both_spellings() {
         let scopes: Scopes = "list,debug dashboard:write".parse().unwrap();
         let all = "list,view,debug,dashboard:read,dashboard:write";
         assert_eq!(scopes.to_string(), all);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_never_includes_ending_a_process() {
+    fn usual_scopes_exclude_terminate_and_attach() {
         let own = [Scope::Terminate, Scope::Attach];
         let all = Scope::ALL
             .into_iter()
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debugger_is_opened_by_who_may_attach_and_debug() {
+    fn opening_a_debugger_needs_attach_and_debug() {
         let may = |words: &str, by_debug: bool| {
             let scopes: Scopes = words.parse().unwrap();
             scopes.may_open_debugger(by_debug)

@@ -62,7 +62,7 @@ impl Given {
 }
 
 #[tokio::test]
-async fn what_was_said_is_read_back() {
+async fn recording_is_read_back() {
     let given = Given::new();
     let writer = given.begun(3).await;
     let name = writer.name();
@@ -103,7 +103,7 @@ async fn what_was_said_is_read_back() {
 }
 
 #[tokio::test]
-async fn a_recording_that_would_grow_too_large_ends_the_session() {
+async fn recording_at_max_size_ends_the_session() {
     let mut given = Given::new();
     given.config.max_size = 1000;
     let writer = given.begun(1).await;
@@ -121,7 +121,7 @@ async fn a_recording_that_would_grow_too_large_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
+async fn slow_disk_ends_the_session_with_bounded_memory() {
     let given = Given::new();
     let writer = given.begun(1).await;
     // A writer thread that takes no messages.
@@ -144,7 +144,7 @@ async fn a_disk_that_does_not_keep_up_ends_the_session_and_memory_is_bounded() {
 }
 
 #[tokio::test]
-async fn where_unrecorded_sessions_are_allowed_they_go_on() {
+async fn unrecorded_session_continues_if_allowed() {
     let mut given = Given::new();
     given.config.max_size = 500;
     given.config.on_failure = OnFailure::Allow;
@@ -167,7 +167,7 @@ async fn where_unrecorded_sessions_are_allowed_they_go_on() {
 }
 
 #[tokio::test]
-async fn the_oldest_recordings_go_and_live_ones_stay() {
+async fn oldest_recordings_are_deleted_and_live_ones_kept() {
     let mut given = Given::new();
     let live = given.begun(0).await;
     for session in 1..5 {
@@ -191,7 +191,7 @@ async fn the_oldest_recordings_go_and_live_ones_stay() {
 }
 
 #[test]
-fn the_folder_is_made_and_looked_at() {
+fn recording_folder_is_created_and_checked() {
     let mut given = Given::new();
     let dir = given.dir.path().join("new");
     given.config.dir = Some(dir.clone());
@@ -206,7 +206,7 @@ fn the_folder_is_made_and_looked_at() {
 
 proptest! {
     #[test]
-    fn any_bytes_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..200), up in any::<bool>(), millis in 0u64..10_000_000) {
+    fn any_recorded_bytes_are_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..200), up in any::<bool>(), millis in 0u64..10_000_000) {
         let direction = if up { Direction::Up } else { Direction::Down };
         let elapsed = Duration::from_millis(millis);
         let line = format::frame(elapsed, direction, &bytes);
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_recording_is_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = (read_header(&bytes), read_line(&bytes));
     }
 }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kube_has_no_lines_of_its_own_and_the_relay_has() {
+    fn kube_logs_are_filtered_and_relay_logs_are_not() {
         let filter: Targets = format!("{DEFAULT_FILTER},info").parse().unwrap();
         let would = |target: &str| filter.would_enable(target, &Level::ERROR);
         assert!(!would("kube_client::client::builder"));

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_keeps_to_one_line_until_it_is_done_and_what_is_said_beside_it_is_whole() {
+    fn progress_step_stays_on_one_line_until_done() {
         let mut state = false;
         let mut show = |line: &str, unfinished| rewritten(line, &mut state, unfinished, 12);
         assert_eq!(show("installing Ray", true), "installing ");

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_short_and_another_each_time() {
+    fn request_ids_are_short_and_unique() {
         let ids: std::collections::HashSet<_> =
             (0..1000).map(|_| RequestId::random().to_string()).collect();
         assert_eq!(ids.len(), 1000);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_otherwise_is_no_id() {
+    fn other_text_is_not_a_request_id() {
         let id = RequestId::random();
         for id in [id, id.of_request(u32::MAX)] {
             assert!(RequestId::is_valid(&id.to_string()), "{id}");

@@ -59,7 +59,7 @@ impl io::Write for Text {
 }
 
 #[test]
-fn a_line_that_another_test_logs_first_is_not_lost() {
+fn line_logged_first_by_another_test_is_captured() {
     fn logs() {
         tracing::debug!("the same line of two tests");
     }

@@ -130,7 +130,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
 
     #[test]
-    fn a_pin_is_a_hash_with_its_name() {
+    fn pin_is_a_prefixed_sha256() {
         let text = format!("sha256:{}", "0aF1".repeat(16));
         let pin: Pin = text.parse().unwrap();
         assert_eq!(pin.to_string(), text.to_ascii_lowercase());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_trusted_by_its_whole_hash() {
+    fn pin_trusts_a_key_by_its_whole_hash() {
         let server = Authority::new("test").server();
         let certificate = CertificateDer::from_pem_slice(server.cert.as_bytes()).unwrap();
         let trusts = |pin: Pin| {

@@ -25,7 +25,7 @@ fn fault(config: &config::Tls) -> String {
 }
 
 #[test]
-fn unusable_files_are_each_told_with_what_to_do() {
+fn unusable_tls_files_are_each_reported_with_a_remedy() {
     let authority = Authority::new("test");
     let (pair, other) = (authority.server(), authority.server());
     let files = TestFiles::new(&pair);
@@ -82,7 +82,7 @@ fn unusable_files_are_each_told_with_what_to_do() {
 }
 
 #[test]
-fn only_suites_with_forward_secrecy_and_authenticated_encryption_are_there() {
+fn only_forward_secret_aead_suites_are_offered() {
     let authority = Authority::new("test");
     let files = TestFiles::new(&authority.server());
     let server = Material::load(&files.config()).unwrap().into_server();
@@ -136,7 +136,7 @@ fn presented(ends: &Ends) -> Vec<u8> {
 }
 
 #[test]
-fn certificate_out_of_its_time_is_logged() {
+fn expired_or_early_certificate_is_logged() {
     let authority = Authority::new("test");
     let logged = |from: i32, until: i32| {
         let pair = authority.issue(&[SanType::DnsName("a.example".try_into().unwrap())], |p| {
@@ -157,7 +157,7 @@ fn certificate_out_of_its_time_is_logged() {
 }
 
 #[tokio::test]
-async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
+async fn changed_pair_serves_new_sessions_unless_invalid() {
     let authority = Authority::new("test");
     let (old, new) = (authority.server(), authority.server());
     let files = TestFiles::new(&old);
@@ -211,7 +211,7 @@ async fn a_changed_pair_is_for_new_sessions_and_a_bad_one_for_none() {
 }
 
 #[tokio::test]
-async fn a_kubernetes_secret_is_followed_through_its_links() {
+async fn kubernetes_secret_symlinks_are_followed() {
     let authority = Authority::new("test");
     let (old, new) = (authority.server(), authority.server());
     let dir = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ async fn a_kubernetes_secret_is_followed_through_its_links() {
 }
 
 #[tokio::test]
-async fn the_oldest_version_is_as_configured() {
+async fn minimum_tls_version_is_as_configured() {
     let authority = Authority::new("test");
     let files = TestFiles::new(&authority.server());
     let old = Client {
@@ -267,7 +267,7 @@ async fn the_oldest_version_is_as_configured() {
 }
 
 #[tokio::test]
-async fn a_ticket_does_not_outlive_a_change_of_the_files() {
+async fn tls_tickets_end_when_the_files_change() {
     let authority = Authority::new("test");
     let files = TestFiles::new(&authority.server());
     let tls = Tls::new(&files.mutual(&authority, ClientAuth::Required)).unwrap();
@@ -294,7 +294,7 @@ async fn a_ticket_does_not_outlive_a_change_of_the_files() {
 }
 
 #[test]
-fn the_first_uri_then_mail_then_dns_name_is_the_subject() {
+fn subject_is_the_first_uri_mail_or_dns_name() {
     let authority = Authority::new("test");
     let uri = |text: &str| SanType::URI(text.try_into().unwrap());
     let mail = |text: &str| SanType::Rfc822Name(text.try_into().unwrap());
@@ -326,7 +326,7 @@ fn the_first_uri_then_mail_then_dns_name_is_the_subject() {
 }
 
 #[test]
-fn fingerprint_and_end_are_those_of_the_certificate() {
+fn fingerprint_and_expiry_match_the_certificate() {
     let authority = Authority::new("test");
     let pair = authority.issue(&[SanType::URI("x:a".try_into().unwrap())], |params| {
         params.not_after = rcgen::date_time_ymd(2040, 1, 2);
@@ -342,7 +342,7 @@ fn fingerprint_and_end_are_those_of_the_certificate() {
 }
 
 #[tokio::test]
-async fn a_pin_trusts_one_key_whatever_the_certificate_says() {
+async fn pin_trusts_one_key_whatever_the_certificate() {
     let authority = Authority::new("one");
     let (pair, another) = (authority.server(), authority.server());
     let connect = async |cert: &Pair, key: &Pair| {

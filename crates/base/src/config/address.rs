@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_found_on_port_8265_unless_told_otherwise() {
+    fn head_address_defaults_to_port_8265() {
         for (text, normal) in [
             ("http://head", "http://head:8265"),
             ("http://head/", "http://head:8265"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_says_what_to_write_instead() {
+    fn invalid_head_address_gets_a_hint() {
         for (text, hint) in [
             ("head:8265", "put http://"),
             ("ray://head:10001", "Ray Client"),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_not_shown() {
+    fn credentials_are_redacted() {
         for (text, printable) in [
             ("http://u:p@h@head:1/x?token=t#f", "http://***@head:1/x"),
             ("u:p@head", "***@head"),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_before_the_first_equals_sign() {
+    fn cluster_name_ends_at_the_first_equals_sign() {
         let named = split_cluster("gpu=http://head");
         assert_eq!(named, (Some("gpu"), "http://head"));
         assert_eq!(split_cluster("http://head/a=b"), (None, "http://head/a=b"));

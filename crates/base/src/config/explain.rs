@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_by_its_names_and_a_section_by_its_own() {
+    fn key_is_explained_by_any_of_its_names() {
         let of = |name| -> Vec<String> {
             let found = explain(name).unwrap();
             found.into_iter().map(|one| one.key).collect()

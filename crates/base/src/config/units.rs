@@ -213,14 +213,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(nanos in any::<u64>(), bytes in any::<u32>()) {
+        fn formatted_value_is_parsed_back(nanos in any::<u64>(), bytes in any::<u32>()) {
             let duration = Duration::from_nanos(nanos);
             prop_assert_eq!(parse_duration(&format_duration(duration)), Ok(duration));
             prop_assert_eq!(parse_size(&format_size(bytes as usize)), Ok(bytes as usize));
         }
 
         #[test]
-        fn no_text_panics(text in ".{0,24}") {
+        fn any_value_is_parsed_without_panic(text in ".{0,24}") {
             let _ = (parse_duration(&text), parse_size(&text));
         }
     }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_form_that_people_write() {
+    fn each_common_no_proxy_form_is_supported() {
         let excepts = |list: &str, host: &str| Exceptions::read(list).has(host, 443);
         for (list, host) in [
             ("relay.example.com", "relay.example.com"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_where_that_may_matter_alone() {
+    fn names_are_resolved_only_for_network_exceptions() {
         let looks = |list: &str| Exceptions::read(list).names_networks();
         assert!(looks(".svc,10.0.0.0/8") && looks("192.0.2.1"));
         assert!(!looks("localhost,127.0.0.1,::1,.svc,*") && !looks(""));

@@ -24,7 +24,7 @@ async fn towards(variables: &[(&'static str, &str)], uri: &str) -> Option<String
 }
 
 #[tokio::test]
-async fn the_environment_says_which_server_is_behind_a_proxy() {
+async fn environment_selects_the_proxy_of_each_server() {
     let both = [
         ("HTTPS_PROXY", "http://ada:secret@proxy:3128"),
         ("http_proxy", "other"),
@@ -73,7 +73,7 @@ async fn the_environment_says_which_server_is_behind_a_proxy() {
 
 /// A name whose address is excepted, as `NO_PROXY` in a Kubernetes pod has the cluster's networks.
 #[tokio::test]
-async fn a_name_is_looked_up_where_networks_are_excepted() {
+async fn name_is_resolved_for_excepted_networks() {
     // It has the address of loopback, but is no name of this machine by itself.
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let uri: Uri = format!("http://{}:1", name.trim()).parse().unwrap();
@@ -100,7 +100,7 @@ async fn a_name_is_looked_up_where_networks_are_excepted() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_proxy_is_told_without_what_it_says() {
+async fn unsupported_proxy_is_refused_without_its_secret() {
     for (text, found) in [
         ("socks5://ada:secret@proxy", " but socks5://"),
         ("https://ada:secret@proxy", " but https://"),
@@ -144,7 +144,7 @@ async fn asked(listener: &TcpListener) -> (TcpStream, String) {
 }
 
 #[tokio::test]
-async fn a_tunnel_is_asked_for_and_then_the_bytes_are_the_servers() {
+async fn proxy_tunnel_passes_bytes_after_connect() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for (uri, target) in [
         ("http://relay.example.com:5678", "relay.example.com:5678"),
@@ -171,7 +171,7 @@ async fn a_tunnel_is_asked_for_and_then_the_bytes_are_the_servers() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_does_not_lead_there_is_told_of() {
+async fn failed_proxy_connect_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     for (answer, says, hint, behind) in [
@@ -235,7 +235,7 @@ async fn a_proxy_that_does_not_lead_there_is_told_of() {
 
 /// Every step has a deadline: no server answers in this one.
 #[tokio::test(start_paused = true)]
-async fn who_never_answers_is_given_up() {
+async fn unresponsive_server_times_out_at_every_step() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let late = async |uri: String, by: bool| {
         let tls = trusting(Roots::None).unwrap().with_no_client_auth();
@@ -259,7 +259,7 @@ async fn who_never_answers_is_given_up() {
 
 /// A laptop that changes its network while a command waits for an answer: by the system's own settings, that takes eleven minutes.
 #[tokio::test]
-async fn a_server_that_is_gone_without_a_word_is_noticed_within_half_a_minute() {
+async fn lost_server_is_noticed_within_30_s() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tls = trusting(Roots::None).unwrap().with_no_client_auth();
@@ -282,7 +282,7 @@ async fn a_server_that_is_gone_without_a_word_is_noticed_within_half_a_minute() 
 
 /// As a kubeconfig names one: client-go looks at nothing else then.
 #[tokio::test]
-async fn a_proxy_that_is_given_is_for_every_server() {
+async fn explicit_proxy_applies_to_every_server() {
     let given = Proxies::from_text("proxy-url", "http://ada:secret@proxy:3128");
     for uri in [
         "https://api.example.com",

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_limit_of_the_groups_above_counts_in_both_versions() {
+    fn smallest_cgroup_limit_applies_in_both_versions() {
         let root = tempfile::tempdir().unwrap();
         let group = root.path().join("pods/relay");
         fs::create_dir_all(&group).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shipped_starts_where_it_is_shipped_to() {
+    fn default_bounds_fit_the_shipped_memory_limit() {
         let needed = needed(1024 + 1024 + 4096);
         assert!(needed.least() < 256 * MIB, "{} MiB", needed.least() / MIB);
         assert!(needed.shared_part(256 * MIB) > 100 * MIB);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
+fn memory_shares_grow_as_the_total_is_used() {
     let memory = Memory::new(128 * MIB);
     assert_eq!(memory.anonymous_limit(), 16 * MIB);
     let one = memory.owner_limit();
@@ -26,7 +26,7 @@ fn one_has_a_quarter_and_who_has_little_gets_more_when_the_rest_is_taken() {
 }
 
 #[test]
-fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
+fn answers_of_one_head_get_at_most_a_quarter() {
     let memory = Memory::new(128 * MIB);
     let most = memory.owner_limit();
     let bad = memory.cluster("bad");
@@ -64,7 +64,7 @@ fn the_answers_of_one_head_have_a_quarter_whoever_asks_for_them() {
 }
 
 #[test]
-fn everything_is_given_back() {
+fn accounts_release_all_memory() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));
     let mut taken = account.take(MemoryUse::Links, MIB).unwrap();
@@ -90,7 +90,7 @@ fn everything_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
+async fn memory_waiter_is_served_or_times_out() {
     let memory = Memory::new(64 * MIB);
     let account = memory.account(Some("ann"));
     let most = memory.owner_limit();
@@ -107,7 +107,7 @@ async fn who_waits_has_it_as_soon_as_it_is_there_and_is_told_where_not() {
 }
 
 #[test]
-fn an_answer_that_its_reader_has_no_memory_for_costs_the_cluster_nothing() {
+fn reader_without_memory_does_not_charge_the_cluster() {
     let memory = Memory::new(128 * MIB);
     let most = memory.owner_limit();
     let ann = memory.account(Some("ann"));

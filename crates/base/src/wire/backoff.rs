@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_the_longest_and_no_further() {
+    fn pauses_grow_up_to_the_maximum() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         assert!(backoff.is_fresh());
         for bound in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_differ() {
+    fn pauses_are_jittered() {
         let pause = || Backoff::new(Duration::from_secs(1), Duration::from_secs(1)).pause();
         let first = pause();
         assert!((0..100).any(|_| pause() != first));

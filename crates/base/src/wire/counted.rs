@@ -179,7 +179,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[tokio::test]
-    async fn what_has_begun_is_counted_and_what_is_whole_is_not_any_more() {
+    async fn partial_messages_are_counted_until_complete() {
         let memory = Memory::new(64 * MIB);
         let (near, far) = duplex(8 * MIB);
         let counted = Counted::new(near, &memory.account(Some("ann")));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_always_passes_does_so_whatever_others_hold() {
+    async fn small_messages_pass_without_free_memory() {
         let memory = Memory::new(64 * MIB);
         let account = memory.account(Some("ann"));
         let _others = account
@@ -245,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_followed_wherever_they_are_cut(
+        fn frames_are_tracked_at_any_split(
             sizes in proptest::collection::vec((0usize..400, any::<bool>(), any::<bool>()), 1..12),
             cut in 1usize..50,
         ) {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_has_one_word_in_the_api_and_on_the_wire() {
+    fn debugger_kind_has_one_name_everywhere() {
         for (kind, word) in [(Kind::Debugpy, "debugpy"), (Kind::Pdb, "pdb")] {
             assert_eq!(kind.word(), word);
             assert_eq!(serde_json::to_value(kind).unwrap(), word);

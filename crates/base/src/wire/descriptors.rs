@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_come_whole_and_in_order_with_the_descriptors_that_were_given() {
+    async fn messages_arrive_in_order_with_their_descriptors() {
         let (near, far) = UnixStream::pair().unwrap();
         let (_, writer) = channel::<Message>(near);
         let (mut reader, _) = channel::<Message>(far);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_message_ends_the_channel() {
+    async fn invalid_message_ends_the_channel() {
         for bytes in [
             &[0x7f, 0xff, 0xff, 0xff][..],
             &[0, 0, 0, 2, b'{', b'x'],

@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_together_is_one_gzip_text(
+        fn assembled_gzip_is_one_valid_stream(
             beginning in prop::collection::vec(any::<u8>(), 0..2000),
             ends in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 1..4),
         ) {

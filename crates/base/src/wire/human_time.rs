@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_short() {
+    fn span_shows_at_most_two_units() {
         for (seconds, text) in [
             (0, "0s"),
             (59, "59s"),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_dates_and_distances() {
+    fn times_show_the_date_and_the_distance() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         for (time, now, text) in [
             (0, 0, "1970-01-01 00:00:00 UTC, in 0s"),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_too_far_to_be_shown() {
+    fn far_future_is_still_formatted() {
         let far = UNIX_EPOCH.checked_add(Duration::from_secs(1 << 62));
         assert!(far.is_some_and(|far| moment(far, UNIX_EPOCH).contains("UTC")));
     }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_shapes_stay_as_they_are() {
+    fn other_json_types_are_unchanged() {
         for other in [json!([1]), json!("x"), json!(1), json!(true), Value::Null] {
             let mut value = other.clone();
             assert_eq!(take(&mut value, "a"), Value::Null);

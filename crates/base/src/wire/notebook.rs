@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_told_from_files() {
+    fn notebook_cells_differ_from_files() {
         for cell in [
             "/tmp/ipykernel_8161/556234171.py",
             "ipykernel_8161/556234171.py",

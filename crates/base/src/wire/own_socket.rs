@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_listens_is_found_and_what_is_left_is_cleared_away() {
+    async fn live_socket_is_found_and_a_stale_one_removed() {
         let folder = folder();
         let path = folder.path().join("keeper");
         assert!(matches!(dial(&path).await, Ok(None)));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_that_is_not_ours_is_refused_with_what_to_do() {
+    async fn foreign_path_is_refused_with_a_remedy() {
         let folder = folder();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();

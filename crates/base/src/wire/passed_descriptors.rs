@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_is_taken_by_its_exact_address() {
+    fn listener_is_matched_by_its_exact_address() {
         let [one, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let address = one.local_addr().unwrap();
         let connection = TcpStream::connect(other.local_addr().unwrap()).unwrap();

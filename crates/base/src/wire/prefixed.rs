@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn replayed_bytes_come_first_and_whole_however_small_the_reads() {
+    async fn replayed_bytes_come_first_at_any_read_size() {
         let inner = &b" and the rest"[..];
         let mut stream = Prefixed::new(Bytes::from_static(b"the start"), inner);
         let mut all = Vec::new();

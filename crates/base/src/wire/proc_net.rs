@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn recorded_tables_are_read() {
+    fn recorded_tables_are_parsed() {
         let all: Vec<_> = sockets(TCP).chain(sockets(TCP6)).collect();
         let told = |socket: &KernelSocket| {
             let KernelSocket { local, remote, .. } = socket;
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn a_peer_that_owes_an_acknowledgement_is_told_from_one_that_does_not() {
+    fn peers_with_unacknowledged_data_are_excluded() {
         let root = tempfile::tempdir().unwrap();
         let (here, owes): (SocketAddr, SocketAddr) = (
             "127.0.0.1:39356".parse().unwrap(),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_listen_are_read_and_nothing_behind_them() {
+    fn only_listening_sockets_are_read() {
         let table = TCP.as_bytes().chain(std::io::repeat(b'\n'));
         let ports: Vec<_> = listeners(table).map(|socket| socket.local.port()).collect();
         assert_eq!(ports, [54703, 53387]);
@@ -190,7 +190,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_a_table_says_is_read_or_passed_over(
+        fn any_table_is_parsed_without_panic(
             text in "\\PC{0,200}",
             line in "[0-9]: [0-9A-Fé]{6,34}:[0-9A-F]{3,5} [0-9A-F]{8}:[0-9A-F]{4} [0-9A-F]{2}( [0-9:]{1,9}){0,8}",
         ) {

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_is_on_port_5678_unless_told_otherwise() {
+    fn relay_url_defaults_to_port_5678() {
         for (text, normal) in [
             ("http://relay", "http://relay:5678"),
             ("relay:7000", "http://relay:7000"),

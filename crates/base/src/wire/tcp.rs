@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_listening_socket_accepts_has_its_options() {
+    async fn accepted_socket_inherits_the_keepalive_options() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         tune(&listener, Duration::from_secs(40)).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap());

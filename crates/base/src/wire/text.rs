@@ -144,33 +144,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_mean_something_in_a_query_is_encoded() {
+    fn reserved_query_characters_are_encoded() {
         assert_eq!(percent_encoded("/a?b=c#/ü~"), "%2Fa%3Fb%3Dc%23%2F%C3%BC~");
     }
 
     #[test]
-    fn nothing_that_moves_the_cursor_is_printed() {
+    fn control_characters_are_replaced() {
         let moves = "a\u{1b}[2Jb\tc\u{7}\u{9b}d\u{202e}e";
         assert_eq!(replaced(moves), "a�[2Jb�c��d�e");
         assert_eq!(replaced("größe 数 🎉"), "größe 数 🎉");
     }
 
     #[test]
-    fn words_are_cut_and_cleaned() {
+    fn text_is_truncated_to_one_clean_line() {
         assert_eq!(one_line("a\r\n\tb\u{1b}[0m  c\u{0}"), "a b [0m c");
         let long = one_line(&"é".repeat(1000));
         assert_eq!((long.chars().count(), long.ends_with('…')), (201, true));
     }
 
     #[test]
-    fn names_from_elsewhere_cannot_write_on_the_screen() {
+    fn remote_names_contain_no_control_characters() {
         assert_eq!(shortened("a\x1b[31mb\r\nc\u{202e}d", 20), "a[31mbcd");
         assert_eq!(shortened("abcd", 4), "abcd");
         assert_eq!(shortened("abcdef", 4), "abc…");
     }
 
     #[test]
-    fn a_program_cannot_drive_the_terminal() {
+    fn program_output_is_escaped() {
         assert_eq!(
             escaped("a\x1b[31mb\r\nc\rd\u{9b}2J\te\u{202e}"),
             "a\\x1b[31mb\nc\\x0dd\\x9b2J\te\\u202e"
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_cause_and_bytes_have_one_spelling() {
+    fn innermost_cause_and_hex_have_one_format() {
         #[derive(Debug, thiserror::Error)]
         #[error("client error (Connect)")]
         struct Layer(#[source] std::io::Error);
@@ -195,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_unprintable_is_left(text in "(.|[\\r\\n\u{200e}-\u{206f}]){0,80}") {
+        fn no_unprintable_character_remains(text in "(.|[\\r\\n\u{200e}-\u{206f}]){0,80}") {
             prop_assert!(escaped(&text).chars().all(|c| c == '\n' || c == '\t' || !is_unseen(c)));
             prop_assert!(!replaced(&text).chars().any(is_unseen));
             prop_assert!(!one_line(&text).chars().any(is_unseen));

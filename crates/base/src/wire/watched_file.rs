@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_look_counts_when_its_copy_is_taken() {
+    async fn file_change_counts_once_its_copy_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
         std::fs::write(&path, "one").unwrap();

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pip_failures_are_told_apart() {
+    fn pip_failures_are_classified() {
         let python = Python {
             path: "python3".into(),
             version: (3, 11),

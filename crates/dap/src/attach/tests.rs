@@ -6,7 +6,7 @@ use super::*;
 use ray_relay_ray::ray::testing::paused;
 
 #[test]
-fn rays_own_breakpoint_survives_just_my_code() {
+fn ray_breakpoint_survives_just_my_code() {
     let breakpoint = paused("square", 1);
     for mine in [
         json!({}),
@@ -30,7 +30,7 @@ fn rays_own_breakpoint_survives_just_my_code() {
 }
 
 #[test]
-fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise() {
+fn working_dir_is_mapped_unless_the_client_maps_paths() {
     let mapped = |arguments: &Value, unpacked: bool, root: Option<&str>| {
         let mut breakpoint = paused("square", 1);
         breakpoint.names_mut().unpacked_working_dir = unpacked;
@@ -53,7 +53,7 @@ fn the_working_dir_is_mapped_only_where_there_is_one_and_nobody_said_otherwise()
 }
 
 #[test]
-fn what_the_client_cannot_have_is_in_no_mapped_folder() {
+fn files_missing_at_the_client_are_not_mapped() {
     let mapped = |arguments: &Value, unpacked: bool, root: Option<&str>| {
         let mut breakpoint = paused("square", 1);
         breakpoint.names_mut().unpacked_working_dir = unpacked;
@@ -71,7 +71,7 @@ fn what_the_client_cannot_have_is_in_no_mapped_folder() {
 }
 
 #[test]
-fn the_workers_debugger_never_sees_the_relays_block() {
+fn relay_block_is_not_sent_to_the_worker() {
     let mine = json!({"rayRelay": {"token": "secret", "next": true}, "rayRelayToken": "secret",
         "connect": {"host": "LocalHost", "port": "5678"}, "x": [null]});
     let sent = for_worker(&mine, &paused("square", 1), None);
@@ -81,7 +81,7 @@ fn the_workers_debugger_never_sees_the_relays_block() {
 }
 
 #[test]
-fn the_dialled_address_is_read_in_every_form_clients_use() {
+fn relay_endpoint_is_read_in_every_client_form() {
     for (arguments, host, port) in [
         (json!({"connect": {"host": "h", "port": 1}}), "h", json!(1)),
         (json!({"connect": {"port": "1"}}), "127.0.0.1", json!("1")),
@@ -108,7 +108,7 @@ fn child_of(parent: &Value, breakpoint: &Breakpoint) -> Value {
 }
 
 #[test]
-fn a_child_carries_the_parents_settings_its_own_name_and_its_breakpoint() {
+fn child_inherits_settings_and_gets_its_own_name() {
     let breakpoint = paused("square", 1);
     let parent = json!({"name": "Ray", "type": "debugpy", "request": "attach", "justMyCode": true, "__sessionId": "s", "preLaunchTask": "t",
         "connect": {"host": "127.0.0.1", "port": 5678}, "rayRelay": {"all": true, "localRoot": "/src"}});
@@ -139,7 +139,7 @@ fn child_configuration_has_no_credential_of_its_parent() {
 
 /// VS Code starts a program for `listen` alone; with `connect` it would dial.
 #[test]
-fn a_client_that_starts_a_program_starts_it_for_its_children_too() {
+fn listening_client_opens_children_by_listen_too() {
     let breakpoint = paused("square", 1);
     let listen = json!({"port": 5678});
     for beside in [
@@ -159,7 +159,7 @@ fn a_client_that_starts_a_program_starts_it_for_its_children_too() {
 }
 
 #[test]
-fn a_wrong_folder_can_be_told_by_one_line() {
+fn wrong_source_folder_is_reported_in_one_line() {
     let mut breakpoint = paused("square", 1);
     let note = |arguments: Value, breakpoint: &Breakpoint, root: Option<&str>| {
         source_note(&for_worker(&arguments, breakpoint, root), breakpoint)

@@ -131,7 +131,7 @@ mod tests {
 
     /// A process reports its rank itself: a rank from a name, or the order of the sessions, does not count then.
     #[test]
-    fn an_answer_stands_under_the_rank_that_its_process_says() {
+    fn answer_is_labelled_with_the_rank_its_process_reports() {
         let task = |session: u64, rank: Option<u32>| {
             let mut breakpoint = paused("step", session.try_into().unwrap());
             breakpoint.pid = 6000 + u32::try_from(session).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_job_has_a_key_of_its_own() {
+    fn each_job_has_a_separate_key() {
         let job = |cluster: &str, id: &str| Some((Arc::from(cluster), id.to_owned()));
         let mut keys = JobKeys::default();
         let key = keys.of(job("a", "01000000"));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_run_are_asked_once_when_another_of_their_job_stops_by_itself() {
+    fn running_tasks_are_paused_once_per_stop_in_their_job() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"group": "job"}));
         let mut other = task(4, "02000000", false, (1, 0));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_wish_none_is_asked_but_by_a_task_that_asks() {
+    fn without_group_only_a_requesting_task_pauses_others() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"all": true}));
         let runs = task(2, "01000000", false, (1, 0));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_told_as_in_the_list() {
+    fn location_is_shown_as_in_the_list() {
         let told = |path: &str| {
             place(&TaskPlace {
                 line: 4,

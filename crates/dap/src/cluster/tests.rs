@@ -66,7 +66,7 @@ fn later() -> Timestamp {
 }
 
 #[test]
-fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
+fn each_stop_is_announced_once() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let first = paused("square", 1);
     let messages = announcer.announces(vec![first.clone()]);
@@ -86,7 +86,7 @@ fn each_stop_is_announced_once_and_the_next_stop_of_the_same_worker_again() {
 
 /// The id of a task of Ray's ends in that of its job.
 #[test]
-fn all_tasks_are_narrowed_by_name_and_by_job() {
+fn all_tasks_are_narrowed_by_name_and_job() {
     let of_job = |name: &str, n: u8, job: &str| {
         let mut one = paused(name, n);
         one.names_mut().task_id = Some(format!("32d950ec0ccf9d2affffffffffffffffffffffff{job}"));
@@ -106,7 +106,7 @@ fn all_tasks_are_narrowed_by_name_and_by_job() {
 
 /// As dape 0.27 needs it.
 #[test]
-fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
+fn spaced_children_are_announced_one_by_one() {
     let list = snapshot(vec![paused("a", 1), paused("b", 2), paused("c", 3)]);
     let now = later();
     let after = |wait: Duration| Timestamp {
@@ -125,7 +125,7 @@ fn children_are_announced_one_after_another_to_a_client_that_mixes_them() {
 }
 
 #[test]
-fn a_worker_that_is_gone_has_its_job_asked_after_once() {
+fn job_of_an_ended_worker_is_looked_up_once() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut gone = paused("square", 1);
     gone.names_mut().job_id = Some("02000000".to_owned());
@@ -146,7 +146,7 @@ fn a_worker_that_is_gone_has_its_job_asked_after_once() {
 
 /// While its process is asked, a task is held and does not wait.
 #[test]
-fn a_group_opens_by_rank_once_each_of_its_processes_was_asked() {
+fn group_opens_in_rank_order_after_the_ranks_are_known() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let [first, second] = [1, 2].map(|n| {
         let mut one = paused("Trainer.step", n);
@@ -180,7 +180,7 @@ fn a_group_opens_by_rank_once_each_of_its_processes_was_asked() {
 
 /// A session keeps the name that it is opened with, and the first of eight ranks stops before the others.
 #[test]
-fn an_actor_that_is_alone_yet_is_asked_for_its_rank_and_a_task_is_not() {
+fn first_actor_is_queried_for_its_rank_and_a_task_is_not() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut first = paused("Trainer.step", 1);
     first.names_mut().group = Some("Trainer".to_owned());
@@ -197,7 +197,7 @@ fn an_actor_that_is_alone_yet_is_asked_for_its_rank_and_a_task_is_not() {
 
 /// VS Code shows some ten characters of a name.
 #[test]
-fn what_differs_comes_first_in_the_name_of_a_session() {
+fn session_name_begins_with_the_rank_or_pid() {
     let mut shard = paused("train_shard", 1);
     shard.names_mut().rank = Some(3);
     shard.names_mut().actor_name = Some("worker_3".to_owned());
@@ -215,7 +215,7 @@ fn what_differs_comes_first_in_the_name_of_a_session() {
 }
 
 #[test]
-fn a_worker_waits_for_its_name_but_not_for_ever() {
+fn announcement_waits_for_a_name_until_a_timeout() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut nameless = paused("square", 1);
     nameless.names_mut().name = None;
@@ -233,7 +233,7 @@ fn a_worker_waits_for_its_name_but_not_for_ever() {
 }
 
 #[test]
-fn children_are_bounded_and_the_rest_follow_as_others_end() {
+fn child_sessions_are_bounded_and_follow_as_others_end() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut many: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
     let messages = announcer.announces(many.clone());
@@ -246,7 +246,7 @@ fn children_are_bounded_and_the_rest_follow_as_others_end() {
 }
 
 #[test]
-fn older_clients_get_debugpys_own_event_with_a_type() {
+fn older_clients_get_a_debugpy_attach_event() {
     let messages = announcer(ChildSessions::DebugpyAttach).announces(vec![paused("square", 1)]);
     assert_eq!(messages[0]["event"], "debugpyAttach");
     assert_eq!(messages[0]["body"]["type"], "debugpy");
@@ -254,7 +254,7 @@ fn older_clients_get_debugpys_own_event_with_a_type() {
 }
 
 #[test]
-fn every_request_that_sets_breakpoints_gets_its_array() {
+fn breakpoint_requests_are_answered_with_their_array() {
     for command in [
         "setBreakpoints",
         "setFunctionBreakpoints",
@@ -293,7 +293,7 @@ fn held(n: u8) -> Breakpoint {
 }
 
 #[test]
-fn whoever_finds_nothing_free_is_told_who_has_what_waits() {
+fn greeting_without_a_free_task_lists_the_holders() {
     let nothing = greeting(&snapshot(Vec::new()), false);
     assert!(
         nothing.starts_with("no task waits at a breakpoint yet"),

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_others_of_a_job_are_stopped_once_for_each_time_that_it_comes_to_stand() {
+    async fn other_ranks_are_stopped_once_per_stop_of_their_job() {
         let mut together = together(&json!({"group": "job"}));
         let first = rank(1, "01000000");
         together.stopped(
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rule_has_the_others_stop_where_it_holds_and_the_arguments_go_before_it() {
+    async fn attach_arguments_override_the_group_rule() {
         let rules = [("01*", "group = \"job\""), ("02*", "")];
         let list = || {
             let first = rank(1, "01000000");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_ask_for_it_has_nothing_stopped() {
+    async fn without_group_no_other_rank_is_stopped() {
         let mut together = together(&json!({"all": true}));
         let first = rank(1, "01000000");
         let held = [(first.id, first.stop)];

@@ -61,7 +61,7 @@ fn worker(choice: Result<AttachAnswer, String>) -> String {
 }
 
 #[test]
-fn the_beginning_of_an_id_is_taken_where_one_has_it_and_nothing_is_called_so() {
+fn unique_id_prefix_selects_unless_it_is_a_task_name() {
     let (first, second) = (paused("square", 1), paused("cube", 2));
     let id = second.id.to_string();
     let (begun, other) = (&id[..4], &first.id.to_string()[..4]);
@@ -115,7 +115,7 @@ fn twin_of(id: &str) -> BreakpointId {
 }
 
 #[test]
-fn without_a_selector_one_paused_worker_is_taken_and_several_depend_on_the_client() {
+fn attach_without_a_selector_depends_on_count_and_client() {
     let one = snapshot(vec![paused("square", 1)]);
     let two = snapshot(vec![paused("square", 1), paused("cube", 2)]);
     let none = snapshot(vec![]);
@@ -141,7 +141,7 @@ fn without_a_selector_one_paused_worker_is_taken_and_several_depend_on_the_clien
 }
 
 #[test]
-fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
+fn relay_block_selects_by_each_of_its_keys() {
     let (first, second) = (paused("square", 1), paused("Counter.add", 2));
     let two = snapshot(vec![first.clone(), second.clone()]);
     for (selector, name) in [
@@ -169,7 +169,7 @@ fn the_relays_block_selects_by_id_task_worker_cluster_next_and_all() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
+fn impossible_selection_is_refused_with_a_helpful_message() {
     let held = held("square", 1);
     let list = snapshot(vec![held.clone(), paused("cube", 2)]);
     for (selector, words) in [
@@ -191,7 +191,7 @@ fn what_cannot_be_had_is_refused_with_a_sentence_that_helps() {
 }
 
 #[test]
-fn what_is_unreachable_is_tried_for_who_names_it_and_offered_to_nobody() {
+fn unreachable_breakpoint_is_only_tried_by_name() {
     let gone = |name: &str, n: u8| Breakpoint {
         state: State::Unreachable { since: now() },
         ..paused(name, n)
@@ -210,7 +210,7 @@ fn what_is_unreachable_is_tried_for_who_names_it_and_offered_to_nobody() {
 }
 
 #[test]
-fn an_ended_breakpoint_says_how_it_ended() {
+fn ended_breakpoint_is_refused_with_its_cause() {
     let why = "the worker was killed because the node ran out of memory";
     let died = Breakpoint {
         state: State::Died {
@@ -228,7 +228,7 @@ fn an_ended_breakpoint_says_how_it_ended() {
 }
 
 #[test]
-fn an_echoed_address_selects_unless_the_block_says_otherwise() {
+fn echoed_address_selects_unless_the_block_overrides_it() {
     let (first, second) = (paused("square", 1), paused("cube", 2));
     let list = snapshot(vec![first.clone(), second.clone()]);
     let with = |selector: &AttachSelector, hint| {
@@ -249,7 +249,7 @@ fn an_echoed_address_selects_unless_the_block_says_otherwise() {
 }
 
 #[test]
-fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
+fn subprocess_joins_only_a_worker_in_a_session() {
     let (held_one, free) = (held("square", 1), paused("cube", 2));
     let list = snapshot(vec![held_one.clone(), free.clone()]);
     let arguments = |id: BreakpointId| json!({"subProcessId": 9, "rayRelay": {"breakpoint": id}});
@@ -264,7 +264,7 @@ fn a_subprocess_joins_the_worker_that_is_being_debugged_and_no_other() {
 }
 
 #[test]
-fn a_subprocess_of_a_session_at_another_relay_is_told_where_that_is() {
+fn subprocess_of_another_relay_is_refused_with_a_hint() {
     let mut elsewhere = held("cube", 2);
     if let State::Attached(holder) = &mut elsewhere.state {
         holder.replica = Some(Hex([9; 8]));

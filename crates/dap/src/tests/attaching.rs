@@ -4,7 +4,7 @@ use super::*;
 use ray_relay_ray::ray::registry::Change;
 
 #[tokio::test]
-async fn what_comes_before_attach_is_answered_and_bounded() {
+async fn requests_before_attach_are_answered_and_bounded() {
     let context = context(|config| {
         config.listen.handshake_timeout = Duration::from_millis(300);
     });
@@ -27,7 +27,7 @@ async fn what_comes_before_attach_is_answered_and_bounded() {
 }
 
 #[tokio::test]
-async fn the_next_stop_is_waited_for_and_those_that_wait_already_are_left_alone() {
+async fn next_waits_for_a_new_stop_and_skips_paused_tasks() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(paused("old", 9));
@@ -45,7 +45,7 @@ async fn the_next_stop_is_waited_for_and_those_that_wait_already_are_left_alone(
 }
 
 #[tokio::test]
-async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
+async fn unreachable_worker_is_reported_and_stays_listed() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let mut events = context.registry.events();
@@ -71,7 +71,7 @@ async fn a_worker_that_refuses_is_told_to_the_client_and_stays_in_the_list() {
 }
 
 #[tokio::test]
-async fn a_silent_or_strange_worker_is_given_up_in_time() {
+async fn silent_or_foreign_worker_times_out() {
     for (says, expected) in [
         // Each of three more tries takes twice as long.
         ("", "did not answer within 2.4 s"),
@@ -88,7 +88,7 @@ async fn a_silent_or_strange_worker_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greeting() {
+async fn client_lost_during_the_dial_does_not_cut_the_greeting() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let (debugger, _) = Debugger::attaching(&context, json!({})).await;
@@ -101,7 +101,7 @@ async fn a_client_that_leaves_while_the_worker_is_dialled_does_not_cut_the_greet
 }
 
 #[tokio::test]
-async fn an_initialize_that_debugpy_would_refuse_is_refused_and_can_be_said_again() {
+async fn refused_initialize_can_be_repeated() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let mut debugger = Debugger::connect(&context).await;
@@ -116,7 +116,7 @@ async fn an_initialize_that_debugpy_would_refuse_is_refused_and_can_be_said_agai
 }
 
 #[tokio::test]
-async fn a_worker_that_refuses_initialize_is_quoted() {
+async fn refusal_of_initialize_by_the_worker_is_quoted() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
@@ -134,7 +134,7 @@ async fn a_worker_that_refuses_initialize_is_quoted() {
 
 /// debugpy 1.8.0 and 1.8.5 do not know `terminateDebuggee`, and a newer one may know more than the relay.
 #[tokio::test]
-async fn what_the_workers_debugger_can_do_is_told_where_it_differs() {
+async fn differing_worker_capabilities_are_reported() {
     let context = context(|config| config.dap.allow_terminate = true);
     let worker = Worker::listed(&context).await;
     let mut debugger = Debugger::connect(&context).await;
@@ -155,7 +155,7 @@ async fn what_the_workers_debugger_can_do_is_told_where_it_differs() {
 }
 
 #[tokio::test]
-async fn a_worker_that_can_do_what_was_announced_is_not_spoken_of() {
+async fn equal_worker_capabilities_are_not_reported() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let (mut debugger, _) = Debugger::attaching(&context, json!({})).await;
@@ -166,7 +166,7 @@ async fn a_worker_that_can_do_what_was_announced_is_not_spoken_of() {
 
 /// Helix 25.07 shows the debug form of a failure's body, cut at 150 columns, and selects each thread that starts.
 #[tokio::test]
-async fn helix_is_told_what_it_shows() {
+async fn helix_gets_messages_in_the_form_it_displays() {
     let context = context(|_| {});
     let initialize = json!({"clientID": "hx", "clientName": "helix", "adapterID": "debugpy"});
     let mut refused = Debugger::connect(&context).await;
@@ -197,7 +197,7 @@ async fn helix_is_told_what_it_shows() {
 
 /// There is no token then, and no issuer of one.
 #[tokio::test]
-async fn without_authentication_it_is_said_which_key_lets_a_running_task_be_stopped() {
+async fn refusal_names_allow_attach_where_authentication_is_off() {
     let running = json!({"rayRelay": {"task": "train", "running": true}});
     let said = refusal(&context(|_| {}), running).await;
     let key = "; this relay authenticates no client: `dap.allow_attach` in its configuration allows it to all";

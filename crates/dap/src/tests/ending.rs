@@ -6,7 +6,7 @@ use super::*;
 use ray_relay_base::wire::dap::mappings;
 
 #[tokio::test]
-async fn the_reason_of_a_death_comes_before_the_end() {
+async fn cause_of_death_precedes_terminated() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let id = worker.breakpoint.id;
@@ -29,7 +29,7 @@ async fn the_reason_of_a_death_comes_before_the_end() {
 /// debugpy keeps function breakpoints when its client is gone, and the task would stop at the next call without a
 /// client.
 #[tokio::test]
-async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
+async fn detach_removes_function_breakpoints() {
     for goodbye in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
@@ -49,7 +49,7 @@ async fn a_client_that_leaves_takes_its_function_breakpoints_along() {
 
 /// A running task is neither parked nor detached, and a task cannot resume before its expression ends.
 #[tokio::test]
-async fn an_expression_is_interrupted_when_its_client_cancels_it_or_leaves() {
+async fn cancel_or_disconnect_interrupts_an_expression() {
     for leaves in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
@@ -92,7 +92,7 @@ async fn an_expression_is_interrupted_when_its_client_cancels_it_or_leaves() {
 
 /// debugpy keeps them for the process, and the next client need not come through the relay.
 #[tokio::test]
-async fn a_session_takes_its_path_mappings_along_however_it_ends() {
+async fn session_end_removes_its_path_mappings() {
     let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});
     // Each waits for a timeout, so they run concurrently.
     let all = ["goodbye", "half-close", "reset", "drain"].map(|end| (end, mappings.clone()));
@@ -148,8 +148,7 @@ async fn nothing_for(dap: &mut Conversation<TcpStream>, time: Duration) {
 
 /// debugpy's adapter dies of a client that leaves while `attach` is at work, and with it the task.
 #[tokio::test]
-async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnect_its_answer_and_then_the_end()
- {
+async fn client_lost_during_attach_is_detached_in_order() {
     let context = context(|_| {});
     let (worker, debugger, mut dap) = session(&context, json!({})).await;
     let id = worker.breakpoint.id;
@@ -178,7 +177,7 @@ async fn a_client_that_leaves_during_attach_is_followed_by_initialized_disconnec
 
 /// debugpy's adapter ends where it has the answer to an evaluation for a client that is gone.
 #[tokio::test]
-async fn a_goodbye_waits_for_what_is_evaluated() {
+async fn disconnect_waits_for_a_running_evaluation() {
     for goodbye in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
@@ -206,7 +205,7 @@ async fn a_goodbye_waits_for_what_is_evaluated() {
 
 /// Neovim continues with its queued messages, and debugpy's adapter dies of a `configurationDone` after `disconnect`.
 #[tokio::test]
-async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
+async fn messages_after_disconnect_do_not_reach_the_worker() {
     for mapped in [true, false] {
         let context = context(|_| {});
         let mapping = json!({"localRoot": "/home/ann", "remoteRoot": "."});
@@ -228,8 +227,7 @@ async fn what_a_client_says_behind_its_goodbye_does_not_reach_the_worker() {
 
 /// debugpy's adapter exits when the stream ends right behind `disconnect`, and the worker's next breakpoint hangs.
 #[tokio::test]
-async fn a_goodbye_that_is_followed_by_the_end_at_once_is_answered_before_the_worker_sees_the_end()
-{
+async fn disconnect_then_close_is_answered_before_the_worker_eof() {
     for half in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
@@ -263,7 +261,7 @@ async fn nothing_after_disconnect(dap: &mut Conversation<TcpStream>, time: Durat
 }
 
 #[tokio::test]
-async fn the_relays_end_is_told_and_ends_the_session() {
+async fn relay_shutdown_is_reported_and_ends_the_session() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     context.shutdown.drain.cancel();
@@ -280,7 +278,7 @@ async fn the_relays_end_is_told_and_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_the_relay_drains() {
+async fn idle_session_of_a_draining_relay_is_detached_soon() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     context.shutdown.busy.close();
@@ -298,7 +296,7 @@ async fn a_session_in_which_nothing_is_done_ends_soon_and_with_a_goodbye_when_th
 }
 
 #[tokio::test]
-async fn a_worker_that_is_still_greeting_is_not_left() {
+async fn worker_still_greeting_is_not_disconnected() {
     let context = context(|config| config.dap.connect_timeout = Duration::from_millis(300));
     let worker = Worker::listed(&context).await;
     let (debugger, _) = Debugger::attaching(&context, json!({})).await;

@@ -100,7 +100,7 @@ async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStr
 }
 
 #[tokio::test]
-async fn stopping_the_cluster_session_lets_the_tasks_of_its_sessions_go() {
+async fn stopping_the_cluster_session_resumes_its_tasks() {
     let mut family = FamilyScene::found().await;
     let parent = &mut family.parent;
     let seq = parent.send("disconnect", json!({"restart": false})).await;
@@ -111,7 +111,7 @@ async fn stopping_the_cluster_session_lets_the_tasks_of_its_sessions_go() {
 }
 
 #[tokio::test]
-async fn losing_the_cluster_session_ends_its_sessions_as_well() {
+async fn lost_cluster_session_ends_its_child_sessions() {
     let family = FamilyScene::found().await;
     drop(family.parent);
     ended_with_its_parent(family.child, family.dap).await;
@@ -119,7 +119,7 @@ async fn losing_the_cluster_session_ends_its_sessions_as_well() {
 
 /// A probed client has four seconds to answer: on a network outage that is longer, its session would be lost.
 #[tokio::test]
-async fn a_cluster_session_does_not_have_its_own_sessions_asked_whether_they_are_there() {
+async fn cluster_session_does_not_probe_its_own_children() {
     let mut family = FamilyScene::found().await;
     // Longer than it leaves those of earlier ones alone.
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -134,7 +134,7 @@ async fn a_cluster_session_does_not_have_its_own_sessions_asked_whether_they_are
 }
 
 #[tokio::test]
-async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
+async fn restarted_cluster_session_readmits_its_children() {
     let mut family = FamilyScene::found().await;
     let restart = json!({"restart": true});
     let answer = family.parent.ask("disconnect", restart).await;
@@ -153,7 +153,7 @@ async fn a_restarted_cluster_session_takes_its_sessions_back_in() {
 }
 
 #[tokio::test]
-async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
+async fn child_of_an_ended_cluster_session_is_refused() {
     let mut family = FamilyScene::found().await;
     let context = family.context.clone();
     context.registry.insert(paused("late", 3));
@@ -168,7 +168,7 @@ async fn a_session_of_a_cluster_session_that_has_ended_does_not_begin() {
 
 /// An editor shows no children of a parent that is gone.
 #[tokio::test]
-async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
+async fn shutdown_ends_the_cluster_session_after_its_children() {
     let mut family = FamilyScene::found().await;
     family.context.shutdown.drain.cancel();
     family.parent.output("being shut down").await;
@@ -182,7 +182,7 @@ async fn a_relay_that_shuts_down_ends_the_cluster_session_after_its_sessions() {
 /// As VS Code does it where `supportsRestartRequest` is announced: the task is not detached, and the editor shows it
 /// again.
 #[tokio::test]
-async fn restarting_a_session_leaves_its_task_where_it_stands() {
+async fn restarting_a_session_keeps_its_task_paused() {
     let mut family = FamilyScene::found().await;
     let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
     let stopped = message::event("stopped", stop.clone());
@@ -208,7 +208,7 @@ async fn restarting_a_session_leaves_its_task_where_it_stands() {
 }
 
 #[tokio::test]
-async fn restarting_a_cluster_session_announces_again_what_is_not_open() {
+async fn restarted_cluster_session_announces_unopened_children() {
     let mut family = FamilyScene::found().await;
     let answer = family.parent.ask("restart", json!({})).await;
     assert_eq!(answer["success"], true, "{answer}");

@@ -201,7 +201,7 @@ impl GroupScene {
 }
 
 #[tokio::test]
-async fn an_expression_is_answered_by_all_tasks_and_their_own_clients_hear_nothing() {
+async fn group_evaluate_runs_in_each_task_unseen_by_its_client() {
     let mut scene = GroupScene::standing(["0.5", "nan"]).await;
     let typed = json!({"expression": "loss", "context": "repl"});
     let answer = scene.parent.ask("evaluate", typed).await;
@@ -217,7 +217,7 @@ async fn an_expression_is_answered_by_all_tasks_and_their_own_clients_hear_nothi
 
 /// An expression that continues after its answer was given up would run for ever, in each rank.
 #[tokio::test]
-async fn an_expression_that_is_cancelled_ends_in_the_task_that_still_runs_it() {
+async fn cancelled_group_evaluate_stops_in_the_busy_task() {
     let mut scene = GroupScene::standing(["0.5", "silence"]).await;
     let typed = json!({"expression": "loop()", "context": "repl"});
     let seq = scene.parent.send("evaluate", typed).await;
@@ -240,7 +240,7 @@ async fn an_expression_that_is_cancelled_ends_in_the_task_that_still_runs_it() {
 
 /// VS Code shows watches of a session that has a thread with a frame, and asks for both.
 #[tokio::test]
-async fn a_watch_on_the_thread_that_stands_for_all_shows_each_rank() {
+async fn watch_on_the_group_thread_shows_each_rank() {
     let mut scene = GroupScene::standing(["0.5", "nan"]).await;
     let parent = &mut scene.parent;
     assert_eq!(parent.event("thread").await["body"]["reason"], "started");
@@ -306,7 +306,7 @@ async fn a_watch_on_the_thread_that_stands_for_all_shows_each_rank() {
 }
 
 #[tokio::test]
-async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
+async fn group_thread_buttons_act_on_each_task() {
     let mut scene = GroupScene::standing(["0.5", "nan"]).await;
     scene.parent.event("stopped").await;
     let answer = scene.parent.ask("next", json!({"threadId": 1})).await;
@@ -352,7 +352,7 @@ async fn the_buttons_of_the_thread_that_stands_for_all_act_on_each() {
 
 /// VS Code goes to the new line of the session in which one steps, and stays there.
 #[tokio::test]
-async fn a_task_that_its_own_client_has_step_keeps_the_focus() {
+async fn stepped_task_keeps_the_focus() {
     let mut scene = GroupScene::standing(["0.5", "nan"]).await;
     scene.parent.event("stopped").await;
     let mut keeps = false;
@@ -369,7 +369,7 @@ async fn a_task_that_its_own_client_has_step_keeps_the_focus() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_gone_while_all_are_asked_is_named_and_the_others_answer() {
+async fn task_lost_during_a_group_evaluate_is_named() {
     let mut scene = GroupScene::standing(["0.5", "silence"]).await;
     let typed = json!({"expression": "loss", "context": "repl"});
     let seq = scene.parent.send("evaluate", typed).await;
@@ -388,7 +388,7 @@ async fn a_task_that_is_gone_while_all_are_asked_is_named_and_the_others_answer(
 }
 
 #[tokio::test]
-async fn where_one_task_is_open_a_cluster_session_has_no_thread() {
+async fn cluster_session_with_one_task_has_no_thread() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let mut parent = Debugger::connect(&context).await;
@@ -421,7 +421,7 @@ async fn where_one_task_is_open_a_cluster_session_has_no_thread() {
 }
 
 #[tokio::test]
-async fn what_a_breakpoint_logs_is_named_in_the_console_of_all() {
+async fn logpoint_output_is_labelled_in_the_group_console() {
     let mut scene = GroupScene::standing(["0.5", "nan"]).await;
     let parent = &mut scene.parent;
     let child = &mut scene.children[1];
@@ -442,7 +442,7 @@ async fn what_a_breakpoint_logs_is_named_in_the_console_of_all() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_is_shown_variables_of_all_and_no_secret_and_runs_nothing() {
+async fn viewer_gets_masked_group_variables_and_runs_nothing() {
     let (audit, kept) = spied(true);
     let relay = relay(audit, |_| {});
     let secret = "{'password': 'hunter2'}";

@@ -27,8 +27,7 @@ async fn running(context: &Arc<Context>) -> (Debugger, Conversation<TcpStream>) 
 
 /// debugpy's adapter does not survive a client that connects while it ends the previous session.
 #[tokio::test]
-async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_debugger_is_over_it()
- {
+async fn released_breakpoint_is_dialled_after_its_debugger_ends() {
     let context = context(|_| {});
     let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
     let id = worker.breakpoint.id;
@@ -60,7 +59,7 @@ async fn a_breakpoint_is_free_at_the_answer_to_the_goodbye_and_dialled_when_its_
 }
 
 #[tokio::test]
-async fn a_client_that_has_all_its_answers_is_not_waited_for() {
+async fn client_with_all_answers_is_closed_promptly() {
     let context = context(|_| {});
     let (debugger, mut dap) = running(&context).await;
     drop(debugger);
@@ -75,7 +74,7 @@ async fn a_client_that_has_all_its_answers_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_the_goodbye() {
+async fn half_closed_client_still_gets_its_late_answer() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = running(&context).await;
     let asked_for = debugger.send("threads", json!({})).await;
@@ -93,7 +92,7 @@ async fn a_client_that_closed_its_half_has_the_answer_that_comes_behind_that_to_
 
 /// Ray takes a moment to record that a thread no longer waits, and an older list would show it as paused again.
 #[tokio::test]
-async fn a_task_that_was_let_run_and_has_not_stopped_is_given_back_when_ray_can_know() {
+async fn resumed_task_is_released_once_ray_can_know() {
     let context = context(|_| {});
     let began = Instant::now();
     let (debugger, mut dap) = running(&context).await;

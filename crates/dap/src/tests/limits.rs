@@ -26,7 +26,7 @@ async fn text(debugger: &mut Debugger) -> String {
 }
 
 #[tokio::test]
-async fn a_session_that_lasts_too_long_is_warned_of_and_ended() {
+async fn session_limit_warns_and_ends_the_session() {
     let (mut debugger, mut dap) = attached(Some(3600), None).await;
     tokio::time::pause();
     let began = Instant::now();
@@ -52,7 +52,7 @@ async fn a_session_that_lasts_too_long_is_warned_of_and_ended() {
 }
 
 #[tokio::test]
-async fn idleness_is_warned_of_and_whatever_the_client_says_puts_it_off() {
+async fn idle_limit_warns_and_any_request_postpones_it() {
     let (mut debugger, mut dap) = attached(None, Some(600)).await;
     tokio::time::pause();
     // A clock that goes on by itself where nothing can be done would not wait for what sockets carry.

@@ -38,7 +38,7 @@ fn terminated() -> Value {
 
 /// debugpy's adapter answers whenever its client comes to it.
 #[tokio::test]
-async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
+async fn late_disconnect_is_answered_after_the_release() {
     for adapter_stays in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = attached(&context, json!({})).await;
@@ -68,7 +68,7 @@ async fn a_late_goodbye_is_answered_when_the_worker_is_long_given_back() {
 
 /// A client that debugpy's adapter accepts before its previous session has ended is its last one.
 #[tokio::test]
-async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_session() {
+async fn redial_waits_for_the_debugger_to_end_its_session() {
     let context = context(|_| {});
     let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
     initialized(&mut dap).await;
@@ -86,7 +86,7 @@ async fn a_worker_is_dialled_anew_when_its_debugger_has_had_a_moment_to_end_the_
 
 /// As in a script that runs `ray-relay exec` twice.
 #[tokio::test]
-async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left() {
+async fn immediate_successor_gets_the_detached_worker() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let id = worker.breakpoint.id;
@@ -117,7 +117,7 @@ async fn who_comes_right_behind_somebody_gets_the_worker_when_it_has_been_left()
 }
 
 #[tokio::test]
-async fn a_client_that_says_no_goodbye_is_not_kept_for_ever() {
+async fn client_that_never_disconnects_is_closed_in_time() {
     let context = context(|_| {});
     let (mut debugger, dap) = attached(&context, json!({})).await;
     drop(dap);
@@ -130,7 +130,7 @@ async fn a_client_that_says_no_goodbye_is_not_kept_for_ever() {
 }
 
 #[tokio::test]
-async fn a_relay_that_ends_does_not_wait_for_goodbyes() {
+async fn ending_relay_does_not_wait_for_disconnect() {
     let context = context(|_| {});
     let (mut debugger, dap) = attached(&context, json!({})).await;
     drop(dap);
@@ -145,7 +145,7 @@ async fn a_relay_that_ends_does_not_wait_for_goodbyes() {
 
 /// Ray notices an isolated node long after, and an editor looks frozen until then.
 #[tokio::test]
-async fn the_end_is_told_at_once_and_its_reason_when_it_is_known() {
+async fn termination_is_reported_at_once_and_its_cause_later() {
     for adapter_stays in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = attached(&context, json!({})).await;
@@ -168,7 +168,7 @@ async fn the_end_is_told_at_once_and_its_reason_when_it_is_known() {
 }
 
 #[tokio::test]
-async fn a_goodbye_that_the_worker_does_not_live_to_answer_is_answered() {
+async fn disconnect_is_answered_when_the_worker_dies_first() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = attached(&context, json!({})).await;
     let seq = debugger.send("disconnect", json!({})).await;
@@ -180,7 +180,7 @@ async fn a_goodbye_that_the_worker_does_not_live_to_answer_is_answered() {
 
 /// Helix ends a session by `terminate` alone, and only where that is announced; its `disconnect` follows on `terminated`.
 #[tokio::test]
-async fn helix_leaves_by_terminate_and_the_task_runs_on() {
+async fn helix_detaches_by_terminate_and_the_task_resumes() {
     for allow_terminate in [false, true] {
         let context = context(|config| config.dap.allow_terminate = allow_terminate);
         let helix =
@@ -217,7 +217,7 @@ async fn helix_leaves_by_terminate_and_the_task_runs_on() {
 
 /// The relay's own requests to the worker carry numbers too.
 #[tokio::test]
-async fn answers_to_a_client_that_counts_far_are_not_kept_from_it() {
+async fn high_client_sequence_numbers_get_their_answers() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = attached(&context, json!({})).await;
     for seq in [0x7fff_5678_u64, (1 << 31) - 1, 1 << 31, (1 << 53) - 1] {

@@ -6,7 +6,7 @@ use super::*;
 use crate::worker::ActiveSession;
 
 #[tokio::test]
-async fn what_runs_for_hours_holds_nothing_of_what_led_to_it() {
+async fn session_future_stays_within_its_size_budget() {
     let context = context(|_| ());
     let (_client, accepted, peer) = connection().await;
     let session = context.sessions.table.open(&Summary::new(peer));

@@ -12,7 +12,7 @@ use ray_relay_access::policy::{Rights, Scope, Scopes, SessionObligations};
 use ray_relay_base::wire::dap::peek::MessageType;
 
 #[tokio::test]
-async fn a_worker_hears_of_a_viewer_what_cannot_run_code_and_the_viewer_sees_no_secrets() {
+async fn viewer_can_run_no_code_and_sees_no_secrets() {
     let relay = relay(Audit::off(), |_| {});
     let worker = worker(&relay).await;
     let mut arguments = with_token(token_of("vic"));
@@ -127,7 +127,7 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_passes_as_it_came_is_what_would_have_been_told_otherwise(
+    fn message_passed_unchanged_equals_its_filtered_form(
         body in any_value(),
         name in "(variables|evaluate|exceptionInfo|scopes|setBreakpoints|threads|output|stopped|startDebugging|x)",
         kind in "(response|event|request)",
@@ -172,7 +172,7 @@ fn any_arguments() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn a_request_narrowed_as_it_is_read_is_what_the_filter_makes_of_it(
+    fn streamed_narrowing_equals_the_filter(
         arguments in any_arguments(),
         command in "(threads|stackTrace|scopes|variables|source|modules|stepInTargets|exceptionInfo|evaluate|next|x)",
         seq in prop_oneof![Just(1u64), Just(FIRST_OWN_SEQ)],
@@ -191,7 +191,7 @@ proptest! {
 }
 
 #[test]
-fn what_has_nothing_to_hide_passes_as_it_came() {
+fn message_without_values_passes_unchanged() {
     let rights = Rights {
         scopes: Scopes::NONE.with(Scope::View),
         obligations: SessionObligations::default(),
@@ -241,7 +241,7 @@ fn what_has_nothing_to_hide_passes_as_it_came() {
 }
 
 #[test]
-fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
+fn reading_requests_are_narrowed_and_others_captured() {
     let rights = Rights {
         scopes: Scopes::NONE.with(Scope::View),
         obligations: SessionObligations::default(),
@@ -289,7 +289,7 @@ fn requests_that_show_something_are_narrowed_and_all_others_left_to_be_seen() {
 }
 
 #[test]
-fn who_may_do_and_see_everything_has_nothing_looked_at() {
+fn unrestricted_client_has_no_messages_captured() {
     for (scopes, looked_at) in [("debug", false), ("view", true)] {
         let rights = Rights {
             scopes: scopes.parse::<Scopes>().unwrap(),

@@ -190,7 +190,7 @@ fn outcomes(spy: &AuditSpy) -> Vec<(EntryKind, String)> {
 }
 
 #[tokio::test]
-async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile() {
+async fn reconnect_resumes_the_parked_task_with_stored_output() {
     for reset in [false, true] {
         let (context, spy) = relay(minutes(15));
         let (worker, debugger, mut dap) = standing(&context).await;
@@ -255,7 +255,7 @@ async fn who_comes_again_finds_the_task_where_it_was_and_what_was_said_meanwhile
 }
 
 #[tokio::test]
-async fn a_goodbye_or_a_rule_against_it_or_no_park_lets_the_task_run() {
+async fn disconnect_a_rule_or_no_park_time_resumes_the_task() {
     for (keeps, who, goodbye) in [
         (minutes(15), "ann", true),
         (minutes(15), "off", false),
@@ -280,7 +280,7 @@ async fn a_goodbye_or_a_rule_against_it_or_no_park_lets_the_task_run() {
 
 /// The next client counts its requests from 1 as the lost one did.
 #[tokio::test]
-async fn an_answer_to_the_lost_client_does_not_come_to_the_next_one() {
+async fn answer_to_the_lost_client_is_dropped() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
     debugger.send("scopes", json!({"frameId": 1})).await;
@@ -302,7 +302,7 @@ async fn an_answer_to_the_lost_client_does_not_come_to_the_next_one() {
 
 /// A partial message was not forwarded: the worker's debugger does not wait for its rest.
 #[tokio::test]
-async fn half_a_message_of_the_lost_client_is_none() {
+async fn partial_message_of_the_lost_client_is_dropped() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let body = json!({"seq": 50, "type": "request", "command": "threads", "arguments": {"x": "y".repeat(100_000)}});
@@ -318,7 +318,7 @@ async fn half_a_message_of_the_lost_client_is_none() {
 
 /// A message that was on its way to the lost client ends there, and the next client has the one behind it.
 #[tokio::test]
-async fn the_rest_of_a_message_for_the_lost_client_is_thrown_away() {
+async fn rest_of_a_message_to_the_lost_client_is_dropped() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     // No more than a busy machine moves while the park waits for its debugger.
@@ -347,7 +347,7 @@ async fn the_rest_of_a_message_for_the_lost_client_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_bounded_and_what_was_cut_is_said() {
+async fn stored_output_is_bounded_and_the_loss_reported() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     drop(debugger.dap);
@@ -369,7 +369,7 @@ async fn what_is_kept_is_bounded_and_what_was_cut_is_said() {
 }
 
 #[tokio::test]
-async fn a_park_is_taken_over_again_and_again() {
+async fn park_can_be_resumed_repeatedly() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let mut client = debugger.dap;
@@ -405,7 +405,7 @@ async fn a_park_is_taken_over_again_and_again() {
 }
 
 #[tokio::test]
-async fn another_client_of_ones_own_has_its_arguments_taken_before_it_configures() {
+async fn resuming_client_gets_its_own_arguments_applied() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;

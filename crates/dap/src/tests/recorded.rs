@@ -44,7 +44,7 @@ fn read(dir: &Path) -> (Vec<(Direction, String)>, String) {
 }
 
 #[tokio::test]
-async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not() {
+async fn traffic_is_recorded_in_order_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let context = relay(Some(dir.path()), 1 << 20);
     let ann = with_token(token_of("ann"));
@@ -96,7 +96,7 @@ async fn what_the_client_sent_and_saw_is_kept_in_order_and_its_secrets_are_not()
 
 /// A recording shows no more than its session.
 #[tokio::test]
-async fn of_one_who_may_only_look_no_text_of_the_program_is_kept() {
+async fn recording_of_a_viewer_has_no_program_text() {
     const SECRET: &str = "hunter2";
     let dir = tempfile::tempdir().unwrap();
     let policy = RECORDED.replace("\"debug\"", "\"view\"");
@@ -134,7 +134,7 @@ async fn of_one_who_may_only_look_no_text_of_the_program_is_kept() {
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_recorded_further_ends_and_the_task_runs_on() {
+async fn session_at_its_recording_limit_ends_and_task_resumes() {
     let dir = tempfile::tempdir().unwrap();
     let context = relay(Some(dir.path()), 2000);
     let ann = with_token(token_of("ann"));
@@ -152,7 +152,7 @@ async fn a_session_that_cannot_be_recorded_further_ends_and_the_task_runs_on() {
 }
 
 #[tokio::test]
-async fn a_session_that_has_to_be_recorded_and_cannot_be_does_not_begin() {
+async fn session_without_its_required_recording_is_refused() {
     let missing = tempfile::tempdir().unwrap().path().join("missing");
     for dir in [None, Some(missing.as_path())] {
         let context = relay(dir, 1 << 20);

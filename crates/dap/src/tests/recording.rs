@@ -26,7 +26,7 @@ async fn entries(kept: &AuditSpy, n: usize) -> Vec<AuditLine> {
 }
 
 #[tokio::test]
-async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_data() {
+async fn session_and_its_code_are_recorded_without_data() {
     let (audit, kept) = spied(true);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
@@ -105,7 +105,7 @@ async fn begin_and_end_of_a_session_and_the_code_in_it_are_on_record_without_dat
 }
 
 #[tokio::test]
-async fn what_cannot_be_recorded_does_not_happen() {
+async fn unrecorded_command_is_refused() {
     let (audit, kept) = spied(true);
     let relay = relay(audit, |_| {});
     let context = &relay;
@@ -136,7 +136,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
 }
 
 #[tokio::test]
-async fn refusals_are_on_record_with_what_was_asked_for() {
+async fn refusals_are_recorded_with_their_request() {
     let (audit, kept) = spied(false);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;

@@ -90,7 +90,7 @@ async fn until(context: &Context, id: BreakpointId, word: &str) {
 }
 
 #[tokio::test]
-async fn a_session_is_parked_once_that_can_be_put_on_record() {
+async fn restored_session_is_parked_once_recorded() {
     let (audit, spy) = spied(false);
     spy.refuse_all(true);
     let (context, id, mut debugger) = given(audit, 600_000, true).await;
@@ -122,7 +122,7 @@ async fn a_session_is_parked_once_that_can_be_put_on_record() {
 
 /// As within one process: a policy decides who may resume, and resumes nothing.
 #[tokio::test]
-async fn a_session_of_a_person_who_may_nothing_any_more_stays_and_is_no_other_persons() {
+async fn restored_park_of_a_user_without_rights_stays_theirs() {
     let rule =
         |who: &str| format!("[[rule]]\nsubjects = [\"{who}\"]\nscopes = [\"list\", \"debug\"]\n");
     let context = guarded(authenticator(&rule("bob")), Audit::off(), |config| {
@@ -146,7 +146,7 @@ async fn a_session_of_a_person_who_may_nothing_any_more_stays_and_is_no_other_pe
 }
 
 #[tokio::test]
-async fn one_whose_time_is_over_or_that_was_not_configured_is_left_in_order() {
+async fn expired_or_unconfigured_restored_session_is_detached() {
     for (keeps_ms, configured) in [(0, true), (600_000, false)] {
         let (context, id, mut debugger) = given(Audit::off(), keeps_ms, configured).await;
         let_go(&mut debugger).await;

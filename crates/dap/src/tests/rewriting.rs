@@ -10,7 +10,7 @@ use ray_relay_view::listing::json::JsonRow;
 use ray_relay_view::listing::row::Row;
 
 #[tokio::test]
-async fn no_address_of_the_cluster_reaches_the_client() {
+async fn cluster_addresses_do_not_reach_the_client() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let id = worker.breakpoint.id;
@@ -40,7 +40,7 @@ async fn no_address_of_the_cluster_reaches_the_client() {
 }
 
 #[tokio::test]
-async fn a_post_mortem_stop_gets_its_filter_whatever_the_client_sends() {
+async fn post_mortem_stop_always_gets_its_exception_filter() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(Breakpoint {
@@ -69,7 +69,7 @@ async fn a_post_mortem_stop_gets_its_filter_whatever_the_client_sends() {
 }
 
 #[tokio::test]
-async fn ending_the_worker_takes_a_permission() {
+async fn ending_the_worker_needs_a_permission() {
     for allowed in [false, true] {
         let context = context(|config| config.dap.allow_terminate = allowed);
         let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
@@ -91,7 +91,7 @@ async fn ending_the_worker_takes_a_permission() {
 }
 
 #[tokio::test]
-async fn whatever_looks_like_true_ends_no_worker_without_the_permission() {
+async fn truthy_terminate_flag_needs_the_permission() {
     for value in [
         json!(1),
         json!(1.0),
@@ -115,7 +115,7 @@ async fn whatever_looks_like_true_ends_no_worker_without_the_permission() {
 }
 
 #[tokio::test]
-async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker() {
+async fn continue_of_a_running_thread_is_answered_by_the_relay() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     let stopped = message::event("stopped", json!({"threadId": 1, "allThreadsStopped": true}));
@@ -137,7 +137,7 @@ async fn continuing_what_has_not_stopped_is_answered_and_not_asked_of_the_worker
 
 /// debugpy's part is in [`ray_relay_base::wire::dap::stands`].
 #[tokio::test]
-async fn where_one_thread_steps_alone_the_others_are_continued() {
+async fn single_thread_step_leaves_other_threads_continuable() {
     for (of_attach, of_step) in [
         (
             json!({"steppingResumesAllThreads": false}),
@@ -187,7 +187,7 @@ async fn where_one_thread_steps_alone_the_others_are_continued() {
 }
 
 #[tokio::test]
-async fn a_worker_that_ray_does_not_list_may_stand_already_and_is_continued() {
+async fn unlisted_worker_may_be_continued_before_a_stop() {
     let context = context(|_| {});
     let worker = Worker::listen().await;
     context.registry.insert(Breakpoint {
@@ -202,7 +202,7 @@ async fn a_worker_that_ray_does_not_list_may_stand_already_and_is_continued() {
 }
 
 #[tokio::test]
-async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
+async fn list_shows_the_location_from_the_stack_trace() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     let place = || {
@@ -232,7 +232,7 @@ async fn the_list_says_where_the_program_stands_once_its_stack_was_shown() {
 
 /// An editor that does not find a file does not fetch it, and attaching again would resume the task.
 #[tokio::test]
-async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leaving() {
+async fn wrong_source_folder_falls_back_to_worker_files() {
     let context = context(|_| {});
     let open = json!({"workspaceFolder": "/home/ada/other"});
     let mut listed = paused("square", 1);
@@ -298,7 +298,7 @@ async fn who_has_the_wrong_folder_open_is_shown_the_workers_files_without_leavin
 
 /// debugpy keeps mappings for the process, those of a session that began without any too.
 #[tokio::test]
-async fn a_folder_that_was_named_in_a_session_is_forgotten_with_it() {
+async fn session_source_folder_is_reset_at_its_end() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     let typed = json!({"expression": "ray-relay localRoot /home/ada/job", "context": "repl"});
@@ -316,7 +316,7 @@ async fn a_folder_that_was_named_in_a_session_is_forgotten_with_it() {
 
 /// `ray-relay connect` and `dap` report that, because they see the client's disk.
 #[tokio::test]
-async fn files_that_the_client_misses_are_served_by_reference_and_no_stop_is_shown_again() {
+async fn missing_files_are_served_by_reference_without_a_restop() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     let stop = json!({"threadId": 1, "reason": "breakpoint", "allThreadsStopped": true});
@@ -352,7 +352,7 @@ async fn files_that_the_client_misses_are_served_by_reference_and_no_stop_is_sho
 }
 
 #[tokio::test]
-async fn a_stop_in_a_notebooks_cell_says_where_the_source_is() {
+async fn stop_in_a_notebook_cell_reports_its_source() {
     let context = context(|_| {});
     let (worker, mut debugger, mut dap) = session(&context, json!({})).await;
     let stop = json!({"threadId": 7, "reason": "breakpoint", "allThreadsStopped": true});

@@ -21,7 +21,7 @@ async fn gone(client: Debugger, worker: Conversation<TcpStream>) {
 }
 
 #[tokio::test]
-async fn the_subprocess_of_a_subprocess_is_reached_when_the_task_has_gone_on() {
+async fn nested_subprocess_is_reachable_after_its_task_ended() {
     let context = context(|_| {});
     let (worker, parent, parents) = session(&context, json!({})).await;
     let id = worker.breakpoint.id;
@@ -46,7 +46,7 @@ async fn the_subprocess_of_a_subprocess_is_reached_when_the_task_has_gone_on() {
 
 /// It would be a session with a free task, and the next user would be accepted as well.
 #[tokio::test]
-async fn the_task_itself_is_no_subprocess() {
+async fn task_process_is_refused_as_a_subprocess() {
     let context = context(|_| {});
     let (worker, _parent, _parents) = session(&context, json!({})).await;
     let own = u64::from(worker.breakpoint.pid);

@@ -99,7 +99,7 @@ async fn configured(worker: &Worker) -> Conversation<TcpStream> {
 }
 
 #[tokio::test]
-async fn a_session_goes_through_the_agent_and_the_record_says_so() {
+async fn session_through_an_agent_is_recorded_as_such() {
     let (scene, mut agent, worker) = scene().await;
     let (mut debugger, attach) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
@@ -141,7 +141,7 @@ async fn a_session_goes_through_the_agent_and_the_record_says_so() {
 }
 
 #[tokio::test]
-async fn nothing_reaches_an_agent_before_somebody_is_authorised() {
+async fn unauthorised_attach_never_reaches_the_agent() {
     let (scene, mut agent, worker) = scene().await;
     for token in ["nobody", "local"] {
         let (mut debugger, seq) =
@@ -158,7 +158,7 @@ async fn nothing_reaches_an_agent_before_somebody_is_authorised() {
 }
 
 #[tokio::test]
-async fn without_an_agent_it_is_said_which_is_missing_and_nothing_is_dialled() {
+async fn missing_agent_is_named_and_nothing_is_dialled() {
     let (scene, agent, worker) = scene().await;
     let refused = async |words: &str| {
         let (mut debugger, seq) =
@@ -219,7 +219,7 @@ async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
 
 /// An inspection ends on its own, in seconds: no client is refused because another user inspects a task.
 #[tokio::test]
-async fn an_attach_waits_for_the_look_of_another_relay() {
+async fn attach_waits_for_the_snapshot_of_another_relay() {
     let (scene, mut agent, worker) = scene().await;
     let look = HoldRow {
         client: LOOK_CLIENT.into(),
@@ -237,7 +237,7 @@ async fn an_attach_waits_for_the_look_of_another_relay() {
 
 /// Two relays ask the agent before either knows of the other: the agent tells the second who was first.
 #[tokio::test]
-async fn who_comes_second_is_told_by_the_agent_who_was_first() {
+async fn agent_refuses_the_second_relay_with_the_holder() {
     let (scene, mut agent, worker) = scene().await;
     let (mut debugger, seq) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
@@ -261,7 +261,7 @@ async fn who_comes_second_is_told_by_the_agent_who_was_first() {
 }
 
 #[tokio::test]
-async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence() {
+async fn task_held_by_another_relay_is_refused_with_its_holder() {
     let (scene, mut agent, worker) = scene().await;
     known_as_held(&scene, &mut agent, held(&worker, 9)).await;
     let id = worker.breakpoint.id;
@@ -286,7 +286,7 @@ async fn what_a_session_of_another_relay_holds_is_refused_with_the_same_sentence
 }
 
 #[tokio::test]
-async fn a_port_that_is_closed_to_the_relay_is_told_with_what_would_open_it() {
+async fn port_closed_to_the_relay_is_reported_with_a_remedy() {
     let scene = Scene::with(|config| config.dap.connect_timeout = Duration::from_millis(300)).await;
     let mut breakpoint = paused("square", 1);
     // Nothing listens there.
@@ -325,7 +325,7 @@ async fn bereft(
 
 /// The agent keeps the task parked, if only the network to it is cut.
 #[tokio::test]
-async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_keep_it() {
+async fn task_state_is_unknown_while_its_agent_is_disconnected() {
     for (keeps, expected) in [
         (300, "the state of square"),
         (0, "the task was released and runs on"),
@@ -348,7 +348,7 @@ async fn what_became_of_a_task_is_not_known_while_the_agent_is_away_that_may_kee
 
 /// The same for a relay that has just started: Ray lists no worker with an attached debugger, of another relay either.
 #[tokio::test]
-async fn what_became_of_a_task_is_not_known_before_its_agent_is_linked() {
+async fn task_state_is_unknown_before_its_agent_is_linked() {
     for (path, expected) in [
         (UpstreamPath::Agent, "the state of square"),
         (UpstreamPath::Direct, "the task was released and runs on"),
@@ -374,7 +374,7 @@ async fn what_became_of_a_task_is_not_known_before_its_agent_is_linked() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_agent_is_told_and_is_no_end_of_the_worker() {
+async fn lost_agent_is_reported_and_the_worker_stays_listed() {
     let (scene, agent, worker) = scene().await;
     let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
     let told = timeout(TEST_TIMEOUT, async {

@@ -42,7 +42,7 @@ fn asks_for_something(message: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn no_editor_is_asked_to_run_anything_and_the_worker_is_told_so() {
+async fn editor_gets_no_run_request_and_the_worker_is_refused() {
     for (mut debugger, mut dap) in both().await {
         let launch = r#"{"request": "launch", "configuration": {"type": "debugpy", "program": "/bin/sh", "python": "/bin/sh", "preLaunchTask": "x", "subProcessId": 7}}"#;
         for (command, arguments) in [
@@ -91,7 +91,7 @@ async fn no_editor_is_asked_to_run_anything_and_the_worker_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_a_worker_says_in_an_event_starts_nothing() {
+async fn worker_events_cannot_start_a_process() {
     for (mut debugger, mut dap) in both().await {
         for body in [
             r#"{"seq": 1, "type": "event", "event": "debugpyAttach", "body": {"request": "launch", "type": "debugpy", "program": "/bin/sh", "subProcessId": 7}}"#,
@@ -119,7 +119,7 @@ async fn what_a_worker_says_in_an_event_starts_nothing() {
 }
 
 #[tokio::test]
-async fn a_child_has_nothing_of_the_workers_but_its_number() {
+async fn child_session_uses_only_the_pid_of_the_worker() {
     for (mut debugger, mut dap) in both().await {
         let configuration = r#"{"name": "evil", "type": "node", "request": "launch", "program": "/bin/sh", "env": {"A": "1"},
             "clientOS": "unix", "pathMappings": [], "subProcessId": 7, "connect": {"host": "10.88.0.1", "port": 41000}}"#;
@@ -139,7 +139,7 @@ async fn a_child_has_nothing_of_the_workers_but_its_number() {
 
 /// A process that requests one session after another, each with its own number.
 #[tokio::test]
-async fn an_editor_is_flooded_with_no_sessions_and_a_pool_has_all_of_its_own() {
+async fn session_flood_is_throttled_and_a_process_pool_is_not() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     for process in 1..=150 {
@@ -187,7 +187,7 @@ async fn an_editor_is_flooded_with_no_sessions_and_a_pool_has_all_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_stop_opens_files_alone_whatever_its_answer_says_it_is() {
+async fn stack_response_has_only_file_sources() {
     for (mut debugger, mut dap) in both().await {
         for command in ["stackTrace", "variables", "evaluate", "x"] {
             let seq = debugger.send("stackTrace", json!({"threadId": 1})).await;
@@ -210,7 +210,7 @@ async fn a_stop_opens_files_alone_whatever_its_answer_says_it_is() {
 }
 
 #[tokio::test]
-async fn a_long_message_that_turns_out_to_be_a_request_never_ends() {
+async fn long_response_that_becomes_a_request_is_cut_off() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     let long = "y".repeat(1 << 20);
@@ -234,7 +234,7 @@ async fn a_long_message_that_turns_out_to_be_a_request_never_ends() {
 }
 
 #[tokio::test]
-async fn refusals_to_a_worker_that_asks_without_end_are_bounded() {
+async fn refusals_to_a_flooding_worker_are_bounded() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     for seq in 0..100 {

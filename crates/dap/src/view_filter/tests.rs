@@ -66,7 +66,7 @@ fn refused(actions: Vec<Action>) -> (Option<Scope>, Value) {
 }
 
 #[test]
-fn what_passes_is_written_anew_from_known_keys() {
+fn requests_are_rebuilt_from_known_keys() {
     // Python takes the last of two equal keys, and so does this parser: what was judged is what is sent.
     let twice = r#"{"seq":3,"type":"request","command":"threads","command":"stackTrace",
         "arguments":{"threadId":1,"threadId":2,"format":{"hex":true,"x":1},"extra":"evaluate"},"command2":"x"}"#;
@@ -76,7 +76,7 @@ fn what_passes_is_written_anew_from_known_keys() {
 }
 
 #[test]
-fn a_request_that_is_not_one_reaches_nobody() {
+fn malformed_request_reaches_no_worker() {
     for (seq, why) in [
         (json!(FIRST_OWN_SEQ), "the relay's own range"),
         (json!(0x7fff_5678), "the range of a post-mortem filter"),
@@ -107,7 +107,7 @@ fn a_request_that_is_not_one_reaches_nobody() {
 }
 
 #[test]
-fn arguments_of_another_shape_are_refused() {
+fn malformed_arguments_are_refused() {
     for (command, arguments) in [
         ("stackTrace", json!({"threadId": "*"})),
         ("variables", json!({"variablesReference": 1u64 << 60})),
@@ -139,7 +139,7 @@ fn arguments_of_another_shape_are_refused() {
 }
 
 #[test]
-fn an_answer_goes_to_the_worker_only_where_it_asked() {
+fn response_reaches_the_worker_only_after_its_request() {
     let mut filter = filter();
     let answer = |asked: u64| {
         json!({"seq": 9, "type": "response", "request_seq": asked, "success": true,
@@ -159,7 +159,7 @@ fn an_answer_goes_to_the_worker_only_where_it_asked() {
 }
 
 #[test]
-fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
+fn breakpoints_with_code_are_dropped_and_answered_in_order() {
     let mut filter = filter();
     let wanted = json!({"source": {"path": "/a.py"}, "lines": [1, 2, 3], "breakpoints": [
         {"line": 1, "condition": "x()"}, {"line": 2, "column": 1, "condition": "", "other": 1}, {"line": 3, "logMessage": "{x}"}]});
@@ -177,7 +177,7 @@ fn breakpoints_that_run_something_are_left_out_and_answered_in_their_place() {
 }
 
 #[test]
-fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
+fn exception_breakpoints_are_limited_to_plain_filters() {
     let filters = json!({"filters": ["raised", "__import__('os')"], "filterOptions": [{"filterId": "uncaught"}]});
     let passed = to_worker(on_client("setExceptionBreakpoints", filters));
     let known = json!({"filters": ["raised", "uncaught"]});
@@ -192,7 +192,7 @@ fn exceptions_are_chosen_by_filter_and_by_nothing_that_is_evaluated() {
 }
 
 #[test]
-fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
+fn completions_are_reduced_to_a_bare_name() {
     let complete = |text: &str, column: u64| {
         let unfinished = json!({"frameId": 3, "text": text, "column": column});
         on_client("completions", unfinished)
@@ -222,7 +222,7 @@ fn completions_reach_the_worker_as_a_bare_name_in_its_place() {
 }
 
 #[test]
-fn ending_the_process_takes_its_own_permission() {
+fn ending_the_process_needs_terminate() {
     let (missing, _) = refused(on_client("terminate", Value::Null));
     assert_eq!(missing, Some(Scope::Terminate));
     let goodbye = json!({"terminateDebuggee": true, "restart": true, "suspendDebuggee": true});
@@ -250,7 +250,7 @@ fn asked(actions: Vec<Action>) -> Value {
 }
 
 #[test]
-fn variables_are_asked_of_the_probe_by_references_of_the_relays_own() {
+fn variables_are_read_by_the_probe_through_own_references() {
     let mut filter = filter();
     let scopes = to_client(filter.on_client(ask(7, "scopes", json!({"frameId": 3}))));
     let globals = scopes["body"]["scopes"][1]["variablesReference"].clone();
@@ -292,7 +292,7 @@ fn variables_are_asked_of_the_probe_by_references_of_the_relays_own() {
 }
 
 #[test]
-fn wherever_a_value_is_shown_the_probe_hides_what_the_policy_hides() {
+fn probe_masks_values_as_the_policy_requires() {
     for (unmasked, visible) in [(false, "structure"), (true, "text")] {
         let rights = Rights {
             scopes: Scopes::NONE.with(Scope::View),
@@ -316,7 +316,7 @@ fn wherever_a_value_is_shown_the_probe_hides_what_the_policy_hides() {
 }
 
 #[test]
-fn a_name_is_asked_of_the_probe_and_what_it_is_not_is_said() {
+fn hover_reads_a_bare_name_through_the_probe() {
     let mut filter = filter();
     let hover = json!({"expression": " _x ", "frameId": 3, "context": "hover"});
     let probe = asked(filter.on_client(ask(7, "evaluate", hover)));
@@ -337,7 +337,7 @@ fn a_name_is_asked_of_the_probe_and_what_it_is_not_is_said() {
 
 /// Every message that carries text of the program, with a secret in each of its fields and in such as are not known.
 #[test]
-fn no_text_of_a_worker_comes_out_of_any_message() {
+fn worker_text_is_removed_from_every_message() {
     const SECRET: &str = "hunter2-Tr0ub4dor&3";
     let planted = json!({
         "threads": [{"id": 1, "name": SECRET, "more": SECRET}], "targets": [{"label": SECRET, "text": SECRET, "start": 1}],
@@ -405,7 +405,7 @@ fn no_text_of_a_worker_comes_out_of_any_message() {
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn pending_requests_are_bounded() {
     let mut filter = filter();
     let x = json!({"expression": "x", "frameId": 3});
     for seq in 0..300u64 {
@@ -422,7 +422,7 @@ fn what_waits_is_bounded() {
 }
 
 #[test]
-fn attach_arguments_that_run_code_stay_here() {
+fn attach_arguments_with_code_are_dropped() {
     let given = json!({"name": "n", "type": "ray", "connect": {"port": 1}, "justMyCode": true, "rules": [], "subProcessId": 4,
         "debugOptions": ["RedirectOutput", "Django", 7], "guiEventLoop": "a.b", "autoReload": {"enable": true}, "processId": 1,
         "debugpyArgs": ["x"], "listen": {"port": 1}, "program": "/x", "onTerminate": "KeyboardInterrupt", "options": "DJANGO_DEBUG=True", "unknown": 1});
@@ -436,7 +436,7 @@ fn attach_arguments_that_run_code_stay_here() {
 
 proptest! {
     #[test]
-    fn no_text_of_a_clients_reaches_the_worker_but_paths_and_names_to_complete(
+    fn client_text_reaches_the_worker_only_as_path_or_name(
         command in "(threads|scopes|variables|stackTrace|setBreakpoints|setFunctionBreakpoints|setExceptionBreakpoints|evaluate|completions|continue|disconnect|goto|x)",
         key in "(expression|text|condition|frameId|line|column|filters|breakpoints|source|threadId|format)",
         nested in any::<bool>(),
@@ -454,7 +454,7 @@ proptest! {
 }
 
 #[test]
-fn a_goodbye_ends_nothing_whatever_stands_for_true() {
+fn disconnect_never_ends_the_process_for_a_viewer() {
     for value in [
         json!(true),
         json!(1),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_opened_at_once_and_what_comes_too_fast_one_by_one() {
+    fn session_burst_opens_at_once_and_the_rest_is_paced() {
         let begin = Instant::now();
         let mut children = Children::new(begin);
         for _ in 0..MAX_BURST {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_starts_a_few_now_and_then_never_waits() {
+    fn moderate_rate_of_subprocesses_is_not_delayed() {
         let mut now = Instant::now();
         let mut children = Children::new(now);
         for _ in 0..50 {

@@ -57,7 +57,7 @@ fn answer(body: &Value) -> Value {
 }
 
 #[test]
-fn a_child_is_what_debugpy_makes_of_the_clients_own_arguments_but_for_the_way_back() {
+fn child_configuration_matches_debugpys_except_its_address() {
     let asked = json!({"name": "mine", "type": "debugpy", "request": "attach", "connect": {"host": "LocalHost", "port": "5678"},
         "justMyCode": false, "preLaunchTask": "build", "args": ["x"], "env": {"A": "1"}, "rayRelay": {"localRoot": "/home/me", "cluster": "b"}});
     let theirs = json!({"name": "Subprocess 7", "subProcessId": 7, "clientOS": "unix", "rules": [],
@@ -94,7 +94,7 @@ fn child_configuration_has_no_credential_of_its_parent() {
 }
 
 #[test]
-fn what_is_no_session_with_a_subprocess_opens_none() {
+fn invalid_subprocess_request_opens_no_session() {
     for message in [
         asks(&json!({"subProcessId": 0})),
         asks(&json!({"subProcessId": (1 << 22) + 1})),
@@ -116,7 +116,7 @@ fn what_is_no_session_with_a_subprocess_opens_none() {
 
 proptest! {
     #[test]
-    fn nothing_that_a_worker_writes_into_a_configuration_survives(
+    fn worker_configuration_is_discarded(
         theirs in json_of("(x|launch|/bin/sh)", "(request|type|name|python|program|module|code|env|envFile|cwd|args|preLaunchTask|console|listen|processId|rayRelay|serverReadyAction|x)"),
         event in any::<bool>(),
     ) {
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn a_path_is_a_file_of_the_editors_machine_or_none() {
+fn only_local_absolute_paths_name_files() {
     for file in [
         "/home/me/a.py",
         "/a b/ü.py",
@@ -199,7 +199,7 @@ fn a_path_is_a_file_of_the_editors_machine_or_none() {
 }
 
 #[test]
-fn sources_are_files_in_whatever_answer_they_are() {
+fn sources_are_cleaned_in_any_response() {
     let evil = json!({"name": "a.py", "path": "term://sh", "sourceReference": 3, "adapterData": 1,
         "sources": [{"path": "term://sh"}], "origin": "x", "checksums": []});
     let left = json!({"name": "a.py", "sourceReference": 3});
@@ -217,7 +217,7 @@ fn sources_are_files_in_whatever_answer_they_are() {
 }
 
 #[test]
-fn a_failure_is_a_sentence() {
+fn failed_response_is_reduced_to_a_message() {
     let failed = json!({"seq": 1, "type": "response", "request_seq": 2, "success": "no", "command": "x", "x": 1,
         "message": "[look](command:evil)",
         "body": {"error": {"id": 1, "format": "{a} [look](command:evil)", "variables": {"a": "["}, "showUser": true,
@@ -238,7 +238,7 @@ fn only_failures_keep_their_message() {
 }
 
 #[test]
-fn events_have_the_fields_of_debugpys() {
+fn events_keep_only_debugpys_fields() {
     let event = |name: &str, body: Value| json!({"seq": 1, "type": "event", "event": name, "body": body, "command": "runInTerminal"});
     for (name, body, left) in [
         (
@@ -299,7 +299,7 @@ fn stack(frames: &str) -> String {
 }
 
 #[test]
-fn what_debugpy_says_goes_on_as_it_came_and_nothing_that_is_to_be_cleaned() {
+fn clean_message_passes_unchanged_and_others_do_not() {
     let output =
         |body: &str| format!(r#"{{"seq": 1, "type": "event", "event": "output", "body": {body}}}"#);
     for (passes, message) in [
@@ -367,7 +367,7 @@ fn what_debugpy_says_goes_on_as_it_came_and_nothing_that_is_to_be_cleaned() {
 
 proptest! {
     #[test]
-    fn whatever_passes_as_it_came_needs_no_cleaning(
+    fn unchanged_message_needs_no_cleaning(
         body in json_of("(x|term://x|\u{1b}]8|\\[x\\]\\(command:y\\)|/a.py|stdout)", "(stackFrames|totalFrames|source|path|name|id|line|column|category|output|breakpoints|error|url|x)"),
         name in "(variables|stackTrace|evaluate|output|continued|module|scopes|breakpoint|stopped)",
         kind in "(response|event)",
@@ -398,7 +398,7 @@ fn object(
 
 proptest! {
     #[test]
-    fn a_stack_that_passes_as_it_came_is_what_would_have_been_written_anew(
+    fn unchanged_stack_response_equals_its_rebuilt_form(
         frames in proptest::collection::vec(
             object(
                 "(id|name|line|source|source|endLine|presentationHint|moduleId|x)",

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_main_thread_is_told_innermost_first_and_without_values() {
+    fn main_thread_is_shown_innermost_first_without_values() {
         let frame = |name: &str, line: u32| {
             json!({"file": "/job/train.py", "line": line, "function": name,
             "locals": [{"name": "password", "value": "'hunter2'"}]})

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_says_whether_others_are_to_stop() {
+    fn stack_trace_shows_whether_the_group_stops() {
         let frame = |name: &str, path: &str| json!({"name": name, "source": {"path": path}});
         let stack = |name: &str, path: &str| {
             frames(
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_the_innermost_of_the_programs_own_without_a_folder_of_the_clients() {
+    fn location_is_the_innermost_own_frame_without_its_folder() {
         let frame = |path: &str, hint: &str| json!({"name": "step", "line": 7, "source": {"path": path}, "presentationHint": hint});
         for (frames, wanted) in [
             (

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_next_address_is_dialled_where_nothing_listens_at_the_first() {
+    async fn next_address_is_dialled_if_the_first_refuses() {
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let nobody = closed.local_addr().unwrap();
         drop(closed);

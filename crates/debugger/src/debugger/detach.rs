@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_stands_still_is_waited_for() {
+    async fn settling_waits_for_a_machine_that_was_paused() {
         const STOP_TIMEOUT: Duration = Duration::from_secs(5);
         let began = Instant::now();
         let pause = tokio::spawn(settled());

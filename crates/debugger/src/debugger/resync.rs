@@ -138,7 +138,7 @@ mod tests {
 
     /// A debugger that was at work for a person whose relay is gone says the rest of a message first.
     #[tokio::test]
-    async fn it_goes_on_behind_what_was_cut_and_is_quiet_when_all_is_answered() {
+    async fn resync_resumes_behind_a_partial_message() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let (near, far) = tokio::join!(near, listener.accept());
@@ -201,7 +201,7 @@ mod tests {
 
     /// The relay before has written down that it sends `configurationDone`, and was killed in that moment: it may have, or not.
     #[tokio::test]
-    async fn a_debugger_that_was_never_told_to_start_is_told() {
+    async fn resync_sends_a_possibly_lost_configuration_done() {
         for was_told in [true, false] {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let near = TcpStream::connect(listener.local_addr().unwrap());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn behind_half_a_request_nothing_can_follow() {
+    async fn resync_fails_behind_a_partial_request() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let stored = Stored {
@@ -265,7 +265,7 @@ mod tests {
     proptest! {
         /// Wherever the process before has stopped reading, the next one goes on at a message, and loses none behind that.
         #[test]
-        fn the_next_message_is_found_from_anywhere(
+        fn next_message_is_found_from_any_offset(
             texts in prop::collection::vec(".{0,80}|(Content-Length: [0-9]\r\n\r\n){1,3}", 2..6),
             cut in 0_usize..400,
         ) {

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_that_could_be_written_in_part_alone_is_whole_before_the_goodbye() {
+    async fn partial_message_is_completed_before_disconnect() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let (near, far) = tokio::join!(near, listener.accept());
@@ -408,7 +408,7 @@ mod tests {
 
     /// A process that finds less written down would say goodbye to a task that runs, and end an adapter that is at work.
     #[tokio::test]
-    async fn what_lets_a_task_run_is_written_down_before_it_is_sent() {
+    async fn resuming_request_is_stored_before_it_is_sent() {
         for (command, attach, starting) in [
             ("attach", Attach::Sent, false),
             ("configurationDone", Attach::No, true),

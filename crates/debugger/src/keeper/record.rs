@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_last_is_read_and_goes_on_to_be_written() {
+    fn last_write_is_read_and_can_be_replaced() {
         let mut record = Record::new().unwrap();
         assert_eq!(said(&record), None);
         for text in ["one", "two", "a third that is longer", ""] {
@@ -132,7 +132,7 @@ mod tests {
     proptest! {
         /// A process that is killed while it writes has written a beginning of it, over what was there.
         #[test]
-        fn a_write_that_was_cut_leaves_what_was_said_before(
+        fn interrupted_write_keeps_the_previous_record(
             before in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..4),
             next in prop::collection::vec(any::<u8>(), 0..300),
             cut in 0_usize..400,

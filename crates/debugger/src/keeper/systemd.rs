@@ -159,7 +159,7 @@ mod tests {
     use ray_relay_base::wire::tunnel::text::Hex;
 
     #[test]
-    fn what_the_manager_gives_is_paired_and_halves_are_told() {
+    fn passed_descriptors_are_paired_and_halves_reported() {
         let socket = || OwnedFd::from(UnixStream::pair().unwrap().0);
         let record = || {
             let record = Record::new().unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_units_say_how_many_descriptors_systemd_keeps_for_them() {
+    fn units_agree_on_the_descriptor_store_limit() {
         {
             let unit = "ray-relay.service";
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docker/systemd");

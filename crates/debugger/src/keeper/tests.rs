@@ -25,7 +25,7 @@ async fn heard(relay: &KeptRelay) {
 }
 
 #[tokio::test]
-async fn what_a_killed_relay_has_left_is_the_next_ones_and_still_open() {
+async fn connections_of_a_killed_relay_pass_to_the_next() {
     let place = place();
     let serving = keeper(&place).await;
     let first = relay(&place).await;
@@ -50,7 +50,7 @@ async fn what_a_killed_relay_has_left_is_the_next_ones_and_still_open() {
 }
 
 #[tokio::test]
-async fn a_relay_that_is_there_gets_what_another_one_leaves_and_nothing_that_one_has() {
+async fn running_relay_gets_only_released_connections() {
     let place = place();
     let serving = keeper(&place).await;
     let first = relay(&place).await;
@@ -69,7 +69,7 @@ async fn a_relay_that_is_there_gets_what_another_one_leaves_and_nothing_that_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_keeper_a_relay_says_what_to_start() {
+async fn missing_keeper_names_the_command_to_start() {
     let place = place();
     let why = Keeper::open(Some(&place.path), &mut PassedDescriptors::default())
         .await

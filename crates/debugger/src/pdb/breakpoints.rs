@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_named_as_pdb_does() {
+    fn breakpoint_number_errors_match_pdb() {
         let mut table = PromptBreakpoints::default();
         table.add(at(3)).unwrap();
         table.add(at(4)).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_is_counted_ignored_and_deleted() {
+    fn hits_are_counted_ignored_and_deleted() {
         let mut table = PromptBreakpoints::default();
         let temporary = PromptBreakpoint {
             ignore: 1,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_debugger_is_told_one_breakpoint_for_each_line() {
+    fn debugger_gets_one_breakpoint_per_line() {
         let mut table = PromptBreakpoints::default();
         for condition in ["x", "y"] {
             let conditional = PromptBreakpoint {
@@ -308,7 +308,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_number_names_what_was_given_it_as_long_as_that_is_there(
+        fn breakpoint_numbers_stay_stable(
             steps in proptest::collection::vec((proptest::bool::ANY, 0usize..12), 0..24), text in "[ +-]{0,2}[0-9x]{0,2}[ ]?",
         ) {
             let mut table = PromptBreakpoints::default();

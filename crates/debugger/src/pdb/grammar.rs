@@ -255,7 +255,7 @@ mod tests {
     use crate::pdb::commands::COMMANDS;
 
     #[test]
-    fn words_are_commands_and_the_rest_is_python() {
+    fn pdb_words_are_commands_and_the_rest_is_python() {
         for (line, command) in [
             ("n", PdbCommand::Next),
             ("  next  ", PdbCommand::Next),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_separated_wherever_two_semicolons_stand() {
+    fn double_semicolons_separate_commands() {
         assert_eq!(first("p 1;; p 2 ;;p 3"), ("p 1", Some("p 2 ;;p 3")));
         assert_eq!(first("alias x p 1;; p 2"), ("alias x p 1;; p 2", None));
         assert_eq!(
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_read_as_pdb_reads_it() {
+    fn list_range_is_parsed_as_in_pdb() {
         assert_eq!(span("20"), Some(Span::Lines(15, None)));
         assert_eq!(span("3"), Some(Span::Lines(1, None)));
         assert_eq!(span("3, 9"), Some(Span::Lines(3, Some(9))));
@@ -312,24 +312,24 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_line_is_read_without_panic(line in ".{1,60}") {
+        fn any_line_is_parsed_without_panic(line in ".{1,60}") {
             let _ = parse(&line);
             let _ = first(&line);
             let _ = span(&line);
         }
 
         #[test]
-        fn blanks_around_a_line_mean_nothing(line in "[a-z!?=(). ]{1,12}", before in "[ \t]{0,3}", after in "[ \t\r]{0,3}") {
+        fn surrounding_blanks_are_ignored(line in "[a-z!?=(). ]{1,12}", before in "[ \t]{0,3}", after in "[ \t\r]{0,3}") {
             proptest::prop_assert_eq!(parse(&format!("{before}{line}{after}")), parse(&line));
         }
 
         #[test]
-        fn an_exclamation_mark_makes_python_of_anything(line in "[^\\s;]([a-z!?=;() ]{0,9}[^\\s;])?") {
+        fn exclamation_mark_forces_python(line in "[^\\s;]([a-z!?=;() ]{0,9}[^\\s;])?") {
             proptest::prop_assert_eq!(parse(&format!("!{line}")), PdbCommand::Statement(line));
         }
 
         #[test]
-        fn a_command_is_its_word_and_its_argument_the_rest(at in 0..COMMANDS.len(), rest in "([a-z0-9.,:>]{1,9} ?){0,3}") {
+        fn command_has_the_rest_as_its_argument(at in 0..COMMANDS.len(), rest in "([a-z0-9.,:>]{1,9} ?){0,3}") {
             let names = COMMANDS[at].0;
             for name in names {
                 let line = format!("{name} {rest}");
@@ -343,14 +343,14 @@ mod tests {
         }
 
         #[test]
-        fn a_word_that_is_no_command_is_python(word in "[A-Za-z_0-9]{1,8}", rest in "( ?[a-z=(!]{1,3}){0,3}") {
+        fn unknown_word_is_python(word in "[A-Za-z_0-9]{1,8}", rest in "( ?[a-z=(!]{1,3}){0,3}") {
             proptest::prop_assume!(named(&word).is_none() && word != "EOF");
             let line = format!("{word} {rest}").trim().to_owned();
             proptest::prop_assert_eq!(parse(&line), PdbCommand::Statement(line));
         }
 
         #[test]
-        fn no_alias_makes_a_line_of_any_length(alias in "([a-z ;]|%[0-9*]){0,40}", line in "[a-z]{1,3}( [a-z0-9]{1,9}){0,12}", times in 1usize..3000) {
+        fn alias_expansion_is_bounded(alias in "([a-z ;]|%[0-9*]){0,40}", line in "[a-z]{1,3}( [a-z0-9]{1,9}){0,12}", times in 1usize..3000) {
             let long = alias.repeat(times);
             proptest::prop_assert!(expand(&long, &line).is_none_or(|text| text.len() <= MAX_EXPANDED_BYTES));
             // As pdb does it.

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_as_pdb_reads_it() {
+    fn location_is_parsed_as_in_pdb() {
         let file = |name, line| Location::File { name, line };
         for (text, location, condition) in [
             ("12", Location::Line(12), None),
@@ -65,7 +65,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn formatted_location_is_parsed_back(
             name in "[a-z/. :]{0,12}[a-z]", line in 0u32..2_000_000_000, blanks in "[ \t]{0,3}", condition in "[a-z,:= ]{0,9}",
         ) {
             let file = Location::File { name: &name, line: Ok(line) };
@@ -78,7 +78,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_and_nothing_is_made_up(text in ".{1,60}") {
+        fn any_location_is_parsed_without_invention(text in ".{1,60}") {
             let (location, condition) = read(&text);
             let parts = match location {
                 Location::File { name, line } => [name, line.err().unwrap_or_default()],

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_long_text_take_no_more_room_than_they_have() {
+    fn parts_of_a_long_text_have_tight_capacity() {
         let text = "é".repeat(3 * MAX_PIECE_BYTES);
         let parts: Vec<Piece> = Piece::Text(text.clone()).parts().collect();
         let together: String = parts.iter().map(Piece::text).collect();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_with_a_hint() {
+    fn long_text_is_truncated_with_a_hint() {
         assert_eq!(cut("äbc", 3), "äbc");
         assert!(cut("äbcd", 2).starts_with("äb\n[the first 2 of 4 characters"));
     }

@@ -86,7 +86,7 @@ mod tests {
     use crate::pdb::testing::printed;
 
     #[test]
-    fn the_question_can_be_read_in_the_expression() {
+    fn probe_request_is_readable_in_the_expression() {
         assert!(SOURCE.is_ascii());
         let expression = expression(&serde_json::json!({"op": "p", "text": "password"}));
         assert!(expression.starts_with(r#"(lambda ask="{\"op\":\"p\",\"text\":\"password\"}""#));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_told_by_what_tells_it_from_another_and_not_by_its_elements() {
+    fn array_is_digested_by_its_metadata() {
         // As numpy has them, as far as the probe asks.
         let numpy = r#"
 import sys, types
@@ -161,7 +161,7 @@ sys.modules["numpy"] = np
     }
 
     #[test]
-    fn what_may_differ_between_processes_is_told_without_code_of_the_program() {
+    fn process_facts_are_read_without_user_code() {
         let ask = serde_json::json!({"op": "snapshot", "limit": 20, "names": 50, "frames": 5, "locals": true, "process": true,
             "around": 0, "room": 1000});
         // As a task that waits at a breakpoint of Ray's.
@@ -196,7 +196,7 @@ sys.modules["numpy"] = np
     }
 
     #[test]
-    fn a_rank_is_told_by_what_the_process_has_loaded_or_else_by_its_environment() {
+    fn rank_comes_from_loaded_libraries_or_environment() {
         let ask = super::expression(&serde_json::json!({"op": "ranks"}));
         let environment =
             "import os, sys, types\nos.environ.update(RANK='3', LOCAL_RANK='1', WORLD_SIZE='8')";
@@ -236,7 +236,7 @@ sys.modules["numpy"] = np
     }
 
     #[test]
-    fn what_an_editor_evaluates_is_interrupted_and_its_task_is_not() {
+    fn interrupt_stops_the_evaluation_and_not_the_task() {
         // As pydevd evaluates: in the main thread, which is stopped, or in another.
         let program = r#"
 import sys, threading, time
@@ -297,7 +297,7 @@ print(ended)
     }
 
     #[test]
-    fn an_answer_is_read_and_anything_else_is_not() {
+    fn only_a_valid_answer_is_parsed() {
         let wanted = serde_json::json!({"a": "it's \"x\"\\"});
         for good in [
             r#"'{"a": "it\'s \\"x\\"\\\\"}'"#,
@@ -312,7 +312,7 @@ print(ended)
 
     proptest::proptest! {
         #[test]
-        fn any_answer_is_read_or_refused_without_panic(text in ".{0,60}") {
+        fn any_answer_is_parsed_without_panic(text in ".{0,60}") {
             let _ = answer::<Value>(&text);
         }
     }

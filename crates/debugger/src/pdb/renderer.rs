@@ -28,7 +28,7 @@ mod tests {
     const TEST: &str = include_str!("structure_test.py");
 
     #[test]
-    fn no_secret_is_shown_in_any_container_and_no_code_of_the_program_runs() {
+    fn renderer_masks_secrets_and_runs_no_user_code() {
         assert!(source().is_ascii() && source().len() > BEGIN.len() + STRUCTURE.len() + 1000);
         let snapshot = Value::from(include_str!("snapshot.py")).to_string();
         let program = format!("{}{PLANTED}\nSNAPSHOT = {snapshot}\n{TEST}", source());

@@ -327,7 +327,7 @@ print(sorted(set(called)))
     }
 
     #[test]
-    fn view_and_no_locals_run_no_code_of_the_program() {
+    fn snapshot_runs_no_user_code_unless_fully_visible() {
         for (locals, visible) in [
             (false, Visible::Full),
             (true, Visible::Structure),
@@ -347,7 +347,7 @@ print(sorted(set(called)))
     }
 
     #[test]
-    fn hidden_text_is_compared_by_checksums_of_one_answer() {
+    fn masked_text_is_compared_by_checksums() {
         let Some((threads, _)) = asked(true, Visible::Structure) else {
             return;
         };
@@ -421,7 +421,7 @@ import os; sys.stdout.flush(); os._exit(0)
     }
 
     #[test]
-    fn one_value_hides_no_other_and_runs_in_no_thread_of_the_program() {
+    fn hanging_value_is_isolated_from_the_others() {
         let Some(([(frame, took), (again, took_again)], ran_by)) =
             values("bad, behind = Value(hangs), Value(lambda: None)")
         else {
@@ -454,7 +454,7 @@ import os; sys.stdout.flush(); os._exit(0)
     }
 
     #[test]
-    fn slow_values_take_five_seconds_together() {
+    fn slow_values_share_a_five_second_budget() {
         let many = "many = [Value(slow) for _ in range(20)]; a, b, c, d = many[:4]";
         let Some(([(frame, took), _], _)) = values(many) else {
             return;
@@ -469,7 +469,7 @@ import os; sys.stdout.flush(); os._exit(0)
     }
 
     #[test]
-    fn any_answer_of_a_worker_is_read_or_refused() {
+    fn any_snapshot_answer_is_parsed_or_refused() {
         let frame = json!({"file": "a.py", "line": 1, "function": "f", "source": ""});
         let good = json!({"threads": [{"name": "MainThread", "frames": [frame]}]});
         assert!(read(&good.to_string()).is_ok());
@@ -504,7 +504,7 @@ import os; sys.stdout.flush(); os._exit(0)
     }
 
     #[test]
-    fn each_exception_of_a_group_has_its_frames_and_notes() {
+    fn each_exception_of_a_group_has_frames_and_notes() {
         let fails = "
         def load(shard):
             raise ValueError('shard %d' % shard)
@@ -544,8 +544,7 @@ import os; sys.stdout.flush(); os._exit(0)
     }
 
     #[test]
-    fn what_led_to_an_exception_is_shown_behind_it_and_a_cycle_and_what_there_is_no_room_for_end_it()
-     {
+    fn exception_chain_is_shown_within_bounds() {
         let fails = "
         def reads(shard): raise KeyError(shard)
         def loads(shard):
@@ -590,7 +589,7 @@ import os; sys.stdout.flush(); os._exit(0)
     }
 
     #[test]
-    fn of_a_deep_stack_the_first_and_the_last_frames_are_shown_and_the_others_counted() {
+    fn deep_stack_shows_first_and_last_frames_and_a_count() {
         let fails = "
         def falls(depth): return falls(depth + 1)
         falls(0)

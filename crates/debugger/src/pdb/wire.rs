@@ -316,7 +316,7 @@ mod tests {
     use ray_relay_base::memory::Memory;
 
     #[tokio::test]
-    async fn a_message_that_is_too_long_is_skipped_and_the_next_one_read() {
+    async fn oversized_message_is_skipped() {
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let mut wire = Wire::new(near, &Account::default());
         let writer = tokio::spawn(async move {
@@ -340,7 +340,7 @@ mod tests {
 
     /// One for which there is no memory is skipped in the same way, whichever session has that.
     #[tokio::test]
-    async fn what_there_is_no_memory_for_is_skipped_and_said() {
+    async fn message_without_memory_is_skipped_and_reported() {
         let memory = Memory::new(64 << 20);
         let account = memory.account(Some("ann"));
         let (near, mut far) = tokio::io::duplex(1 << 16);

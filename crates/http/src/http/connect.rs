@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_received_is_one_number_or_refused() {
+    fn received_header_must_be_a_single_number() {
         let of = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {

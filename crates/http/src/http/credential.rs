@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place() {
+    fn token_is_read_from_each_supported_header() {
         for pair in [
             ("authorization", "Bearer abc"),
             ("authorization", "bearer  abc "),
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_twice_is_one_and_different_ones_are_refused() {
+    fn equal_credentials_count_once_and_different_are_refused() {
         let header = ("authorization", "Bearer abc");
         let same = ("cookie", "ray-authentication-token=abc");
         assert_eq!(token(&[header, same]).as_deref(), Some("abc"));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_cookies_the_one_for_this_port_counts() {
+    fn cookie_for_this_port_takes_precedence() {
         let host = ("host", "127.0.0.1:5678");
         let own = "ray-authentication-token-5678=own";
         for (cookies, counts) in [
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_before_a_certificate_and_a_cookie_does_not() {
+    fn token_precedes_the_certificate_and_a_cookie_does_not() {
         let mut info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
         info.certificate = Some(Principal::anonymous());
         let uri = Uri::from_static("/");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn not_in_the_url_and_not_in_any_other_header() {
+    fn token_is_refused_in_the_url_and_stripped_from_headers() {
         let in_url = of(&[("authorization", "Bearer tok-1")]);
         assert_eq!(in_url.unwrap_err(), AmbiguousCredential::InUrl);
         for target in [

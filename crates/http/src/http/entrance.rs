@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_to_no_other_host_and_holds_no_markup() {
+    fn entrance_path_cannot_leave_the_host_or_contain_markup() {
         for path in ["/", "/a?b=c&d=%20#/jobs", "/a//b"] {
             assert_eq!(within(path), path);
         }

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_names_ends_here() {
+    fn headers_named_by_connection_are_removed() {
         let mut map = headers(&[
             ("connection", "keep-alive, X-Once"),
             ("connection", "close,content-length"),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_go_upstream() {
+    fn credentials_are_not_sent_upstream() {
         let mut map = headers(&[
             ("authorization", "Bearer relay"),
             ("x-ray-authorization", "Bearer relay"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn rays_token_does_not_come_back() {
+    fn ray_token_cookie_is_removed_from_answers() {
         let mut map = headers(&[
             ("set-cookie", "ray-authentication-token=secret; HttpOnly"),
             ("set-cookie", "__Host-ray-authentication-token-443-ticket=x"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_no_say_over_an_origin() {
+    fn origin_wide_headers_of_a_head_are_removed() {
         for own in [true, false] {
             let mut map = headers(&[
                 ("service-worker-allowed", "/"),

@@ -80,7 +80,7 @@ mod tests {
     use ray_relay_access::connection::admission::Admission;
 
     #[tokio::test(start_paused = true)]
-    async fn a_stranger_that_does_not_read_is_not_waited_for() {
+    async fn stalled_anonymous_write_times_out() {
         let guard = Admission::new(8, &ray_relay_base::memory::Memory::new(1 << 30))
             .admit([127, 0, 0, 1].into());
         let (near, _far) = duplex(64);

@@ -147,7 +147,7 @@ mod tests {
     use ray_relay_base::config::Advertise;
 
     #[test]
-    fn forms_of_the_page_go_to_dashboards_alone() {
+    fn form_actions_are_limited_to_dashboards() {
         let mut config = crate::http::tests::config();
         assert_eq!(all(&config), "*.localhost:*");
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_labels_stay_and_others_become_one() {
+    fn valid_labels_are_kept_and_others_are_encoded() {
         for (cluster, expected) in [
             ("default", "default"),
             ("gpu-2", "gpu-2"),
@@ -174,7 +174,7 @@ mod tests {
     proptest! {
         /// A person who may name a cluster gets no other one's origin by it.
         #[test]
-        fn no_two_names_have_one_label(names in prop::collection::hash_set("[ab.-]{0,6}", 1..64)) {
+        fn distinct_names_have_distinct_labels(names in prop::collection::hash_set("[ab.-]{0,6}", 1..64)) {
             let labels: HashSet<_> = names.iter().map(|name| label(name)).collect();
             prop_assert_eq!(labels.len(), names.len());
             prop_assert!(labels.iter().all(|label| is_host_label(label)));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_the_relays_or_one_dashboards() {
+    fn host_is_classified_as_relay_or_dashboard() {
         let mut config = crate::http::tests::config();
         config.http.allowed_hosts = vec!["relay.ray.example.com".to_owned(), ".example.com".into()];
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn browsers_are_sent_where_they_come_back_to_this_relay() {
+    fn browser_redirect_targets_a_host_of_this_relay() {
         let mut config = crate::http::tests::config();
         let to =
             |at: &str, config: &Config| host("ml.a", &ExternalAddress::parse(at).unwrap(), config);

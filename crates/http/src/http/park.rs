@@ -238,7 +238,7 @@ mod tests {
 
     /// A user who was notified that a task runs on or stays no longer watches it.
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_of_a_task_is_what_the_list_says_then() {
+    async fn reported_ending_matches_the_list() {
         let ctx = Context::offline(Config::default(), Authenticator::open(), Audit::off());
         let row = paused("square", 1);
         let id = row.id;

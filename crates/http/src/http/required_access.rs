@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_that_do_something_are_writes_in_every_spelling() {
+    fn writing_gets_need_write_access_in_every_spelling() {
         for path in [
             "/api/actors/kill",
             "/api/actors/kill/",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_goes_by_its_method() {
+    fn other_routes_need_access_by_method() {
         for path in [
             "/nodes",
             "/logical/actors",
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_run_is_described_in_every_spelling() {
+    fn submissions_are_recognised_in_every_spelling() {
         for path in ["/api/jobs/", "/api/jobs", "//api/./jobs", "/api/%6aobs/"] {
             let described = |method| described(&method, path);
             assert_eq!(described(Method::POST), Some(Described::Job), "{path}");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_websocket_only_shows_where_it_is_known_to() {
+    fn websocket_needs_write_access_unless_known_read_only() {
         let tail = "/api/jobs/raysubmit_1/logs/tail";
         assert_eq!(of(&Method::GET, tail, true), RequiredAccess::Read);
         assert_eq!(of(&Method::GET, "/api/jobs/x", true), RequiredAccess::Write);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_open_as_browsers_ask_for_it_and_not_otherwise() {
+    fn page_files_are_open_only_at_their_exact_paths() {
         for path in ["/", "/favicon.ico", "/static/js/main.84605326.js"] {
             assert_eq!(get(path), RequiredAccess::Page, "{path}");
             assert_eq!(

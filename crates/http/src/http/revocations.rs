@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_credential_or_one_name() {
+    fn revocation_names_one_credential_or_one_subject() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000);
         let of = |text: &str| parse(text.as_bytes(), now);
         let id = of(r#"{"jti": "a1", "until": 2000}"#).unwrap();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_relay_is_on_the_origin_of_a_dashboard() {
+    fn relay_paths_do_not_exist_on_a_dashboard_origin() {
         let origin = Origin::Dashboard("b".to_owned());
         for path in [
             "/relay",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboards_are_everywhere_but_below_the_relays_own_path() {
+    fn dashboards_own_all_paths_outside_relay() {
         for path in ["/", "/relayed", "*"] {
             assert_eq!(
                 of(path),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_the_workers() {
+    fn every_spelling_of_the_workers_path_is_recognised() {
         for path in [
             "/api/v0/workers",
             "/api/v0/workers/",

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn paths_resolve_to_their_routes() {
         assert_eq!(of("/relay"), ("/relay", [None; 2]));
         assert_eq!(of("/relay/"), ("/relay/", [None; 2]));
         let file = [Some("main.js"), None];
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_route_is_unknown() {
+    fn unrouted_path_is_unknown() {
         for path in [
             "/relay/page/",
             "/relay/pages",

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_come_as_the_worker_renders_them_where_text_is_hidden() {
+    fn masked_variables_come_as_the_worker_renders_them() {
         let threads = json!([{"name": "hunter2", "frames": [
             {"file": "a.py", "line": 2, "function": "f", "locals": {"x": "'hunter2'"}, "types": {"x": "str"}},
             {"file": "b.py", "line": 2, "function": "g", "variables": [{"name": "y", "type": "str", "value": "str, 7 characters"}]},

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_keep_their_ends_and_a_long_one_is_dropped() {
+    async fn line_endings_are_kept_and_overlong_lines_dropped() {
         let long = [b"x".repeat(10_000), b"\nq".to_vec()].concat();
         let typed = all(&[&b"\r\np x\n"[..], &long].concat()).await;
         let line = |text: &[u8]| Typed::Line(text.to_vec());
@@ -256,7 +256,7 @@ mod tests {
 
     /// Half of `clear` would be `c`, which resumes the task.
     #[tokio::test]
-    async fn half_a_line_of_a_broken_connection_is_dropped() {
+    async fn partial_line_of_a_broken_connection_is_dropped() {
         let mut input = ClientInput::new(Breaks(Some(b"n\nc")));
         assert_eq!(input.next().await, Typed::Line(b"n\n".to_vec()));
         assert_eq!(input.next().await, Typed::End);
@@ -270,13 +270,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_interrupt_comes_before_what_was_typed() {
+    async fn interrupt_precedes_typed_lines() {
         let typed = all(b"p x\n\xff\xf4").await;
         assert_eq!(typed[0], Typed::Interrupt);
     }
 
     #[tokio::test]
-    async fn commands_of_telnet_are_dropped_however_they_are_cut() {
+    async fn telnet_commands_are_dropped_at_any_split() {
         let sent = b"\xff\xfb\x1fp\xff\xfd\x03 x\xff\xfa\x18\0v\xff\xfat\xff\xf0\xff\xf1\r\ngr\xc3\xb6\xc3\x9fe\n";
         let lines = [
             Typed::Line(b"p x\r\n".to_vec()),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endless_line_is_not_held() {
+    async fn endless_line_is_not_buffered() {
         let mut input = ClientInput::new(tokio::io::repeat(b'x').take(50 << 20));
         assert_eq!(input.next().await, Typed::End);
         assert!(input.text.capacity() < 16 * MAX_LINE_BYTES);

@@ -175,7 +175,7 @@ mod tests {
     use ray_relay_base::memory::Memory;
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_a_client_that_does_not_read_is_taken_from_its_memory() {
+    async fn unread_output_counts_against_the_users_memory() {
         let memory = Memory::new(64 << 20);
         let (out, mut pieces) = Out::new();
         out.count(memory.account(Some("ann")));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_character_of_a_workers_that_comes_in_two_pieces_stays_one() {
+    async fn split_character_of_worker_output_stays_whole() {
         let (out, mut pieces) = Out::new();
         let mut of_worker = WorkerOutput::new(out, CaptureTee::default());
         let said = "größe".as_bytes();

@@ -33,7 +33,7 @@ fn ids(boxes: &BlackBoxes) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_is_kept_before_a_relay_wants_it_and_nothing_after_it_does_not() {
+fn failures_are_kept_only_while_a_relay_requests_them() {
     let boxes = BlackBoxes::new();
     boxes.put(task(1, 1), vec![0]);
     assert!(boxes.report().is_none() && !boxes.are_enabled());
@@ -57,7 +57,7 @@ fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
 }
 
 #[test]
-fn a_job_that_fails_again_and_again_leaves_those_of_others() {
+fn repeatedly_failing_job_evicts_only_its_own_tasks() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(3, 1000), &[]);
     boxes.put(of_worker(1, 1, 7), vec![0]);
@@ -70,7 +70,7 @@ fn a_job_that_fails_again_and_again_leaves_those_of_others() {
 }
 
 #[test]
-fn a_worker_that_claims_many_jobs_evicts_its_own() {
+fn worker_claiming_many_jobs_evicts_its_own_tasks() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(4, 1000), &[]);
     boxes.put(of_worker(1, 1, 7), vec![0]);
@@ -89,7 +89,7 @@ fn a_worker_that_claims_many_jobs_evicts_its_own() {
 }
 
 #[test]
-fn ray_is_asked_for_the_job_of_each_worker_until_it_says() {
+fn job_of_each_worker_is_requested_until_ray_knows_it() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(9, 1000), &[]);
     for (id, pid) in [(1, 7), (2, 7), (3, 8)] {
@@ -113,7 +113,7 @@ fn ray_is_asked_for_the_job_of_each_worker_until_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_old_is_forgotten() {
+async fn old_failures_expire() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(3, 1000), &[]);
     boxes.put(task(1, 1), vec![0]);
@@ -127,7 +127,7 @@ async fn what_is_old_is_forgotten() {
 
 /// The largest possible number of rows, each of the largest size, fits into one message.
 #[test]
-fn all_rows_are_one_message() {
+fn largest_failure_report_fits_one_message() {
     use ray_relay_base::wire::tunnel::messages::{FromAgent, MAX_MESSAGE_BYTES, written};
     let long = "\"".repeat(300);
     let row = FailedTask {
@@ -150,7 +150,7 @@ fn all_rows_are_one_message() {
 
 proptest! {
     #[test]
-    fn no_more_is_kept_than_is_wanted(most in 1u32..6, bytes in 1u64..40, put in proptest::collection::vec((0u8..4, 1usize..20), 0..40)) {
+    fn kept_failures_stay_within_the_requested_bounds(most in 1u32..6, bytes in 1u64..40, put in proptest::collection::vec((0u8..4, 1usize..20), 0..40)) {
         let boxes = BlackBoxes::new();
         boxes.configure(settings(most, bytes), &[]);
         for (at, (job, size)) in put.iter().enumerate() {

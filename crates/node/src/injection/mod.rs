@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_process_has_one_at_a_time_and_who_comes_meanwhile_waits_for_it() {
+    async fn concurrent_injections_into_one_process_share_a_result() {
         let injections = Injections::new(TaskTracker::new(), CancellationToken::new());
         let (_, first) = injections.begin(7);
         let first = first.unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_said_the_last_line_tells_why() {
+    fn last_line_of_the_output_is_the_reason() {
         assert_eq!(last_line(b"warning: gdb\n\nno gdb here\n"), "no gdb here");
         assert_eq!(last_line(b"\n"), "it says nothing");
     }

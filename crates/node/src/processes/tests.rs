@@ -83,7 +83,7 @@ fn debugpy(adapter: &str) -> Proc {
 }
 
 #[test]
-fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
+fn adapter_belongs_to_the_worker_it_is_connected_to() {
     let proc = debugpy(ADAPTER);
     let worker = Owner::Process(8014);
     assert_eq!(
@@ -105,7 +105,7 @@ fn an_adapter_is_its_workers_by_the_connection_that_they_have() {
 }
 
 #[test]
-fn who_is_connected_with_a_worker_is_no_adapter_by_that_alone() {
+fn connection_to_a_worker_alone_makes_no_adapter() {
     for line in [
         "python /v/lib/evil --for-server 1",
         "python /v/lib/debugpy/adapter --host x",
@@ -118,7 +118,7 @@ fn who_is_connected_with_a_worker_is_no_adapter_by_that_alone() {
 }
 
 #[test]
-fn the_more_exact_address_takes_the_connection() {
+fn more_specific_address_owns_the_connection() {
     let proc = Proc::new(&[
         ("00000000:1000", NOBODY, LISTENS, 1),
         ("0100007F:1000", NOBODY, LISTENS, 2),
@@ -135,7 +135,7 @@ fn the_more_exact_address_takes_the_connection() {
 }
 
 #[test]
-fn what_a_worker_has_forked_has_its_socket_too_and_a_second_socket_is_another_matter() {
+fn forked_child_shares_the_socket_of_its_worker() {
     let table = [
         ("0A00020A:1000", NOBODY, LISTENS, 1),
         ("0A00020A:2000", NOBODY, LISTENS, 1),
@@ -155,7 +155,7 @@ fn what_a_worker_has_forked_has_its_socket_too_and_a_second_socket_is_another_ma
 }
 
 #[test]
-fn a_worker_in_a_container_is_known_by_its_own_number() {
+fn worker_in_a_container_is_matched_by_its_namespace_pid() {
     let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)])
         .process(90_210, "90210 41", "ray::f()", &[1])
         .process(41, "41", "other", &[]);
@@ -171,7 +171,7 @@ fn a_worker_in_a_container_is_known_by_its_own_number() {
 }
 
 #[test]
-fn sockets_of_processes_that_cannot_be_looked_into_are_unseen() {
+fn sockets_of_unreadable_processes_are_unknown() {
     let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)]);
     let verdict = proc.verdict("10.0.0.1:4096", &Owner::Process(41));
     assert_eq!(verdict, SocketOwner::Unknown);
@@ -184,7 +184,7 @@ fn sockets_of_processes_that_cannot_be_looked_into_are_unseen() {
 }
 
 #[test]
-fn a_legacy_prompt_is_found_by_its_tasks_title() {
+fn legacy_prompt_is_found_by_its_process_title() {
     let proc = Proc::new(&[
         ("0100007F:1000", NOBODY, LISTENS, 1),
         ("0100007F:2000", NOBODY, LISTENS, 2),
@@ -200,7 +200,7 @@ fn a_legacy_prompt_is_found_by_its_tasks_title() {
 }
 
 #[test]
-fn a_connection_is_of_the_processes_that_have_its_other_end() {
+fn connected_pids_own_the_other_end_of_the_connection() {
     let (near, far) = ("0100007F:1E5A", "0100007F:C350");
     let proc = Proc::new(&[
         (near, NOBODY, LISTENS, 1),

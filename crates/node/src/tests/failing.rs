@@ -83,7 +83,7 @@ ready()
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_worker_leaves_is_told_and_fetched() {
+async fn failure_of_a_worker_is_reported_and_fetched() {
     let Some(mut hooked) = Hooked::runs(&format!("{RAISES}{FAILS}")) else {
         return;
     };
@@ -144,7 +144,7 @@ async fn what_a_worker_leaves_is_told_and_fetched() {
 
 /// The job of a worker comes from Ray's data on its process and task, whatever the worker claims.
 #[tokio::test]
-async fn the_job_of_a_worker_is_taken_from_ray() {
+async fn job_of_a_failed_worker_comes_from_ray() {
     let row = json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1", "pid": 41,
         "task_id": "0102", "job_id": "01000000"});
     let head = head(vec![row], vec![node(NODE, "127.0.0.1")]).await;
@@ -189,7 +189,7 @@ async fn the_job_of_a_worker_is_taken_from_ray() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_no_worker_is_not_heard() {
+async fn failure_from_a_non_worker_is_ignored() {
     let Some(mut hooked) = Hooked::runs(&format!("{RAISES}{FAILS}")) else {
         return;
     };
@@ -222,7 +222,7 @@ async fn who_is_no_worker_is_not_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_called_like_the_agents_folder_is_not_used_where_it_is_anothers() {
+async fn agent_does_not_use_a_foreign_failure_folder() {
     for is in ["a link", "open to others", "a file"] {
         let Some(hooked) = Hooked::runs("ready()") else {
             return;
@@ -257,7 +257,7 @@ async fn what_is_called_like_the_agents_folder_is_not_used_where_it_is_anothers(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_socket_that_is_left_makes_room_and_workers_of_other_users_reach_that_of_root() {
+async fn stale_socket_is_replaced_and_root_agent_serves_all() {
     let Some(hooked) = Hooked::runs("ready()") else {
         return;
     };

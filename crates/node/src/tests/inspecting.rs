@@ -114,7 +114,7 @@ const DUMPED: &str = r#"[{"pid": 1, "thread_id": 9, "thread_name": "MainThread",
     "frames": [{"name": "stuck", "filename": "/a.py", "line": 3, "locals": null}]}]"#;
 
 #[tokio::test]
-async fn a_hook_tells_the_relay_what_its_worker_does() {
+async fn hook_answers_an_inspection_of_its_worker() {
     let Some(hooked) = Hooked::runs("hook['setup']()\ndef rank(step=7):\n    ready()\nrank()")
     else {
         return;
@@ -138,7 +138,7 @@ async fn a_hook_tells_the_relay_what_its_worker_does() {
 }
 
 #[tokio::test]
-async fn an_agent_knows_which_workers_have_the_hook_and_believes_no_name() {
+async fn hooked_workers_are_found_by_socket_owner_not_name() {
     let others = "
 import socket
 def listens(number):
@@ -175,7 +175,7 @@ ready()";
 }
 
 #[tokio::test]
-async fn without_a_hook_py_spy_is_asked_for_a_worker_that_ray_lists_by_that_process() {
+async fn py_spy_inspects_a_listed_worker_without_a_hook() {
     let Some(hooked) = Hooked::runs("ready()") else {
         return;
     };
@@ -202,7 +202,7 @@ async fn without_a_hook_py_spy_is_asked_for_a_worker_that_ray_lists_by_that_proc
 }
 
 #[tokio::test]
-async fn py_spy_looks_into_no_process_that_is_another_worker_by_now() {
+async fn py_spy_does_not_inspect_another_worker() {
     let Some(hooked) = Hooked::runs("ready()") else {
         return;
     };
@@ -234,7 +234,7 @@ async fn py_spy_does_not_inspect_workers_of_other_nodes() {
 }
 
 #[tokio::test]
-async fn a_hook_that_is_silent_makes_room_for_py_spy() {
+async fn py_spy_replaces_a_silent_hook() {
     let Some(hooked) = Hooked::runs(
         "hook['setup']()\nimport ctypes\nlibc = ctypes.PyDLL(None)\nos.write(1, b'READY\\n')\nlibc.sleep(60)",
     ) else {
@@ -274,7 +274,7 @@ async fn a_hook_that_is_silent_makes_room_for_py_spy() {
 }
 
 #[tokio::test]
-async fn what_is_no_worker_is_not_looked_at() {
+async fn non_worker_is_not_inspected() {
     let Some(hooked) = Hooked::runs("hook['setup']()\nready()") else {
         return;
     };
@@ -294,7 +294,7 @@ async fn what_is_no_worker_is_not_looked_at() {
 }
 
 #[tokio::test]
-async fn opening_a_debugger_takes_a_hook_and_says_its_port() {
+async fn opened_debugger_reports_its_port() {
     let opens = "
 hook['setup']()
 hook['_open'] = lambda worker: {'host': '127.0.0.1', 'port': 4321}
@@ -308,7 +308,7 @@ ready()";
 }
 
 #[tokio::test]
-async fn a_job_forbids_a_debugger_with_the_hook_and_without() {
+async fn job_forbids_a_debugger_with_and_without_the_hook() {
     let forbids = [("RAY_RELAY_HOOK", "look")];
     let Some(hooked) = Hooked::runs_with("hook['setup']()\nready()", &forbids) else {
         return;
@@ -337,7 +337,7 @@ async fn a_job_forbids_a_debugger_with_the_hook_and_without() {
 }
 
 #[tokio::test]
-async fn without_a_hook_it_is_put_into_what_ray_lists_by_that_process_or_it_is_said_why_not() {
+async fn missing_hook_is_injected_into_a_listed_worker() {
     let Some(hooked) = Hooked::runs("ready()") else {
         return;
     };

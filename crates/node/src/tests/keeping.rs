@@ -239,7 +239,7 @@ async fn nobody() -> Stream {
 }
 
 #[tokio::test]
-async fn a_worker_whose_relay_vanishes_waits_for_its_owner_at_another() {
+async fn worker_of_a_lost_relay_waits_for_its_owner() {
     let mut scene = Scene::kept().await;
     scene.debugger.expect_nothing().await;
     // Messages during the pause are passed to the next client.
@@ -296,7 +296,7 @@ async fn a_worker_whose_relay_vanishes_waits_for_its_owner_at_another() {
 }
 
 #[tokio::test]
-async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dropped() {
+async fn pending_answers_and_partial_messages_are_dropped() {
     let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
     scene.held().await;
     scene.client.request(9, "variables").await;
@@ -327,7 +327,7 @@ async fn what_was_asked_before_is_not_answered_to_the_next_one_and_halves_are_dr
 }
 
 #[tokio::test]
-async fn an_expression_of_the_lost_client_is_told_as_long_as_it_runs() {
+async fn running_evaluation_of_a_lost_client_is_reported() {
     let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
     scene.held().await;
     scene.client.request(9, "evaluate").await;
@@ -342,7 +342,7 @@ async fn an_expression_of_the_lost_client_is_told_as_long_as_it_runs() {
 }
 
 #[tokio::test]
-async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
+async fn kept_worker_is_detached_at_its_limit_or_on_request() {
     for end in ["time", "most", "let_run", "agent"] {
         let mut by = keep("ada", minutes(15));
         match end {
@@ -375,7 +375,7 @@ async fn a_worker_is_left_when_its_time_is_over_or_somebody_wants_that() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_that_ended_in_order_or_was_not_to_be() {
+async fn clean_end_or_no_park_terms_keeps_no_worker() {
     let by = |keeps| Some(keep("ada", keeps));
     for (first, by, in_order) in [
         (None, None, false),
@@ -395,7 +395,7 @@ async fn nothing_is_kept_that_ended_in_order_or_was_not_to_be() {
 
 /// An unknown message ends no session, and parks none.
 #[tokio::test]
-async fn garbage_among_the_bytes_keeps_nothing() {
+async fn unknown_message_does_not_park_a_session() {
     let mut scene = Scene::new(None).await;
     scene.client.stream.say("{}".to_owned()).await.unwrap();
     scene.client.request(1, "threads").await;
@@ -409,7 +409,7 @@ async fn garbage_among_the_bytes_keeps_nothing() {
 
 /// A half-sent message of the lost relay is dropped, and the next client is served.
 #[tokio::test]
-async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
+async fn relay_lost_mid_message_keeps_the_session() {
     let long = frame(
         &json!({"seq": 9, "type": "request", "command": "setBreakpoints", "arguments": "x".repeat(1 << 17)}),
     );
@@ -440,7 +440,7 @@ async fn a_relay_that_is_lost_in_the_middle_of_a_message_loses_no_session() {
 
 /// Its streams are as silent, and a session that seems alive for long would keep all others away.
 #[tokio::test]
-async fn a_worker_whose_relay_falls_silent_is_kept() {
+async fn worker_of_a_silent_relay_is_kept() {
     // The terms of the request for the stream apply until a message changes them.
     let mut scene = Scene::opened(Some(keep("ada", minutes(15))), None).await;
     let mut held = scene.agent.held.watch();
@@ -509,7 +509,7 @@ async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
 }
 
 #[tokio::test]
-async fn the_ranks_of_a_lost_cluster_session_are_kept_all_together() {
+async fn ranks_of_a_lost_cluster_session_share_one_slot() {
     assert_eq!(kept_of_ten(Some(Hex([5; 8]))).await, 10);
     assert_eq!(kept_of_ten(None).await, 8);
 }

@@ -115,7 +115,7 @@ async fn revocations(far: &mut Far) -> Revocations {
 
 /// The agent forwards revocations unchanged, also to relays that link later, and never back to their sender.
 #[tokio::test(start_paused = true)]
-async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
+async fn revocations_are_forwarded_unchanged_to_other_relays() {
     let agent = agent();
     let (mut one, _first) = welcome(&agent).await;
     let (mut other, _second) = welcome_by(&agent, 2).await;
@@ -135,7 +135,7 @@ async fn what_one_relay_says_is_revoked_the_others_hear_as_it_was_said() {
 
 /// As after a cable is cut: nothing arrives, not even the end of the connection.
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_is_silent_for_a_quarter_of_a_minute_is_gone() {
+async fn silent_relay_is_dropped_after_15_s() {
     let agent = agent();
     let (mut far, running) = welcome(&agent).await;
     for _ in 0..10 {
@@ -151,7 +151,7 @@ async fn a_relay_that_is_silent_for_a_quarter_of_a_minute_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_say_who_it_is_is_not_waited_for() {
+async fn relay_that_does_not_introduce_itself_is_dropped() {
     let agent = agent();
     let (_far, running) = linked(&agent).await;
     let (why, welcome) = running.await.unwrap();
@@ -164,7 +164,7 @@ async fn who_does_not_say_who_it_is_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_and_floods_end_a_link() {
+async fn invalid_message_or_flood_ends_the_link() {
     let agent = agent();
     let good = written(&FromRelay::Open(open("w", 4000)));
     for (message, expected) in [
@@ -203,7 +203,7 @@ async fn garbage_and_floods_end_a_link() {
 
 /// The maximum number of queries is running, and the next is refused at once.
 #[tokio::test]
-async fn a_flood_of_streams_is_refused() {
+async fn streams_beyond_the_limit_are_refused() {
     let agent = agent();
     let (mut far, running) = welcome(&agent).await;
     let taken = Arc::clone(&agent.stream_slots)
@@ -220,7 +220,7 @@ async fn a_flood_of_streams_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_that_two_addresses_lead_to_has_one_link() {
+async fn relay_behind_two_addresses_has_one_link() {
     let agent = agent();
     let (far, first) = welcome(&agent).await;
     let (mut second, running) = linked(&agent).await;
@@ -246,7 +246,7 @@ async fn a_relay_that_two_addresses_lead_to_has_one_link() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_version_of_the_protocol_is_named() {
+async fn other_protocol_version_is_named() {
     let agent = agent();
     let (mut far, running) = linked(&agent).await;
     let text = written(&hello(Hex([1; 8]))).replace(r#""protocol":1"#, r#""protocol":2"#);

@@ -39,7 +39,7 @@ ready()
 "#;
 
 #[tokio::test]
-async fn sixty_four_workers_are_looked_at_within_a_second() {
+async fn sixty_four_workers_are_inspected_within_a_second() {
     let Some(mut hooked) = Hooked::runs(HANG) else {
         return;
     };

@@ -40,7 +40,7 @@ fn bytes(seed: u8) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
+async fn bulk_flows_both_ways_and_the_debugger_end_is_reported() {
     let (mut pump, debugger, relay) = pumping().await;
     let (up, down) = (bytes(1), bytes(2));
     let pumped = tokio::spawn(async move {
@@ -81,7 +81,7 @@ async fn bulk_passes_both_ways_at_once_and_the_debuggers_end_is_told() {
 
 /// A relay that has closed its sending half still receives, and is gone only when its connection is.
 #[tokio::test]
-async fn half_an_end_is_no_end() {
+async fn half_closed_relay_still_receives() {
     let (mut pump, mut debugger, mut relay) = pumping().await;
     let pumped = tokio::spawn(async move { pump.run().await });
     relay.write_all(b"last words").await.unwrap();
@@ -105,7 +105,7 @@ async fn half_an_end_is_no_end() {
 
 /// Bytes that the debugger has not read when the relay goes are returned to the task that detaches it.
 #[tokio::test]
-async fn what_was_not_taken_is_kept() {
+async fn undelivered_bytes_are_returned() {
     let (mut pump, debugger, mut relay) = pumping().await;
     let all = bytes(3);
     let sent = all.clone();

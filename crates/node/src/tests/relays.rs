@@ -17,7 +17,7 @@ fn address(last: u8) -> SocketAddr {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_address_of_a_name_has_a_link_and_a_name_is_looked_up_again() {
+async fn every_address_of_a_name_is_linked_and_re_resolved() {
     let names = Arc::new(Mutex::new(Ok(vec![address(1), address(2)])));
     let up: Arc<Mutex<BTreeSet<SocketAddr>>> = Arc::default();
     let ending = CancellationToken::new();
@@ -71,7 +71,7 @@ async fn every_address_of_a_name_has_a_link_and_a_name_is_looked_up_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pauses_grow_have_a_bound_and_differ() {
+async fn retry_pauses_grow_are_bounded_and_jittered() {
     async fn pauses(made: impl Fn(usize) -> LinkAttempt, n: usize) -> Vec<Duration> {
         let ending = CancellationToken::new();
         let at: Mutex<Vec<Instant>> = Mutex::default();
@@ -117,7 +117,7 @@ async fn pauses_grow_have_a_bound_and_differ() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_the_name_no_longer_has_is_not_tried_again() {
+async fn retired_address_is_not_retried() {
     let retired = CancellationToken::new();
     let attempts = Mutex::new(0);
     let attempt = || {

@@ -79,7 +79,7 @@ async fn closed(port: u16) {
 }
 
 #[tokio::test]
-async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_for() {
+async fn dialling_worker_is_announced_and_fetched_by_a_stream() {
     let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
@@ -133,7 +133,7 @@ async fn a_worker_that_dials_is_told_of_and_goes_on_by_the_stream_that_is_asked_
 /// Ray lists no worker with this test's process on this node, or no process is visible: that may be a worker, which
 /// is resumed.
 #[tokio::test]
-async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
+async fn non_worker_is_ignored_and_unidentified_one_is_resumed() {
     let empty = tempfile::tempdir().unwrap();
     let unseen = empty.path().to_str().unwrap();
     let cases = [
@@ -163,7 +163,7 @@ async fn who_is_no_worker_is_not_heard_and_hears_nothing() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_taken_to_nobody_is_let_run() {
+async fn worker_that_no_relay_fetches_is_resumed() {
     let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
@@ -207,7 +207,7 @@ async fn a_worker_that_is_taken_to_nobody_is_let_run() {
 }
 
 #[tokio::test]
-async fn more_workers_than_may_wait_at_once_are_told_of_all_the_same() {
+async fn every_worker_beyond_the_limit_is_announced_later() {
     let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;

@@ -55,7 +55,7 @@ async fn attach(stream: &mut ByteStream<TcpStream>) {
 }
 
 #[tokio::test]
-async fn bytes_pass_both_ways_and_all_relays_know_who_has_the_worker() {
+async fn bytes_pass_both_ways_and_all_relays_know_the_holder() {
     let (debugger, port) = Debugger::start().await;
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let (one, other) = (Relay::start(1).await, Relay::start(2).await);
@@ -97,7 +97,7 @@ async fn bytes_pass_both_ways_and_all_relays_know_who_has_the_worker() {
 
 /// The relay's machine disappears in the middle of a session: the agent detaches the debugger for it.
 #[tokio::test]
-async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
+async fn debugger_is_detached_when_its_relay_vanishes() {
     let (debugger, port) = Debugger::start().await;
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
@@ -114,7 +114,7 @@ async fn a_debugger_is_left_in_order_when_the_relay_vanishes() {
 }
 
 #[tokio::test]
-async fn an_agent_that_ends_leaves_its_debuggers() {
+async fn ending_agent_detaches_its_debuggers() {
     let (debugger, port) = Debugger::start().await;
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
@@ -189,7 +189,7 @@ async fn a_link_is_renewed_before_its_credential_expires() {
 
 /// An address that Ray does not attribute to a live worker of this node is never dialled, whatever a relay requests.
 #[tokio::test]
-async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
+async fn agent_dials_no_address_outside_its_workers() {
     let victim = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = victim.local_addr().unwrap().port();
     let row = |change: &[(&str, serde_json::Value)]| {
@@ -257,7 +257,7 @@ async fn a_relay_cannot_use_an_agent_as_a_way_into_the_network() {
 
 /// A row of the registry can name any process: `/proc` shows which are workers.
 #[tokio::test]
-async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
+async fn listed_service_that_is_no_worker_is_not_dialled() {
     let (debugger, port) = Debugger::start().await;
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
@@ -275,7 +275,7 @@ async fn a_service_that_the_registry_calls_a_worker_is_not_dialled() {
 
 /// On a busy machine a debugger listens for a while before it is connected with its worker.
 #[tokio::test]
-async fn an_adapter_that_is_connected_with_no_worker_yet_is_waited_for() {
+async fn adapter_not_yet_connected_to_its_worker_is_awaited() {
     let (debugger, port) = Debugger::start().await;
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
@@ -296,7 +296,7 @@ async fn an_adapter_that_is_connected_with_no_worker_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_port_that_becomes_anothers_before_the_dial_hears_nothing() {
+async fn port_reused_before_the_dial_receives_nothing() {
     let (debugger, port) = Debugger::start().await;
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;
@@ -314,7 +314,7 @@ async fn a_port_that_becomes_anothers_before_the_dial_hears_nothing() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
+async fn unreachable_head_or_gcs_is_refused_as_registry() {
     let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gone = nowhere.local_addr().unwrap();
     drop(nowhere);
@@ -333,7 +333,7 @@ async fn a_head_that_is_gone_and_a_prompt_without_a_gcs_are_said() {
 }
 
 #[tokio::test]
-async fn a_debugger_that_does_not_listen_is_said_on_the_stream() {
+async fn refused_dial_is_reported_on_the_stream() {
     let port = free_port().unwrap();
     let head = head(vec![worker(port)], vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(1).await;

@@ -75,7 +75,7 @@ async fn linked(pair: &Pair, host: &str, config: ClientConfig) -> Result<(), Rel
 }
 
 #[tokio::test]
-async fn a_relay_is_trusted_by_its_authority_and_its_name() {
+async fn relay_is_trusted_by_its_ca_and_its_name() {
     let (authority, other) = (Authority::new("one"), Authority::new("other"));
     let pair = authority.server();
     // The server that answers is no relay for agents, which shows only after the TLS handshake.

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn report_outlives_a_broken_link_for_a_while_and_a_detached_agent_not_at_all() {
+    async fn report_outlives_a_broken_link_but_not_a_detached_agent() {
         let now = Instant::now();
         for stands in [true, false] {
             let mut said = RemoteHolds::default();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_session_takes_a_place_for_so_many_of_its_sessions() {
+    fn cluster_session_uses_one_slot_per_batch_of_sessions() {
         let mut ann = UserSlots::default();
         for _ in 0..SESSIONS_PER_SLOT {
             assert_eq!(ann.check_slot(Some(&"ranks")), Ok(()));

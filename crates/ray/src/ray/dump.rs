@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_head_has_answered_is_a_look() {
+    fn stack_dump_of_a_head_becomes_a_snapshot() {
         let look = read(&recorded("traceback_ip.txt")).unwrap();
         assert_eq!((look.pid, &*look.python), (501, "3.11.7"));
         let main = &look.threads[0];
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dump_is_none() {
+    fn other_text_is_not_a_stack_dump() {
         for text in [
             "",
             "403: profiling is disabled",
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_lines_cost_no_other() {
+    fn malformed_lines_of_a_dump_are_skipped() {
         let dump = "Process 7: ray::f\nPython v3.12.0 (/p)\n\nThread 0x7F12 (active+gil): \"a (b)\"\n    \
             f (my (odd) file.py:7)\n            x: 1\n    garbage\n    PyEval (libpython3.so)\n    <lambda> (C:\\x.py:3)\n";
         let look = read(dump).unwrap();
@@ -185,7 +185,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_is_too_odd(dump in "(Process [0-9]{1,11}: .{0,9}\n|Thread [0-9x]{1,5} \\(.{0,6}\\).{0,5}\n|    .{0,12} \\(.{0,9}:[0-9]{0,12}\\)\n|.{0,20}\n){0,12}") {
+        fn any_dump_is_parsed_without_panic(dump in "(Process [0-9]{1,11}: .{0,9}\n|Thread [0-9x]{1,5} \\(.{0,6}\\).{0,5}\n|    .{0,12} \\(.{0,9}:[0-9]{0,12}\\)\n|.{0,20}\n){0,12}") {
             if let Some(look) = read(&dump) {
                 proptest::prop_assert!(Look::read(&serde_json::to_vec(&look).unwrap()).is_ok());
             }

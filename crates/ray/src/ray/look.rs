@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_is_read_as_it_is_written() {
+    fn snapshot_survives_a_round_trip() {
         let json = json!({"pid": 1, "python": "3.11.9", "source": "hook", "threads": [{"id": 139_712_345_678_912_u64,
             "name": "MainThread", "native_id": 7, "is_main": true, "holds_gil": null, "idle": null, "task": null,
             "frames": [{"file": "/a/b.py", "line": 3, "function": "f", "locals": [{"name": "x", "type": "int",
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_does_not_tell_may_be_missing() {
+    fn optional_snapshot_fields_may_be_missing() {
         let json = br#"{"pid":1,"source":"traceback","threads":[{"id":0,"frames":[{"file":"a.py","line":1,"function":"f"}]}]}"#;
         let look = Look::read(json).unwrap();
         assert_eq!(look.threads[0].frames[0].locals, None);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_cut_and_counted() {
+    fn long_snapshot_lists_are_cut_and_counted() {
         let local = json!({"name": "x", "value": "1"});
         let frame =
             json!({"file": "a", "line": 1, "function": "f", "locals": vec![local; MAX_LOCALS + 2]});
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_drives_a_terminal_or_is_longer_than_it_may_be() {
+    fn snapshot_text_is_escaped_and_bounded() {
         let long = "a".repeat(5000);
         let json = json!({"pid": 1, "source": "hook", "note": "a\nb", "threads": [{"id": 1, "name": "\u{1b}[2Jx", "frames": [
             {"file": long, "line": 1, "function": "f\u{202e}", "locals": [
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_no_look_is_not_read() {
+    fn oversized_or_invalid_snapshot_is_refused() {
         assert!(Look::read(&vec![b' '; MAX_INSPECTION_BYTES + 1]).is_err());
         for wrong in [
             "",

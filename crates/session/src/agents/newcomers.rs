@@ -105,7 +105,7 @@ mod tests {
     use ray_relay_access::identity::testing::somebody;
 
     #[test]
-    fn each_credential_and_each_address_has_a_few_and_gives_them_back() {
+    fn newcomers_are_limited_per_credential_and_per_address() {
         let revoked = tokio::sync::watch::Sender::default();
         let newcomers = Arc::new(Newcomers::default());
         let add = |name: &str, host: u8| {

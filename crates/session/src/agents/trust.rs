@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_speaks_for_the_node_that_it_stands_on_and_is_named_or_connects_from() {
+    fn agent_is_trusted_for_its_own_node_by_name_or_address() {
         let live = [
             node("east", "a1", "10.0.0.1"),
             node("east", "b2", "10.0.0.2"),

@@ -51,7 +51,7 @@ impl ResumableLink {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_is_resumed_with_its_secret_by_the_person_who_opened_it() {
+async fn link_is_resumed_only_by_its_user_with_its_secret() {
     let scene = Scene::new(Duration::from_secs(900), 8);
     let (ada, bob) = (scene.person("ada"), scene.person("bob"));
     let (id, secret) = scene.begin(&ada).names();
@@ -69,7 +69,7 @@ async fn a_link_is_resumed_with_its_secret_by_the_person_who_opened_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_that_nobody_carries_is_held_for_as_long_as_is_configured() {
+async fn unattached_link_ends_after_the_configured_time() {
     let scene = Scene::new(Duration::from_secs(900), 8);
     let ada = scene.person("ada");
     let held = scene.begin(&ada);
@@ -92,7 +92,7 @@ async fn a_link_that_nobody_carries_is_held_for_as_long_as_is_configured() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_carried_is_held_for_longer_and_what_nobody_took_up_for_less() {
+async fn attached_link_is_held_longer_and_an_unused_one_shorter() {
     let scene = Scene::new(Duration::from_secs(60), 8);
     let ada = scene.person("ada");
     let unused = scene.begin(&ada);
@@ -107,7 +107,7 @@ async fn what_is_carried_is_held_for_longer_and_what_nobody_took_up_for_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn places_are_bounded_and_given_back() {
+async fn link_slots_are_bounded_and_released() {
     let scene = Scene::new(Duration::ZERO, 8);
     let ada = scene.person("ada");
     let held = [scene.begin(&ada), scene.begin(&ada)];
@@ -123,7 +123,7 @@ async fn places_are_bounded_and_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_is_started_anew_ends_what_the_one_before_it_left() {
+async fn restarted_command_ends_the_link_of_its_predecessor() {
     let scene = Scene::new(Duration::from_secs(900), 64);
     let (ada, bob) = (scene.person("ada"), scene.person("bob"));
     let at = |place: u8, process: u8| {
@@ -155,7 +155,7 @@ async fn a_command_that_is_started_anew_ends_what_the_one_before_it_left() {
 
 /// The same person has come by another connection.
 #[tokio::test(start_paused = true)]
-async fn a_link_that_is_doubted_and_has_no_transport_is_over_in_seconds() {
+async fn doubted_link_without_a_transport_ends_in_seconds() {
     let scene = Scene::new(Duration::from_secs(900), 8);
     let held = scene.begin(&scene.person("ada"));
     held.link.take_up();

@@ -72,7 +72,7 @@ pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> 
 }
 
 #[tokio::test]
-async fn a_worker_is_attached_to_and_left() {
+async fn release_attaches_to_the_worker_and_detaches() {
     let (context, listener) = waiting(paused("square", 1)).await;
     let worker = tokio::spawn(debugpy(listener, true));
     released(&context).await.unwrap();
@@ -98,7 +98,7 @@ async fn next(client: &mut Conversation<TcpStream>) -> Value {
 }
 
 #[tokio::test]
-async fn a_debugger_is_left_when_the_task_stands_and_not_before() {
+async fn release_detaches_only_once_all_paused_threads_stopped() {
     for threads in [1, 2] {
         for stops in 0..=threads {
             let (context, listener) = waiting(Breakpoint {
@@ -150,7 +150,7 @@ async fn a_debugger_is_left_when_the_task_stands_and_not_before() {
 }
 
 #[tokio::test]
-async fn what_somebody_debugs_without_the_relay_waits_on() {
+async fn task_with_a_debugger_outside_the_relay_is_not_released() {
     let (context, listener) = waiting(paused("square", 1)).await;
     tokio::spawn(debugpy(listener, false));
     let why = released(&context).await.unwrap_err().to_string();
@@ -159,7 +159,7 @@ async fn what_somebody_debugs_without_the_relay_waits_on() {
 }
 
 #[tokio::test]
-async fn a_debugger_that_is_gone_is_said_and_listed_with_the_next_step() {
+async fn lost_debugger_is_listed_as_unreachable_with_next_step() {
     let (context, listener) = waiting(paused("square", 1)).await;
     let id = context.registry.snapshot().live[0].id;
     drop(listener);
@@ -176,7 +176,7 @@ async fn a_debugger_that_is_gone_is_said_and_listed_with_the_next_step() {
 }
 
 #[tokio::test]
-async fn a_legacy_prompt_is_told_to_continue() {
+async fn legacy_prompt_is_released_by_continue() {
     let (context, listener) = waiting(paused_in_pdb("square", 1)).await;
     let prompt = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -190,7 +190,7 @@ async fn a_legacy_prompt_is_told_to_continue() {
 }
 
 #[tokio::test]
-async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits() {
+async fn busy_legacy_prompt_outlasts_the_release_request() {
     for obeys in [true, false] {
         let (context, listener) = waiting(paused_in_pdb("square", 1)).await;
         let caller = tokio::spawn({
@@ -230,7 +230,7 @@ async fn a_legacy_prompt_that_is_busy_is_waited_for_longer_than_its_caller_waits
 }
 
 #[tokio::test]
-async fn what_is_held_is_left_alone() {
+async fn held_task_is_not_released() {
     let (context, _listener) = waiting(paused("square", 1)).await;
     let id = context.registry.snapshot().live[0].id;
     let _claim = context.registry.claim(id, holder()).unwrap();
@@ -239,7 +239,7 @@ async fn what_is_held_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_the_relay_cannot_reach_is_not_dialled() {
+async fn unreachable_debugger_is_not_dialled() {
     let (context, _) =
         relay(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
     let listener = listed(&context.registry, paused_in_pdb("square", 1)).await;

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_client_is_told_at_once_again_when_the_time_is_short_and_when_it_is_over() {
+    async fn collective_timeout_is_announced_then_warned_of() {
         let clock = PauseClock::new(Some(Instant::now()));
         advance(12 * MINUTE).await;
         let told = course(&mut wait(&clock)).await;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_steps_has_the_others_wait_on_and_who_lets_it_run_does_not() {
+    async fn step_keeps_the_collective_clock_and_resume_resets_it() {
         let clock = PauseClock::new(Some(Instant::now()));
         let mut wait = wait(&clock);
         assert!(wait.due(Instant::now()).is_some());

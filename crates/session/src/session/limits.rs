@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_limit_is_warned_of_twice_and_a_short_one_once() {
+    fn long_limit_warns_twice_and_short_limit_once() {
         let (mut long, began) = limits(Some(7200), None);
         let course_of_long = course(&mut long, began);
         let times: Vec<_> = course_of_long.iter().map(|(at, _)| *at).collect();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_puts_off_the_end_of_idleness_alone() {
+    fn activity_postpones_the_idle_limit_only() {
         let (mut both, began) = limits(Some(1000), Some(100));
         let after = |s| began + Duration::from_secs(s);
         assert_eq!(both.due(after(50)), None);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_look_warns_once() {
+    fn late_check_warns_once() {
         let (mut limits, began) = limits(Some(3600), None);
         let late = began + Duration::from_secs(3590);
         assert!(matches!(limits.due(late), Some(Due::Warning(_))));

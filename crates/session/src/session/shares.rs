@@ -98,7 +98,7 @@ mod tests {
     use ray_relay_access::identity::testing::somebody;
 
     #[test]
-    fn one_takes_its_share_and_leaves_the_others_theirs() {
+    fn quota_of_one_user_leaves_the_shares_of_others() {
         let revoked = tokio::sync::watch::Sender::default();
         let person = |name: &str| somebody(name, [], &revoked);
         let shares = Quotas::new(5, 2);

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_reached_by_who_has_a_session_with_it_and_by_nobody_else() {
+    fn worker_is_reached_only_by_the_user_of_its_session() {
         let revoked = tokio::sync::watch::Sender::default();
         let [ann, bob] = ["ann", "bob"].map(|name| somebody(name, [], &revoked));
         let table = Arc::new(SessionTable::new(Metrics::new().unwrap()));

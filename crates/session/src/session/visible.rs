@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_anothers_or_of_nobody_yet_is_not_in_the_list() {
+    fn breakpoints_of_others_and_unknown_jobs_are_hidden() {
         let mine = of_job("mine", 1, Some("01000000"));
         let list = vec![
             mine.clone(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sees_everything_gets_the_list_itself() {
+    fn unrestricted_user_gets_the_shared_list() {
         let all = Arc::new(snapshot(vec![paused("square", 1)]));
         assert!(Arc::ptr_eq(&visible(&Principal::anonymous(), &all), &all));
         let lists = somebody("list", &[]);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn other_permissions_do_not_tell_that_there_is_a_breakpoint() {
+    fn breakpoint_is_hidden_without_a_reading_permission() {
         let breakpoint = Arc::new(paused("square", 1));
         let denied = |scopes| authorise(&somebody(scopes, &[]), &breakpoint, Scope::View);
         assert_eq!(

@@ -74,7 +74,7 @@ mod tests {
     use ray_relay_ray::ray::registry::State;
 
     #[test]
-    fn an_end_that_was_meant_to_be_reads_as_one() {
+    fn intended_end_has_its_own_sentence() {
         for (intended, why, sentence) in [
             (true, "its job is over", "has ended: its job is over"),
             (false, "it was killed", "is gone: it was killed"),

@@ -119,7 +119,7 @@ mod tests {
     use ray_relay_ray::ray::testing::{listed, paused};
 
     #[tokio::test]
-    async fn a_task_is_free_again_when_the_look_at_it_is_over() {
+    async fn task_is_free_after_a_snapshot() {
         let (audit, _) = spied(false);
         let context = Context::offline(Config::default(), Authenticator::open(), audit);
         let listener = listed(&context.registry, paused("square", 1)).await;

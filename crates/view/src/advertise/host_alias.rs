@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_slot_is_read_back(host in host(), pick in any::<u32>()) {
+        fn every_slot_survives_a_round_trip(host in host(), pick in any::<u32>()) {
             let slot = pick % capacity(&host);
             let text = spell(&host, slot);
             prop_assert!(same_address(&host, &text), "{text} is not {host}");
@@ -280,14 +280,14 @@ mod tests {
         }
 
         #[test]
-        fn reading_never_panics(text in "\\PC{0,40}", address in "[0-9a-fx:.\\[\\]]{0,40}") {
+        fn any_spelling_is_read_without_panic(text in "\\PC{0,40}", address in "[0-9a-fx:.\\[\\]]{0,40}") {
             read(&text);
             read(&address);
         }
     }
 
     #[test]
-    fn plain_spellings_name_no_slot() {
+    fn plain_spellings_have_no_slot() {
         for plain in [
             "127.0.0.1",
             "0.0.0.0",
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn capacities() {
+    fn capacity_counts_the_spellings_of_a_host() {
         assert_eq!(capacity("127.0.0.1"), 65536);
         assert_eq!(capacity("::1"), 65536);
         assert_eq!(capacity("2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff"), 2);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_like_inet_aton() {
+    fn ipv4_is_parsed_like_inet_aton() {
         for (text, ip) in [
             ("127.1", "127.0.0.1"),
             ("0x7f000001", "127.0.0.1"),

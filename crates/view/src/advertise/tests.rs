@@ -27,7 +27,7 @@ fn living(ids: impl IntoIterator<Item = BreakpointId>) -> Snapshot {
 }
 
 #[test]
-fn a_spelling_comes_back_as_its_breakpoint() {
+fn spelling_resolves_to_its_breakpoint() {
     let table = AdvertisedAddresses::new(Advertise::Single);
     for host in ["127.0.0.1", "localhost", "::1"] {
         let (a, b) = (advertise(&table, host, 1), advertise(&table, host, 2));
@@ -43,7 +43,7 @@ fn a_spelling_comes_back_as_its_breakpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
+async fn address_is_reused_after_ten_minutes() {
     // Three letters: eight spellings, of which seven name breakpoints.
     let table = AdvertisedAddresses::new(Advertise::Single);
     let given: Vec<String> = (0..7).map(|n| advertise(&table, "abc", n)).collect();
@@ -61,7 +61,7 @@ async fn an_address_is_reused_ten_minutes_after_its_end_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_comes_back_keeps_its_address() {
+async fn returning_breakpoint_keeps_its_address() {
     let table = AdvertisedAddresses::new(Advertise::Single);
     let given = advertise(&table, "127.0.0.1", 1);
     table.observe("127.0.0.1", &living([]));
@@ -72,7 +72,7 @@ async fn one_that_comes_back_keeps_its_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_not_listed_yet_has_its_address_already() {
+async fn expected_breakpoint_already_has_its_address() {
     let table = AdvertisedAddresses::new(Advertise::Ports(5700..=5707));
     let reached = ExternalAddress::parse("relay:5678").unwrap();
     let (_, port) = table.address_expected(&reached, id(1));
@@ -94,7 +94,7 @@ async fn one_that_is_not_listed_yet_has_its_address_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_never_turn_up_take_a_part_of_the_addresses_and_not_for_good() {
+async fn unconfirmed_breakpoints_use_limited_addresses() {
     let table = AdvertisedAddresses::new(Advertise::Ports(5700..=5707));
     let reached = ExternalAddress::parse("relay:5678").unwrap();
     let expect = |n| table.address_expected(&reached, id(n)).1;
@@ -143,7 +143,7 @@ fn ports_are_stable_and_run_out() {
 }
 
 #[test]
-fn names_from_a_template() {
+fn host_template_names_each_breakpoint() {
     let table = AdvertisedAddresses::new(Advertise::Host("{id}.debug.example.com".to_owned()));
     let reached = ExternalAddress::parse("relay.example.com").unwrap();
     let (host, port) = table.address(&reached, Some(id(1)));
@@ -180,7 +180,7 @@ fn ids_are_bounded() {
 }
 
 #[test]
-fn hosts_as_clients_write_them() {
+fn host_is_parsed_as_clients_write_it() {
     for (text, host, port) in [
         ("127.0.0.1:5678", "127.0.0.1", 5678),
         ("localhost", "localhost", 80),
@@ -220,7 +220,7 @@ fn hosts_as_clients_write_them() {
 }
 
 #[test]
-fn the_addresses_of_a_list_stay_while_the_list_does() {
+fn listed_addresses_are_cached_with_the_list() {
     let table = AdvertisedAddresses::new(Advertise::Single);
     let reached = |host: &str| ExternalAddress::parse(host).unwrap();
     let here = reached("127.0.0.1:5678");
@@ -256,7 +256,7 @@ fn the_addresses_of_a_list_stay_while_the_list_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_without_an_address_may_have_it_later() {
+async fn breakpoint_without_an_address_may_get_one_later() {
     let table = AdvertisedAddresses::new(Advertise::Single);
     let here = ExternalAddress::parse("abc:5678").unwrap();
     let before = living((100..107).map(id));

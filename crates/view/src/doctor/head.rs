@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_answers_is_well() {
+    fn healthy_head_has_one_finding() {
         let found = findings(&well());
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_without_its_dashboard_is_told_from_one_that_is_away() {
+    fn missing_dashboard_differs_from_an_unreachable_head() {
         let mut head = Examined {
             version: Err(away()),
             state_api: Err(away()),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_tasks_from_stopping_is_named() {
+    fn causes_that_prevent_stops_are_named() {
         let missing = Examined {
             without_debugpy: vec![[10, 0, 0, 7].into()],
             ..well()

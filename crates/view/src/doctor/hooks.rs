@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_workers_have_the_hook_is_one_sentence() {
+    fn hooked_workers_are_summarised_in_one_sentence() {
         let row = |worker: &str, hook: Value| json!({"cluster": "c", "worker_id": worker, "what": "task", "hook": hook});
         let driver = json!({"cluster": "c", "worker_id": "d", "what": "driver", "hook": false});
         let some = json!([

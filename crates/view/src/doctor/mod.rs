@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_error_says_how_it_ends() {
+    fn first_error_sets_the_exit_code() {
         let note = || Finding::note(ChainLink::Tls, "a");
         let warning = || Finding::warning(ChainLink::Clock, "b");
         let error = |fault| Finding::error(ChainLink::Head, fault, "c");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_travel_as_json() {
+    fn findings_survive_a_json_round_trip() {
         let found = Finding::error(ChainLink::Head, Fault::Unreachable, "gone").next("start it");
         let text = serde_json::to_string(&found).unwrap_or_default();
         assert_eq!(

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded_and_what_was_cut_is_counted() {
+    fn stored_output_is_bounded_and_the_loss_counted() {
         let mut kept = KeptOutput::new(10);
         kept.put(&Piece::Text("before any command".into()));
         for _ in 0..2 {

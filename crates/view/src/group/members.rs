@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn every_park_is_ready_and_the_relay_decides_whose_it_is() {
+    fn every_park_is_ready_for_the_relay_to_decide() {
         let row = |state: &str, holder: Value| json!({"state": state, "kind": "debugpy", "holder": holder, "first_seen": 0, "waiting_seconds": 1});
         for client in ["ray-relay exec", "ray-relay park", "VS Code"] {
             let holder = json!({"client": client, "parked_until": 600});
@@ -304,7 +304,7 @@ mod tests {
 
     /// A number of tasks could be mistaken for a rank.
     #[test]
-    fn a_task_whose_rank_is_unknown_is_chosen_and_named_by_its_pid() {
+    fn member_of_unknown_rank_is_selected_by_pid() {
         let mut list = list();
         list["breakpoints"][3]["rank"] = Value::Null;
         list["breakpoints"][3]["pid"] = 4711.into();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_behind_all_narrows_it() {
+    fn words_after_all_narrow_the_members() {
         let ids = |ranks: &[u32]| Ok(ranks.iter().map(|n| format!("rank{n:04}")).collect());
         assert_eq!(meant(""), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
         assert_eq!(meant("train*"), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_are_shown_a_page_at_a_time() {
+    fn ten_thousand_rows_are_paginated() {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(10_000));
         let text = browse.show(&menu, false, Some(100));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_has_parked_oneself_comes_first() {
+    fn own_parks_come_first() {
         let mut list = list(4);
         for (n, state, subject) in [
             (1, "parked", "bob"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slash_filters_and_sort_sorts() {
+    fn slash_filters_and_sort_orders() {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(100));
         assert_eq!(browse.handle_line("/load*", &menu), BrowseStep::Changed);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_something_to_pick() {
+    fn other_input_is_a_selection() {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let menu = browse.read(list(3));
         for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_page_that_is_seen_is_news() {
+    fn only_visible_page_changes_count() {
         let mut browse = Browse::new(ListSelection::default(), Some(20));
         let before = browse.read(list(1000));
         let now = browse.read(list(999));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn those_at_one_place_are_one_row_and_the_odd_one_keeps_its_own() {
+    fn rows_at_one_location_are_folded_except_the_odd_one() {
         let mut eight: Vec<Value> = (0..8).map(|at| rank(at, 42, "paused")).collect();
         eight[3] = rank(3, 9, "paused");
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_shown_each() {
+    fn small_groups_are_not_folded() {
         let few: Vec<Value> = (0..MIN_GROUP_ROWS - 1)
             .map(|at| rank(at, 42, "paused"))
             .collect();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_differ_are_the_group_and_what_has_no_ranks_is_counted() {
+    fn group_name_replaces_differing_names() {
         let named = (0..6).map(|at| {
             let mut row = rank(at, 42, "paused");
             row["name"] = format!("part {at}").into();
@@ -183,7 +183,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn everybody_is_in_one_row(all in proptest::collection::vec((0usize..3, 0u32..2, 0usize..3), 0..40)) {
+        fn every_task_is_in_one_row(all in proptest::collection::vec((0usize..3, 0u32..2, 0usize..3), 0..40)) {
             let states = ["paused", "paused", "attached"];
             let list: Vec<Value> = all.iter().enumerate().map(|(at, (group, line, state))| {
                 let mut row = rank(at, *line, states[*state]);

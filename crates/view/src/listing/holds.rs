@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_are_told_of_gpus_first() {
+    fn gpus_are_listed_first() {
         assert_eq!(
             format_resources([("CPU", 1.0), ("GPU", 0.5), ("accelerator_type:A100", 0.001)]),
             "0.5 GPU (A100), 1 CPU"

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_counts_once_and_what_is_not_known_is_said_with_its_reason() {
+    fn process_counts_once_and_unknown_has_a_reason() {
         let row = |worker: &str, hook: Value| {
             let unknown = hook.is_null().then_some("the agent of its node is older");
             json!({"cluster": "c", "worker_id": worker, "hook": hook, "hook_unknown": unknown})

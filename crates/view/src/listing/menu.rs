@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_picked_by_index_id_or_name() {
+    fn row_is_picked_by_index_id_or_name() {
         let menu = menu();
         for text in ["0", "0123ABCD", "step", " STEP "] {
             assert_eq!(menu.pick(text).unwrap(), "0123abcd", "{text}");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_person_can_pick_makes_another_list() {
+    fn only_selectable_changes_redraw_the_menu() {
         let list = |id: &str, holder: Value, waiting: f64| {
             Menu::read(
                 &json!({"breakpoints": [{"id": id, "name": "step", "holder": holder, "waiting_seconds": waiting}]}),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_fits_the_terminal() {
+    fn table_fits_the_terminal() {
         let text = menu().render(false, None, 0..3);
         let head = "INDEX  ID        TASK             WHERE";
         assert!(text.starts_with(head), "{text}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart_where_there_are_two() {
+    fn kind_column_appears_for_mixed_kinds() {
         let mut list =
             json!({"breakpoints": [{"id": "0123abcd", "name": "step", "kind": "debugpy"}]});
         assert!(!Menu::read(&list).render(false, None, 0..1).contains("KIND"));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_is_down_is_told() {
+    fn unreachable_head_is_reported() {
         let list = json!({"breakpoints": [], "clusters": [{"name": "default", "trouble": "cannot reach the Ray head"}]});
         let text = Menu::read(&list).render(false, None, 0..9);
         let trouble = "! cluster default: cannot reach the Ray head\n";

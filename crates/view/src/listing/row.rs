@@ -334,8 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clusters_that_come_up_and_those_that_are_not_watched_are_a_line_each_however_many_they_are()
-    {
+    fn pending_and_unwatched_clusters_fill_one_line_each() {
         let coming = |n: usize| json!({"name": format!("ml.c{n}"), "trouble": "it is not ready", "pending": true});
         let away = json!({"name": "ml.away", "trouble": "cannot reach the Ray head"});
         let list = |coming_up: usize, left_out: usize| {
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_park_is_shown_with_who_has_it_and_how_long_still_by_the_clock_of_the_relay() {
+    fn park_is_shown_with_owner_and_remaining_time() {
         let row = |until: f64, holder: Value| {
             let mut row = json!({"state": "parked", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": holder});
             row["holder"]["parked_until"] = until.into();
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_attached_is_shown_by_name_and_client() {
+    fn holder_is_shown_by_name_and_client() {
         let row = |holder: Value| {
             let row = Row::read(&json!({"state": "attached", "holder": holder}));
             [row.holder, row.holder_name]
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_time_out_of_a_job_is_that_of_all_its_rows() {
+    fn first_collective_timeout_applies_to_all_rows_of_a_job() {
         let row = |job: &str, ends: Value| json!({"job_id": job, "first_seen": 1000.0, "waiting_seconds": 60.0, "collective_ends": ends});
         let rows = [
             row("1", json!(1660.0)),
@@ -418,7 +417,7 @@ mod tests {
 
     /// `waiting_seconds` no longer grows then, and a remaining time computed from it would grow with every minute.
     #[test]
-    fn a_park_whose_task_has_ended_is_shown_until_when() {
+    fn park_of_an_ended_task_shows_its_deadline() {
         let row = json!({"state": "parked", "first_seen": 1000.0, "waiting_seconds": 20.0, "task_ended": 1020.0,
             "holder": {"subject": "ann", "parked_until": 2400.0}});
         let shown = Row::read(&row).holder;

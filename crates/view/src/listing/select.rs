@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_by_what_a_column_means() {
+    fn rows_are_sorted_by_column_meaning() {
         assert_eq!(shown(None, &[]), [0, 1, 2]);
         assert_eq!(shown(Some("waiting"), &[]), [1, 2, 0]);
         assert_eq!(shown(Some("waiting,desc"), &[]), [0, 2, 1]);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_a_part_a_pattern_or_a_column() {
+    fn filter_matches_text_pattern_or_column() {
         assert_eq!(shown(None, &["train"]), [0, 2]);
         assert_eq!(shown(None, &["train*"]), [0, 2]);
         assert_eq!(shown(None, &["*step"]), [2]);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_what_can() {
+    fn invalid_filter_or_order_lists_the_choices() {
         let error = "colour".parse::<Order>().unwrap_err().to_string();
         assert!(error.contains("no column colour"), "{error}");
         assert!(error.contains("waiting, name, job"), "{error}");
@@ -398,7 +398,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sorting_loses_nothing_and_filters_only_take_away(key in 0..KEYS.len(), desc: bool, text in "[a-z0-9.* =]{0,6}") {
+        fn sorting_keeps_all_rows_and_filters_only_remove(key in 0..KEYS.len(), desc: bool, text in "[a-z0-9.* =]{0,6}") {
             let order = format!("{}{}", KEYS[key].0, if desc { ",desc" } else { "" });
             let mut all = ListSelection { order: Some(order.parse().unwrap()), filters: Vec::new() };
             let mut sorted = all.of(&rows());

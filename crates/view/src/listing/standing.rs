@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_of_a_job_with_one_that_stands_are_told_with_the_time_that_is_left() {
+    fn waiting_ranks_are_listed_with_their_remaining_time() {
         let mut breakpoint = paused("Trainer.step", 3);
         breakpoint.first_seen = at(2000);
         breakpoint.worker_id = format!("{:056x}", 3).into();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_another_shape_is_no_panic() {
+    fn malformed_answer_does_not_panic() {
         for value in [
             json!(null),
             json!([1, {"running": [5, {"ranks": ["x"], "running_seconds": 1e300}]}]),

@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_fits_fits(text in ".{0,40}", columns in 0usize..50) {
+        fn fitted_text_stays_within_its_width(text in ".{0,40}", columns in 0usize..50) {
             for keep in [KeptEnd::Start, KeptEnd::End] {
                 prop_assert!(width(&fit(&replaced(&text), columns, keep)) <= columns);
             }

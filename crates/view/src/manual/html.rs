@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_becomes_a_document() {
+    fn page_is_rendered_as_html() {
         let text = "# A `b`\n\nOne **two `a*`\nthree**.\n\n- an item\n  goes on:\n\n  ```sh\n  x <y>\n  ```\n\n- another\n\n| a | b |\n|---|---|\n| c\\|d | e |\n\n1. first\n2. second\n";
         assert_eq!(
             body(text),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_pages_and_the_web_and_nothing_becomes_markup() {
+    fn links_are_rewritten_and_markup_is_escaped() {
         let html = body(
             "![p \"q\"](architecture.svg) [o](operate.md#tls) [r](https://ray.io) [s](../SECURITY.md) [j](javascript:x) <i> [n \"q\"\n\n<!-- for writers -->\n\n<script>\n",
         );
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_is_balanced() {
+    fn every_page_has_balanced_tags() {
         for page in crate::manual::PAGES {
             let html = body(page.text);
             for tag in [

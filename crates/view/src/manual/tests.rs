@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 #[test]
-fn every_page_of_the_folder_is_carried() {
+fn every_docs_page_is_embedded() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
     let files = std::fs::read_dir(folder).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -18,7 +18,7 @@ fn every_page_of_the_folder_is_carried() {
 }
 
 #[test]
-fn a_line_of_the_list_fits_a_terminal() {
+fn topic_list_fits_a_terminal() {
     for line in list("").lines() {
         assert!(line.chars().count() <= 100, "{line}");
     }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_socket_gets_one_datagram_each_and_its_end_is_noticed() {
+    fn local_syslog_gets_datagrams_and_its_loss_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let daemon = UnixDatagram::bind(&path).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_and_tcp() {
+    fn udp_and_tcp_syslog_get_messages() {
         let daemon = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = daemon.local_addr().unwrap().to_string();
         Syslog::new(SyslogAddress::Udp(address))

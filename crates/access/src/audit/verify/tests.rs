@@ -57,7 +57,7 @@ fn sentences(report: &Report) -> Vec<String> {
 }
 
 #[test]
-fn an_untouched_log_is_good() {
+fn unmodified_log_verifies() {
     for hashing in [Hashing::Plain, key()] {
         let report = verify(&hashing, &log(&hashing, &names(5)));
         assert_eq!((report.found, report.lines, report.first), (0, 6, Some(1)));
@@ -66,7 +66,7 @@ fn an_untouched_log_is_good() {
 }
 
 #[test]
-fn removed_moved_repeated_and_inserted_lines_are_named() {
+fn removed_moved_repeated_or_inserted_lines_are_named() {
     let log = log(&Hashing::Plain, &names(6));
     let all = lines(&log);
     let check = |lines: Vec<&[u8]>, sentence: &str| {
@@ -122,7 +122,7 @@ fn removed_moved_repeated_and_inserted_lines_are_named() {
 }
 
 #[test]
-fn several_files_are_one_chain() {
+fn several_files_verify_as_one_chain() {
     let mut head = ChainHead::START;
     let mut file = |n: usize| {
         let mut text = head.seal(&Hashing::Plain, "t", AUDIT);
@@ -156,7 +156,7 @@ fn several_files_are_one_chain() {
 }
 
 #[test]
-fn a_chain_with_a_key_cannot_be_made_without_it() {
+fn keyed_chain_needs_its_key() {
     let forged = log(&Hashing::Plain, &names(3));
     assert_eq!(verify(&key(), &forged).found, 4);
     let other = Hashing::new(Some(&[8; 32])).unwrap();
@@ -168,7 +168,7 @@ fn a_chain_with_a_key_cannot_be_made_without_it() {
 }
 
 #[test]
-fn collected_lines_may_begin_again_and_have_words_in_front() {
+fn collected_lines_may_have_prefixes_and_restart() {
     let one = log(&Hashing::Plain, &names(2));
     let mut text = b"<109>1 2026-11-21T10:55:01.123Z host ray-relay 1 audit - ".to_vec();
     text.extend_from_slice(&one);
@@ -183,7 +183,7 @@ fn collected_lines_may_begin_again_and_have_words_in_front() {
 
 proptest! {
     #[test]
-    fn any_edit_of_any_byte_is_found(
+    fn any_edited_byte_is_detected(
         names in proptest::collection::vec(".{0,12}", 1..6), at in any::<prop::sample::Index>(),
         byte in any::<u8>(), keyed in any::<bool>(), edit in 0..3,
     ) {
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn any_removal_of_lines_but_at_the_end_is_found(n in 3usize..9, from in any::<prop::sample::Index>(), count in 1usize..4) {
+    fn removed_lines_are_detected_except_at_the_end(n in 3usize..9, from in any::<prop::sample::Index>(), count in 1usize..4) {
         let log = log(&Hashing::Plain, &names(n));
         let all = lines(&log);
         let from = from.index(all.len());
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn any_log_is_verified_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = verify(&Hashing::Plain, &bytes);
     }
 }

@@ -102,7 +102,7 @@ fn file_of(writer: &mut Writer) -> &mut crate::audit::sink::file::LogFile {
 }
 
 #[test]
-fn what_waits_together_shares_one_write() {
+fn queued_entries_share_one_write() {
     let (_dir, path) = folder();
     let metrics = Metrics::new().unwrap();
     let writer = start_with(&config(&path), Hashing::Plain, metrics.clone()).unwrap();
@@ -167,7 +167,7 @@ fn rotated_files_and_restarts_are_one_chain() {
 }
 
 #[test]
-fn nothing_is_removed_that_nobody_said_could_go() {
+fn without_keep_no_file_is_removed() {
     let (_dir, path) = folder();
     let mut config = config(&path);
     config.max_size = 2000;
@@ -180,7 +180,7 @@ fn nothing_is_removed_that_nobody_said_could_go() {
 }
 
 #[test]
-fn a_line_over_which_the_process_died_is_chained_over() {
+fn torn_last_line_is_chained_over() {
     let (_dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
     writer.write(&[line("a"), line("b")]).unwrap();
@@ -208,7 +208,7 @@ fn a_line_over_which_the_process_died_is_chained_over() {
 }
 
 #[test]
-fn a_file_that_is_no_audit_log_is_left_alone() {
+fn foreign_file_is_not_overwritten() {
     let (dir, path) = folder();
     for text in [
         "hello\n".to_owned(),
@@ -228,7 +228,7 @@ fn a_file_that_is_no_audit_log_is_left_alone() {
 }
 
 #[test]
-fn another_key_goes_on_in_another_file() {
+fn changed_key_starts_a_new_file() {
     let (_dir, path) = folder();
     start(&config(&path)).unwrap().write(&[line("a")]).unwrap();
     let key = Hashing::new(Some(&[1; 32])).unwrap();
@@ -244,7 +244,7 @@ fn another_key_goes_on_in_another_file() {
 }
 
 #[test]
-fn a_full_disk_refuses_and_later_says_what_is_missing() {
+fn full_disk_refuses_and_the_gap_is_recorded_later() {
     let (_dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
     writer.write(&[line("a")]).unwrap();
@@ -262,7 +262,7 @@ fn a_full_disk_refuses_and_later_says_what_is_missing() {
 }
 
 #[test]
-fn lines_that_were_written_but_not_flushed_are_taken_over() {
+fn unflushed_lines_are_adopted_on_restart() {
     let (dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
     // As after a failed fdatasync where the file could not be truncated: the bytes are there, unacknowledged.
@@ -288,7 +288,7 @@ fn lines_that_were_written_but_not_flushed_are_taken_over() {
 }
 
 #[test]
-fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
+fn removed_replaced_or_truncated_file_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("logs").join("audit.log");
     let moved = dir.path().join("moved");
@@ -324,7 +324,7 @@ fn a_file_that_is_removed_replaced_or_cut_is_noticed() {
 }
 
 #[test]
-fn a_rotation_never_overwrites() {
+fn rotation_never_overwrites() {
     let (dir, path) = folder();
     let mut config = config(&path);
     config.max_size = 1500;

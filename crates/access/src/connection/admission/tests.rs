@@ -38,7 +38,7 @@ fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_make_room_and_whoever_has_a_credential_stays() {
+async fn oldest_anonymous_connections_are_evicted_first() {
     let admission = admission(64);
     let [ann] = people(["ann"]);
     let first = admission.admit(HERE);
@@ -58,7 +58,7 @@ async fn the_oldest_make_room_and_whoever_has_a_credential_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_with_many_makes_room_before_one_with_few() {
+async fn address_with_many_connections_is_evicted_first() {
     let admission = admission(64);
     let person = admission.admit(there(1));
     advance(Duration::from_secs(1)).await;
@@ -79,7 +79,7 @@ async fn an_address_with_many_makes_room_before_one_with_few() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_strangers_weigh_is_bounded_and_the_one_that_grows_goes_last() {
+async fn anonymous_memory_is_bounded() {
     let admission = admission(1024);
     let crowd: Vec<_> = (0..400).map(|n| admission.admit(there(n))).collect();
     advance(Duration::from_secs(1)).await;
@@ -101,7 +101,7 @@ async fn what_strangers_weigh_is_bounded_and_the_one_that_grows_goes_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_principal_has_a_quarter_and_newcomers_always_have_an_eighth() {
+async fn one_user_gets_a_quarter_and_newcomers_an_eighth() {
     let admission = admission(64);
     let all = people(["ann", "bob", "cid", "dan"]);
     let mut known = Vec::new();
@@ -135,7 +135,7 @@ async fn one_principal_has_a_quarter_and_newcomers_always_have_an_eighth() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_is_short_while_it_is_tight() {
+async fn timeout_is_shorter_when_slots_are_scarce() {
     let admission = admission(64);
     let crowd: Vec<_> = (0..20).map(|_| admission.admit(HERE)).collect();
     advance(Duration::from_secs(9)).await;
@@ -151,7 +151,7 @@ async fn patience_is_short_while_it_is_tight() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_served_without_a_credential_stays_as_long_as_something_moves() {
+async fn served_anonymous_connection_stays_while_active() {
     let admission = admission(64);
     let download = admission.admit(HERE);
     download.place().served();
@@ -168,7 +168,7 @@ async fn who_is_served_without_a_credential_stays_as_long_as_something_moves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_agents_hold_takes_nobodys_place() {
+async fn agent_connections_use_no_user_slots() {
     let admission = admission(16);
     let [agents, ann] = people(["agents", "ann"]);
     let mut held = Vec::new();
@@ -212,7 +212,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_happens_the_bounds_hold_and_nothing_is_lost(steps in proptest::collection::vec(step(), 1..200)) {
+    fn bounds_hold_and_no_connection_leaks(steps in proptest::collection::vec(step(), 1..200)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let admission = admission(16);

@@ -127,7 +127,7 @@ async fn refused_as(
 }
 
 #[tokio::test]
-async fn a_token_of_each_kind_of_key_makes_its_holder_known() {
+async fn token_of_each_algorithm_authenticates() {
     for algorithm in Algorithm::ALL {
         let scene = Scene::new(algorithm);
         let authenticator = scene.authenticator();
@@ -144,7 +144,7 @@ async fn a_token_of_each_kind_of_key_makes_its_holder_known() {
 }
 
 #[tokio::test]
-async fn a_token_without_scope_may_do_nothing_and_foreign_words_allow_nothing() {
+async fn missing_or_foreign_scopes_allow_nothing() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     for (claims, allowed) in [
@@ -163,7 +163,7 @@ async fn a_token_without_scope_may_do_nothing_and_foreign_words_allow_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_of_failures_has_to_wait_and_whoever_has_a_right_token_has_not() {
+async fn failing_source_is_throttled_but_not_a_valid_token() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.throttle_after = 3;
     let authenticator = scene.authenticator();
@@ -189,7 +189,7 @@ async fn a_source_of_failures_has_to_wait_and_whoever_has_a_right_token_has_not(
 }
 
 #[tokio::test]
-async fn keys_are_read_again_and_half_a_file_leaves_the_old_one_in_force() {
+async fn keys_are_reloaded_and_a_broken_file_is_ignored() {
     let scene = Scene::new(Algorithm::EdDsa);
     let path = &scene.auth.keys[0];
     let authenticator = scene.authenticator();
@@ -213,7 +213,7 @@ async fn keys_are_read_again_and_half_a_file_leaves_the_old_one_in_force() {
 }
 
 #[test]
-fn all_that_keeps_it_from_starting_is_said_at_once() {
+fn all_startup_problems_are_reported_together() {
     let scene = Scene::new(Algorithm::EdDsa);
     let file = |name: &str, text: &str| {
         std::fs::write(scene.path(name), text).unwrap();
@@ -238,7 +238,7 @@ fn all_that_keeps_it_from_starting_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn nothing_shows_a_token() {
+async fn no_output_contains_a_token() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     let token = scene.token(&claims());
@@ -301,7 +301,7 @@ impl KeyRing for Away {
 }
 
 #[tokio::test]
-async fn kubernetes_is_asked_only_about_tokens_that_no_key_has_signed() {
+async fn kubernetes_reviews_only_tokens_unknown_to_the_keys() {
     let scene = Scene::new(Algorithm::EdDsa);
     let api = Arc::new(OneToken("opaque", AtomicUsize::new(0)));
     let issuers = Issuers {
@@ -327,7 +327,7 @@ async fn kubernetes_is_asked_only_about_tokens_that_no_key_has_signed() {
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_had_are_not_the_tokens_fault() {
+async fn unavailable_keys_are_not_an_invalid_token() {
     let (scene, other) = (Scene::new(Algorithm::EdDsa), Scene::new(Algorithm::EdDsa));
     let known = other.token(&but(&json!({"jti": "known elsewhere"})));
     let text: &'static str = String::leak(known.expose().to_owned());

@@ -98,7 +98,7 @@ async fn find<S: Fetch>(keys: &RemoteKeys<S>, kid: &str) -> Result<usize, KeysUn
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn tokens_that_come_before_the_first_set_wait_for_it() {
+async fn early_tokens_wait_for_the_first_key_set() {
     let script = ScriptedSource::publishing(&["a"]);
     *script.takes.lock() = 2 * SECOND;
     let keys = running(&script);
@@ -113,7 +113,7 @@ async fn tokens_that_come_before_the_first_set_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_same_fetch() {
+async fn unknown_key_triggers_one_shared_fetch() {
     let script = ScriptedSource::publishing(&["old"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "old").await, Ok(1));
@@ -132,7 +132,7 @@ async fn a_key_that_is_not_known_is_fetched_at_once_and_everybody_waits_for_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
+async fn made_up_key_ids_cost_one_fetch_per_30_s() {
     let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
@@ -159,7 +159,7 @@ async fn a_flood_of_made_up_names_of_keys_costs_one_fetch_in_thirty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
+async fn key_set_is_refreshed_and_withdrawn_keys_expire() {
     let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
@@ -172,7 +172,7 @@ async fn the_set_is_fetched_again_in_time_and_a_withdrawn_key_is_gone_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_outlast_failures_for_a_time_and_no_longer() {
+async fn cached_keys_outlive_failures_for_a_limited_time() {
     let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
@@ -190,7 +190,7 @@ async fn keys_outlast_failures_for_a_time_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_never_answers_holds_nobody_longer_than_its_time() {
+async fn unresponsive_source_times_out() {
     let script = ScriptedSource::publishing(&["a"]);
     *script.takes.lock() = 1000 * SECOND;
     let keys = running(&script);
@@ -201,7 +201,7 @@ async fn a_source_that_never_answers_holds_nobody_longer_than_its_time() {
 }
 
 #[test]
-fn only_public_keys_for_signatures_that_are_known_are_taken_from_a_set() {
+fn only_known_public_signature_keys_are_loaded() {
     let rsa = |n: &[u8]| json!({"kty": "RSA", "n": b64(n), "e": "AQAB"});
     let with = |mut key: Value, more: Value| {
         let more = more.as_object().unwrap().clone();
@@ -263,7 +263,7 @@ fn only_public_keys_for_signatures_that_are_known_are_taken_from_a_set() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_a_set_panic(text in "\\PC{0,200}", kty in "(RSA|EC|OKP|oct)", x in "[A-Za-z0-9_=-]{0,90}") {
+    fn any_key_set_is_parsed_without_panic(text in "\\PC{0,200}", kty in "(RSA|EC|OKP|oct)", x in "[A-Za-z0-9_=-]{0,90}") {
         let _ = set::parse(text.as_bytes());
         let key = json!({"kty": kty, "crv": "P-256", "x": x, "y": x, "n": x, "e": x});
         let _ = set::parse(set_of(&[key]).as_bytes());
@@ -305,7 +305,7 @@ fn web(url: String) -> Source {
 }
 
 #[tokio::test]
-async fn a_set_is_read_from_an_address_and_nothing_else_is_taken_for_one() {
+async fn key_set_url_accepts_only_a_key_set() {
     let good = serve(200, set_of(&[ed25519("a")])).await;
     let Fetched::Set(keys) = web(good).fetch().await.unwrap() else {
         panic!("unchanged");
@@ -333,7 +333,7 @@ fn in_file(path: &std::path::Path) -> config::Jwks {
 }
 
 #[tokio::test]
-async fn a_file_is_read_again_when_it_changes() {
+async fn changed_file_is_reloaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jwks.json");
     let config = in_file(&path);
@@ -357,7 +357,7 @@ async fn a_file_is_read_again_when_it_changes() {
 }
 
 #[tokio::test]
-async fn a_file_is_read_only_when_it_changes_and_then_whatever_its_time_says() {
+async fn file_is_reread_only_when_it_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jwks.json");
     std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();

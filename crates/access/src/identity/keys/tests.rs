@@ -15,7 +15,7 @@ fn jwk(value: &Value) -> Result<VerificationKey, KeyError> {
 }
 
 #[test]
-fn thumbprints_are_those_of_the_rfcs() {
+fn thumbprints_match_the_rfcs() {
     // RFC 7638 section 3.1, RFC 8037 appendix A.3.
     let rsa = jwk(&json!({"kty": "RSA", "n": N, "e": "AQAB"})).unwrap();
     let as_file =
@@ -33,7 +33,7 @@ fn thumbprints_are_those_of_the_rfcs() {
 }
 
 #[test]
-fn an_entry_of_a_key_set_is_taken_for_what_it_says_it_is_for() {
+fn jwk_is_used_only_for_its_declared_purpose() {
     let key =
         json!({"kty": "RSA", "n": N, "e": "AQAB", "kid": "one", "alg": "RS256", "use": "sig"});
     let key = jwk(&key).unwrap();
@@ -66,7 +66,7 @@ fn an_entry_of_a_key_set_is_taken_for_what_it_says_it_is_for() {
 }
 
 #[test]
-fn a_file_is_a_public_key_or_a_marked_secret() {
+fn key_file_is_a_public_key_or_a_marked_secret() {
     let secret = URL_SAFE_NO_PAD.encode([0xfb; 32]);
     let standard = format!("{}=\n", secret.replace('-', "+").replace('_', "/"));
     for text in [&secret, &standard] {
@@ -92,7 +92,7 @@ fn a_file_is_a_public_key_or_a_marked_secret() {
 }
 
 #[test]
-fn a_key_shows_neither_itself_nor_a_secret() {
+fn debug_output_of_a_key_contains_no_secret() {
     let secret = "0123456789abcdef0123456789abcdef";
     let key = VerificationKey::from_secret(secret.as_bytes(), None).unwrap();
     let shown = format!("{key:?}");
@@ -103,7 +103,7 @@ fn a_key_shows_neither_itself_nor_a_secret() {
 }
 
 #[test]
-fn a_kid_chooses_among_keys_and_the_algorithm_always_has_to_fit() {
+fn kid_selects_keys_and_the_algorithm_must_match() {
     let named = |kid: &str, n: u8| {
         Arc::new(VerificationKey::from_secret(&[n; 32], Some(kid.to_owned())).unwrap())
     };

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_room_for_so_many_and_what_ends_first_goes_first() {
+    async fn full_cache_evicts_the_earliest_expiry() {
         let mut memory = ExpiringCache::new(2);
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);

@@ -75,7 +75,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_field() {
+async fn roles_become_cluster_scopes_by_correct_reviews() {
     let fixture = fixture(|_| {}).await;
     let allowed = "east/debug east/list west/dashboard-write west/terminate";
     fixture.server.state().allowed = allowed.split(' ').collect();
@@ -109,7 +109,7 @@ async fn roles_become_scopes_on_clusters_by_reviews_that_are_right_in_every_fiel
 }
 
 #[tokio::test]
-async fn a_role_for_admin_without_names_is_for_the_relay_and_one_with_names_is_not() {
+async fn unnamed_admin_role_is_for_the_relay() {
     for (allowed, on_relay) in [("east/list east/admin", false), ("/admin", true)] {
         let fixture = fixture(|_| {}).await;
         fixture.server.state().allowed = allowed.split(' ').collect();
@@ -127,7 +127,7 @@ async fn a_role_for_admin_without_names_is_for_the_relay_and_one_with_names_is_n
 }
 
 #[tokio::test]
-async fn what_kubernetes_does_not_accept_for_this_relay_is_refused() {
+async fn token_without_the_audience_of_the_relay_is_refused() {
     for mode in [Mode::Refuse, Mode::NoAudience, Mode::OtherAudience] {
         let fixture = fixture(|_| {}).await;
         fixture.server.state().tokens = mode;
@@ -140,7 +140,7 @@ async fn what_kubernetes_does_not_accept_for_this_relay_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
+async fn allowed_and_denied_at_once_allows_nothing() {
     let fixture = fixture(|_| {}).await;
     fixture.server.state().access = Mode::Both;
     let reviewed = fixture.review().await.unwrap();
@@ -148,7 +148,7 @@ async fn an_answer_that_says_allowed_and_denied_allows_nothing() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_fails_lets_nobody_in_and_is_asked_again() {
+async fn failing_api_server_admits_no_user_and_is_retried() {
     let modes = [
         Mode::Status(401),
         Mode::Status(403),
@@ -184,7 +184,7 @@ async fn an_api_server_that_fails_lets_nobody_in_and_is_asked_again() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_cannot_prove_itself_is_told_nothing() {
+async fn unverified_api_server_gets_no_request() {
     let other = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let files = tempfile::tempdir().unwrap();
     let path = files.path().join("other.pem");
@@ -195,7 +195,7 @@ async fn an_api_server_that_cannot_prove_itself_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_token_is_not_shown_to_anybody() {
+async fn malformed_token_is_not_sent_for_review() {
     let fixture = fixture(|_| {}).await;
     let over = jwt("{\"exp\": 1000}");
     for text in ["", "a b", "a\nb", "ä", &"x".repeat(MAX_TOKEN + 1), &over] {
@@ -209,7 +209,7 @@ async fn what_cannot_be_a_token_is_not_shown_to_anybody() {
 }
 
 #[tokio::test]
-async fn a_403_of_an_api_server_that_starts_is_waited_out() {
+async fn forbidden_by_a_starting_api_server_is_retried() {
     let fixture = fixture(|_| {}).await;
     fixture.server.state().tokens = Mode::Status(403);
     let reads_its_roles = async {
@@ -223,7 +223,7 @@ async fn a_403_of_an_api_server_that_starts_is_waited_out() {
 }
 
 #[tokio::test]
-async fn an_api_server_with_too_much_to_do_is_asked_once() {
+async fn overloaded_api_server_is_not_retried() {
     for status in [429, 503, 504] {
         let fixture = fixture(|_| {}).await;
         fixture.server.state().tokens = Mode::Status(status);
@@ -234,7 +234,7 @@ async fn an_api_server_with_too_much_to_do_is_asked_once() {
 }
 
 #[tokio::test]
-async fn no_token_is_in_the_log_whatever_the_api_server_answers() {
+async fn log_contains_no_token_for_any_api_server_answer() {
     let log = Log::start();
     // Both quote what they were sent.
     for mode in [Mode::NotJson, Mode::Status(400), Mode::OtherKind] {
@@ -253,7 +253,7 @@ async fn no_token_is_in_the_log_whatever_the_api_server_answers() {
 }
 
 #[tokio::test]
-async fn a_setup_that_cannot_work_says_what_to_do() {
+async fn unusable_setup_names_its_remedy() {
     let server = Server::start("").await;
     let files = tempfile::tempdir().unwrap();
     let good = server.files(files.path());

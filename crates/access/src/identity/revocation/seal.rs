@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_lines_with_the_same_secret_fit() {
+    fn seal_matches_only_same_lines_and_secret() {
         let seal = RevocationSeal::new(b"one secret");
         let of = seal.of(["a", "bc"]);
         assert!(RevocationSeal::new(b"one secret").is_of(&of, ["a", "bc"]));

@@ -28,7 +28,7 @@ fn credential(id: &str, until: Option<u64>) -> Revocation {
 }
 
 #[test]
-fn a_subject_is_revoked_with_all_that_it_has_and_not_with_what_it_gets_later() {
+fn subject_revocation_covers_earlier_credentials_only() {
     let mut list = RevocationList::default();
     list.add(subject("ada", 100)).unwrap();
     list.add(subject("ada", 50)).unwrap();
@@ -40,7 +40,7 @@ fn a_subject_is_revoked_with_all_that_it_has_and_not_with_what_it_gets_later() {
 
 /// An entry that is dropped too early would make a revoked credential valid again.
 #[test]
-fn of_two_revocations_the_one_that_lasts_longer_counts_in_either_order() {
+fn longer_of_two_revocations_wins_in_either_order() {
     let ends = |first: Option<u64>, second: Option<u64>| {
         let mut list = RevocationList::default();
         for until in [first, second] {
@@ -63,7 +63,7 @@ fn of_two_revocations_the_one_that_lasts_longer_counts_in_either_order() {
 }
 
 #[test]
-fn a_file_is_read_when_it_changes_and_lines_of_the_past_are_left_out() {
+fn changed_file_is_reloaded_without_expired_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("revoked");
     let mut file = RevocationFile::new(path.clone());
@@ -85,7 +85,7 @@ fn a_file_is_read_when_it_changes_and_lines_of_the_past_are_left_out() {
 }
 
 #[test]
-fn a_line_that_is_none_is_said_and_the_others_hold() {
+fn invalid_line_is_reported_and_the_others_apply() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("revoked");
     std::fs::write(&path, "# by hand\n\n{\"jti\": \"one\"}\n{\"jit\": \"two\"}\n{\"jti\": \"three\", \"note\": \"lost\"}").unwrap();
@@ -99,7 +99,7 @@ fn a_line_that_is_none_is_said_and_the_others_hold() {
 }
 
 #[test]
-fn appending_at_the_same_time_loses_nothing() {
+fn concurrent_appends_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("revoked");
     std::thread::scope(|scope| {
@@ -118,7 +118,7 @@ fn appending_at_the_same_time_loses_nothing() {
 }
 
 #[test]
-fn a_list_is_bounded() {
+fn revocation_list_is_bounded() {
     let mut list = RevocationList::default();
     for i in 0..MAX_ENTRIES {
         list.add(credential(&i.to_string(), None)).unwrap();
@@ -128,7 +128,7 @@ fn a_list_is_bounded() {
 }
 
 #[test]
-fn too_long_a_file_is_not_read() {
+fn oversized_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("revoked");
     let mut file = std::fs::File::create(&path).unwrap();
@@ -140,7 +140,7 @@ fn too_long_a_file_is_not_read() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(name in "[a-z@./: \"\\\\é]{1,20}", when in 0u64..4_000_000_000, until in proptest::option::of(0u64..4_000_000_000)) {
+    fn appended_entries_are_read_back(name in "[a-z@./: \"\\\\é]{1,20}", when in 0u64..4_000_000_000, until in proptest::option::of(0u64..4_000_000_000)) {
         let name = name.trim().to_owned();
         prop_assume!(!name.is_empty());
         for what in [Revoked::CredentialId(name.clone()), Revoked::Subject { subject: name, at: at(when) }] {

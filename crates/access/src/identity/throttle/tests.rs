@@ -21,7 +21,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longest() {
+async fn backoff_doubles_per_failure_up_to_its_maximum() {
     let mut throttle = Throttle::new(FREE);
     let source = ip("10.0.0.1");
     for _ in 0..3 {
@@ -45,7 +45,7 @@ async fn each_failure_beyond_the_free_ones_doubles_the_back_off_up_to_the_longes
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_let_through() {
+async fn backoff_allows_few_trials_and_known_good_tokens() {
     let mut throttle = Throttle::new(FREE);
     let (source, good, other) = (ip("127.0.0.1"), [1; 32], [2; 32]);
     throttle.passed(good, Instant::now());
@@ -81,7 +81,7 @@ async fn in_back_off_there_is_a_trickle_of_trials_and_what_was_right_before_is_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn neighbours_in_one_network_are_one_source() {
+async fn addresses_of_one_network_count_as_one_source() {
     let mut throttle = Throttle::new(FREE);
     for last in 0..10 {
         throttle.fails(ip(&format!("2001:db8::{last}")));
@@ -100,7 +100,7 @@ async fn neighbours_in_one_network_are_one_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
+async fn throttle_memory_is_bounded_and_evicts_the_oldest() {
     let mut throttle = Throttle::new(FREE);
     for i in 0..2 * MAX_SOURCES as u32 {
         let source = IpAddr::from(0x0a00_0000u32.wrapping_add(i).to_be_bytes());
@@ -130,7 +130,7 @@ async fn what_is_remembered_is_bounded_and_the_oldest_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_that_is_new_each_time_leaves_the_trials_of_those_who_come_back() {
+async fn random_garbage_does_not_use_up_trials_of_users() {
     let mut throttle = Throttle::new(FREE);
     let (source, person) = (ip("127.0.0.1"), [1; 32]);
     let mut garbage = (0u32..).map(|n| {

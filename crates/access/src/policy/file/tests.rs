@@ -30,7 +30,7 @@ fn groups(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_example_means_what_its_comments_say() {
+fn example_policy_matches_its_comments() {
     let policy = policy(EXAMPLE);
     let own = breakpoint("default", "04000000", "step");
     let other = breakpoint("default", "05000000", "step");
@@ -64,7 +64,7 @@ fn the_example_means_what_its_comments_say() {
 }
 
 #[test]
-fn an_empty_policy_allows_nothing() {
+fn empty_policy_allows_nothing() {
     let access = policy("# nobody\n").access("alice", &groups(&["admin"]));
     let rights = access.rights(&breakpoint("default", "01000000", "f"));
     assert_eq!(rights.scopes, Scopes::NONE);
@@ -73,7 +73,7 @@ fn an_empty_policy_allows_nothing() {
 }
 
 #[test]
-fn text_is_shown_by_name_or_as_a_whole_where_a_rule_says_so() {
+fn rule_unmasks_all_or_named_variables() {
     let shows = |scopes: &str, key: &str| {
         let rule = format!("[[rule]]\nsubjects = [\"ann\"]\nscopes = [{scopes}]\n{key}\n");
         let access = policy(&rule).access("ann", &groups(&[]));
@@ -89,7 +89,7 @@ fn text_is_shown_by_name_or_as_a_whole_where_a_rule_says_so() {
 }
 
 #[test]
-fn where_several_rules_fit_the_shortest_time_holds() {
+fn shortest_limit_of_matching_rules_applies() {
     let rule = |times: [&str; 4]| {
         let keys = ["session_limit", "idle_limit", "park", "park_max"];
         let times = keys.iter().zip(times);
@@ -115,7 +115,7 @@ fn where_several_rules_fit_the_shortest_time_holds() {
 }
 
 #[test]
-fn subjects_and_groups_both_have_to_fit() {
+fn subject_and_group_must_both_match() {
     let policy = policy("[[rule]]\nsubjects = [\"a*\"]\ngroups = [\"ml\"]\nscopes = [\"list\"]\n");
     let sees = |subject: &str, of: &[&str]| {
         let access = policy.access(subject, &groups(of));
@@ -127,7 +127,7 @@ fn subjects_and_groups_both_have_to_fit() {
 }
 
 #[test]
-fn every_problem_at_once_with_its_line() {
+fn all_problems_are_reported_with_their_lines() {
     let text = "\
 [[rule]]
 subject = [\"alice\"]
@@ -173,7 +173,7 @@ idle_limit = \"90d\"
 }
 
 #[test]
-fn what_stops_together_is_a_job() {
+fn group_setting_accepts_only_job() {
     let rule = |group: &str| {
         format!("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\ngroup = {group}\n")
     };
@@ -189,7 +189,7 @@ fn what_stops_together_is_a_job() {
 }
 
 #[test]
-fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
+fn invalid_toml_is_reported_without_quotation() {
     let problems = read::parse("policy.toml", "[[rule]]\nsubjects = [\"s3cret").unwrap_err();
     assert!(!problems.to_string().contains("s3cret"));
     assert!(read::parse("policy.toml", "rule = 1").is_err());
@@ -197,7 +197,7 @@ fn broken_toml_is_one_kind_of_problem_and_quotes_nothing() {
 }
 
 #[test]
-fn what_it_comes_to_is_said_in_full() {
+fn policy_is_explained_in_full() {
     let policy = policy(EXAMPLE);
     let text = policy.explained().join("\n");
     let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost; parked for at most 16h; the others of a job stop with a task";
@@ -213,7 +213,7 @@ fn what_it_comes_to_is_said_in_full() {
 }
 
 #[test]
-fn a_changed_file_is_read_again_and_a_broken_one_not_used() {
+fn changed_policy_is_reloaded_unless_invalid() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("policy.toml");
     let rule = |who: &str| format!("[[rule]]\nsubjects = [{who:?}]\nscopes = [\"list\"]\n");
@@ -289,7 +289,7 @@ fn within(smaller: &[Scopes], larger: &[Scopes]) -> bool {
 
 proptest! {
     #[test]
-    fn a_rule_more_never_takes_a_right_away(
+    fn added_rule_never_removes_a_right(
         rules in proptest::collection::vec(rule(), 0..5),
         more in rule(),
         at in 0usize..5,
@@ -308,7 +308,7 @@ proptest! {
     }
 
     #[test]
-    fn narrowing_only_narrows(
+    fn limits_only_reduce_rights(
         rules in proptest::collection::vec(rule(), 1..4),
         key in "clusters|jobs|namespaces|tasks|nodes",
         list in names(),
@@ -331,7 +331,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in "(\\[\\[rule\\]\\]\n|[a-z]{1,8} = (\\[\"[a-z*]{0,3}\"\\]|[0-9]|\"[0-9]s\")\n|\\PC{0,6}){0,6}") {
+    fn any_policy_is_parsed_without_panic(text in "(\\[\\[rule\\]\\]\n|[a-z]{1,8} = (\\[\"[a-z*]{0,3}\"\\]|[0-9]|\"[0-9]s\")\n|\\PC{0,6}){0,6}") {
         let _ = read::parse("policy.toml", &text);
     }
 }

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_is_charged_with_what_is_held_from_the_first_moment_to_the_last() {
+    async fn held_resources_are_charged_for_the_whole_hold() {
         let (registry, held) = held();
         let known = known(1, "01000000", 0.5);
         // At first only the pause itself is known.
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_time_out_of_a_job_is_told_while_nobody_debugs_what_it_waits_for() {
+    async fn first_collective_timeout_is_exported_while_unheld() {
         let (registry, held) = held();
         for (n, limit) in [(1, 600), (2, 60)] {
             let mut known = known(n, "01000000", 0.0);
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jobs_without_end_make_no_series_without_end() {
+    async fn job_series_are_bounded() {
         let (registry, held) = held();
         for n in 0..=MAX_JOBS as u8 + 5 {
             held.changed(Change::Appeared, &known(n, &format!("{n:08}"), 1.0));

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figures_are_this_process_own() {
+    fn process_metrics_match_this_process() {
         let process = ProcessMetrics::register(&Registry::new(), 1.0).unwrap();
         process.refresh();
         assert!(process.resident.get() > 1 << 20);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_moves_no_column() {
+    fn process_name_with_brackets_shifts_no_field() {
         let stat = "17 (a) b (c) S 1 17 17 0 -1 4194560 9 0 0 0 250 50 0 0 20 0 3 0 5 100 2";
         assert_eq!(processor_time(stat), Some(3.0));
         assert_eq!(processor_time("17"), None);

@@ -85,7 +85,7 @@ fn counted(metrics: &Metrics, outcome: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_collector_gets_the_parts_below_the_whole() {
+async fn collector_gets_the_child_spans() {
     let (address, mut received) = collector(&[200]).await;
     let metrics = Metrics::new().unwrap();
     let traces = traces_to(&address, &metrics);
@@ -125,7 +125,7 @@ async fn a_collector_gets_the_parts_below_the_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_taken_is_tried_again_where_that_may_help() {
+async fn rejected_export_is_retried_if_retryable() {
     for (statuses, tries, sent, failed) in [
         (&[503, 429, 200][..], 3, 1, 0),
         (&[503], 4, 0, 1),
@@ -151,7 +151,7 @@ async fn what_is_not_taken_is_tried_again_where_that_may_help() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_collector_that_is_not_there() {
+async fn missing_collector_does_not_block() {
     let metrics = Metrics::new().unwrap();
     let traces = traces_to("http://127.0.0.1:9", &metrics);
     for _ in 0..MAX_QUEUED_TRACES + 10 {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dashboards_are_a_label_below_a_domain() {
+    fn dashboard_hosts_need_a_cluster_label() {
         let read = |text: &'static str| dashboard_hosts(&RawValue::Word(text.into()));
         assert_eq!(
             read("{cluster}.Ray.example.com").unwrap(),

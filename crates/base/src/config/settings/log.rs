@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_names_levels_and_modules_and_no_spans() {
+    fn log_filter_accepts_levels_and_modules_only() {
         let read = |text: &str| filter(&RawValue::Text(text.to_owned()));
         for good in ["off", "info", "ray_relay_dap=debug,info"] {
             assert_eq!(read(good).unwrap(), good);

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_filled_and_an_unknown_one_is_told_with_those_that_exist() {
+    fn unknown_placeholder_is_refused_with_the_known_ones() {
         let read = template(&text("a {name} } {waited}{link}")).unwrap();
         assert_eq!(read.to_string(), "a {name} } {waited}{link}");
         let filled = read.filled(|placeholder| format!("<{placeholder:?}>"));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_an_address_without_anything_that_could_be_a_secret() {
+    fn notice_link_must_be_a_url_without_secrets() {
         let read = link(&text("http://relay.example.com:5678/team/"));
         assert_eq!(read.unwrap(), "http://relay.example.com:5678/team");
         for wrong in [

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_the_specification_says_and_nothing_else_is() {
+    fn header_is_parsed_by_the_specification_only() {
         assert_eq!(
             header(b"Content-Length: 5\r\n\r\nhello", 10),
             Ok(Some((21, 5)))
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_plain_that_cannot_be_read_in_two_ways() {
+    fn plain_header_has_one_reading() {
         assert!(is_plain_header(b"Content-Length: 5\r\n\r\n"));
         for other in [
             "content-length: 5\r\n\r\n",
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_surrogate_pairs_are_replaced_and_nothing_else() {
+    fn lone_surrogates_are_replaced() {
         let whole = br#"{"a": "\ud83d\ude00 \\ud83d \u00e4"}"#;
         assert_eq!(without_lone_surrogates(whole), whole);
         let lone = br#"{"a": "\udc80\ud83d\ud83d\ude00"}"#;
@@ -305,7 +305,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bodies_come_out_whole_wherever_the_stream_is_cut(
+        fn bodies_are_reassembled_at_any_split(
             bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..6),
             cuts in proptest::collection::vec(1usize..40, 1..40),
         ) {
@@ -330,7 +330,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+        fn any_header_is_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
             let _ = header(&bytes, 100);
         }
     }

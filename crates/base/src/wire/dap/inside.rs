@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_ends_where_its_last_bracket_does() {
+    fn value_ends_at_its_last_bracket() {
         let front = r#"{"x": ["}", "\"]", {}, "y"#.to_owned();
         for length in 0..300 {
             let value = front.clone() + &"z]".repeat(length) + r#"\\"], "n": 1}"#;
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_ends_where_it_does_byte_by_byte_wherever_the_bytes_are_cut(
+        fn value_end_is_found_at_any_split(
             bytes in proptest::collection::vec(
                 proptest::sample::select(b"\"\"\\{}[]xx,:\0\x7b\x5b\x7d\x5d\xff;".to_vec()), 0..400),
             dull in proptest::collection::vec((0usize..400, 0usize..150), 0..6),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_debugpy_would_take_for_nothing_said_says_that_paths_stand_for_themselves() {
+    fn missing_mappings_become_identity_mappings() {
         for nothing in [
             json!({}),
             json!({"pathMappings": null}),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_a_string_and_nothing_else_of_the_expression() {
+    fn folder_is_quoted_in_the_expression() {
         let expression = |local: &str| below(local)["expression"].take();
         assert_eq!(
             expression("/home/ada/\"job\"\n\\"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_client_writes_paths_is_said_where_it_does_not_say_so_itself() {
+    fn client_os_defaults_to_unix() {
         assert_eq!(settled(json!({}))["clientOS"], "unix");
         assert_eq!(settled(json!({"clientOS": null}))["clientOS"], "unix");
         assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_attach_says_which_mappings_hold(
+        fn every_attach_gets_explicit_mappings(
             local in "(|/|/a|.)", remote in "(|/|/b|.)", broken in any::<bool>(), more in 0usize..3,
         ) {
             let one = if broken { json!([local]) } else { json!({"localRoot": local, "remoteRoot": remote}) };

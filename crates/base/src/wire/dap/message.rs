@@ -349,14 +349,14 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_dialog_shows_any_sentence_as_it_is(sentence in "([a-z ]|\\{|\\}|open|close){0,20}") {
+        fn dialog_shows_any_sentence_unchanged(sentence in "([a-z ]|\\{|\\}|open|close){0,20}") {
             let request = Request { seq: 1.into(), command: "attach".to_owned(), arguments: Value::Null };
             proptest::prop_assert_eq!(as_shown(&request.failure(&sentence)), sentence);
         }
     }
 
     #[test]
-    fn the_end_of_a_task_is_shown_once_and_told_to_programs_each_time() {
+    fn task_end_is_shown_once_and_always_sent_to_programs() {
         let (first, again) = (task_end("f", false), task_end("f", true));
         assert_eq!(first["body"]["category"], "console");
         assert_eq!(again["body"]["category"], "telemetry");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_shape_requests_and_answers_nothing() {
+    fn malformed_message_has_no_request_or_answer() {
         for mut other in [
             Value::Null,
             json!([{"type": "request"}]),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_and_answered_with_their_own_seq() {
+    fn requests_are_answered_with_their_seq() {
         let mut message =
             json!({"seq": 7, "type": "request", "command": "attach", "arguments": {"a": 1}});
         let request = Request::read(&mut message).unwrap();

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_known_by_its_spelling_alone() {
+    fn names_are_matched_by_exact_spelling() {
         for command in Command::ALL {
             assert_eq!(Command::parse(command.as_str().as_bytes()), Some(*command));
             assert_eq!(serde_json::json!(command), command.as_str());

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_real_clients_are_known_from_their_first_bytes() {
+    fn messages_of_real_clients_are_identified_early() {
         let debugpy = r#"{"seq": 12, "type": "event", "event": "stopped", "body": {"reason": "br"#;
         assert_eq!(
             peek(debugpy.as_bytes(), 400, Depth::Deciding),
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_second_command_is_never_taken_for_the_first() {
+    fn hidden_second_command_is_never_missed() {
         for text in [
             r#"{"type":"request","command":"threads","seq":1,"command":"terminate"}"#,
             r#"{"type":"request","command":"threads","seq":1,"comm\u0061nd":"terminate"}"#,
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_on_from_where_the_bytes_ended_and_never_looks_back() {
+    fn walk_resumes_without_rescanning() {
         let body = format!(
             r#"{{"a": {{"x": ["{}", "\\\""]}}, "type": "#,
             "y".repeat(100_000)
@@ -388,7 +388,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_walk_in_pieces_finds_what_a_walk_over_the_whole_finds(
+        fn chunked_walk_equals_a_whole_walk(
             text in "\\{(\"(type|command|event|a|b)\" ?:(\"(request|event|x|(\\\\\"|y){0,3})\"|1|\\{\"z\": ?\\[\"\\\\\\\\\"\\]\\}),? ?){0,6}\\}?",
             cuts in proptest::collection::vec(0usize..150, 0..12),
             deciding in any::<bool>(),
@@ -409,7 +409,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_known_agrees_with_a_json_parser(text in "[{}\\[\\]\",:\\\\a ]{0,40}", name in "[a-z]{1,8}", event in any::<bool>()) {
+        fn identified_messages_agree_with_a_json_parser(text in "[{}\\[\\]\",:\\\\a ]{0,40}", name in "[a-z]{1,8}", event in any::<bool>()) {
             let (kind, key) = if event { ("event", "event") } else { ("request", "command") };
             let message = json!({"seq": 1, "x": text, "type": kind, (text): {"y": [1, null]}, (key): name, "z": 1.5}).to_string();
             if let Peek::Known(_, found) = whole(&message, Depth::Whole) {
@@ -423,7 +423,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_that_is_known_whole_means_the_same_to_a_json_parser(text in "\\{(\"(type|command|event|a)\":(\"(request|event|x)\"|1|\\{\\}),?){0,5}\\}") {
+        fn fully_identified_text_agrees_with_a_json_parser(text in "\\{(\"(type|command|event|a)\":(\"(request|event|x)\"|1|\\{\\}),?){0,5}\\}") {
             if let (Peek::Known(kind, found), Ok(Value::Object(map))) = (whole(&text, Depth::Whole), serde_json::from_str(&text)) {
                 let key = if kind == MessageType::Event { "event" } else { "command" };
                 prop_assert_eq!(map[key].as_str().map(str::as_bytes), Some(found));

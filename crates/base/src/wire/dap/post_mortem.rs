@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_is_not_monitored_while_it_stops() {
+    fn thread_is_not_monitored_while_it_stops() {
         let expression = pausing_monitoring()["expression"].take();
         let program = format!(
             r#"

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_debugger_says_passes() {
+    fn debugger_messages_pass() {
         for text in [
             "}",
             r#", "body": {"variables": [{"name": "type", "value": "{'command': \"x\\\"}", "error": 1}]}}"#,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_else_to_another_reader_does_not() {
+    fn ambiguous_message_does_not_pass() {
         for text in [
             r#", "type": "request", "command": "runInTerminal"}"#,
             r#", "body": {}, "command": "runInTerminal"}"#,
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_makes_no_difference_where_the_bytes_are_cut(
+        fn result_is_the_same_at_any_split(
             text in "(, ?\"(body|type|seq|x)\": ?(\\{(\"(error|a)\": ?(1|\"\\\\\\\\\"|\\[\\{\\}\\]),?){0,2}\\}|\"(\\\\\"|y){0,3}\"|-1.5)){0,4}\\}",
             mut cuts in proptest::collection::vec(0usize..150, 0..12),
         ) {
@@ -239,7 +239,7 @@ mod tests {
         }
 
         #[test]
-        fn what_passes_is_to_a_parser_what_it_said(text in "(, ?\"(body|type|ty\\\\u0070e|event|success|x)\": ?(\\{(\"(error|\\\\u0065rror|a)\": ?1,?){0,2}\\}|\"x\"|true)){0,4}\\}") {
+        fn passed_message_agrees_with_a_json_parser(text in "(, ?\"(body|type|ty\\\\u0070e|event|success|x)\": ?(\\{(\"(error|\\\\u0065rror|a)\": ?1,?){0,2}\\}|\"x\"|true)){0,4}\\}") {
             let whole = format!(r#"{{"type":"response","success":true,"command":"variables"{text}"#);
             if let (Ok(true), Ok(read)) = (passes(&text, &[]), serde_json::from_str::<serde_json::Value>(&whole)) {
                 prop_assert_eq!(&read["type"], "response");

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_in_one_chunk_is_forwarded_from_the_chunk() {
+    fn frame_in_one_chunk_is_forwarded_in_place() {
         let mut wire = Vec::new();
         put_frame(&mut wire, &message("pass", 10, false));
         assert_eq!(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_behind_a_large_body_is_captured_rather_than_guessed() {
+    fn late_name_is_captured_rather_than_guessed() {
         let mut wire = Vec::new();
         put_frame(&mut wire, &message("pass", 1500, true));
         let (early, late) = wire.split_at(700);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_out_to_be_something_else_is_captured_or_never_ends() {
+    fn ambiguous_message_is_captured_or_cut_off() {
         let hidden = |filler: usize| {
             format!(
                 r#"{{"seq":1,"type":"event","event":"pass","x":"{}","type":"request","command":"runInTerminal"}}"#,
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_can_be_read_in_two_ways_is_not_forwarded() {
+    fn ambiguous_header_is_not_forwarded() {
         let body = message("pass", 10, false);
         for header in ["content-length", "X: y\r\nContent-Length"] {
             let wire = [
@@ -362,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_body_is_captured_and_so_seen() {
+    fn empty_body_is_captured() {
         let (_, captured) = run(Depth::Whole, &[b"Content-Length: 0\r\n", b"\r\n"]).unwrap();
         assert_eq!(captured, [b""]);
     }
 
     /// It is the client's own: what is asked by the relay has a short answer.
     #[test]
-    fn an_answer_too_long_to_be_held_passes_where_none_but_its_command_has_it_captured() {
+    fn overlong_answer_passes_unless_its_command_is_captured() {
         let mut wire = Vec::new();
         let answer = |length: usize| {
             let body = json!({"result": "x".repeat(length)});
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_in_small_pieces_takes_no_longer_than_its_length_demands() {
+    fn long_message_is_scanned_in_linear_time() {
         let mut wire = Vec::new();
         put_frame(&mut wire, &message("pass", 4 << 20, true));
         let mut scanner = Scanner::new(Rules {
@@ -410,7 +410,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_or_reordered_wherever_the_stream_is_cut(
+        fn nothing_is_lost_or_reordered_at_any_split(
             messages in proptest::collection::vec((any::<bool>(), 0usize..900, any::<bool>()), 1..8),
             cuts in proptest::collection::vec(1usize..300, 1..20),
             whole in any::<bool>(),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_thread_steps_alone_the_others_stand() {
+    fn single_thread_step_keeps_other_threads_stopped() {
         let mut threads = StoppedThreads::attached(&json!({"steppingResumesAllThreads": false}));
         // debugpy says it of one thread, or of two.
         threads.stopped(&stopped(2, true));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_step_has_all_threads_run_none_stands() {
+    fn full_step_resumes_all_threads() {
         let mut threads = StoppedThreads::attached(&json!({}));
         for thread in [2, 3] {
             threads.stopped(&stopped(thread, true));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_stop_one_by_one_run_one_by_one() {
+    fn threads_stopped_one_by_one_resume_one_by_one() {
         let mut threads = StoppedThreads::default();
         for thread in [2, 3, 4] {
             threads.stopped(&stopped(thread, false));

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_stands_until_it_runs_on() {
+    fn stopped_thread_is_stored_until_continued() {
         let mut kept = StoredMessages::default();
         for thread in [1, 2, 3, 2] {
             assert_eq!(kept.take(&stopped(thread, "")), Meaning::Stopped);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn output_comes_in_its_order_and_what_was_cut_is_counted() {
+    fn output_is_stored_in_order_and_the_loss_counted() {
         let mut kept = StoredMessages::default();
         kept.take(&stopped(1, ""));
         let long = "x".repeat(MAX_STORED_BYTES / 4);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_with_a_long_text_is_kept_without_it() {
+    fn long_stop_is_stored_without_its_text() {
         let mut kept = StoredMessages::default();
         kept.take(&stopped(4, &"boom ".repeat(10_000)));
         assert!(kept.threads.size() <= 1024);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subprocess_that_waits_is_kept_and_answers_are_not() {
+    fn waiting_subprocess_is_stored_and_answers_are_not() {
         let mut kept = StoredMessages::default();
         let configuration = json!({"configuration": {"subProcessId": 7}});
         let child = message::request(1, Reverse::StartDebugging, configuration);
@@ -264,7 +264,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_said_no_more_than_the_bound_is_kept(
+        fn stored_messages_stay_within_the_bound(
             said in proptest::collection::vec((0u8..4, 0i64..40, 0usize..40_000), 0..60),
         ) {
             let mut kept = StoredMessages::default();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_seen_as_its_reader_sees_it_and_in_both_of_two_equal_keys() {
+    fn every_text_is_visited_even_under_repeated_keys() {
         let (front, texts) = seen(
             r#"{"seq": 1, "body": {"a": "x\u0070\n", "a": ["y", {"b": "\\z", "n": [1, -2, 0.5, null, true]}]}, "type": "event",
                 "event": "out\u0070ut", "message": "m"}"#,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_plainly_a_message_is_nothing() {
+    fn malformed_message_is_refused() {
         for body in [
             "",
             "[]",

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_all_day_passes_and_a_flood_does_not() {
+    fn steady_traffic_passes_and_a_flood_does_not() {
         let began = Instant::now();
         let mut meter = Meter::new(1024, 128, began);
         for tick in 0..10_000 {

@@ -42,7 +42,7 @@ async fn ended(link: &mut End) -> (LinkError, Instant) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_link_without_a_word_stands_until_one_side_is_cut_off() {
+async fn idle_link_stays_until_one_side_is_cut_off() {
     let (mut asking, mut answering) = ends(4096).await;
     let talk = async { tokio::join!(ended(&mut asking), ended(&mut answering)) };
     assert!(timeout(Duration::from_secs(3600), talk).await.is_err());
@@ -61,7 +61,7 @@ async fn a_link_without_a_word_stands_until_one_side_is_cut_off() {
 
 /// However often the wait for what comes is given up meanwhile.
 #[tokio::test(start_paused = true)]
-async fn who_says_much_and_takes_nothing_is_given_up() {
+async fn peer_that_reads_nothing_is_dropped() {
     let (mut asking, mut answering) = ends(16).await;
     let began = Instant::now();
     let x = word("x");
@@ -78,7 +78,7 @@ async fn who_says_much_and_takes_nothing_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_a_link_is_closed_is_a_code_that_stays() {
+async fn close_codes_are_stable() {
     for (code, reason) in [
         (1000, CloseReason::Left),
         (1001, CloseReason::Ending),
@@ -105,7 +105,7 @@ async fn why_a_link_is_closed_is_a_code_that_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_messages_than_agreed_end_a_link() {
+async fn message_flood_ends_the_link() {
     let (mut asking, mut answering) = ends(1 << 20).await;
     for _ in 0..=BURST {
         answering.say(&word("x")).await.unwrap();

@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_whatever_is_cut(steps in steps(), lost in proptest::collection::vec(0u8..4, 1..50)) {
+    fn written_bytes_are_read_across_any_cuts(steps in steps(), lost in proptest::collection::vec(0u8..4, 1..50)) {
         const WINDOW: usize = 1000;
         let (mut near, mut far) = (OutgoingOffsets::new(WINDOW), IncomingOffsets::new(WINDOW));
         let (mut wrote, mut read) = (0u64, 0u64);
@@ -118,7 +118,7 @@ fn byte(at: u64) -> u8 {
 }
 
 #[test]
-fn who_counts_otherwise_is_not_believed() {
+fn wrong_offset_is_refused() {
     let mut near = OutgoingOffsets::new(10);
     assert_eq!(near.write(b"0123456789abc"), 10);
     assert!(matches!(near.send(4), Some(Next::Bytes(_))));
@@ -188,7 +188,7 @@ async fn carried(
 }
 
 #[tokio::test(start_paused = true)]
-async fn megabytes_go_both_ways_through_many_cuts_and_each_half_ends_by_itself() {
+async fn megabytes_survive_many_cuts_in_both_directions() {
     let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (far, mut right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let mut cuts = 0;
@@ -223,7 +223,7 @@ async fn megabytes_go_both_ways_through_many_cuts_and_each_half_ends_by_itself()
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_writes_into_a_cut_waits_and_what_is_kept_is_bounded() {
+async fn writes_during_a_cut_block_and_storage_is_bounded() {
     let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let filled = timeout(
         Duration::from_secs(3600),
@@ -239,7 +239,7 @@ async fn whoever_writes_into_a_cut_waits_and_what_is_kept_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
+async fn silent_side_times_out_after_15_s_and_an_idle_one_stays() {
     let (near, _left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (far, _right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let (one, other) = websockets().await;
@@ -257,7 +257,7 @@ async fn a_silent_side_is_gone_after_15_s_and_a_quiet_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
+async fn doubted_side_is_probed_with_a_short_timeout() {
     let (near, left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (far, _right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let (one, other) = websockets().await;
@@ -294,7 +294,7 @@ async fn a_side_that_is_doubted_is_asked_at_once_and_has_seconds_to_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_transport_takes_the_link_and_the_one_before_says_nothing_more() {
+async fn new_transport_replaces_the_previous_one() {
     let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (one, _other) = websockets().await;
     let first = near.attach(0).unwrap();
@@ -315,7 +315,7 @@ async fn another_transport_takes_the_link_and_the_one_before_says_nothing_more()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_side_that_is_left_is_told_and_both_are_done() {
+async fn detach_notifies_the_peer_and_ends_both_sides() {
     let (near, left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (far, mut right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     near.take_up();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_asked_for_comes_once_and_from_nobody_else() {
+    async fn expected_stream_is_accepted_once_from_its_peer() {
         let all = Awaited::<&str, u32>::default();
         let mut expected = all.expect("ada").unwrap();
         let (id, secret) = (expected.stream.digits(), expected.secret.digits());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_comes_for_what_is_not_waited_for_any_more() {
+    async fn abandoned_stream_is_not_delivered() {
         let all = Awaited::<u8, u32>::default();
         let given_up = all.expect(1).unwrap();
         let (id, secret) = (given_up.stream, given_up.secret);

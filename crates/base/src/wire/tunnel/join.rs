@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_end_is_passed_on_and_the_other_side_still_has_its_last_word() {
+    async fn eof_is_passed_on_and_the_peer_can_still_answer() {
         let (mut worker, first) = duplex(64);
         let (mut debugger, second) = duplex(64);
         let passed = ByteCount::default();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_answer_an_end_is_not_waited_for_for_long() {
+    async fn peer_that_ignores_eof_is_closed_after_a_timeout() {
         let (worker, first) = duplex(64);
         let (debugger, second) = duplex(64);
         drop(worker);

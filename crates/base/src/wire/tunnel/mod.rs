@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_cut_to_the_room_of_a_close_frame() {
+    fn close_reason_is_truncated_to_its_frame() {
         let frame = |reason: &str| close_frame(CloseCode::Policy, reason);
         assert_eq!(frame("why").reason.as_str(), "why");
         for long in ["a", "\u{fc}", "\u{1f600}"] {

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_few_plain_characters() {
+    fn rendezvous_names_are_short_plain_ascii() {
         for name in ["a", "ada-2", "0", &"x".repeat(32)] {
             assert_eq!(name.parse::<RendezvousName>().unwrap().to_string(), name);
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_spelled_as_the_protocol_says() {
+    fn messages_match_the_protocol() {
         let begin = r#"{"type":"begin","port":null,"wish":7779}"#;
         let read_begin = read::<FromPerson>(begin).unwrap();
         assert_eq!(written(&read_begin), begin);

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_compared_to_its_last_byte() {
+    fn secret_is_compared_in_full() {
         let secret = Hex([7; 16]);
         assert!(secret.is_same_secret(&Hex([7; 16])));
         for at in 0..16 {

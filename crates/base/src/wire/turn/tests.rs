@@ -28,7 +28,7 @@ async fn turn(pace: &mut Pace) {
 }
 
 #[test]
-fn a_turn_ends_by_its_bytes_or_its_time_and_what_costs_more_is_read_in_smaller_steps() {
+fn turn_ends_by_bytes_or_time_and_adapts_its_step() {
     let mut pace = Pace::default();
     let mut cx = Context::from_waker(std::task::Waker::noop());
     pace.read(MIN_TURN_BYTES - 1);
@@ -51,7 +51,7 @@ fn a_turn_ends_by_its_bytes_or_its_time_and_what_costs_more_is_read_in_smaller_s
 }
 
 #[tokio::test]
-async fn a_small_message_waits_for_one_busy_turn_however_many_are_busy() {
+async fn small_message_waits_for_one_busy_turn() {
     let mut tasks = JoinSet::new();
     tasks.spawn(serve());
     let turns = Arc::new(AtomicUsize::new(0));
@@ -89,7 +89,7 @@ async fn a_small_message_waits_for_one_busy_turn_however_many_are_busy() {
 }
 
 #[tokio::test]
-async fn one_that_has_gone_or_is_not_polled_holds_nobody_up() {
+async fn gone_or_unpolled_task_blocks_no_other() {
     let serving = tokio::spawn(serve());
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -117,7 +117,7 @@ async fn one_that_has_gone_or_is_not_polled_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn who_looks_at_what_came_in_the_middle_of_a_turn_keeps_it() {
+async fn peeking_within_a_turn_keeps_the_turn() {
     let mut tasks = JoinSet::new();
     tasks.spawn(serve());
     tokio::task::yield_now().await;

@@ -45,7 +45,7 @@ async fn until_parked(context: &Context, worker: &Worker) {
 /// The client of a rank is lost while all are asked, and an administrator takes over its task: not in the middle of the
 /// request.
 #[tokio::test]
-async fn a_task_that_another_person_takes_while_all_are_asked_is_named_and_the_others_answer() {
+async fn task_taken_over_during_a_group_evaluate_is_named() {
     let relay = relay(|config| config.park.r#for = Duration::from_secs(900));
     let ann = with_token(token_of("ann"));
     let mut scene = GroupScene::of(relay, ann, ["0.5", "late"]).await;
@@ -87,7 +87,7 @@ async fn a_task_that_another_person_takes_while_all_are_asked_is_named_and_the_o
 }
 
 #[tokio::test]
-async fn who_may_see_some_is_answered_by_those_and_not_told_of_others() {
+async fn group_evaluate_neither_reaches_nor_names_hidden_tasks() {
     let relay = relay(|_| {});
     let mut hidden = rank(2);
     hidden.names_mut().name = Some("Secret.step".to_owned());
@@ -122,7 +122,7 @@ async fn who_may_see_some_is_answered_by_those_and_not_told_of_others() {
 
 /// As in a session of its own: requests through the group and their answers are recorded, without secrets.
 #[tokio::test]
-async fn what_is_asked_of_all_is_in_the_recording_of_each_without_secrets() {
+async fn group_requests_are_recorded_per_member_without_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let relay = relay(|config| {
         config.recording.dir = Some(dir.path().to_owned());

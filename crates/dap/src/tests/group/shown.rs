@@ -26,7 +26,7 @@ async fn name_of_frame(parent: &mut Debugger) -> Value {
 
 /// The order of workers is none of ranks.
 #[tokio::test]
-async fn processes_are_asked_for_their_ranks_before_the_first_frame() {
+async fn ranks_are_queried_before_the_first_group_frame() {
     let mut scene = scene(["0.5@5", "nan@2"]).await;
     assert_eq!(name_of_frame(&mut scene.parent).await, "2,5: train.py:9");
     let watch = json!({"expression": "loss", "frameId": 1, "context": "watch"});
@@ -42,7 +42,7 @@ async fn processes_are_asked_for_their_ranks_before_the_first_frame() {
 }
 
 #[tokio::test]
-async fn a_task_whose_rank_is_unknown_is_a_pid_and_never_a_number() {
+async fn task_of_unknown_rank_is_shown_by_its_pid() {
     let mut scene = scene(["0.5", "nan@3"]).await;
     let name = name_of_frame(&mut scene.parent).await;
     assert_eq!(name, "3, pid 101: train.py:9");
@@ -54,7 +54,7 @@ async fn a_task_whose_rank_is_unknown_is_a_pid_and_never_a_number() {
 
 /// Clients keep the names under which they open sessions.
 #[tokio::test]
-async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
+async fn child_sessions_open_in_rank_order_with_rank_names() {
     let context = context(|_| {});
     let ranked = unranked().map(|mut one| {
         one.names_mut().group = Some("Trainer".to_owned());
@@ -97,7 +97,7 @@ async fn sessions_are_opened_in_the_order_of_ranks_and_are_named_by_them() {
 
 /// VS Code fetches the stacks of "Ray" and of the visible session, and no others.
 #[tokio::test]
-async fn the_place_of_each_task_is_known_from_its_stop() {
+async fn location_of_each_task_is_known_from_its_stop() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
     name_of_frame(&mut scene.parent).await;
     let ids = scene.workers.each_ref().map(|worker| worker.breakpoint.id);
@@ -118,7 +118,7 @@ async fn the_place_of_each_task_is_known_from_its_stop() {
 }
 
 #[tokio::test]
-async fn a_command_for_the_relay_holds_for_all_tasks_and_is_sent_to_none_as_python() {
+async fn relay_command_applies_to_all_tasks_and_is_not_python() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
     let typed = |expression: &str| json!({"expression": expression, "context": "repl"});
     let answer = scene
@@ -150,7 +150,7 @@ async fn a_command_for_the_relay_holds_for_all_tasks_and_is_sent_to_none_as_pyth
 }
 
 #[tokio::test]
-async fn a_pause_that_the_client_asked_for_is_shown_to_it() {
+async fn requested_pause_takes_the_focus() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
     scene.parent.event("stopped").await;
     let child = &mut scene.children[1];
@@ -162,7 +162,7 @@ async fn a_pause_that_the_client_asked_for_is_shown_to_it() {
 }
 
 #[tokio::test]
-async fn a_breakpoint_for_a_rank_says_where_no_rank_is_known() {
+async fn rank_breakpoint_warns_in_a_task_of_unknown_rank() {
     let mut scene = scene(["0.5", "nan@1"]).await;
     let breakpoint = json!({"line": 9, "condition": "ray.rank == 3"});
     let set = json!({"source": {"path": "/app/train.py"}, "breakpoints": [breakpoint]});
@@ -178,7 +178,7 @@ async fn a_breakpoint_for_a_rank_says_where_no_rank_is_known() {
 
 /// The console of a rank and the console of "Ray" are separate.
 #[tokio::test]
-async fn the_console_of_all_tasks_says_once_that_no_rank_is_known() {
+async fn group_console_warns_once_of_unknown_ranks() {
     let mut scene = scene(["0.5", "nan"]).await;
     let breakpoint = json!({"line": 9, "condition": "ray.rank == 3"});
     let set = json!({"source": {"path": "/app/train.py"}, "breakpoints": [breakpoint]});
@@ -207,7 +207,7 @@ impl GroupScene {
 
 /// Two users press F5 at the same moment.
 #[tokio::test]
-async fn a_lost_race_is_a_line_in_the_console_and_no_dialog() {
+async fn lost_attach_race_is_a_console_line_not_a_dialog() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let mut parent = Debugger::connect(&context).await;
@@ -226,7 +226,7 @@ async fn a_lost_race_is_a_line_in_the_console_and_no_dialog() {
 
 /// A node under load.
 #[tokio::test]
-async fn a_debugger_that_answers_late_is_tried_again_and_the_console_says_so() {
+async fn slow_debugger_is_retried_and_the_console_reports_it() {
     let context = context(|config| config.dap.connect_timeout = Duration::from_millis(400));
     let worker = Worker::listed(&context).await;
     let mut parent = Debugger::connect(&context).await;

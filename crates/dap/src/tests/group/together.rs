@@ -41,7 +41,7 @@ async fn stops_with_another(scene: &mut GroupScene) {
 }
 
 #[tokio::test]
-async fn what_is_open_and_runs_stops_with_another_and_runs_on_behind_it() {
+async fn running_members_stop_and_resume_with_the_group() {
     let (audit, kept) = spied(true);
     let relay = guarded(Authenticator::open(), audit, |_| {});
     let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
@@ -67,7 +67,7 @@ async fn what_is_open_and_runs_stops_with_another_and_runs_on_behind_it() {
 
 /// It is inside a collective, and the user resumes all before it comes out.
 #[tokio::test]
-async fn what_has_not_come_to_stop_when_all_run_on_does_not_stop_later() {
+async fn pending_group_pause_is_cancelled_by_resume_all() {
     let arguments = json!({"name": "Ray", "rayRelay": {"group": "job"}});
     let mut scene = GroupScene::of(context(|_| {}), arguments, ["late", "nan"]).await;
     let first = &mut scene.children[0];
@@ -96,7 +96,7 @@ async fn what_has_not_come_to_stop_when_all_run_on_does_not_stop_later() {
 
 /// The session that shows all has the focus from the first task on, because the others come to it.
 #[tokio::test]
-async fn one_whose_others_stop_with_it_leaves_the_focus_to_the_session_of_all() {
+async fn group_stop_gives_the_focus_to_the_cluster_session() {
     let relay = context(|_| {});
     let workers = [Worker::listening(rank(0)).await, Worker::listen().await];
     relay.registry.insert(workers[0].breakpoint.clone());
@@ -114,7 +114,7 @@ async fn one_whose_others_stop_with_it_leaves_the_focus_to_the_session_of_all() 
 }
 
 #[tokio::test]
-async fn a_rule_of_the_policy_has_what_is_open_stop_with_another() {
+async fn policy_rule_stops_open_members_together() {
     let relay = guarded(authenticator(RULE), Audit::off(), |_| {});
     let ann = with_token(token_of("ann"));
     let mut scene = GroupScene::of(relay, ann, ["0.5", "nan"]).await;
@@ -131,7 +131,7 @@ async fn with_one() -> (Arc<Context>, Worker) {
 
 /// With one paused task, an attach without a name is a session with that task.
 #[tokio::test]
-async fn a_rule_makes_a_cluster_session_of_an_attach_to_the_only_task_that_waits() {
+async fn policy_rule_makes_a_single_attach_a_cluster_session() {
     let (relay, worker) = with_one().await;
     let mut parent = Debugger::connect(&relay).await;
     configured_with(&mut parent, with_token(token_of("ann"))).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
+async fn unauthorised_attach_never_reaches_the_worker() {
     let context = relay(Audit::off(), |_| {});
     let worker = worker(&context).await;
     let other = paused("other", 7);
@@ -89,7 +89,7 @@ async fn a_worker_hears_nothing_of_those_who_may_not_reach_it() {
 }
 
 #[tokio::test]
-async fn what_is_hidden_is_answered_like_what_does_not_exist() {
+async fn hidden_breakpoint_is_refused_like_an_unknown_one() {
     let context = relay(Audit::off(), |_| {});
     let worker = worker(&context).await;
     let mut visible = paused("bens", 2);
@@ -115,7 +115,7 @@ async fn what_is_hidden_is_answered_like_what_does_not_exist() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_of_breakpoints_before_it_is_known_who_asks() {
+async fn unauthenticated_client_learns_nothing_of_breakpoints() {
     let relay = relay(Audit::off(), |_| {});
     let _worker = worker(&relay).await;
     let mut debugger = Debugger::connect(&relay).await;

@@ -13,7 +13,7 @@ fn dialled(id: BreakpointId, token: impl Into<String>) -> Value {
 }
 
 #[tokio::test]
-async fn an_address_of_something_hidden_says_what_one_of_something_gone_says() {
+async fn hidden_address_is_refused_like_a_stale_one() {
     let relay = relay(Audit::off(), |config| {
         by_name(config);
         config.registry.poll_interval = Duration::from_millis(10);
@@ -31,7 +31,7 @@ async fn an_address_of_something_hidden_says_what_one_of_something_gone_says() {
 }
 
 #[tokio::test]
-async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
+async fn revocation_while_waiting_for_a_breakpoint_refuses_it() {
     let relay = relay(Audit::off(), by_name);
     let mut worker = Worker::listen().await;
     worker.breakpoint.names_mut().job_id = Some("01000000".to_owned());
@@ -47,7 +47,7 @@ async fn who_is_revoked_while_a_breakpoint_is_waited_for_does_not_reach_it() {
 }
 
 #[tokio::test]
-async fn a_breakpoint_that_is_not_known_yet_is_waited_for_while_its_client_stays() {
+async fn unknown_breakpoint_is_awaited_until_the_client_leaves() {
     let relay = relay(Audit::off(), by_name);
     let context = &relay;
     let worker = Worker::listen().await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
+async fn revoked_token_ends_its_sessions_within_a_second() {
     let relay = relay(Audit::off(), |_| {});
     let context = &relay;
     let worker = worker(context).await;
@@ -46,7 +46,7 @@ async fn a_revoked_token_ends_its_sessions_within_a_second_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_ended_all_the_same() {
+async fn client_that_does_not_read_is_still_ended() {
     let relay = relay(Audit::off(), |_| {});
     let context = &relay;
     let worker = worker(context).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_token_opens_the_session_and_goes_nowhere_else() {
+async fn token_opens_the_session_and_is_not_forwarded() {
     let token = token_of("ann");
     for (arguments, certificate) in [
         (
@@ -52,7 +52,7 @@ async fn a_token_opens_the_session_and_goes_nowhere_else() {
 }
 
 #[tokio::test]
-async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
+async fn cluster_session_shows_only_attachable_tasks() {
     let relay = relay(Audit::off(), |_| {});
     let context = &relay;
     let worker = worker(context).await;
@@ -86,7 +86,7 @@ async fn the_cluster_session_shows_what_its_principal_may_attach_to() {
 }
 
 #[tokio::test]
-async fn ending_a_process_takes_its_permission_or_that_of_the_relays_owner() {
+async fn ending_a_process_needs_terminate_or_the_config() {
     for (token, by_config, may) in [
         (token_of("vic"), true, false),
         (token_of("all"), false, false),
@@ -118,7 +118,7 @@ async fn ending_a_process_takes_its_permission_or_that_of_the_relays_owner() {
 }
 
 #[tokio::test]
-async fn opening_a_debugger_in_what_runs_takes_a_permission_besides_debug() {
+async fn opening_a_debugger_in_a_running_task_needs_attach() {
     for (who, by_config, may) in [
         ("all", false, false),
         ("kim", false, false),
@@ -140,7 +140,7 @@ async fn opening_a_debugger_in_what_runs_takes_a_permission_besides_debug() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_for_no_task_that_runs() {
+async fn ticket_does_not_attach_to_a_running_task() {
     let relay = relay(Audit::off(), |_| {});
     let worker = worker(&relay).await;
     let (mut debugger, _) = Debugger::attaching(&relay, with_token(token_of("ron"))).await;

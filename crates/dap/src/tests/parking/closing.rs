@@ -60,7 +60,7 @@ fn goodbye() -> Value {
 }
 
 #[tokio::test]
-async fn a_window_that_is_closed_leaves_its_tasks_where_they_are() {
+async fn closed_window_parks_its_tasks() {
     // VS Code stays for the answers, Neovim does not.
     for stays in [true, false] {
         let mut window = Window::open(json!({})).await;
@@ -97,7 +97,7 @@ async fn a_window_that_is_closed_leaves_its_tasks_where_they_are() {
 }
 
 #[tokio::test]
-async fn stopping_one_session_lets_its_task_run_and_leaves_the_others_alone() {
+async fn stopping_one_session_resumes_only_its_task() {
     let mut window = Window::open(json!({})).await;
     let (child, dap) = &mut window.children[0];
     assert_eq!(child.ask("disconnect", goodbye()).await["success"], true);
@@ -109,7 +109,7 @@ async fn stopping_one_session_lets_its_task_run_and_leaves_the_others_alone() {
 }
 
 #[tokio::test]
-async fn stopping_the_cluster_session_alone_lets_all_run() {
+async fn stopping_the_cluster_session_alone_resumes_all_tasks() {
     let mut window = Window::open(json!({})).await;
     let answer = window.parent.ask("disconnect", goodbye()).await;
     assert_eq!(answer["success"], true);
@@ -120,7 +120,7 @@ async fn stopping_the_cluster_session_alone_lets_all_run() {
 }
 
 #[tokio::test]
-async fn disconnect_and_suspend_on_the_cluster_session_parks_all() {
+async fn suspending_the_cluster_session_parks_all_tasks() {
     let mut window = Window::open(json!({})).await;
     let suspends = json!({"suspendDebuggee": true});
     let answer = window.parent.ask("disconnect", suspends).await;
@@ -133,7 +133,7 @@ async fn disconnect_and_suspend_on_the_cluster_session_parks_all() {
 }
 
 #[tokio::test]
-async fn what_an_editor_has_said_of_its_end_comes_before_what_it_seems_to_be() {
+async fn on_close_overrides_the_detected_end() {
     let mut window = Window::open(json!({"onClose": "park"})).await;
     window.parent.ask("disconnect", goodbye()).await;
     window.all_parked().await;
@@ -174,7 +174,7 @@ async fn what_an_editor_has_said_of_its_end_comes_before_what_it_seems_to_be() {
 
 /// It is a part of the window's one place: another could not be had, and the task would run on.
 #[tokio::test]
-async fn who_goes_on_with_one_task_of_a_window_keeps_its_place() {
+async fn resuming_one_task_of_a_window_keeps_its_park_slot() {
     let Window {
         context,
         workers,

@@ -11,7 +11,7 @@ use ray_relay_session::session::authorise;
 use ray_relay_session::session::parks::ParkId;
 
 #[tokio::test]
-async fn a_park_ends_with_its_time_a_drain_a_revocation_and_the_worker() {
+async fn park_ends_by_time_drain_revocation_or_worker_exit() {
     for end in ["time", "drain", "revoked", "worker", "terminated"] {
         let keeps = match end {
             "time" => Duration::from_millis(400),
@@ -71,7 +71,7 @@ async fn assert_too_late(context: &Arc<Context>, id: BreakpointId) {
 }
 
 #[tokio::test]
-async fn an_administrator_goes_on_with_somebody_elses_who_says_so() {
+async fn admin_takes_over_a_park_only_on_request() {
     let (context, spy) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;
@@ -114,7 +114,7 @@ async fn an_administrator_goes_on_with_somebody_elses_who_says_so() {
 }
 
 #[tokio::test]
-async fn nobody_else_goes_on_with_it_and_an_administrator_or_its_owner_releases_it() {
+async fn others_cannot_resume_a_park_but_owner_and_admin_release() {
     for who in ["ann", "eve"] {
         let (context, spy) = relay(minutes(15));
         let (worker, debugger, mut dap) = standing(&context).await;
@@ -196,7 +196,7 @@ async fn release_returns_after_the_debugger_has_answered_disconnect() {
 }
 
 #[tokio::test]
-async fn who_has_as_many_parks_as_may_be_has_no_more() {
+async fn user_at_the_park_limit_gets_no_further_park() {
     let (context, spy) = relay(minutes(15));
     let mut kept = Vec::new();
     for n in 1..=SLOTS_PER_USER + 1 {
@@ -230,7 +230,7 @@ async fn who_has_as_many_parks_as_may_be_has_no_more() {
 }
 
 #[tokio::test]
-async fn a_session_that_goes_on_has_the_rights_and_the_time_that_hold_now() {
+async fn resumed_session_has_the_current_rights_and_limits() {
     let policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nsession_limit = \"2s\"\npark = \"10m\"\n";
     let context = guarded(authenticator(policy), Audit::off(), |_| {});
     let (worker, debugger, mut dap) = standing(&context).await;
@@ -249,7 +249,7 @@ async fn a_session_that_goes_on_has_the_rights_and_the_time_that_hold_now() {
 }
 
 #[tokio::test]
-async fn who_comes_again_with_less_permission_has_less() {
+async fn resuming_with_fewer_permissions_narrows_the_session() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     drop(debugger.dap);
@@ -272,7 +272,7 @@ async fn who_comes_again_with_less_permission_has_less() {
 
 /// A user with as many ranks as an editor opens, and a limit.
 #[tokio::test]
-async fn a_cluster_session_is_one_park_whatever_its_size() {
+async fn cluster_session_uses_one_park_slot() {
     let (context, _) = relay(minutes(15));
     let ann = principal(&context.auth, "ann").await;
     let mut held = Vec::new();

@@ -18,7 +18,7 @@ fn assert_as_it_was(one: &ParkView, other: &ParkView) {
 }
 
 #[tokio::test]
-async fn who_leaves_before_configuring_leaves_a_park_with_its_name_and_its_time() {
+async fn aborted_resume_keeps_the_client_and_deadline_of_a_park() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, _dap) = standing(&context).await;
     let id = worker.breakpoint.id;
@@ -46,7 +46,7 @@ async fn who_leaves_before_configuring_leaves_a_park_with_its_name_and_its_time(
 
 /// A park of `exec --stay`: an editor that opens it keeps the name.
 #[tokio::test]
-async fn a_parked_actor_is_asked_for_its_rank_before_a_session_opens() {
+async fn parked_actor_is_queried_for_its_rank_before_it_opens() {
     let (context, _) = relay(minutes(15));
     let mut one = paused("Trainer.step", 1);
     one.names_mut().actor_id = Some("ac01".to_owned());
@@ -75,7 +75,7 @@ async fn a_parked_actor_is_asked_for_its_rank_before_a_session_opens() {
 }
 
 #[tokio::test]
-async fn the_relay_looks_at_a_park_for_its_owner_and_the_park_notices_nothing() {
+async fn snapshot_leaves_the_park_unchanged() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;

@@ -107,7 +107,7 @@ async fn are_the_takers(
 }
 
 #[tokio::test]
-async fn what_was_taken_over_stays_where_the_taker_has_no_rights_any_more() {
+async fn park_stays_with_the_taker_after_losing_the_rights() {
     const WITHOUT: &str = r#"
 [[rule]]
 subjects = ["ann"]
@@ -128,8 +128,7 @@ scopes = ["list", "debug"]
 
 /// As an older version stores them: the subprocess still belongs to the first user.
 #[tokio::test]
-async fn a_subprocess_whose_record_names_another_person_than_its_task_is_kept_and_given_to_no_one()
-{
+async fn subprocess_record_of_another_owner_is_given_to_no_user() {
     let mut before = left_behind().await;
     let taken = &mut before.taken;
     let id = taken.breakpoint.id;
@@ -202,7 +201,7 @@ fn left(left: Vec<UnclaimedConnection>) -> impl FnOnce(&Context) -> Vec<Restored
 }
 
 #[tokio::test]
-async fn a_keeper_has_a_task_and_its_subprocess_for_who_has_taken_them_over() {
+async fn keeper_restores_task_and_subprocess_to_the_taker() {
     let mut before = left_behind().await;
     let owners: BTreeMap<_, _> = before.left.iter().map(whose).collect();
     assert_eq!(
@@ -217,7 +216,7 @@ async fn a_keeper_has_a_task_and_its_subprocess_for_who_has_taken_them_over() {
 
 /// No client reaches the worker before the process has ended.
 #[tokio::test]
-async fn a_relay_that_drains_has_what_it_has_left_to_a_keeper_to_its_end() {
+async fn draining_relay_holds_what_it_handed_to_a_keeper() {
     let LeftBehind {
         taken, previous, ..
     } = left_behind().await;
@@ -228,7 +227,7 @@ async fn a_relay_that_drains_has_what_it_has_left_to_a_keeper_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_a_keeper_gives_back_waits_for_a_client_that_claims_it_in_vain() {
+async fn restored_session_waits_for_a_conflicting_claim() {
     let mut before = left_behind().await;
     let taken = &mut before.taken;
     let next = next_relay(POLICY, &taken.breakpoint, |_| Vec::new());
@@ -253,7 +252,7 @@ fn whose(left: &UnclaimedConnection) -> (Option<u64>, String) {
 
 /// The relay is gone, and with it the report that the task has ended.
 #[tokio::test]
-async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
+async fn subprocess_resumes_when_its_task_ended_at_the_keeper() {
     let before = left_behind().await;
     let mut taken = before.taken;
     drop(taken.dap);
@@ -271,7 +270,7 @@ async fn a_subprocess_whose_task_ends_while_a_keeper_has_both_runs_on() {
 }
 
 #[tokio::test]
-async fn a_session_whose_process_ends_is_parked_at_the_next_one() {
+async fn session_of_an_ending_process_is_parked_at_the_next() {
     for is_busy in [false, true] {
         let place = testing::place();
         let _keeping = testing::keeper(&place).await;

@@ -54,7 +54,7 @@ impl Flood {
 }
 
 #[tokio::test]
-async fn who_comes_again_is_let_in_as_soon_as_the_old_connection_is_found_lost() {
+async fn reconnect_succeeds_once_the_old_connection_is_lost() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, dap) = standing(&context).await;
     let flood = Flood::stuck(dap).await;
@@ -88,7 +88,7 @@ async fn who_comes_again_is_let_in_as_soon_as_the_old_connection_is_found_lost()
 
 /// Two windows of one user.
 #[tokio::test]
-async fn a_session_whose_client_is_there_is_left_alone_and_nobody_else_has_it_asked() {
+async fn live_session_is_kept_and_probed_only_for_its_owner() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;
@@ -119,7 +119,7 @@ async fn a_session_whose_client_is_there_is_left_alone_and_nobody_else_has_it_as
 }
 
 #[tokio::test]
-async fn who_starts_a_cluster_session_again_has_its_lost_sessions_found() {
+async fn new_cluster_session_probes_for_lost_sessions() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, _dap) = standing(&context).await;
     let all = json!({"rayRelay": {"all": true, "token": token_of("ann")}});

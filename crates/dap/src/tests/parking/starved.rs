@@ -4,7 +4,7 @@ use super::*;
 use ray_relay_base::memory::MemoryUse;
 
 #[tokio::test]
-async fn a_session_that_ends_for_want_of_memory_leaves_its_task_where_it_is() {
+async fn session_out_of_memory_parks_its_task() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
     let mut others = context
@@ -28,7 +28,7 @@ fn long(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is() {
+async fn oversized_worker_message_parks_the_task() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
     let mut others = context
@@ -48,7 +48,7 @@ async fn a_session_that_ends_for_its_workers_message_leaves_its_task_where_it_is
 }
 
 #[tokio::test]
-async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
+async fn park_skips_messages_there_is_no_memory_for() {
     let (context, _) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     drop(debugger.dap);
@@ -73,7 +73,7 @@ async fn a_park_goes_on_behind_what_there_is_no_memory_for() {
 }
 
 #[tokio::test]
-async fn what_is_small_passes_whatever_there_is() {
+async fn small_messages_pass_without_free_memory() {
     let (context, _) = relay(minutes(15));
     let (_worker, mut debugger, mut dap) = standing(&context).await;
     let mut others = context

@@ -94,7 +94,7 @@ pub(super) async fn goes_on(context: &Arc<Context>, configuration: Value) -> Deb
 }
 
 #[tokio::test]
-async fn a_lost_task_is_found_again_with_its_subprocess() {
+async fn parked_task_is_resumed_with_its_subprocess() {
     let (context, spy) = relay(minutes(15));
     let (worker, parent, mut dap, (child, mut childs)) = standing_with_subprocess(&context).await;
     drop((parent.dap, child.dap));
@@ -148,7 +148,7 @@ pub(super) async fn taken_over(
 }
 
 #[tokio::test]
-async fn who_takes_a_task_over_is_asked_for_its_subprocess_which_is_that_persons_then() {
+async fn take_over_reopens_the_subprocess_for_the_taker() {
     let (context, spy) = relay(minutes(15));
     let (mut parent, mut dap, mut childs, configuration) = taken_over(&context).await;
     assert_eq!(configuration["subProcessId"], 7);
@@ -182,7 +182,7 @@ async fn who_takes_a_task_over_is_asked_for_its_subprocess_which_is_that_persons
 
 /// Some open no sessions with subprocesses, as a prompt does.
 #[tokio::test]
-async fn a_subprocess_stays_until_who_has_taken_its_task_over_lets_that_run() {
+async fn subprocess_stays_parked_until_the_taker_detaches() {
     let (context, _) = relay(minutes(15));
     let (mut parent, mut dap, mut childs, _) = taken_over(&context).await;
     nothing_for(&mut childs, Duration::from_millis(200)).await;
@@ -196,7 +196,7 @@ async fn a_subprocess_stays_until_who_has_taken_its_task_over_lets_that_run() {
 
 /// An administrator may be refused when all is prepared.
 #[tokio::test]
-async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
+async fn subprocess_stays_with_its_owner_until_the_next_attach() {
     let (context, _) = relay(minutes(15));
     let (_parent, _dap, mut childs, configuration) = taken_over(&context).await;
     let list = context.registry.snapshot();
@@ -208,7 +208,7 @@ async fn a_subprocess_is_of_who_has_its_task_until_the_next_one_does() {
 }
 
 #[tokio::test]
-async fn the_session_with_a_subprocess_alone_that_is_lost_is_opened_again_once() {
+async fn lost_subprocess_session_is_reopened_once() {
     let (context, _) = relay(minutes(15));
     let (_worker, mut parent, _dap, (child, mut childs)) = standing_with_subprocess(&context).await;
     drop(child.dap);
@@ -224,7 +224,7 @@ async fn the_session_with_a_subprocess_alone_that_is_lost_is_opened_again_once()
 
 /// The task waits for its subprocess, which must not stay paused after the task resumed.
 #[tokio::test]
-async fn a_subprocess_is_let_run_with_its_task() {
+async fn subprocess_resumes_with_its_task() {
     for ends in ["time", "release", "goodbye"] {
         let keeps = match ends {
             "time" => Duration::from_millis(500),
@@ -276,7 +276,7 @@ async fn a_subprocess_is_let_run_with_its_task() {
 
 /// VS Code ends the child sessions of a task when it disconnects from that.
 #[tokio::test]
-async fn the_goodbye_of_a_subprocess_whose_task_is_left_where_it_is_leaves_it_too() {
+async fn disconnect_of_a_subprocess_parks_it_with_its_task() {
     for first in ["task", "subprocess"] {
         let (context, _) = relay(minutes(15));
         let (_worker, mut parent, mut dap, (mut child, mut childs)) =
@@ -301,7 +301,7 @@ async fn the_goodbye_of_a_subprocess_whose_task_is_left_where_it_is_leaves_it_to
 
 /// An editor that hides sessions of a task that it has left does not end them either.
 #[tokio::test]
-async fn a_subprocess_is_left_where_it_is_with_its_task_and_opened_again_with_that() {
+async fn subprocess_parks_with_its_task_and_reopens_with_it() {
     let suspends = json!({"restart": false, "suspendDebuggee": true});
     for (on_close, goodbye) in [(None, suspends), (Some("park"), json!({"restart": false}))] {
         let (context, _) = relay(minutes(15));
@@ -326,7 +326,7 @@ async fn a_subprocess_is_left_where_it_is_with_its_task_and_opened_again_with_th
 
 /// debugpy announces each once, and it waits until a client has configured.
 #[tokio::test]
-async fn a_subprocess_that_no_client_has_opened_is_named_again_and_let_run_at_the_end() {
+async fn unopened_subprocess_is_reannounced_and_finally_resumed() {
     let (context, _) = relay(minutes(15));
     let (worker, mut parent, mut dap) = standing(&context).await;
     name(&mut dap, 50, 7).await;

@@ -10,7 +10,7 @@ fn suspend() -> Value {
 }
 
 #[tokio::test]
-async fn who_leaves_and_suspends_finds_the_task_where_it_was() {
+async fn suspend_parks_the_task_for_its_user() {
     let (context, spy) = relay(minutes(15));
     let (worker, mut debugger, mut dap) = standing(&context).await;
     let answer = debugger.ask("disconnect", suspend()).await;
@@ -35,7 +35,7 @@ fn park_for(who: &str, time: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_asks_for_it_has_a_task_kept_for_longer_as_far_as_is_allowed() {
+async fn longer_park_is_granted_up_to_the_allowed_time() {
     let (context, _) = relay(minutes(15));
     let (worker, mut debugger, _dap) = standing(&context).await;
     let id = worker.breakpoint.id;
@@ -76,7 +76,7 @@ async fn who_asks_for_it_has_a_task_kept_for_longer_as_far_as_is_allowed() {
 }
 
 #[tokio::test]
-async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for() {
+async fn park_beyond_a_rule_or_the_slots_is_refused() {
     let (context, _) = relay(minutes(15));
     let worker = Worker::listed(&context).await;
     for (who, time, why) in [
@@ -106,7 +106,7 @@ async fn nobody_is_promised_what_a_rule_does_not_allow_or_there_is_no_room_for()
 
 /// Two simultaneous requests would both be accepted, and one of their tasks would resume.
 #[tokio::test]
-async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
+async fn promised_park_slot_is_not_promised_twice() {
     let (context, _) = relay(minutes(15));
     let lim = ray_relay_access::identity::testing::principal(&context.auth, "lim").await;
     let taken: Vec<_> = (1..SLOTS_PER_USER)
@@ -130,7 +130,7 @@ async fn a_place_that_is_promised_to_one_is_not_promised_to_another() {
 /// VS Code (1.139) always shows "Disconnect and Suspend", and sends `suspendDebuggee` only to an adapter that announces
 /// both. dape (0.27) ends the process if it is announced.
 #[tokio::test]
-async fn vs_code_is_told_all_that_it_takes_to_leave_and_suspend() {
+async fn vscode_gets_both_suspend_capabilities() {
     for (window, client, both) in [
         (minutes(15), "vscode", true),
         (minutes(0), "vscode", false),
@@ -154,7 +154,7 @@ async fn vs_code_is_told_all_that_it_takes_to_leave_and_suspend() {
 
 /// The request was to park the task, so it must not resume instead.
 #[tokio::test]
-async fn a_session_that_cannot_be_kept_goes_on_and_says_why() {
+async fn refused_suspend_keeps_the_session_attached() {
     let (context, _) = relay(minutes(15));
     let (_, mut debugger, mut dap) = standing_of(&context, "off").await;
     let capabilities = debugger.ask("disconnect", suspend()).await;

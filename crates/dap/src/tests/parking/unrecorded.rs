@@ -19,7 +19,7 @@ async fn until_recorded(spy: &AuditSpy, wanted: &[(EntryKind, &str)]) {
 }
 
 #[tokio::test]
-async fn a_full_disk_and_a_lost_connection_leave_the_task_where_it_is_until_both_are_mended() {
+async fn unrecorded_park_stays_until_disk_and_client_return() {
     let (context, spy) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;
@@ -55,7 +55,7 @@ async fn a_full_disk_and_a_lost_connection_leave_the_task_where_it_is_until_both
 }
 
 #[tokio::test]
-async fn a_park_whose_end_cannot_be_recorded_does_not_end() {
+async fn park_with_an_unrecorded_end_does_not_end() {
     let (context, spy) = relay(Duration::from_millis(200));
     let (worker, debugger, mut dap) = standing(&context).await;
     spy.refuse_all(true);
@@ -77,7 +77,7 @@ async fn a_park_whose_end_cannot_be_recorded_does_not_end() {
 
 /// One line may be written, and the next one not: the disk can be full at any moment.
 #[tokio::test]
-async fn who_goes_on_has_the_task_only_when_that_is_on_record() {
+async fn resume_needs_a_recorded_session_begin() {
     let (context, spy) = relay(minutes(15));
     let (worker, debugger, mut dap) = standing(&context).await;
     let id = worker.breakpoint.id;
@@ -92,7 +92,7 @@ async fn who_goes_on_has_the_task_only_when_that_is_on_record() {
 }
 
 #[tokio::test]
-async fn a_session_that_cannot_be_recorded_further_is_parked() {
+async fn session_at_its_recording_limit_is_parked() {
     let dir = tempfile::tempdir().unwrap();
     let policy = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
     let context = guarded(authenticator(policy), Audit::off(), |config| {

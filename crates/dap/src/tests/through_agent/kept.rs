@@ -40,7 +40,7 @@ async fn until_parked(scene: &Scene, worker: &Worker) {
 }
 
 #[tokio::test]
-async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
+async fn park_at_an_agent_is_resumed_only_by_its_owner() {
     let (scene, mut agent, worker) = keeping(Duration::from_secs(600)).await;
     agent.say(&parked(&worker, "person")).await;
     until_parked(&scene, &worker).await;
@@ -126,7 +126,7 @@ async fn what_an_agent_keeps_is_gone_on_with_by_its_owner_alone() {
 }
 
 #[tokio::test]
-async fn what_an_agent_keeps_is_let_run_by_its_owner_or_an_administrator() {
+async fn park_at_an_agent_is_released_by_its_owner() {
     let (scene, mut agent, worker) = scene().await;
     agent.say(&parked(&worker, "person")).await;
     until_parked(&scene, &worker).await;
@@ -157,7 +157,7 @@ async fn what_an_agent_keeps_is_let_run_by_its_owner_or_an_administrator() {
 }
 
 #[tokio::test]
-async fn what_an_agent_keeps_is_let_run_when_its_owners_credential_is_revoked() {
+async fn park_at_an_agent_ends_when_its_owner_is_revoked() {
     let (scene, mut agent, worker) = scene().await;
     agent.say(&parked(&worker, "person")).await;
     until_parked(&scene, &worker).await;
@@ -199,7 +199,7 @@ async fn gone_on(
 }
 
 #[tokio::test]
-async fn a_park_at_an_agent_is_no_shorter_for_who_goes_on_with_it() {
+async fn resuming_a_park_at_an_agent_keeps_its_deadline() {
     // A session that is lost is kept for a minute, and this one is until ten are over.
     let (scene, mut agent, worker) = keeping(Duration::from_secs(60)).await;
     agent.say(&parked(&worker, "person")).await;
@@ -222,7 +222,7 @@ async fn a_park_at_an_agent_is_no_shorter_for_who_goes_on_with_it() {
 }
 
 #[tokio::test]
-async fn an_agent_keeps_a_worker_no_longer_than_the_token_of_its_owner_lasts() {
+async fn park_at_an_agent_ends_with_the_token_of_its_owner() {
     let (scene, mut agent, worker) = keeping(Duration::from_secs(600)).await;
     agent.say(&parked(&worker, "person")).await;
     until_parked(&scene, &worker).await;
@@ -236,7 +236,7 @@ async fn an_agent_keeps_a_worker_no_longer_than_the_token_of_its_owner_lasts() {
 }
 
 #[tokio::test]
-async fn an_agent_is_told_which_sessions_are_of_one_cluster_session() {
+async fn agent_learns_the_cluster_session_of_a_session() {
     let founder = |principal| ray_relay_session::session::Initiator {
         principal,
         peer: "127.0.0.1".parse().unwrap(),

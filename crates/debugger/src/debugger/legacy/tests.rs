@@ -7,7 +7,7 @@ use super::*;
 use crate::debugger::Direct;
 
 #[test]
-fn a_prompt_asks_until_it_is_answered() {
+fn prompt_is_pending_until_answered() {
     let mut transcript = LegacyTranscript::default();
     assert_eq!(
         (transcript.question(), transcript.stored_question()),
@@ -28,7 +28,7 @@ fn a_prompt_asks_until_it_is_answered() {
 }
 
 #[test]
-fn of_what_nobody_hears_the_last_is_kept() {
+fn last_missed_output_is_stored_up_to_the_bound() {
     let mut transcript = LegacyTranscript::default();
     transcript.store_missed(b"\r\n(Pdb) ");
     for n in 0..100u8 {
@@ -58,7 +58,7 @@ async fn read(stream: &mut TcpStream, wanted: &str) {
 
 /// Of a relay that is lost half a line is no command, and of what was not heard its next one is told.
 #[tokio::test]
-async fn an_agent_says_whole_lines_and_tells_what_was_missed() {
+async fn agent_sends_whole_lines_and_stores_missed_output() {
     let (near, mut far) = connection().await;
     let tasks = TaskTracker::new();
     let mut entered = LegacySession::new(Stream::Direct(Direct::new(near)), &tasks);

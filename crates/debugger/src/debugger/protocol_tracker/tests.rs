@@ -17,7 +17,7 @@ fn event(name: &str) -> Value {
 }
 
 #[test]
-fn a_session_is_followed_from_greeting_to_goodbye() {
+fn session_is_tracked_from_greeting_to_disconnect() {
     let mut ledger = ProtocolTracker::default();
     ledger.received(&frame(&event("output")));
     assert!(ledger.progress.greeted && ledger.progress.attach == Attach::No);
@@ -51,7 +51,7 @@ fn a_session_is_followed_from_greeting_to_goodbye() {
 }
 
 #[test]
-fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_before_it() {
+fn evaluations_are_counted_and_disconnect_is_located() {
     let mut ledger = ProtocolTracker::default();
     ledger.sent(&frame(&request("evaluate")));
     ledger.sent(&frame(&request("evaluate")));
@@ -78,7 +78,7 @@ fn evaluations_under_way_are_counted_and_a_goodbye_is_found_behind_what_comes_be
 }
 
 #[test]
-fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
+fn attach_with_path_mappings_is_recognised() {
     let mapped = json!([{"localRoot": "/home/ann", "remoteRoot": "."}]);
     for (mappings, wanted) in [
         (mapped, true),
@@ -94,7 +94,7 @@ fn an_attach_that_maps_paths_is_told_from_one_that_does_not() {
 }
 
 #[test]
-fn a_refused_attach_is_told_from_one_that_is_at_work() {
+fn refused_attach_differs_from_a_pending_one() {
     let mut ledger = ProtocolTracker::default();
     ledger.sent(&frame(&request("attach")));
     ledger.received(&frame(&response("attach", false)));
@@ -102,7 +102,7 @@ fn a_refused_attach_is_told_from_one_that_is_at_work() {
 }
 
 #[test]
-fn what_is_no_dap_is_given_up_on() {
+fn tracking_stops_at_non_dap_bytes() {
     let mut ledger = ProtocolTracker::default();
     ledger.received(b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n");
     assert!(ledger.lost && !ledger.progress.greeted);
@@ -112,7 +112,7 @@ fn what_is_no_dap_is_given_up_on() {
 
 proptest! {
     #[test]
-    fn it_is_the_same_in_pieces_of_any_size(
+    fn tracking_is_the_same_at_any_split(
         names in proptest::collection::vec(0usize..7, 1..12),
         cuts in proptest::collection::vec(1usize..6000, 1..20),
     ) {

@@ -55,7 +55,7 @@ async fn debugger_of_one_that_ends(stream: DuplexStream) {
 }
 
 #[tokio::test]
-async fn one_that_ends_before_it_stops_is_told_as_that() {
+async fn task_that_ends_before_its_stop_is_reported() {
     let (here, there) = tokio::io::duplex(1 << 16);
     tokio::spawn(debugger_of_one_that_ends(there));
     let (out, _pieces) = mpsc::channel(10);
@@ -79,7 +79,7 @@ fn written(pieces: &mut mpsc::Receiver<Piece>) -> String {
 }
 
 #[tokio::test]
-async fn a_file_of_this_machine_is_shown_only_where_that_was_asked_for() {
+async fn local_source_is_shown_only_if_requested() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");
     std::fs::write(&file, "first\nthe key\n").unwrap();
@@ -104,7 +104,7 @@ async fn a_file_of_this_machine_is_shown_only_where_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_cell_of_a_notebook_has_a_sentence_in_place_of_its_source() {
+async fn notebook_cell_shows_a_note_instead_of_source() {
     let (_prompt, mut pieces) = stopped("/tmp/ipykernel_81/55.py", Options::default()).await;
     assert_eq!(
         written(&mut pieces),
@@ -115,7 +115,7 @@ async fn a_cell_of_a_notebook_has_a_sentence_in_place_of_its_source() {
 }
 
 #[tokio::test]
-async fn an_alias_that_names_itself_comes_to_an_end() {
+async fn recursive_alias_terminates() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
     written(&mut pieces);
     for line in ["alias a unalias b;; a", "a"] {
@@ -134,7 +134,7 @@ async fn an_alias_that_names_itself_comes_to_an_end() {
 }
 
 #[tokio::test]
-async fn a_list_of_commands_on_one_line_may_be_as_long_as_that() {
+async fn commands_list_on_one_line_may_be_long() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
     let at = PromptBreakpoint {
         file: "/a.py".to_owned(),
@@ -163,7 +163,7 @@ async fn let_run(prompt: &mut Prompt<DuplexStream>) -> Option<After> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_has_ended_ends_the_session_unless_it_is_to_stop_again() {
+async fn ended_task_ends_the_session_unless_it_may_stop_again() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
     assert_eq!(
         let_run(&mut prompt).await,

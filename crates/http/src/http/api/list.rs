@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_for_those_who_say_that_they_take_it() {
+    fn gzip_is_used_only_if_the_client_accepts_it() {
         let takes = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));

@@ -29,7 +29,7 @@ fn ready(snapshot: &Snapshot, query: Option<&str>, draining: bool) -> u16 {
 }
 
 #[test]
-fn ready_means_that_this_process_serves() {
+fn ready_reports_whether_this_process_serves() {
     for snapshot in [
         answered(Some(1), None),
         answered(Some(99), Some("away")),
@@ -42,7 +42,7 @@ fn ready_means_that_this_process_serves() {
 }
 
 #[test]
-fn a_cluster_is_ready_while_its_list_is_fresh() {
+fn cluster_is_ready_while_its_list_is_fresh() {
     let of = |snapshot: &Snapshot| ready(snapshot, Some("cluster=default"), false);
     assert_eq!(of(&answered(Some(1), None)), 200);
     // One poll that failed is no reason yet.
@@ -65,7 +65,7 @@ fn a_cluster_is_ready_while_its_list_is_fresh() {
 }
 
 #[test]
-fn the_age_of_every_cluster_is_told() {
+fn snapshot_age_of_every_cluster_is_reported() {
     let list = list(&answered(Some(3), Some("it is away")));
     assert!(
         list["snapshot_age_seconds"]
@@ -83,7 +83,7 @@ fn the_age_of_every_cluster_is_told() {
 }
 
 #[test]
-fn rows_that_the_head_does_not_look_at_are_its_trouble() {
+fn truncated_head_list_is_reported_as_trouble() {
     let mut snapshot = answered(Some(1), None);
     assert_eq!(list(&snapshot)["clusters"][0]["complete"], true);
     std::sync::Arc::make_mut(&mut snapshot.clusters)[0].incomplete =

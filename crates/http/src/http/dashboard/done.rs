@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_recorded_by_its_command_and_never_by_its_environment() {
+    fn job_is_recorded_by_its_command_not_its_environment() {
         let job = r#"{"entrypoint": "python a.py", "submission_id": "s1", "job_id": null, "metadata": {"x": "y"},
             "runtime_env": {"working_dir": "gcs://p.zip", "env_vars": {"KEY": "s3cret"}}}"#;
         let recorded = json!({"entrypoint": "python a.py", "submission_id": "s1", "working_dir": "gcs://p.zip"});
@@ -237,7 +237,7 @@ mod tests {
 
     /// Ray takes each of these.
     #[test]
-    fn what_the_head_may_read_in_another_way_is_not_read() {
+    fn ambiguous_job_body_is_not_parsed() {
         let deep = format!(
             "{{\"entrypoint\": \"id\", \"n\": {}1{}}}",
             "[".repeat(200),

@@ -102,7 +102,7 @@ mod tests {
 
     /// Ray, and what a job reads of its description, may tell numbers apart that are the same to the relay.
     #[test]
-    fn what_is_not_changed_stays_as_it_is_written() {
+    fn unchanged_fields_keep_their_exact_spelling() {
         let job = r#"{"entrypoint_num_cpus":1.0E0,"metadata":{"a":"\u0062"},"runtime_env":{"config":{"n":123456789012345678901234567890,"m":1e2}}}"#;
         let (_, changed) = change(job.as_bytes(), true, Some("ann")).unwrap();
         for kept in [
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_the_hook_and_all_that_it_had() {
+    fn hook_is_added_and_the_rest_of_the_job_kept() {
         for environment in [json!({}), Value::Null] {
             let job = json!({"entrypoint": "python a.py", "runtime_env": environment, "metadata": {"a": "1"}});
             let with = json!({"entrypoint": "python a.py", "metadata": {"a": "1"},
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_submitted_job_names_its_submitter_whatever_it_says_itself() {
+    fn submitter_overrides_the_metadata_of_the_job() {
         let marked = |job: &Value| -> Option<Value> {
             let (changes, job) = change(job.to_string().as_bytes(), false, Some("ann"))?;
             assert!(changes.any() && !changes.hook);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_may_refuse_and_is_not_sent_without_the_hook_otherwise() {
+    fn job_may_refuse_the_hook_and_malformed_one_is_rejected() {
         let of = |environment: Value| {
             let job = json!({"runtime_env": environment}).to_string();
             change(job.as_bytes(), true, None).map(|(changes, _)| changes)

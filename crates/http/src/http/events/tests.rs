@@ -31,7 +31,7 @@ async fn next(feed: &mut Feed) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_client_that_lags_gets_the_list_again() {
+async fn lagging_client_gets_a_new_snapshot() {
     let registry = Registry::offline(&["default"], &config().registry);
     let mut feed = feed(&registry);
     assert!(
@@ -61,7 +61,7 @@ async fn a_client_that_lags_gets_the_list_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_stream_says_that_it_is_alive() {
+async fn quiet_stream_sends_keepalives() {
     let registry = Registry::offline(&["default"], &config().registry);
     let mut feed = feed(&registry);
     next(&mut feed).await.unwrap();

@@ -25,7 +25,7 @@ fn kept(
 }
 
 #[test]
-fn what_is_left_out_leaves_no_trace() {
+fn filtered_rows_leave_no_trace() {
     for size in [1, 7, 4096] {
         let kept = kept(LIST.as_bytes(), size, |row| row.worker_id() == Some("aa")).unwrap();
         assert!(kept.contains("18446744073709551615"), "{kept}");
@@ -41,7 +41,7 @@ fn what_is_left_out_leaves_no_trace() {
 }
 
 #[test]
-fn another_shape_is_refused() {
+fn unexpected_shape_is_refused() {
     for text in [
         "",
         "[]",
@@ -65,7 +65,7 @@ fn another_shape_is_refused() {
 }
 
 #[test]
-fn a_debugger_in_every_shape() {
+fn debugger_is_detected_in_every_shape() {
     let has = |text: &str| {
         serde_json::from_str::<FilteredRow<'_>>(text)
             .unwrap()
@@ -94,7 +94,7 @@ fn a_debugger_in_every_shape() {
 }
 
 #[test]
-fn what_nobody_is_to_see_is_not_held() {
+fn filtered_rows_are_not_buffered() {
     let mut filter =
         RowFilter::new(|_: &FilteredRow<'_>, _: &[u8], _: &mut Vec<u8>| Ok::<_, NotAList>(false));
     filter.feed(br#"{"data": {"result": {"result": ["#).unwrap();
@@ -107,7 +107,7 @@ fn what_nobody_is_to_see_is_not_held() {
 
 proptest! {
     #[test]
-    fn a_row_that_is_not_kept_is_never_in_the_answer(
+    fn filtered_row_never_reaches_the_answer(
         shown in proptest::collection::vec((any::<bool>(), ".{0,8}"), 0..12),
         size in 1usize..80,
     ) {

@@ -34,7 +34,7 @@ fn get(host: &str) -> Result<ExternalAddress, GuardRefusal> {
 }
 
 #[test]
-fn hosts_that_are_this_relay() {
+fn own_hosts_are_accepted() {
     for host in [
         "127.0.0.1:5678",
         "0x7f.0.0x0.01:5678",
@@ -52,7 +52,7 @@ fn hosts_that_are_this_relay() {
 }
 
 #[test]
-fn hosts_that_are_not() {
+fn foreign_hosts_are_refused() {
     for host in [
         "evil.example.com",
         "localhost.evil.com",
@@ -81,7 +81,7 @@ fn hosts_that_are_not() {
 
 /// Browsers take them to this machine, and do not say whose page asks.
 #[test]
-fn addresses_that_hide_another_are_no_host() {
+fn address_aliases_are_refused_as_hosts() {
     for host in [
         "0.0.0.0:5678",
         "0",
@@ -139,7 +139,7 @@ const BROWSER: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn a_request_of_a_browser_that_acts_tells_its_own_page() {
+fn browser_writes_must_name_their_origin() {
     let host = ("host", "10.0.0.7:5678");
     for (method, path) in [
         ("POST", "/relay/v1/release"),
@@ -236,7 +236,7 @@ fn a_request_of_a_browser_that_acts_tells_its_own_page() {
 }
 
 #[test]
-fn settings_let_hosts_in() {
+fn configured_hosts_are_accepted() {
     let evil = [("host", "any.example.com")];
     assert!(
         ask("GET", &evil, |config| config.http.allowed_hosts =
@@ -250,7 +250,7 @@ fn settings_let_hosts_in() {
 }
 
 #[test]
-fn an_absolute_form_must_agree_with_the_host() {
+fn absolute_form_must_match_the_host() {
     let of = |host: &str| {
         let request = Request::get("http://localhost:5678/")
             .header("host", host)
@@ -267,7 +267,7 @@ fn an_absolute_form_must_agree_with_the_host() {
 }
 
 #[test]
-fn an_open_port_is_open_to_no_other_name() {
+fn open_port_still_refuses_unknown_hosts() {
     let evil = [("host", "any.example.com")];
     let refused = ask("GET", &evil, |config| {
         config.listen.insecure_no_auth = true;
@@ -279,7 +279,7 @@ fn an_open_port_is_open_to_no_other_name() {
 }
 
 #[test]
-fn a_leading_dot_lets_a_domain_in() {
+fn leading_dot_allows_a_domain() {
     let under = |host: &str| {
         ask("GET", &[("host", host)], |config| {
             config.http.allowed_hosts = vec![".svc.cluster.local".to_owned()];
@@ -299,7 +299,7 @@ fn a_leading_dot_lets_a_domain_in() {
 }
 
 #[test]
-fn other_origins_may_do_nothing() {
+fn foreign_origins_are_refused() {
     let host = ("host", "localhost:5678");
     for origin in [
         "http://evil.example.com",
@@ -358,7 +358,7 @@ fn fetch(
 }
 
 #[test]
-fn a_page_of_another_site_may_only_link_to_the_dashboard() {
+fn cross_site_page_may_only_navigate_to_the_dashboard() {
     for site in ["cross-site", "same-site", "whatever-comes-next"] {
         for path in [
             "/",
@@ -410,7 +410,7 @@ fn a_page_of_another_site_may_only_link_to_the_dashboard() {
 }
 
 #[test]
-fn the_dashboards_own_page_may_ask_for_anything_and_a_typed_address_for_what_reads() {
+fn same_origin_and_direct_requests_are_accepted() {
     for path in ["/", "/api/actors/kill", "/relay/v1/breakpoints"] {
         assert!(fetch("GET", path, "none", "navigate", "document").is_ok());
         assert!(fetch("GET", path, "same-origin", "cors", "empty").is_ok());

@@ -32,7 +32,7 @@ const ROWS: &str = r#"{"result": true, "data": {"result": {"total": 3, "result":
 ], "partial_failure_warning": "", "warnings": null}}}"#;
 
 #[test]
-fn only_the_two_values_change() {
+fn only_the_address_fields_change() {
     let expected = ROWS
         .replace(r#""ip": "10.88.0.10""#, r#""ip": "relay-77ab""#)
         .replace("38645", "5679")
@@ -42,7 +42,7 @@ fn only_the_two_values_change() {
 }
 
 #[test]
-fn nothing_to_do() {
+fn document_without_a_debugger_is_unchanged() {
     for text in [
         "{}",
         " [ ] ",
@@ -56,7 +56,7 @@ fn nothing_to_do() {
 }
 
 #[test]
-fn hidden_and_repeated_keys() {
+fn escaped_and_repeated_keys_are_rewritten() {
     assert_eq!(
         run(r#"{"debugger\u005fport": 4711, "i\u0070": "10.0.0.1", "ip": null}"#)
             .unwrap()
@@ -72,7 +72,7 @@ fn hidden_and_repeated_keys() {
 }
 
 #[test]
-fn who_waits() {
+fn paused_is_derived_from_the_row() {
     let of = |rest: &str| {
         let mut said = None;
         let text = format!(r#"{{"worker_id": "w", "debugger_port": 1{rest}}}"#);
@@ -107,7 +107,7 @@ fn who_waits() {
 }
 
 #[test]
-fn rows_inside_rows() {
+fn nested_rows_are_rewritten() {
     let text = r#"{"ip":"a","in":{"ip":"b","debugger_port":1},"debugger_port":2}"#;
     let expected =
         r#"{"ip":"relay-none","in":{"ip":"relay-none","debugger_port":5679},"debugger_port":5680}"#;
@@ -115,7 +115,7 @@ fn rows_inside_rows() {
 }
 
 #[test]
-fn what_cannot_be_walked_is_refused() {
+fn malformed_json_is_refused() {
     for text in [
         "",
         "{",
@@ -314,7 +314,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn agrees_with_a_parser(mut value in value(), pretty in any::<bool>()) {
+    fn result_agrees_with_a_json_parser(mut value in value(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
         match rewrite(text.as_bytes(), &mut writing(|_| ("relay".into(), 7))) {
             // Addresses that are lists or objects are refused; everything else is understood.
@@ -331,7 +331,7 @@ proptest! {
     }
 
     #[test]
-    fn pieces_give_what_the_whole_gives(value in value(), odd in "[\\[\\]{}\",:\\\\a0 ]{0,24}", cuts in prop::collection::vec(0..400usize, 0..12)) {
+    fn chunked_input_gives_the_same_result(value in value(), odd in "[\\[\\]{}\",:\\\\a0 ]{0,24}", cuts in prop::collection::vec(0..400usize, 0..12)) {
         let text = serde_json::to_string(&value).unwrap();
         for text in [text.clone(), format!("{{\"ip\":{text},\"debugger_port\":1}}"), format!("[{text}, {odd}]"), odd] {
             let address = |worker: Worker<'_>| (format!("relay-{:?}", worker.id), 7);
@@ -352,7 +352,7 @@ proptest! {
     }
 
     #[test]
-    fn gives_what_a_walk_by_recursion_gives(text in text(), size in 1..40usize) {
+    fn result_agrees_with_the_recursive_reference(text in text(), size in 1..40usize) {
         let mut rewriter = Rewriter::new(writing(address));
         let mut new = Vec::new();
         let mut refused = false;
@@ -371,7 +371,7 @@ proptest! {
     }
 
     #[test]
-    fn never_panics(text in "[\\[\\]{}\",:\\\\a0 ]{0,64}") {
+    fn any_input_is_processed_without_panic(text in "[\\[\\]{}\",:\\\\a0 ]{0,64}") {
         let _ = run(&text);
     }
 }

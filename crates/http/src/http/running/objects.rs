@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ids_are_those_of_rays_own_frame() {
+    fn awaited_ids_come_from_ray_own_frame_only() {
         let (a, b) = ("a".repeat(56), "0".repeat(56));
         let one = look(
             "hook",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_ids_are_not_known_it_is_said_why() {
+    fn unknown_awaited_ids_state_the_reason() {
         let hidden = AwaitedObjects::of(&look("hook", "get", None));
         assert!(hidden.unknown.unwrap().contains("not shown"));
         let outside = AwaitedObjects::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));

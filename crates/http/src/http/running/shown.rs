@@ -245,7 +245,7 @@ for value in each():
 "#;
 
     #[tokio::test]
-    async fn no_secret_is_shown_of_what_the_hook_tells_of_any_value() {
+    async fn shown_values_of_the_hook_contain_no_secret() {
         let policy =
             "[[rule]]\nsubjects = [\"ann\"]\nclusters = [\"*\"]\nscopes = [\"list\", \"view\"]\n";
         let ann = principal(&authenticator(policy), "ann").await;

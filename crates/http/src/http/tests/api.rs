@@ -7,7 +7,7 @@ use serde_json::Value;
 use ray_relay_ray::ray::registry::Holder;
 
 #[tokio::test]
-async fn the_list() {
+async fn breakpoints_are_listed() {
     let relay = Relay::start(&[], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     let response = relay.get("/relay/v1/breakpoints").await;
@@ -41,7 +41,7 @@ fn holder() -> Holder {
 }
 
 #[tokio::test]
-async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
+async fn unreachable_breakpoint_is_listed_and_counted() {
     let relay = Relay::start(&[], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     let id = breakpoint("aa11").id;
@@ -60,7 +60,7 @@ async fn what_is_unreachable_is_listed_with_why_and_since_when_and_counted() {
 }
 
 #[tokio::test]
-async fn ended_ones_on_request_with_their_reason() {
+async fn ended_breakpoints_are_listed_on_request() {
     let relay = Relay::start(&[], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     relay
@@ -77,7 +77,7 @@ async fn ended_ones_on_request_with_their_reason() {
 }
 
 #[tokio::test]
-async fn the_list_a_page_at_a_time() {
+async fn list_is_paginated_and_filtered() {
     let relay = Relay::start(&[], |_| {}).await;
     let mut all = Vec::new();
     for i in 0..25u64 {
@@ -149,7 +149,7 @@ async fn the_list_a_page_at_a_time() {
 }
 
 #[test]
-fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
+fn filter_matches_a_breakpoint_as_its_row() {
     use ray_relay_base::timestamp::Timestamp;
     use ray_relay_ray::ray::registry::{Breakpoint, Location, Reason, State};
     use ray_relay_view::listing::json::JsonRow;
@@ -221,7 +221,7 @@ fn a_filter_fits_a_breakpoint_as_it_fits_its_row() {
 
 /// The whole list begins with what is free; pages keep to when things were first seen.
 #[tokio::test]
-async fn pages_miss_nothing_while_people_attach() {
+async fn pages_miss_nothing_during_attaches() {
     let relay = Relay::start(&[], |_| {}).await;
     let mut all = Vec::new();
     for i in 0..12u64 {
@@ -252,7 +252,7 @@ async fn pages_miss_nothing_while_people_attach() {
 }
 
 #[tokio::test]
-async fn a_page_that_cannot_be_is_refused_with_a_sentence() {
+async fn invalid_page_is_refused_with_a_message() {
     let relay = Relay::start(&[], |_| {}).await;
     for (query, sentence) in [
         (
@@ -283,7 +283,7 @@ async fn a_page_that_cannot_be_is_refused_with_a_sentence() {
 }
 
 #[tokio::test]
-async fn health_and_metrics() {
+async fn health_and_metrics_are_served() {
     let relay = Relay::start(&[], |_| {}).await;
     assert_eq!(relay.get("/relay/healthz").await.status(), 200);
     assert_eq!(relay.get("/relay/readyz").await.status(), 200);
@@ -309,7 +309,7 @@ async fn health_and_metrics() {
 }
 
 #[tokio::test]
-async fn what_does_not_exist() {
+async fn unknown_path_or_method_is_refused() {
     let relay = Relay::start(&[], |_| {}).await;
     for path in ["/relay/v1", "/relay/pages", "/relay/v1/breakpoint"] {
         let response = relay.get(path).await;
@@ -342,7 +342,7 @@ async fn head_has_the_length_and_no_body() {
 }
 
 #[tokio::test]
-async fn strangers_are_told_which_setting_lets_them_in() {
+async fn unknown_host_is_refused_naming_the_setting() {
     let relay = Relay::start(&[], |_| {}).await;
     let ask = async |host: &str| {
         let request = Request::get("/relay/healthz")
@@ -379,7 +379,7 @@ async fn event(body: &mut Incoming, held: &mut String) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn events_as_they_happen_and_the_end_at_shutdown() {
+async fn events_are_streamed_until_shutdown() {
     let mut relay = Relay::start(&[], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     let response = relay.get("/relay/v1/events").await;
@@ -407,7 +407,7 @@ async fn events_as_they_happen_and_the_end_at_shutdown() {
 }
 
 #[tokio::test]
-async fn event_streams_are_bounded_and_given_back() {
+async fn event_streams_are_bounded_and_released() {
     let mut relay = Relay::start(&[], |_| {}).await;
     let first = relay.get("/relay/v1/events").await;
     let second = relay.get("/relay/v1/events").await;
@@ -420,7 +420,7 @@ async fn event_streams_are_bounded_and_given_back() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_to_administrators_alone() {
+async fn trouble_is_reported_to_administrators_only() {
     let people = [
         Person::new("ann", "\"admin\", \"list\"", ""),
         Person::new("bob", "\"list\", \"debug\"", ""),

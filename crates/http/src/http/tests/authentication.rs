@@ -14,7 +14,7 @@ fn everybody() -> Person {
 }
 
 #[tokio::test]
-async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
+async fn unauthenticated_request_never_reaches_the_head() {
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[&everybody()]).await;
     relay.registry.insert(breakpoint("aa11"));
@@ -67,7 +67,7 @@ async fn without_a_token_nothing_reaches_the_head_or_tells_anything() {
 
 /// A row that is added is asked here.
 #[tokio::test]
-async fn no_route_answers_a_stranger_but_probes_and_the_page() {
+async fn unauthenticated_routes_are_probes_and_the_page_only() {
     const OPEN: [&str; 4] = ["/relay", "/relay/", "/relay/healthz", "/relay/readyz"];
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[&everybody()]).await;
@@ -84,7 +84,7 @@ async fn no_route_answers_a_stranger_but_probes_and_the_page() {
 }
 
 #[tokio::test]
-async fn a_token_counts_in_every_place_and_goes_no_further() {
+async fn token_is_accepted_in_every_place_and_not_forwarded() {
     let (ann, token) = (everybody(), token_of("ann"));
     let (address, mut seen, _head) = telling(|| ok("page")).await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -119,7 +119,7 @@ async fn a_token_counts_in_every_place_and_goes_no_further() {
 }
 
 #[tokio::test]
-async fn different_credentials_at_a_time_are_refused() {
+async fn conflicting_credentials_are_refused() {
     let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[&ann, &bob]).await;
@@ -145,7 +145,7 @@ async fn different_credentials_at_a_time_are_refused() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_enough() {
+async fn client_certificate_is_sufficient() {
     let relay = Relay::guarded(&[], &[&everybody()]).await;
     let auth = &relay.ctx.auth;
     let ann = principal(auth, "ann").await;
@@ -171,7 +171,7 @@ async fn a_client_certificate_is_enough() {
 }
 
 #[tokio::test]
-async fn throttled_and_unavailable_are_said_as_such() {
+async fn throttled_and_unavailable_have_their_own_status() {
     let issuers = issuer_that_is_down(Duration::from_millis(10)).await;
     let auth = authenticator_with("", issuers, |auth| auth.throttle_after = 1);
     let relay = Relay::with_auth(&[], auth, |_| {}).await;
@@ -213,7 +213,7 @@ async fn throttled_and_unavailable_are_said_as_such() {
 }
 
 #[tokio::test]
-async fn probes_are_open_and_tell_nothing_of_the_clusters() {
+async fn probes_are_open_and_name_no_cluster() {
     let ann = everybody();
     let relay = Relay::guarded(&[], &[&ann]).await;
     assert_eq!(relay.get("/relay/healthz").await.status(), 200);
@@ -235,7 +235,7 @@ async fn probes_are_open_and_tell_nothing_of_the_clusters() {
 }
 
 #[tokio::test]
-async fn metrics_want_admin_unless_they_are_open() {
+async fn metrics_need_admin_unless_open() {
     let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
     let relay = Relay::guarded(&[], &[&ann, &bob]).await;
     assert_eq!(relay.get("/relay/metrics").await.status(), 401);
@@ -255,7 +255,7 @@ async fn metrics_want_admin_unless_they_are_open() {
 }
 
 #[tokio::test]
-async fn the_page_is_there_for_everybody_and_nothing_of_the_request_but_its_path() {
+async fn page_is_open_and_only_its_path_is_forwarded() {
     let (address, mut seen, _head) = telling(|| ok("<html>")).await;
     let relay = Relay::guarded(&[("default", address)], &[]).await;
     for path in ["/", "/favicon.ico", "/static/js/main.js?x=1"] {
@@ -282,7 +282,7 @@ async fn the_page_is_there_for_everybody_and_nothing_of_the_request_but_its_path
 }
 
 #[tokio::test]
-async fn the_dashboard_signs_in_with_a_relay_token() {
+async fn dashboard_signs_in_with_a_relay_token() {
     let head = Untouched::new().await;
     let ann = everybody();
     let soon = SystemTime::now() + Duration::from_secs(600);
@@ -331,7 +331,7 @@ async fn the_dashboard_signs_in_with_a_relay_token() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_where_nobody_is_authenticated() {
+async fn without_authentication_no_credential_is_forwarded() {
     let (address, mut seen, _head) = telling(|| ok("page")).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let request = relay
@@ -346,7 +346,7 @@ async fn nobody_is_asked_where_nobody_is_authenticated() {
 }
 
 #[tokio::test]
-async fn an_administrator_revokes_and_it_holds_at_once() {
+async fn revocation_by_an_admin_applies_at_once() {
     use ray_relay_access::identity::SigningKey;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("key");

@@ -83,7 +83,7 @@ async fn every_scope_opens_its_own_routes_only() {
 }
 
 #[tokio::test]
-async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
+async fn unrecorded_change_is_not_made() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let (address, mut seen, _head) = telling(|| ok("done")).await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -119,7 +119,7 @@ async fn a_change_is_on_record_before_it_is_made_or_it_is_not_made() {
 }
 
 #[tokio::test]
-async fn the_record_says_what_was_done_and_what_came_of_it() {
+async fn record_has_the_request_and_its_result() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let (address, _seen, _head) =
         telling(|| ok("{\"submission_id\": \"raysubmit_7\", \"job_id\": \"x\"}")).await;
@@ -158,7 +158,7 @@ async fn the_record_says_what_was_done_and_what_came_of_it() {
 }
 
 #[tokio::test]
-async fn lists_and_events_hold_what_one_may_list() {
+async fn lists_and_events_hold_only_visible_breakpoints() {
     let ann = narrow("\"list\"");
     let relay = Relay::guarded(&[], &[&ann]).await;
     relay.registry.insert(breakpoint("aa11"));
@@ -206,7 +206,7 @@ async fn lists_and_events_hold_what_one_may_list() {
 }
 
 #[tokio::test]
-async fn a_breakpoint_appears_once_it_is_known_to_be_ones_own() {
+async fn breakpoint_appears_once_its_job_is_known() {
     let ann = narrow("\"list\"");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let mut nameless = breakpoint("aa11");
@@ -233,7 +233,7 @@ async fn a_breakpoint_appears_once_it_is_known_to_be_ones_own() {
 }
 
 #[tokio::test]
-async fn of_the_workers_one_sees_those_that_one_may_list() {
+async fn workers_are_filtered_by_permission() {
     let (ann, bob) = (
         narrow("\"list\""),
         Person::new("bob", "\"dashboard:read\"", ""),
@@ -271,7 +271,7 @@ async fn of_the_workers_one_sees_those_that_one_may_list() {
 }
 
 #[tokio::test]
-async fn a_row_without_details_is_no_way_to_find_hidden_breakpoints() {
+async fn rows_without_details_reveal_no_hidden_breakpoint() {
     let bob = Person::new("bob", "\"dashboard:read\"", "");
     let (address, _seen, _head) = telling(|| {
         let rows = r#"{"data": {"result": {"total": 2, "result": [{"worker_id": "aa11"}, {"worker_id": "cc33"}, {}]}}}"#;
@@ -287,7 +287,7 @@ async fn a_row_without_details_is_no_way_to_find_hidden_breakpoints() {
 }
 
 #[tokio::test]
-async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
+async fn narrowed_user_gets_only_lists_of_the_dashboard() {
     let ann = narrow("\"debug\", \"list\", \"dashboard:write\"");
     let (address, mut seen, _head) = telling(|| {
         let rows = r#"{"result": true, "data": {"result": {"total": 2, "result": [
@@ -342,7 +342,7 @@ async fn somebody_narrowed_gets_the_lists_and_nothing_else_of_the_dashboard() {
 }
 
 #[tokio::test]
-async fn what_the_head_says_besides_a_list_is_not_for_somebody_narrowed() {
+async fn other_head_answers_are_hidden_from_a_narrowed_user() {
     for answered in [
         || with(status(500), &[("content-type", "application/json")]),
         || ok("secret_step"),
@@ -363,7 +363,7 @@ async fn what_the_head_says_besides_a_list_is_not_for_somebody_narrowed() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_not_ones_own_is_as_unknown_as_any() {
+async fn forbidden_cluster_is_answered_like_an_unknown_one() {
     let ann = Person::new(
         "ann",
         "\"dashboard:read\", \"list\"",
@@ -432,7 +432,7 @@ fn sessions() -> Vec<SessionRow> {
 }
 
 #[tokio::test]
-async fn sessions_are_ones_own_or_all_for_an_administrator() {
+async fn user_sees_own_sessions_and_admin_all() {
     let policy = [
         Person::new("ann", "\"debug\"", ""),
         Person::new("adm", "\"admin\"", ""),

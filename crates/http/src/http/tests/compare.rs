@@ -6,7 +6,7 @@ use ray_relay_ray::ray::testing::{assert_not_dialled, listed};
 const PATH: &str = "/relay/v1/compare";
 
 #[tokio::test]
-async fn each_task_is_judged_by_itself_and_the_hidden_are_as_the_unknown() {
+async fn each_task_is_authorised_and_hidden_is_like_unknown() {
     let ann = Person::new("ann", "\"list\", \"terminal\"", "");
     let ben = Person::new("ben", "\"view\"", "jobs = [\"02000000\"]");
     let lea = Person::new("lea", "\"list\"", "");
@@ -46,7 +46,7 @@ async fn each_task_is_judged_by_itself_and_the_hidden_are_as_the_unknown() {
 }
 
 #[tokio::test]
-async fn nothing_is_looked_at_that_cannot_be_on_record() {
+async fn unrecorded_comparison_is_refused() {
     let ann = Person::new("ann", "\"view\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let worker = listed(&relay.registry, breakpoint("ab")).await;

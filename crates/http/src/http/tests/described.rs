@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 #[tokio::test]
-async fn a_jobs_description_reaches_the_head_with_its_submitter_and_an_endless_one_is_refused() {
+async fn job_is_marked_with_its_submitter_and_bounded() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let (address, _head) = head(|request: Request<Incoming>| async move {
         let whole = request.into_body().collect().await.unwrap().to_bytes();
@@ -32,7 +32,7 @@ async fn a_jobs_description_reaches_the_head_with_its_submitter_and_an_endless_o
 
 /// Ray takes each of these, and runs what the record would not have.
 #[tokio::test]
-async fn a_description_that_the_relay_cannot_read_reaches_no_head() {
+async fn unreadable_job_never_reaches_the_head() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[&ann]).await;

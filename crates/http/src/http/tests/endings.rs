@@ -27,7 +27,7 @@ async fn rest(body: &mut Incoming) -> Result<String, hyper::Error> {
 }
 
 #[tokio::test]
-async fn the_event_stream_says_that_the_token_was_revoked() {
+async fn event_stream_reports_a_revoked_token() {
     let (ann, bob) = (reader(), Person::new("bob", "\"list\"", ""));
     let relay = Relay::guarded(&[], &[&ann, &bob]).await;
     let mut body = relay
@@ -59,7 +59,7 @@ async fn the_event_stream_says_that_the_token_was_revoked() {
 }
 
 #[tokio::test]
-async fn the_event_stream_says_that_the_token_has_expired() {
+async fn event_stream_reports_an_expired_token() {
     let soon = SystemTime::now() + Duration::from_secs(2);
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
@@ -75,7 +75,7 @@ async fn the_event_stream_says_that_the_token_has_expired() {
 }
 
 #[tokio::test]
-async fn a_long_answer_of_the_dashboard_is_cut() {
+async fn revocation_cuts_a_streaming_answer() {
     let (address, _head) = head(|_| async {
         let endless = stream::unfold(true, |first| async move {
             if !first {
@@ -102,7 +102,7 @@ async fn a_long_answer_of_the_dashboard_is_cut() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_its_answer_is_given_up() {
+async fn revocation_aborts_a_pending_request() {
     let (arrived, mut seen) = mpsc::unbounded_channel();
     let (address, _head) = head(move |request: Request<Incoming>| {
         let arrived = arrived.clone();
@@ -141,7 +141,7 @@ async fn a_request_that_waits_for_its_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_websocket_closes_with_the_reason() {
+async fn revocation_closes_a_websocket_with_the_reason() {
     let (address, _head) = sockets(echo).await;
     let ann = reader();
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -161,7 +161,7 @@ async fn a_websocket_closes_with_the_reason() {
 }
 
 #[tokio::test]
-async fn websockets_want_a_token_and_pass_none_on() {
+async fn websocket_needs_a_token_and_does_not_forward_it() {
     let head = Untouched::new().await;
     let eve = Person::new("eve", "\"list\"", "");
     let relay = Relay::guarded(&[("default", head.address)], &[&eve]).await;

@@ -20,7 +20,7 @@ async fn served(relay: &Relay) -> (DuplexStream, JoinHandle<()>) {
 const REQUEST: &[u8] = b"GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
 
 #[tokio::test(start_paused = true)]
-async fn silence_and_slow_headers_end_a_connection() {
+async fn silence_or_slow_headers_end_the_connection() {
     let relay = Relay::start(&[], |_| {}).await;
     for said in [
         &b""[..],
@@ -42,7 +42,7 @@ async fn silence_and_slow_headers_end_a_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_closes_at_shutdown() {
+async fn idle_connection_closes_at_shutdown() {
     let relay = Relay::start(&[], |_| {}).await;
     let (mut client, task) = served(&relay).await;
     client.write_all(REQUEST).await.unwrap();
@@ -56,7 +56,7 @@ async fn an_idle_connection_closes_at_shutdown() {
 }
 
 #[tokio::test]
-async fn a_request_in_progress_is_finished_at_shutdown() {
+async fn request_in_progress_finishes_at_shutdown() {
     let (go, wait) = oneshot::channel::<()>();
     let wait = Arc::new(tokio::sync::Mutex::new(Some(wait)));
     let (arrived, mut seen) = tokio::sync::mpsc::unbounded_channel();

@@ -23,7 +23,7 @@ fn tag(response: &Response<Incoming>) -> String {
 }
 
 #[tokio::test]
-async fn whoever_has_the_list_is_told_so_until_it_changes() {
+async fn unchanged_list_is_answered_304() {
     let relay = Relay::start(&[], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     let first = relay.get(LIST).await;
@@ -51,7 +51,7 @@ async fn whoever_has_the_list_is_told_so_until_it_changes() {
 }
 
 #[tokio::test]
-async fn no_list_is_given_out_for_anothers() {
+async fn etag_of_another_user_gives_no_304() {
     let (ann, bob) = (
         Person::new("ann", "\"list\"", "jobs = [\"01000000\"]"),
         Person::new("bob", "\"list\"", "jobs = [\"02000000\"]"),
@@ -84,7 +84,7 @@ async fn no_list_is_given_out_for_anothers() {
 }
 
 #[tokio::test]
-async fn a_list_is_compressed_for_who_asks_for_it() {
+async fn list_is_compressed_on_request() {
     let relay = Relay::start(&[], |_| {}).await;
     let gzip = [(ACCEPT_ENCODING.as_str(), "br, gzip")];
     let small = ask(&relay, LIST, &gzip).await;

@@ -69,7 +69,7 @@ async fn ask(relay: &Relay, who: &str, method: &str, path: &str, said: &Value) -
 }
 
 #[tokio::test]
-async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
+async fn every_route_has_its_answer_for_a_narrowed_admin() {
     let relay = relay().await;
     let nothing = || body!({});
     // What a narrowed administrator is answered, and what the relay's own is.
@@ -162,7 +162,7 @@ async fn every_route_takes_a_narrowed_admin_for_what_it_is() {
 }
 
 #[tokio::test]
-async fn a_narrowed_admin_sees_and_ends_the_sessions_there() {
+async fn narrowed_admin_sees_and_ends_sessions_in_scope() {
     let relay = relay().await;
     for (place, _) in PLACES {
         let there = session_at(&relay, "ann", here()).await;
@@ -194,7 +194,7 @@ async fn a_narrowed_admin_sees_and_ends_the_sessions_there() {
 }
 
 #[tokio::test]
-async fn a_session_is_judged_by_what_is_known_of_its_breakpoint_now() {
+async fn session_is_authorised_by_its_current_breakpoint() {
     let relay = relay().await;
     let mut nameless = here();
     *nameless.names_mut() = ray_relay_ray::ray::registry::Names::default();
@@ -211,7 +211,7 @@ async fn a_session_is_judged_by_what_is_known_of_its_breakpoint_now() {
 }
 
 #[tokio::test]
-async fn a_narrowed_admin_has_the_tasks_there_released_and_no_others() {
+async fn narrowed_admin_releases_tasks_in_scope_only() {
     let relay = relay().await;
     for (place, _) in PLACES {
         let ids = body!({"ids": [elsewhere().id, "zzzzzzzz"]});
@@ -229,7 +229,7 @@ async fn a_narrowed_admin_has_the_tasks_there_released_and_no_others() {
 }
 
 #[tokio::test]
-async fn one_revokes_ones_own_and_nothing_that_is_yet_to_come() {
+async fn narrowed_admin_cannot_revoke_others() {
     let relay = relay().await;
     let revoke = async |who: &str, what: Value| {
         let path = "/relay/v1/revocations";

@@ -55,7 +55,7 @@ fn location(response: &Response<Incoming>) -> &str {
 }
 
 #[tokio::test]
-async fn a_browser_is_led_to_the_dashboards_own_origin_and_clients_are_served_as_ever() {
+async fn browser_is_redirected_to_the_dashboard_origin() {
     let (address, mut seen, _head) = telling(|| ok("page")).await;
     let heads = [("default", address), ("gpu-2", address)];
     let relay = Relay::start(&heads, |_| {}).await;
@@ -112,7 +112,7 @@ async fn a_browser_is_led_to_the_dashboards_own_origin_and_clients_are_served_as
 }
 
 #[tokio::test]
-async fn without_an_origin_of_its_own_no_browser_is_shown_a_dashboard() {
+async fn dashboard_without_its_own_origin_is_refused() {
     let head = Untouched::new().await;
     let relay = Relay::start(&[("default", head.address)], |_| {}).await;
     for host in ["relay.example.com", "10.0.0.7:5678"] {
@@ -141,7 +141,7 @@ async fn without_an_origin_of_its_own_no_browser_is_shown_a_dashboard() {
 }
 
 #[tokio::test]
-async fn no_page_gets_anything_of_a_dashboard_on_the_relays_origin() {
+async fn relay_origin_serves_no_dashboard_content() {
     let head = Untouched::new().await;
     let relay = Relay::start(&[("default", head.address)], |_| {}).await;
     let at = relay.at("localhost");
@@ -162,7 +162,7 @@ async fn no_page_gets_anything_of_a_dashboard_on_the_relays_origin() {
 }
 
 #[tokio::test]
-async fn a_dashboards_origin_has_that_dashboard_and_nothing_else() {
+async fn dashboard_origin_serves_only_its_dashboard() {
     let (one, mut seen, _one) = telling(|| ok("one")).await;
     let (two, _, _two) = telling(|| ok("two")).await;
     let relay = Relay::start(&[("default", one), ("gpu-2", two)], |_| {}).await;
@@ -204,7 +204,7 @@ async fn a_dashboards_origin_has_that_dashboard_and_nothing_else() {
 
 /// `NAME.localhost` and `localhost` are the same site to some browsers, so cookies alone do not keep them apart.
 #[tokio::test]
-async fn what_runs_on_a_dashboards_origin_reaches_no_other() {
+async fn scripts_on_a_dashboard_origin_reach_no_other() {
     let head = Untouched::new().await;
     let heads = [("default", head.address), ("other", head.address)];
     let relay = Relay::start(&heads, |_| {}).await;
@@ -252,7 +252,7 @@ async fn what_runs_on_a_dashboards_origin_reaches_no_other() {
 }
 
 #[tokio::test]
-async fn over_http2_the_authority_says_whose_origin_it_is() {
+async fn http2_authority_selects_the_origin() {
     let (address, _seen, _head) = telling(|| ok("page")).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let stream = TcpStream::connect(relay.address).await.unwrap();
@@ -277,7 +277,7 @@ async fn over_http2_the_authority_says_whose_origin_it_is() {
 
 /// A client follows a redirect with its credential, and a 307 has it send its job again.
 #[tokio::test]
-async fn no_head_redirects_a_client_to_anything_but_itself() {
+async fn redirects_of_a_head_stay_on_its_origin() {
     let of = |location: &'static str| move || with(status(307), &[("location", location)]);
     let follow = async |location: &'static str, path: &str, host: Option<&str>| {
         let answer = of(location);

@@ -29,7 +29,7 @@ fn path(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_file_is_served_to_whoever_asks_under_a_strict_policy() {
+async fn page_files_are_public_under_a_strict_policy() {
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     for (name, content) in files() {
@@ -77,7 +77,7 @@ async fn every_file_is_served_to_whoever_asks_under_a_strict_policy() {
 }
 
 #[tokio::test]
-async fn the_documentation_is_open_and_runs_nothing() {
+async fn documentation_is_public_and_runs_no_script() {
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let contents = text(relay.get("/relay/docs/").await).await;
@@ -109,7 +109,7 @@ async fn the_documentation_is_open_and_runs_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_no_file_of_the_page_takes_a_credential() {
+async fn other_paths_below_the_page_need_a_credential() {
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     for path in [
@@ -129,7 +129,7 @@ async fn what_is_no_file_of_the_page_takes_a_credential() {
 
 /// The policy forbids most of it; that no text becomes markup is for the scripts to keep.
 #[test]
-fn nothing_is_inline_and_nothing_comes_from_elsewhere() {
+fn page_has_no_inline_code_and_no_external_resources() {
     let all = files();
     for (name, content) in &all {
         let elsewhere = content.replace("http://www.w3.org/2000/svg", "");
@@ -182,7 +182,7 @@ async fn scopes(relay: &Relay, subject: &str, query: &str) -> String {
 }
 
 #[tokio::test]
-async fn everybody_is_told_their_own_permissions() {
+async fn whoami_reports_own_permissions() {
     let narrow = "jobs = [\"01000000\"]";
     let ann = Person::new("ann", "\"list\", \"debug\"", narrow);
     let bob = Person::new("bob", "\"list\"", "");

@@ -8,7 +8,7 @@ async fn ask(relay: &Relay, subject: &str, body: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn who_may_attach_no_debugger_is_refused_before_the_worker_hears_of_it() {
+async fn unauthorised_park_never_reaches_the_worker() {
     let ann = Person::new("ann", "\"list\", \"terminal\", \"admin\"", "");
     let ben = Person::new("ben", "\"view\"", "jobs = [\"02000000\"]");
     let relay = Relay::guarded(&[], &[&ann, &ben]).await;

@@ -7,7 +7,7 @@ use hyper::body::Frame;
 use super::*;
 
 #[tokio::test]
-async fn a_long_list_in_pieces_arrives_to_its_last_row() {
+async fn long_chunked_list_arrives_completely() {
     let row = r#"{"ip": "10.88.0.10", "debugger_port": 38645}"#;
     let rows = [row; 2000].join(", ");
     let pieces = [format!("[{rows}, "), format!("{rows}, "), format!("{row}]")];

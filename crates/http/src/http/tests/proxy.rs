@@ -30,7 +30,7 @@ pub(super) fn workers() -> Response<Body> {
 }
 
 #[tokio::test]
-async fn requests_and_answers_lose_credentials_and_hop_by_hop_headers() {
+async fn credentials_and_hop_by_hop_headers_are_removed() {
     let (address, mut seen, _head) = telling(|| {
         let response = ok("page");
         with(
@@ -72,7 +72,7 @@ async fn requests_and_answers_lose_credentials_and_hop_by_hop_headers() {
 }
 
 #[tokio::test]
-async fn rays_token_is_added_upstream() {
+async fn ray_token_is_added_upstream() {
     let (address, mut seen, _head) = telling(|| ok("")).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "raysecret\n").unwrap();
@@ -88,7 +88,7 @@ async fn rays_token_is_added_upstream() {
 }
 
 #[tokio::test]
-async fn workers_are_where_the_client_is() {
+async fn worker_addresses_are_those_of_the_relay() {
     let (address, mut seen, _head) = telling(workers).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
@@ -138,7 +138,7 @@ async fn workers_are_where_the_client_is() {
 }
 
 #[tokio::test]
-async fn a_worker_paused_since_the_last_poll_has_its_own_address_already() {
+async fn new_worker_already_has_its_own_address() {
     for mode in [Advertise::Single, Advertise::Ports(5700..=5703)] {
         let (address, _seen, _head) = telling(workers).await;
         let relay = Relay::start(&[("default", address)], |config| config.advertise = mode).await;
@@ -164,7 +164,7 @@ async fn a_worker_paused_since_the_last_poll_has_its_own_address_already() {
 }
 
 #[tokio::test]
-async fn workers_of_another_cluster_are_its_own() {
+async fn workers_of_named_clusters_have_separate_addresses() {
     let (first, _, _head) = telling(|| ok("first")).await;
     let (other, mut seen, _other) = telling(workers).await;
     let relay = Relay::start(&[("default", first), ("other", other)], |_| {}).await;
@@ -189,7 +189,7 @@ async fn workers_of_another_cluster_are_its_own() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_rewritten_does_not_leave() {
+async fn unrewritable_answer_is_refused() {
     let (address, _seen, _head) = telling(|| {
         with(
             ok(vec![b' '; (64 << 20) + 1]),
@@ -214,7 +214,7 @@ async fn what_cannot_be_rewritten_does_not_leave() {
 }
 
 #[tokio::test]
-async fn a_long_list_passes_while_it_comes_and_breaks_off_where_it_is_none() {
+async fn long_list_streams_and_aborts_on_invalid_json() {
     let (send, receive) = mpsc::channel::<String>(1);
     let receive = Arc::new(Mutex::new(Some(receive)));
     let (address, _head) = head(move |_| {
@@ -248,7 +248,7 @@ async fn a_long_list_passes_while_it_comes_and_breaks_off_where_it_is_none() {
 }
 
 #[tokio::test]
-async fn errors_and_heads_of_the_workers_pass() {
+async fn errors_and_head_requests_of_workers_pass() {
     let (address, _seen, _head) =
         telling(|| with(status(500), &[("content-type", "application/json")])).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
@@ -266,7 +266,7 @@ async fn errors_and_heads_of_the_workers_pass() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_not_there() {
+async fn unreachable_head_is_answered_502() {
     // Bound and never accepted from would be the timeout; closed is a refusal.
     let address = TcpListener::bind("127.0.0.1:0")
         .await
@@ -359,7 +359,7 @@ impl Drop for Dropped {
 }
 
 #[tokio::test]
-async fn a_slow_reader_slows_the_head_and_a_leaving_one_stops_it() {
+async fn slow_reader_throttles_the_head_and_disconnect_stops_it() {
     const CHUNK: usize = 64 * 1024;
     const LOG: usize = 1 << 30;
     let made = Arc::new(AtomicUsize::new(0));
@@ -395,7 +395,7 @@ async fn a_slow_reader_slows_the_head_and_a_leaving_one_stops_it() {
 }
 
 #[tokio::test]
-async fn a_large_upload_arrives() {
+async fn large_upload_arrives() {
     let (address, _head) = head(|request: Request<Incoming>| async move {
         let length = request.headers().get(CONTENT_LENGTH).cloned();
         let bytes = request.into_body().collect().await.unwrap().to_bytes();
@@ -418,7 +418,7 @@ async fn a_large_upload_arrives() {
 }
 
 #[tokio::test]
-async fn http2_with_prior_knowledge() {
+async fn http2_prior_knowledge_is_supported() {
     let (address, mut seen, _head) = telling(workers).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let stream = TcpStream::connect(relay.address).await.unwrap();
@@ -455,7 +455,7 @@ async fn http2_with_prior_knowledge() {
 
 /// Each event leaves as it comes, before the next one exists.
 #[tokio::test]
-async fn a_named_cluster_has_its_own_event_streams() {
+async fn named_cluster_has_separate_event_streams() {
     let (first, _, _first) = telling(|| ok("first")).await;
     let (events, receive) = mpsc::channel::<&'static str>(1);
     let receive = Arc::new(tokio::sync::Mutex::new(Some(receive)));

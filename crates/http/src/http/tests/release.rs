@@ -29,7 +29,7 @@ fn unheard(listener: TcpListener) {
 }
 
 #[tokio::test]
-async fn only_who_may_debug_it_or_runs_the_relay_has_a_task_let_go() {
+async fn release_needs_debug_on_the_task() {
     let people = [
         Person::new("ann", "\"list\", \"view\"", ""),
         Person::new("ben", "\"debug\"", "jobs = [\"02000000\"]"),
@@ -53,7 +53,7 @@ async fn only_who_may_debug_it_or_runs_the_relay_has_a_task_let_go() {
 }
 
 #[tokio::test]
-async fn a_release_is_on_record_before_it_is_made_or_it_is_not_made() {
+async fn unrecorded_release_is_refused() {
     let kim = Person::new("kim", "\"list\", \"terminal\"", "");
     let relay = Relay::guarded(&[], &[&kim]).await;
     let (listener, id) = worker(&relay).await;
@@ -66,7 +66,7 @@ async fn a_release_is_on_record_before_it_is_made_or_it_is_not_made() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_none_and_other_methods_are_refused() {
+async fn invalid_body_or_method_is_refused() {
     let relay = Relay::start(&[], |_| {}).await;
     for body in [
         "",
@@ -122,7 +122,7 @@ async fn jobs(said: &'static str) -> (SocketAddr, Arc<Mutex<Vec<Value>>>, JoinSe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_ended_by_who_may_terminate_and_by_nobody_else() {
+async fn forced_release_needs_terminate() {
     let people = [
         Person::new("kim", "\"terminate\"", ""),
         Person::new("ann", "\"debug\", \"terminal\", \"admin\"", ""),
@@ -164,7 +164,7 @@ async fn a_worker_is_ended_by_who_may_terminate_and_by_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_was_not_ended_waits_on_and_the_reason_is_said() {
+async fn failed_forced_release_reports_the_reason() {
     let (head, _, _head) = jobs("RAY-RELAY refused: process 495 is another worker now").await;
     let relay = Relay::with_auth(&[("default", head)], Authenticator::open(), |config| {
         config.dap.allow_terminate = true;
@@ -180,7 +180,7 @@ async fn a_worker_that_was_not_ended_waits_on_and_the_reason_is_said() {
 
 /// There is no token then, and no issuer of one.
 #[tokio::test(start_paused = true)]
-async fn without_authentication_it_is_said_which_key_lets_a_worker_be_ended() {
+async fn refusal_names_allow_terminate_where_auth_is_off() {
     let (head, posted, _head) = jobs("RAY-RELAY ended").await;
     let relay = Relay::with_auth(&[("default", head)], Authenticator::open(), |_| {}).await;
     let (_listener, id) = worker(&relay).await;

@@ -110,7 +110,7 @@ async fn looks(relay: &Relay, subject: &str, body: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn what_somebody_may_not_list_does_not_run() {
+async fn running_list_hides_tasks_the_user_may_not_list() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"list\"", "");
     let ben = Person::new("ben", "\"list\"", "jobs = [\"01000000\"]");
@@ -149,7 +149,7 @@ async fn what_somebody_may_not_list_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_list_is_chosen_from_and_comes_in_pages() {
+async fn running_list_is_filtered_and_paginated() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -188,7 +188,7 @@ async fn a_list_is_chosen_from_and_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn who_has_the_hook_is_told_where_that_is_asked_for_and_why_it_is_not_known() {
+async fn hook_column_is_optional_and_explains_unknown() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"list\"", "");
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -203,7 +203,7 @@ async fn who_has_the_hook_is_told_where_that_is_asked_for_and_why_it_is_not_know
 }
 
 #[tokio::test]
-async fn a_look_takes_view_and_is_on_record() {
+async fn snapshot_needs_view_and_is_recorded() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"list\", \"view\"", "");
     let ben = Person::new("ben", "\"list\"", "");
@@ -247,7 +247,7 @@ async fn a_look_takes_view_and_is_on_record() {
 }
 
 #[tokio::test]
-async fn an_actor_that_returned_is_reported_with_those_of_its_class_that_did_not() {
+async fn returned_actor_is_reported_with_its_running_class() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"view\"", "");
     let ben = Person::new("ben", "\"view\"", "tasks = [\"rank_3\"]");
@@ -280,7 +280,7 @@ async fn an_actor_that_returned_is_reported_with_those_of_its_class_that_did_not
 }
 
 #[tokio::test]
-async fn what_is_not_on_record_is_not_looked_at() {
+async fn unrecorded_snapshot_of_running_tasks_is_refused() {
     let (address, _head) = ray(|_| panic!("looked at")).await;
     let ann = Person::new("ann", "\"view\"", "");
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -301,7 +301,7 @@ async fn what_is_not_on_record_is_not_looked_at() {
 }
 
 #[tokio::test]
-async fn what_gives_no_stack_says_what_would_let_it() {
+async fn missing_stack_names_its_remedy() {
     let (address, _head) = ray(refuses).await;
     let ann = Person::new("ann", "\"view\"", "");
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
@@ -326,7 +326,7 @@ fn waits_for(digits: &str) -> Look {
 }
 
 #[tokio::test]
-async fn whose_object_is_waited_for_is_told_to_whoever_may_know_of_what_makes_it() {
+async fn owner_of_an_awaited_object_is_shown_only_if_visible() {
     let (address, _head) = ray(waits).await;
     let ann = Person::new("ann", "\"view\"", "");
     let ben = Person::new("ben", "\"view\"", "jobs = [\"01000000\"]");
@@ -380,7 +380,7 @@ async fn whose_object_is_waited_for_is_told_to_whoever_may_know_of_what_makes_it
 }
 
 #[tokio::test]
-async fn ray_is_asked_for_objects_where_that_is_wanted_and_known() {
+async fn objects_are_queried_only_if_requested_and_known() {
     let in_get = |_: &str| {
         ok(
             "Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    get (ray/_private/worker.py:3)\n    square (a.py:3)\n",

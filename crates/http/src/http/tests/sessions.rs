@@ -31,7 +31,7 @@ pub(super) async fn session_at(relay: &Relay, subject: &str, breakpoint: Breakpo
 }
 
 #[tokio::test]
-async fn one_ends_ones_own_sessions_and_an_administrator_everybodys() {
+async fn user_ends_own_sessions_and_admin_any() {
     let ann = Person::new("ann", "\"list\", \"debug\"", "");
     let bob = Person::new("bob", "\"debug\"", "");
     let root = Person::new("root", "\"admin\"", "");

@@ -45,7 +45,7 @@ async fn say(relay: &Relay, bytes: &str) -> String {
 const HOST: &str = "Host: 127.0.0.1\r\n";
 
 #[tokio::test]
-async fn without_a_token_no_trick_reaches_the_head() {
+async fn smuggled_request_without_a_token_is_refused() {
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[]).await;
     let inner = format!("GET /nodes HTTP/1.1\r\n{HOST}\r\n");
@@ -117,7 +117,7 @@ async fn without_a_token_no_trick_reaches_the_head() {
 const TAIL: &str = "/api/jobs/1/logs/tail";
 
 #[tokio::test]
-async fn an_allowed_request_brings_no_other_with_it() {
+async fn allowed_request_smuggles_no_other() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let token = format!("Authorization: {}\r\n", bearer("ann"));
     let (address, heard, _head) = recording().await;
@@ -183,7 +183,7 @@ async fn an_allowed_request_brings_no_other_with_it() {
 }
 
 #[tokio::test]
-async fn the_body_of_a_refused_request_is_not_asked_for() {
+async fn refused_request_body_is_not_requested() {
     let head = Untouched::new().await;
     let relay = Relay::guarded(&[("default", head.address)], &[]).await;
     let mut stream = TcpStream::connect(relay.address).await.unwrap();
@@ -198,7 +198,7 @@ async fn the_body_of_a_refused_request_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn http2_streams_are_each_asked_for_their_own_token() {
+async fn http2_streams_are_authenticated_separately() {
     let ann = Person::new("ann", "\"dashboard:write\"", "");
     let (address, mut seen, _head) = telling(|| ok("")).await;
     let relay = Relay::guarded(&[("default", address)], &[&ann]).await;

@@ -8,7 +8,7 @@ async fn ask(relay: &Relay, subject: &str, body: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn who_may_not_look_is_refused_before_the_worker_hears_of_it() {
+async fn unauthorised_snapshot_never_reaches_the_worker() {
     let ann = Person::new("ann", "\"list\", \"terminal\", \"admin\"", "");
     let ben = Person::new("ben", "\"view\"", "jobs = [\"02000000\"]");
     let relay = Relay::guarded(&[], &[&ann, &ben]).await;
@@ -36,7 +36,7 @@ async fn who_may_not_look_is_refused_before_the_worker_hears_of_it() {
 }
 
 #[tokio::test]
-async fn a_look_is_on_record_before_it_is_taken_or_it_is_not_taken() {
+async fn unrecorded_snapshot_is_refused() {
     let ann = Person::new("ann", "\"view\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let worker = listed(&relay.registry, breakpoint("ab")).await;

@@ -44,7 +44,7 @@ fn with_token(subject: &str) -> (HeaderName, String) {
 }
 
 #[tokio::test]
-async fn only_who_has_the_permission_and_is_at_the_relays_own_page_gets_a_terminal() {
+async fn terminal_needs_the_permission_and_the_relay_origin() {
     let ann = Person::new("ann", "\"list\", \"terminal\"", "");
     let bob = Person::new("bob", "\"list\", \"debug\"", "");
     let relay = Relay::guarded(&[], &[&ann, &bob]).await;
@@ -66,7 +66,7 @@ async fn only_who_has_the_permission_and_is_at_the_relays_own_page_gets_a_termin
 }
 
 #[tokio::test]
-async fn what_is_said_passes_both_ways_and_either_side_ends_it() {
+async fn terminal_passes_both_ways_until_either_side_closes() {
     let ann = Person::new("ann", "\"terminal\"", "");
     let relay = Relay::guarded(&[], &[&ann]).await;
     let port = relay.address.port();

@@ -85,7 +85,7 @@ async fn of_b(mut socket: Socket) {
 }
 
 #[tokio::test]
-async fn a_named_cluster_has_its_own_sockets() {
+async fn named_cluster_has_separate_websockets() {
     let (first, _first) = sockets(echo).await;
     let (other, _other) = sockets(of_b).await;
     let relay = Relay::start(&[("default", first), ("b", other)], |_| {}).await;
@@ -178,7 +178,7 @@ async fn close_codes_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn a_head_that_breaks_off_is_told_to_the_client() {
+async fn broken_head_is_reported_to_the_client() {
     let (address, _head) = sockets(|socket| async move { drop(socket) }).await;
     let mut relay = Relay::start(&[("default", address)], |_| {}).await;
     let mut socket = dial(&relay, "/").await.unwrap();
@@ -192,7 +192,7 @@ async fn a_head_that_breaks_off_is_told_to_the_client() {
 }
 
 #[tokio::test]
-async fn a_drain_says_so() {
+async fn drain_closes_with_a_reason() {
     let (address, _head) = sockets(echo).await;
     let mut relay = Relay::start(&[("default", address)], |_| {}).await;
     let mut socket = dial(&relay, "/").await.unwrap();
@@ -224,7 +224,7 @@ async fn messages_are_bounded() {
 }
 
 #[tokio::test]
-async fn refusals_of_the_head_and_of_the_relay() {
+async fn websocket_refusals_have_their_status() {
     let (address, _head) = sockets(echo).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     match dial(&relay, "/none").await {

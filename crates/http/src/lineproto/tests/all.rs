@@ -46,7 +46,7 @@ async fn until_all(relay: &Relay, state: &str) {
 }
 
 #[tokio::test]
-async fn a_line_that_leaves_does_not_wait_for_those_that_run() {
+async fn all_prompt_detaches_without_waiting_for_running_tasks() {
     let relay = relay(true, |_| {});
     serves_itself(&relay);
     let [one, other] = two(&relay).await;
@@ -91,7 +91,7 @@ async fn a_line_that_leaves_does_not_wait_for_those_that_run() {
 }
 
 #[tokio::test]
-async fn what_is_not_on_record_is_not_opened() {
+async fn unrecorded_all_prompt_opens_nothing() {
     let relay = relay(false, |_| {});
     let both = two(&relay).await;
     relay.kept.refuse(EntryKind::Administration);
@@ -106,7 +106,7 @@ async fn what_is_not_on_record_is_not_opened() {
 }
 
 #[tokio::test]
-async fn a_closed_connection_parks_those_that_stand() {
+async fn lost_connection_parks_paused_tasks() {
     let relay = relay(true, |config| config.park.r#for = Duration::from_secs(900));
     serves_itself(&relay);
     let [one, other] = two(&relay).await;
@@ -125,7 +125,7 @@ async fn a_closed_connection_parks_those_that_stand() {
 }
 
 #[tokio::test]
-async fn a_prompt_for_many_takes_what_a_session_and_a_prompt_take() {
+async fn all_prompt_needs_both_view_and_terminal() {
     let relay = relay(true, |_| {});
     serves_itself(&relay);
     let both = two(&relay).await;

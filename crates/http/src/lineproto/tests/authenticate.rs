@@ -3,7 +3,7 @@
 use crate::lineproto::tests::*;
 
 #[tokio::test]
-async fn nothing_is_said_to_nobody_and_three_wrong_tokens_are_enough() {
+async fn unauthenticated_client_sees_nothing_and_has_3_tries() {
     let relay = relay(true, |_| {});
     let pdb = Pdb::listed(&relay).await;
     let mut person = Person::connect(&relay);
@@ -34,7 +34,7 @@ async fn empty_lines_end_the_token_prompt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_costs_a_minute_and_nothing_else() {
+async fn silent_client_is_closed_after_a_minute() {
     for auth in [true, false] {
         let relay = relay(auth, |_| {});
         let pdb = Pdb::listed(&relay).await;
@@ -51,7 +51,7 @@ async fn silence_costs_a_minute_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_negotiation_of_telnet_is_no_token() {
+async fn telnet_negotiation_is_not_a_token() {
     let relay = relay(true, |_| {});
     let mut person = Person::connect(&relay);
     person.stream.write_all(b"\xff\xfb\x1f\r\n").await.unwrap();
@@ -63,7 +63,7 @@ async fn the_negotiation_of_telnet_is_no_token() {
 }
 
 #[tokio::test]
-async fn the_enter_that_shows_a_person_shows_the_list_once() {
+async fn first_enter_shows_the_list_once() {
     let relay = relay(false, |_| {});
     let mut person = Person::connect(&relay);
     person.say("\r\nq\r\n").await;

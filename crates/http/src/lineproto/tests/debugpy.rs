@@ -204,7 +204,7 @@ impl Scene {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quit_leaves_a_task_that_runs() {
+async fn quit_detaches_a_running_task() {
     let mut scene = Scene::begin(Duration::ZERO);
     scene.say("c\n").await;
     scene.worker.asked("continue").await;
@@ -226,7 +226,7 @@ async fn quit_leaves_a_task_that_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quit_right_behind_a_command_gives_it_a_moment() {
+async fn quit_after_a_command_waits_a_moment() {
     // It stops in time, and what it prints is seen.
     let began = Instant::now();
     let mut scene = Scene::begin(Duration::from_millis(700));
@@ -246,7 +246,7 @@ async fn quit_right_behind_a_command_gives_it_a_moment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quit_waits_for_what_was_typed_before_it() {
+async fn quit_waits_for_commands_typed_before_it() {
     for said in ["c\np x\nq\n", "c;; p x\nq\n", "c\nq!\nq\n"] {
         let mut scene = Scene::begin(Duration::ZERO);
         scene.say(said).await;
@@ -261,7 +261,7 @@ async fn quit_waits_for_what_was_typed_before_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quit_cuts_no_expression_short() {
+async fn quit_does_not_interrupt_an_expression() {
     let mut scene = Scene::begin(Duration::from_secs(5));
     scene.say("slow()\nq\n").await;
     let (end, took, shown) = scene.rest(Instant::now()).await;
@@ -271,7 +271,7 @@ async fn quit_cuts_no_expression_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_gone_leaves_the_task_where_its_last_word_let_it_run() {
+async fn lost_client_parks_a_paused_task_only() {
     for (said, is_lost) in [
         ("", true),
         ("p x\n", true),
@@ -292,7 +292,7 @@ async fn a_client_that_is_gone_leaves_the_task_where_its_last_word_let_it_run() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn quit_that_cannot_be_recorded_leaves_nothing() {
+async fn unrecorded_quit_does_not_detach() {
     let mut scene = Scene::begin(Duration::ZERO);
     scene.say("c\n").await;
     scene.worker.asked("continue").await;

@@ -13,7 +13,7 @@ async fn sent_on(word: &str) -> (Relay, Pdb, Person) {
 }
 
 #[tokio::test]
-async fn a_session_that_goes_on_in_another_task_is_followed() {
+async fn session_continuing_in_another_task_is_followed() {
     let (relay, _pdb, mut person) = sent_on("remote").await;
     // The same key, elsewhere.
     let next = Pdb::listen().await;
@@ -30,7 +30,7 @@ async fn a_session_that_goes_on_in_another_task_is_followed() {
 }
 
 #[tokio::test]
-async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
+async fn session_returns_to_the_list_when_ray_reports_its_exit() {
     let (relay, pdb, mut person) = sent_on("remote").await;
     relay.context.registry.exit(&pdb.breakpoint);
     person.until("*** it goes on in no other task").await;
@@ -40,7 +40,7 @@ async fn a_session_that_goes_on_nowhere_is_back_at_the_list_by_rays_word() {
 }
 
 #[tokio::test]
-async fn a_session_of_which_ray_says_nothing_is_back_at_the_list_in_five_minutes() {
+async fn session_without_news_returns_to_the_list_after_5_min() {
     let (_relay, _pdb, mut person) = sent_on("get").await;
     person.patience = DAY;
     tokio::time::pause();

@@ -3,7 +3,7 @@
 use crate::lineproto::tests::*;
 
 #[tokio::test]
-async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on() {
+async fn lost_client_of_a_legacy_prompt_resumes_the_task() {
     let relay = relay(true, |config| config.park.r#for = Duration::ZERO);
     let pdb = Pdb::listed(&relay).await;
     let mut ann = Person::connect(&relay);
@@ -37,7 +37,7 @@ async fn a_legacy_prompt_is_relayed_and_a_client_that_drops_lets_the_task_run_on
 }
 
 #[tokio::test]
-async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
+async fn legacy_prompt_quits_on_the_second_q() {
     let (_relay, _pdb, mut person, mut prompt) = at_the_prompt().await;
     person.say("q\n").await;
     person.until("makes the task fail").await;
@@ -50,7 +50,7 @@ async fn leaving_a_legacy_prompt_with_q_has_to_be_said_twice() {
 }
 
 #[tokio::test]
-async fn who_names_a_breakpoint_first_gets_no_list() {
+async fn naming_a_breakpoint_skips_the_list() {
     let relay = relay(false, |_| {});
     let pdb = Pdb::listed(&relay).await;
     let mut program = Person::connect(&relay);

@@ -75,7 +75,7 @@ fn assert_after(seconds: u64, began: Instant) {
 }
 
 #[tokio::test]
-async fn a_session_of_the_longest_is_warned_of_and_ends() {
+async fn session_limit_warns_and_ends_the_session() {
     for kind in [Kind::Pdb, Kind::Debugpy] {
         let mut session = Limited::begin(kind, "sue").await;
         pause();
@@ -101,7 +101,7 @@ async fn a_session_of_the_longest_is_warned_of_and_ends() {
 }
 
 #[tokio::test]
-async fn a_session_in_which_nothing_is_done_is_warned_of_and_ends() {
+async fn idle_limit_warns_and_ends_the_session() {
     let warning = "*** this session ends in 10s unless something is done in it: it may be idle for 1m 40s here";
     for kind in [Kind::Pdb, Kind::Debugpy] {
         let mut session = Limited::begin(kind, "ida").await;
@@ -126,7 +126,7 @@ async fn a_session_in_which_nothing_is_done_is_warned_of_and_ends() {
 }
 
 #[tokio::test]
-async fn whoever_sits_at_the_list_for_half_an_hour_is_gone() {
+async fn client_idle_at_the_list_is_closed_after_30_min() {
     let relay = relay(false, |_| {});
     let mut person = Person::connect(&relay);
     person.say("\n").await;

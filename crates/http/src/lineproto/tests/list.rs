@@ -3,7 +3,7 @@
 use crate::lineproto::tests::*;
 
 #[tokio::test]
-async fn who_may_not_enter_sees_the_list_and_no_more() {
+async fn viewer_of_the_list_may_not_enter() {
     let relay = relay(true, |_| {});
     let pdb = Pdb::listed(&relay).await;
     let mut lou = Person::connect(&relay);
@@ -26,7 +26,7 @@ async fn who_may_not_enter_sees_the_list_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_prompt_on_a_nodes_own_loopback_is_not_dialled() {
+async fn prompt_on_the_loopback_of_a_node_is_not_dialled() {
     let relay = relay(false, |config| {
         config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned();
     });

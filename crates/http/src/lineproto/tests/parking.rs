@@ -75,7 +75,7 @@ fn outcomes(relay: &Relay) -> Vec<(EntryKind, String)> {
 }
 
 #[tokio::test]
-async fn who_comes_again_is_at_the_prompt_as_it_was() {
+async fn reconnect_resumes_the_prompt() {
     let relay = relay(true, |_| {});
     let (debugpy, mut worker, mut ann) = standing(&relay, "ann").await;
     let id = debugpy.breakpoint.id;
@@ -140,7 +140,7 @@ async fn who_comes_again_is_at_the_prompt_as_it_was() {
 }
 
 #[tokio::test]
-async fn who_closes_the_half_that_asks_is_answered_and_told() {
+async fn half_closed_client_gets_answers_and_the_park_notice() {
     let relay = relay(true, |_| {});
     let (debugpy, worker, mut ann) = standing(&relay, "ann").await;
     ann.say("n\np 1\n").await;
@@ -157,7 +157,7 @@ async fn who_closes_the_half_that_asks_is_answered_and_told() {
 }
 
 #[tokio::test]
-async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
+async fn others_cannot_resume_a_park_and_an_admin_releases_it() {
     let relay = relay(true, |_| {});
     let (debugpy, worker, ann) = standing(&relay, "ann").await;
     let id = debugpy.breakpoint.id;
@@ -191,7 +191,7 @@ async fn nobody_else_goes_on_with_it_and_who_may_releases_it() {
 }
 
 #[tokio::test]
-async fn a_park_ends_with_its_token_and_with_its_time() {
+async fn park_ends_with_its_token_or_its_time() {
     let relay = relay(true, |config| config.park.r#for = Duration::from_secs(1));
     let (debugpy, worker, ann) = standing(&relay, "ann").await;
     drop(ann.stream);
@@ -210,7 +210,7 @@ async fn a_park_ends_with_its_token_and_with_its_time() {
 }
 
 #[tokio::test]
-async fn a_rule_can_turn_it_off() {
+async fn policy_rule_turns_parking_off() {
     let relay = relay(true, |_| {});
     let (_debugpy, worker, zoe) = standing(&relay, "zoe").await;
     drop(zoe.stream);
@@ -220,7 +220,7 @@ async fn a_rule_can_turn_it_off() {
 }
 
 #[tokio::test]
-async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
+async fn stored_output_is_bounded_and_the_loss_reported() {
     let relay = relay(true, |_| {});
     let (debugpy, worker, ann) = standing(&relay, "ann").await;
     drop(ann.stream);
@@ -246,7 +246,7 @@ async fn what_is_kept_of_the_output_is_bounded_and_what_was_cut_is_said() {
 }
 
 #[tokio::test]
-async fn one_person_has_so_many_parks_and_the_next_task_runs_on() {
+async fn user_at_the_park_limit_gets_no_further_park() {
     let relay = relay(true, |_| {});
     let mut parked = Vec::new();
     for n in 0..=SLOTS_PER_USER {
@@ -302,7 +302,7 @@ async fn edits(relay: &Relay, who: &str, id: BreakpointId) -> (Conversation<Dupl
 }
 
 #[tokio::test]
-async fn an_editor_goes_on_with_a_prompt_and_a_prompt_with_an_editor() {
+async fn editor_and_prompt_resume_each_others_parks() {
     let relay = relay(true, |_| {});
     let (debugpy, mut worker, mut ed) = standing(&relay, "ed").await;
     let id = debugpy.breakpoint.id;
@@ -392,7 +392,7 @@ struct BesideNext {
 }
 
 #[tokio::test]
-async fn a_prompt_whose_process_ends_goes_on_at_the_next_one() {
+async fn prompt_of_an_ending_process_is_resumed_at_the_next() {
     let beside = beside_keeper().await;
     let (_debugpy, mut worker, ann) = standing(&beside.relay, "ann").await;
     let (_next, stored) = left_behind(beside, ann).await;
@@ -402,7 +402,7 @@ async fn a_prompt_whose_process_ends_goes_on_at_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_attaches_while_its_process_ends_goes_on_at_the_next_one() {
+async fn attaching_prompt_is_resumed_at_the_next_process() {
     let beside = beside_keeper().await;
     let relay = &beside.relay;
     let debugpy = Debugpy::listen().await;
@@ -418,7 +418,7 @@ async fn a_prompt_that_attaches_while_its_process_ends_goes_on_at_the_next_one()
 }
 
 #[tokio::test]
-async fn a_legacy_prompt_whose_process_ends_goes_on_at_the_next_one() {
+async fn legacy_prompt_is_resumed_at_the_next_process() {
     let beside = beside_keeper().await;
     let said = format!("{}\n0\n", token_of("ann"));
     let (_pdb, ann, mut prompt) = picked(&beside.relay, &said).await;
@@ -430,7 +430,7 @@ async fn a_legacy_prompt_whose_process_ends_goes_on_at_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_legacy_prompt_is_kept_with_what_it_says() {
+async fn legacy_prompt_is_parked_with_its_output() {
     let relay = relay(true, |_| {});
     let said = format!("{}\n0\n", token_of("ann"));
     let (pdb, mut ann, mut prompt) = picked(&relay, &said).await;
@@ -482,7 +482,7 @@ async fn a_legacy_prompt_is_kept_with_what_it_says() {
 }
 
 #[tokio::test]
-async fn what_a_lost_terminal_had_open_is_closed_and_nothing_piles_up() {
+async fn repeated_parks_leak_no_session_or_connection() {
     let relay = relay(true, |_| {});
     let (debugpy, mut worker, mut person) = standing(&relay, "ann").await;
     let id = debugpy.breakpoint.id;

@@ -98,7 +98,7 @@ async fn until_gone(relay: &Relay, breakpoint: &Breakpoint) {
 }
 
 #[tokio::test]
-async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
+async fn restored_prompt_is_parked_once_recorded() {
     let relay = relay(false, |_| {});
     relay.kept.refuse_all(true);
     let breakpoint = entered();
@@ -132,7 +132,7 @@ async fn it_stands_as_it_did_for_whoever_had_it_once_that_is_on_record() {
 }
 
 #[tokio::test]
-async fn what_had_not_reached_it_does_and_it_can_be_released() {
+async fn pending_input_is_delivered_before_a_release() {
     let relay = relay(false, |_| {});
     let breakpoint = entered();
     let mut prompt = given(&relay, &breakpoint, 600_000, standing("me = 1\n")).await;
@@ -162,7 +162,7 @@ async fn what_had_not_reached_it_does_and_it_can_be_released() {
 
 /// Ray may list it for a moment after it was entered.
 #[tokio::test]
-async fn it_waits_for_a_client_that_has_claimed_it() {
+async fn restored_prompt_waits_for_a_conflicting_claim() {
     let relay = relay(false, |_| {});
     let breakpoint = entered();
     let registry = &relay.context.registry;
@@ -177,7 +177,7 @@ async fn it_waits_for_a_client_that_has_claimed_it() {
 }
 
 #[tokio::test]
-async fn one_that_is_not_kept_or_was_being_left_runs_on() {
+async fn unparked_or_detaching_prompt_resumes_its_task() {
     let gone =
         |pending: &str| json!({"question": [], "pending": pending.as_bytes(), "leaves": true});
     for (keeps_ms, at) in [(0, standing("")), (600_000, gone("c\n"))] {
@@ -194,7 +194,7 @@ async fn one_that_is_not_kept_or_was_being_left_runs_on() {
 
 /// A client that has entered is gone with its process: the keeper has the connection, and by what it is kept, before it is one.
 #[tokio::test]
-async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
+async fn prompt_is_kept_when_its_relay_dies_on_entry() {
     let place = testing::place();
     let _keeping = testing::keeper(&place).await;
     let (keeper, _) = Keeper::open(Some(&place.path), &mut PassedDescriptors::default())
@@ -242,7 +242,7 @@ async fn one_whose_relay_is_killed_as_it_is_entered_is_kept() {
 
 /// The record of a process that was killed before it had dialled.
 #[tokio::test]
-async fn one_that_was_never_dialled_is_no_session() {
+async fn undialled_record_restores_no_session() {
     let relay = relay(false, |_| {});
     let breakpoint = entered();
     relay.context.registry.insert(breakpoint.clone());

@@ -6,7 +6,7 @@ use crate::lineproto::tests::*;
 use ray_relay_base::wire::dap::conversation::Conversation;
 
 #[tokio::test]
-async fn a_task_that_runs_is_stopped_by_a_session_of_the_relays_own() {
+async fn running_task_is_stopped_through_a_linked_session() {
     let relay = relay(true, |_| {});
     let mut person = Person::connect(&relay);
     let said = format!(
@@ -44,7 +44,7 @@ async fn a_task_that_runs_is_stopped_by_a_session_of_the_relays_own() {
 }
 
 #[tokio::test]
-async fn leaving_before_the_stop_closes_that_session() {
+async fn quit_before_the_stop_closes_the_linked_session() {
     let relay = relay(false, |_| {});
     let mut person = Person::connect(&relay);
     person.say("running 1f2e3d4c5b\n").await;
@@ -60,7 +60,7 @@ async fn leaving_before_the_stop_closes_that_session() {
 
 /// A name in the list may begin with the word, and is no worker.
 #[tokio::test]
-async fn only_a_worker_id_is_taken_for_one() {
+async fn running_accepts_only_a_worker_id() {
     let relay = relay(false, |_| {});
     let mut person = Person::connect(&relay);
     person.say("running late\nq\n").await;

@@ -3,7 +3,7 @@
 use crate::lineproto::tests::*;
 
 #[tokio::test]
-async fn revoking_a_token_ends_the_session_and_not_the_task() {
+async fn revoked_token_ends_the_session_and_resumes_the_task() {
     let relay = relay(true, |_| {});
     let said = format!("{}\n0\n", token_of("ann"));
     let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
@@ -18,7 +18,7 @@ async fn revoking_a_token_ends_the_session_and_not_the_task() {
 }
 
 #[tokio::test]
-async fn a_session_whose_end_was_asked_for_ends_and_its_task_runs_on() {
+async fn requested_end_ends_the_session_and_resumes_the_task() {
     let relay = relay(true, |_| {});
     let said = format!("{}\n0\n", token_of("ann"));
     let (_pdb, ann, mut prompt) = picked(&relay, &said).await;
@@ -35,7 +35,7 @@ async fn a_session_whose_end_was_asked_for_ends_and_its_task_runs_on() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_recorded_does_not_happen() {
+async fn unrecorded_session_does_not_begin() {
     let relay = relay(false, |_| {});
     let pdb = Pdb::listed(&relay).await;
     relay.kept.refuse(EntryKind::SessionBegan);
@@ -47,7 +47,7 @@ async fn what_cannot_be_recorded_does_not_happen() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
+async fn required_recording_is_made_or_the_session_refused() {
     let dir = tempfile::tempdir().unwrap();
     for recorded in [false, true] {
         let relay = relay(true, |config| {
@@ -83,7 +83,7 @@ async fn a_session_that_is_to_be_recorded_is_or_does_not_happen() {
 }
 
 #[tokio::test]
-async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
+async fn long_command_is_recorded_in_full() {
     let relay = relay(true, |_| {});
     let said = format!("{}\n0\n", token_of("ann"));
     let (_pdb, mut ann, mut prompt) = picked(&relay, &said).await;
@@ -96,7 +96,7 @@ async fn a_command_is_on_record_whole_however_long_its_beginning_is() {
 }
 
 #[tokio::test]
-async fn a_client_whose_connection_breaks_is_on_record_as_gone_and_the_task_runs_on() {
+async fn broken_connection_is_recorded_and_resumes_the_task() {
     let relay = relay(false, |config| config.park.r#for = Duration::ZERO);
     let (_pdb, person, mut prompt) = picked(&relay, "0\n").await;
     let Person { stream, ended, .. } = person;

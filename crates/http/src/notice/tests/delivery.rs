@@ -70,7 +70,7 @@ async fn posted(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_notice_is_tried_again_ever_later_and_the_next_waits_for_it() {
+async fn failed_notice_is_retried_with_backoff_in_order() {
     let outcomes = [
         again(None),
         again(None),
@@ -99,7 +99,7 @@ async fn a_notice_is_tried_again_ever_later_and_the_next_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_webhook_says_when_it_wants_to_be_asked_within_bounds() {
+async fn retry_after_of_the_webhook_is_honoured_within_bounds() {
     let outcomes = [
         again(Some(0)),
         again(Some(7)),
@@ -112,7 +112,7 @@ async fn the_webhook_says_when_it_wants_to_be_asked_within_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_notice_that_is_refused_is_not_tried_again() {
+async fn refused_notice_is_not_retried() {
     let outcomes = [Outcome::Refused(StatusCode::NOT_FOUND), Outcome::Delivered];
     let (ids, _, metrics) = posted(outcomes, &["a", "b"], MAX_NOTICE_AGE).await;
     assert_eq!(ids, ["a", "b"]);
@@ -121,7 +121,7 @@ async fn a_notice_that_is_refused_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_hour_a_notice_is_given_up_and_a_dead_webhook_is_asked_no_faster() {
+async fn notice_expires_after_an_hour_of_retries() {
     let (ids, pauses, metrics) =
         posted([], &["a", "b", "c"], MAX_NOTICE_AGE + 4 * MAX_BACKOFF).await;
     assert_eq!(ids.last().unwrap(), "c");
@@ -136,7 +136,7 @@ async fn after_an_hour_a_notice_is_given_up_and_a_dead_webhook_is_asked_no_faste
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_too_many_the_oldest_are_dropped_and_counted() {
+async fn oldest_notices_beyond_the_limit_are_dropped() {
     let metrics = Metrics::new().unwrap();
     let queue = Queue::new(metrics.clone());
     for n in 0..MAX_NOTICES + 44 {

@@ -35,7 +35,7 @@ fn said(
 }
 
 #[test]
-fn a_notice_says_what_waits_where_and_for_how_long() {
+fn notice_names_the_task_its_location_and_waiting_time() {
     let config = config::Notice {
         link: Some("https://relay.example.com/team".to_owned()),
         ..config::Notice::default()
@@ -59,7 +59,7 @@ fn a_notice_says_what_waits_where_and_for_how_long() {
 }
 
 #[test]
-fn a_death_names_who_debugged_and_not_what_ray_says_of_it() {
+fn death_notice_names_the_holder_but_not_the_cause() {
     let mut breakpoint = stopped("square");
     breakpoint.state = State::Died {
         at: Timestamp::now(),
@@ -88,7 +88,7 @@ fn a_death_names_who_debugged_and_not_what_ray_says_of_it() {
 }
 
 #[test]
-fn a_name_from_the_cluster_mentions_nobody_in_slack_and_hides_nothing() {
+fn cluster_text_is_escaped_for_slack() {
     let config = config::Notice {
         form: NoticeForm::Slack,
         text: "<!here> {name} {holder} {job}{node}".parse().unwrap(),

@@ -111,7 +111,7 @@ fn hmac(key: &[u8], text: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_notice_is_posted_with_its_id_and_a_signature_over_time_and_body() {
+async fn notice_is_posted_with_an_id_and_a_signature() {
     let (listener, address) = webhook().await;
     let (_dir, config) = given(&format!("http://{address}{PATH}\n"), KEY);
     let (target, notice) = (load(&config).unwrap(), notice(&config));
@@ -145,7 +145,7 @@ async fn a_notice_is_posted_with_its_id_and_a_signature_over_time_and_body() {
 }
 
 #[tokio::test]
-async fn an_answer_decides_whether_it_is_tried_again() {
+async fn status_code_decides_whether_to_retry() {
     let (listener, address) = webhook().await;
     let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);
     let (target, notice) = (load(&config).unwrap(), notice(&config));
@@ -180,7 +180,7 @@ async fn an_answer_decides_whether_it_is_tried_again() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_told_all_at_once_and_not_quoted() {
+fn unusable_files_are_reported_together_without_content() {
     let keys = |config: &config::Notice| -> Vec<(&'static str, String)> {
         let faults = load(config).err().unwrap_or_default();
         let told = faults.iter().map(|fault| (fault.key, fault.to_string()));
@@ -205,7 +205,7 @@ fn files_that_cannot_be_used_are_told_all_at_once_and_not_quoted() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_address_the_key_or_an_answer_is_in_the_log() {
+async fn log_contains_no_webhook_address_key_or_answer() {
     let log = Log::start();
     let (listener, address) = webhook().await;
     let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);

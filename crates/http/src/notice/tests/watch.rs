@@ -89,7 +89,7 @@ fn policy() -> Holder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_waited_for_long_is_told_once_for_each_stop() {
+async fn long_paused_task_is_notified_once_per_stop() {
     let registry = Registry::offline(&["default"], &config::Registry::default());
     let (queue, leaving) = (queue(), CancellationToken::new());
     let config = config::Notice::default();
@@ -122,7 +122,7 @@ async fn what_has_waited_for_long_is_told_once_for_each_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_followed_through_the_registry_to_the_death_of_its_worker() {
+async fn worker_death_during_a_session_is_notified() {
     let registry = Registry::offline(&["default"], &config::Registry::default());
     let (queue, leaving) = (queue(), CancellationToken::new());
     let config = config::Notice {
@@ -148,7 +148,7 @@ async fn a_session_is_followed_through_the_registry_to_the_death_of_its_worker()
 }
 
 #[test]
-fn a_park_is_told_once_by_the_relay_whose_it_is_and_by_each_where_an_agent_keeps_it() {
+fn park_is_notified_once_by_its_relay_and_again_by_agents() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
@@ -162,7 +162,7 @@ fn a_park_is_told_once_by_the_relay_whose_it_is_and_by_each_where_an_agent_keeps
 }
 
 #[test]
-fn a_release_is_told_where_it_is_the_policy_s_and_a_death_where_a_session_of_this_relay_ends() {
+fn policy_releases_and_deaths_in_own_sessions_are_notified() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
@@ -190,7 +190,7 @@ fn a_release_is_told_where_it_is_the_policy_s_and_a_death_where_a_session_of_thi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_death_of_which_ray_says_so_after_the_session_is_told_then() {
+async fn death_known_only_after_the_session_is_notified() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
@@ -209,7 +209,7 @@ async fn a_death_of_which_ray_says_so_after_the_session_is_told_then() {
 }
 
 #[test]
-fn what_was_missed_is_seen_in_the_list() {
+fn missed_events_are_recovered_from_the_list() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let (dies, parks) = (paused("dies", 1), paused("parks", 2));
@@ -227,7 +227,7 @@ fn what_was_missed_is_seen_in_the_list() {
 }
 
 #[test]
-fn what_is_not_asked_for_is_not_told() {
+fn unselected_events_are_not_notified() {
     let queue = queue();
     let config = config::Notice {
         on: vec![NoticeEvent::Died],
@@ -242,7 +242,7 @@ fn what_is_not_asked_for_is_not_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_about_to_time_out_is_told_of_once_by_its_first_stop() {
+async fn upcoming_collective_timeout_is_notified_once_per_job() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let rank = |n: u8, since: Duration| {

@@ -31,7 +31,7 @@ async fn look(hooked: &Hooked, patience: Duration) -> Result<Vec<u8>, NoAnswer> 
 }
 
 #[test]
-fn another_user_of_the_node_hears_nothing() {
+fn other_users_of_the_node_get_no_answer() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not tried: it takes root to be another user");
     }
@@ -68,7 +68,7 @@ except OSError as why:
 }
 
 #[test]
-fn who_asks_for_nothing_or_too_much_keeps_nobody_waiting_for_long() {
+fn empty_or_huge_request_is_dropped_quickly() {
     let Some(hooked) = Hooked::runs(WAITS) else {
         return;
     };
@@ -101,7 +101,7 @@ fn who_asks_for_nothing_or_too_much_keeps_nobody_waiting_for_long() {
 }
 
 #[test]
-fn it_answers_for_the_worker_that_is_meant_alone() {
+fn hook_answers_for_its_own_worker_only() {
     let Some(hooked) = Hooked::runs(WAITS) else {
         return;
     };
@@ -110,7 +110,7 @@ fn it_answers_for_the_worker_that_is_meant_alone() {
 }
 
 #[tokio::test]
-async fn a_worker_that_waits_in_c_is_looked_at() {
+async fn worker_blocked_in_c_is_inspected() {
     for waits in [
         "hook['time'].sleep(60)",
         "both = hook['socket'].socketpair(); both[0].recv(1)",
@@ -128,7 +128,7 @@ async fn a_worker_that_waits_in_c_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_worker_that_keeps_pythons_lock_is_given_up_at_the_deadline_with_the_cause() {
+async fn worker_holding_the_gil_times_out_with_the_cause() {
     let program = "
 hook['setup']()
 import ctypes
@@ -151,7 +151,7 @@ libc.sleep(30)
 }
 
 #[tokio::test]
-async fn a_socket_of_another_process_is_not_spoken_to() {
+async fn socket_of_another_process_gets_no_request() {
     let impostor = "
 import socket
 one = socket.socket(socket.AF_UNIX)
@@ -175,7 +175,7 @@ ready()
 }
 
 #[tokio::test]
-async fn a_hook_that_comes_later_is_found() {
+async fn hook_installed_later_is_found() {
     let Some(mut hooked) = Hooked::runs("ready()\nhook['setup']()\nready()") else {
         return;
     };
@@ -201,7 +201,7 @@ ready()
 ";
 
 #[test]
-fn the_debugger_is_opened_as_ray_does_and_on_loopback() {
+fn debugger_is_opened_on_loopback() {
     let Some(mut hooked) = Hooked::runs(OPENS) else {
         return;
     };
@@ -211,7 +211,7 @@ fn the_debugger_is_opened_as_ray_does_and_on_loopback() {
 }
 
 #[test]
-fn a_job_may_forbid_that_its_debugger_is_opened() {
+fn job_can_forbid_opening_its_debugger() {
     let Some(mut hooked) = Hooked::runs_with(OPENS, &[("RAY_RELAY_HOOK", "look")]) else {
         return;
     };
@@ -229,7 +229,7 @@ fn a_job_may_forbid_that_its_debugger_is_opened() {
 
 /// Importing it takes as much memory as the whole hook.
 #[test]
-fn debugpy_is_imported_by_whoever_wants_it_and_listens_on_loopback_then() {
+fn debugpy_is_imported_on_first_use_and_binds_loopback() {
     let program = r#"
 del sys.modules['debugpy']
 sys.path.insert(0, sys.argv[1])

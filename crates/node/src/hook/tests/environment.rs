@@ -14,7 +14,7 @@ def made(env): print(json.dumps(hook["runtime_env"](env), sort_keys=True), flush
 "#;
 
 #[test]
-fn a_runtime_environment_has_the_hook_and_its_own_behind_it() {
+fn runtime_env_hook_chains_the_jobs_own_hook() {
     let program = r#"
 made(None)
 made({"worker_process_setup_hook": "mine.hook", "env_vars": {"A": "b"}})
@@ -41,7 +41,7 @@ made({})
 
 /// A failure of the job's own hook has the same effect as without this hook.
 #[test]
-fn the_jobs_own_hook_is_called_and_may_fail() {
+fn own_hook_of_the_job_runs_and_may_fail() {
     let program = r#"
 hook["setup"]()
 mine.hook = lambda: 1 / 0

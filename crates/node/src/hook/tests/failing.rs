@@ -33,7 +33,7 @@ def fails(task):
 "#;
 
 #[test]
-fn what_raises_leaves_its_stack_with_the_agent_and_runs_nothing_of_the_program() {
+fn failure_sends_its_stack_and_runs_no_user_code() {
     let program = r#"
 agent = listens()
 class Trap:
@@ -98,7 +98,7 @@ fn kept(program: &str) -> Option<ray_relay_ray::ray::look::Look> {
 }
 
 #[test]
-fn each_exception_of_a_group_has_its_stack_and_notes() {
+fn each_exception_of_a_group_has_a_stack_and_notes() {
     let program = r#"
 if sys.version_info < (3, 11):
     print("too old", flush=True)
@@ -176,7 +176,7 @@ def task():
 }
 
 #[test]
-fn of_a_deep_stack_the_first_and_the_last_calls_are_kept_and_the_others_are_counted() {
+fn deep_stack_keeps_first_and_last_calls_and_a_count() {
     let program = r#"
 def falls(depth):
     return falls(depth + 1)
@@ -214,7 +214,7 @@ def task():
 }
 
 #[test]
-fn a_failure_of_the_same_kind_is_told_once_and_where_nobody_listens_none_is() {
+fn repeated_failure_is_sent_once() {
     let program = r#"
 print(fails(lambda: 1 / 0), flush=True)
 agent = listens()
@@ -238,7 +238,7 @@ ready()
 }
 
 #[test]
-fn what_is_called_like_the_agents_folder_and_is_not_is_not_spoken_to() {
+fn untrusted_agent_folder_is_not_used() {
     let mut not_its = vec![
         "os.rename(folder, folder + 'x'); os.symlink(folder + 'x', folder)",
         "os.chmod(folder, 0o777)",
@@ -259,7 +259,7 @@ fn what_is_called_like_the_agents_folder_and_is_not_is_not_spoken_to() {
 }
 
 #[test]
-fn an_agent_that_takes_nothing_keeps_a_failing_task_for_a_moment_alone() {
+fn stalled_agent_delays_a_failing_task_only_briefly() {
     // Its socket listens, and no task accepts.
     let program = r#"
 agent = listens()
@@ -285,7 +285,7 @@ ready()
 }
 
 #[test]
-fn a_job_may_have_nothing_told() {
+fn job_can_turn_failure_reports_off() {
     let program = format!(
         "{RAISES}agent = listens()\nready()\nfails(lambda: 1 / 0)\nprint(heard(agent), flush=True)\nready()"
     );

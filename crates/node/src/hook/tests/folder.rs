@@ -11,7 +11,7 @@ ready()
 ";
 
 #[test]
-fn the_socket_is_the_workers_own_and_goes_with_it() {
+fn socket_is_private_and_removed_at_exit() {
     let Some(mut hooked) = Hooked::runs("hook['setup']()\nhook['setup']()\nready()") else {
         return;
     };
@@ -25,7 +25,7 @@ fn the_socket_is_the_workers_own_and_goes_with_it() {
 }
 
 #[test]
-fn what_is_called_like_the_socket_and_is_none_stays_and_the_task_runs() {
+fn foreign_file_at_the_socket_path_is_left_untouched() {
     for is in [
         "os.symlink(sys.argv[1] + '/target', name)",
         "open(name, 'w').write('x')",
@@ -47,7 +47,7 @@ fn what_is_called_like_the_socket_and_is_none_stays_and_the_task_runs() {
 }
 
 #[test]
-fn a_folder_that_is_a_link_is_not_followed() {
+fn symlinked_folder_is_not_followed() {
     let elsewhere = tempfile::tempdir().unwrap();
     let session = tempfile::tempdir().unwrap();
     symlink(elsewhere.path(), session.path().join("sockets")).unwrap();
@@ -60,7 +60,7 @@ fn a_folder_that_is_a_link_is_not_followed() {
 }
 
 #[test]
-fn the_socket_of_a_dead_process_makes_room() {
+fn stale_socket_is_replaced() {
     let program = "
 import socket
 before = socket.socket(socket.AF_UNIX)
@@ -78,7 +78,7 @@ ready()
 }
 
 #[test]
-fn the_socket_of_another_living_process_stays_and_the_task_runs() {
+fn socket_of_a_live_process_is_left_untouched() {
     let program = "
 import socket
 parent = os.getpid()
@@ -108,7 +108,7 @@ while not connects(): pass
 }
 
 #[test]
-fn a_hook_that_fails_says_so_in_one_line_and_the_task_runs() {
+fn failing_hook_logs_one_line_and_the_task_continues() {
     let breaks = "module._global_node.get_session_dir_path = lambda: 1 / 0";
     for broken in [breaks, "os.rmdir(sys.argv[1] + '/sockets')"] {
         let Some(mut hooked) = Hooked::runs(&format!("{broken}\n{GOES_ON}")) else {
@@ -122,7 +122,7 @@ fn a_hook_that_fails_says_so_in_one_line_and_the_task_runs() {
 }
 
 #[test]
-fn a_child_that_is_forked_has_no_socket_and_takes_none_away() {
+fn forked_child_has_no_socket_and_removes_none() {
     let program = "
 hook['setup']()
 parent = os.getpid()
@@ -153,7 +153,7 @@ ready()
 }
 
 #[test]
-fn a_job_may_have_no_socket_and_without_ray_there_is_none() {
+fn no_socket_when_turned_off_or_without_ray() {
     let none = "hook['setup']()\nready()";
     let Some(hooked) = Hooked::runs_with(none, &[("RAY_RELAY_HOOK", "off")]) else {
         return;

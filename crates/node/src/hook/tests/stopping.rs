@@ -28,7 +28,7 @@ fn output(program: &str, env: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
-fn it_stops_where_it_is_true_and_says_who_is_to_stop_with_it() {
+fn conditional_stop_reports_whether_the_group_stops() {
     let nan = "loss = float('nan')\n";
     for (program, expected) in [
         ("stops()", "stopped ."),
@@ -45,7 +45,7 @@ fn it_stops_where_it_is_true_and_says_who_is_to_stop_with_it() {
 }
 
 #[test]
-fn it_stops_on_the_ranks_that_are_named_wherever_they_are_known_from() {
+fn stop_on_named_ranks_uses_every_rank_source() {
     let torch = r#"
 torch = types.ModuleType("torch.distributed")
 torch.is_available = torch.is_initialized = lambda: True

@@ -65,7 +65,7 @@ holds()
 "#;
 
 #[test]
-fn a_look_tells_values_by_their_type_and_runs_nothing_of_the_program() {
+fn snapshot_shows_values_by_type_and_runs_no_user_code() {
     let Some(mut hooked) = Hooked::runs(TRAPS) else {
         return;
     };
@@ -119,7 +119,7 @@ fn a_look_tells_values_by_their_type_and_runs_nothing_of_the_program() {
 }
 
 #[test]
-fn a_look_is_one_for_the_relay_too() {
+fn relay_reads_the_snapshot_of_the_hook() {
     let Some(hooked) = Hooked::runs(TRAPS) else {
         return;
     };
@@ -133,7 +133,7 @@ fn a_look_is_one_for_the_relay_too() {
 
 /// The threads alone would show a waiting event loop.
 #[test]
-fn tasks_of_asyncio_that_wait_have_stacks_of_their_own() {
+fn waiting_asyncio_tasks_have_their_own_stacks() {
     let program = r#"
 hook["setup"]()
 import asyncio, threading
@@ -172,7 +172,7 @@ ready()
 
 /// Between two coroutines there may be a C object, an asynchronous generator, or a class of the program.
 #[test]
-fn a_coroutine_is_followed_to_what_it_waits_for_and_runs_nothing_of_the_program() {
+fn coroutine_chain_is_followed_without_user_code() {
     let program = r#"
 hook["setup"]()
 import asyncio, io, threading
@@ -250,7 +250,7 @@ ready()
 
 /// While the hook takes the snapshot, a looping thread waits for Python's lock.
 #[test]
-fn a_thread_that_loops_is_told_from_those_that_wait_and_in_which_call() {
+fn looping_thread_differs_from_a_waiting_one() {
     let program = r#"
 hook["setup"]()
 import socket, threading, time
@@ -295,7 +295,7 @@ ready()
 
 /// Before Python 3.13, the locals of an inspected frame stay in it with all their values.
 #[test]
-fn what_was_looked_at_lives_no_longer_than_the_program_lets_it() {
+fn snapshot_does_not_extend_the_lifetime_of_values() {
     let program = r#"
 hook["setup"]()
 import weakref
@@ -330,7 +330,7 @@ ready()
 }
 
 #[test]
-fn a_repr_of_the_program_is_called_where_that_is_wanted_and_holds_up_nobody() {
+fn requested_repr_runs_under_a_timeout() {
     let program = r#"
 hook["setup"]()
 import time
@@ -364,7 +364,7 @@ holds()
 
 /// Compared by identity: an object that merely has the name is not used.
 #[test]
-fn ids_of_rays_own_are_told_also_where_they_say_another_module() {
+fn object_ids_are_recognised_by_class_identity() {
     let program = r#"
 hook["setup"]()
 class ObjectRef:

@@ -14,7 +14,7 @@ fn verdict(proc: &Proc) -> SocketOwner {
 }
 
 #[test]
-fn a_worker_is_a_child_of_a_raylet_whatever_it_calls_itself() {
+fn worker_is_a_child_of_a_raylet_whatever_its_title() {
     for line in [
         "ray::f()",
         "ray::DashboardAgent.serve()",
@@ -27,7 +27,7 @@ fn a_worker_is_a_child_of_a_raylet_whatever_it_calls_itself() {
 }
 
 #[test]
-fn services_of_a_node_are_no_workers_those_of_ray_included() {
+fn ray_services_are_not_workers() {
     for line in [
         "ray::DashboardAgent",
         "ray::RuntimeEnvAgent",
@@ -47,7 +47,7 @@ fn services_of_a_node_are_no_workers_those_of_ray_included() {
 }
 
 #[test]
-fn a_driver_is_known_by_its_connection_with_the_raylet() {
+fn driver_is_recognised_by_its_raylet_connection() {
     let table = |state| {
         [
             ("0100007F:1000", NOBODY, LISTENS, 1),
@@ -82,7 +82,7 @@ fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
 }
 
 #[test]
-fn an_adapter_is_a_workers_and_may_still_become_one() {
+fn unconnected_adapter_is_unsettled() {
     assert_eq!(verdict(&adapter(ESTABLISHED, 10, 1)), SocketOwner::Expected);
     let unsettled = |proc: &Proc| matches!(verdict(proc), SocketOwner::Unsettled(30, _));
     assert!(unsettled(&adapter("02", 10, 1)), "it connects");
@@ -96,7 +96,7 @@ fn an_adapter_is_a_workers_and_may_still_become_one() {
 
 /// The processes are read one after another while they change.
 #[test]
-fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
+fn adapter_connecting_during_the_scan_is_not_misattributed() {
     for _ in 0..200 {
         let proc = adapter(ESTABLISHED, 10, 1);
         let of_worker = proc.processes().root.join("10/fd/3");
@@ -116,7 +116,7 @@ fn an_adapter_that_connects_in_the_middle_of_a_look_is_nobody_elses() {
 }
 
 #[test]
-fn who_has_taken_a_connection_is_told_before_who_listens() {
+fn owner_of_the_connection_precedes_the_listener() {
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let owner = Owner::Process(10);
     for (taken, expected) in [(0, true), (2, true), (3, false)] {

@@ -131,7 +131,7 @@ async fn error(client: &HeadClient, path: &str) -> HeadError {
 }
 
 #[tokio::test]
-async fn the_prefix_of_the_address_is_kept() {
+async fn path_prefix_of_the_head_address_is_kept() {
     let (address, seen) = head(None).await;
     let client = client_of(&format!("http://{address}/c/one/"), no_token());
     assert_eq!(
@@ -188,7 +188,7 @@ async fn each_refusal_names_the_next_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_head_is_given_up() {
+async fn silent_head_times_out() {
     let (address, _) = head(None).await;
     let client = client_of(&format!("http://{address}"), no_token());
     assert!(matches!(
@@ -206,7 +206,7 @@ async fn a_silent_head_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_changed_token_file_is_read_again_after_a_refusal() {
+async fn changed_token_file_is_reread_after_a_refusal() {
     let (address, seen) = head(Some("second")).await;
     let file = token_file("first");
     let client = client_of(&format!("http://{address}"), file_token(&file));
@@ -227,7 +227,7 @@ async fn a_changed_token_file_is_read_again_after_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_token_file_is_read_again_within_a_second_without_a_refusal() {
+async fn changed_token_file_is_reread_within_a_second() {
     let file = token_file("first");
     let source = file_token(&file);
     let header = async || source.header().await.unwrap();
@@ -242,7 +242,7 @@ async fn a_changed_token_file_is_read_again_within_a_second_without_a_refusal() 
 }
 
 #[tokio::test]
-async fn the_relays_token_replaces_what_a_request_carries() {
+async fn configured_token_replaces_the_one_in_the_request() {
     let (address, seen) = head(Some("secret")).await;
     let file = token_file("secret");
     let client = client_of(&format!("http://{address}"), file_token(&file));
@@ -260,7 +260,7 @@ async fn the_relays_token_replaces_what_a_request_carries() {
 }
 
 #[tokio::test]
-async fn upgrades_pass() {
+async fn upgraded_connection_passes_bytes() {
     let (address, _) = head(None).await;
     let client = client_of(&format!("http://{address}"), no_token());
     let body = Empty::new().map_err(|never| match never {}).boxed();
@@ -303,7 +303,7 @@ async fn tokens_are_found_where_ray_looks() {
 }
 
 #[tokio::test]
-async fn an_unusable_token_file_is_no_token() {
+async fn unusable_token_file_gives_no_token() {
     let missing = TokenSource::new(Some("/nonexistent/token".into()), None);
     assert_eq!(missing.header().await, None);
     for text in ["", " \n", "two\nlines"] {
@@ -313,7 +313,7 @@ async fn an_unusable_token_file_is_no_token() {
 }
 
 #[tokio::test]
-async fn addresses_are_checked() {
+async fn invalid_head_address_is_refused_without_its_secret() {
     for address in [
         "",
         "127.0.0.1:8265",
@@ -340,7 +340,7 @@ async fn addresses_are_checked() {
 
 /// One head takes a quarter of what there is at most, and says so; what is small does not wait for that.
 #[tokio::test(start_paused = true)]
-async fn the_answers_of_a_head_are_taken_from_the_memory_of_its_cluster() {
+async fn head_answers_count_against_their_clusters_memory() {
     let memory = Memory::new(64 << 20);
     let turns = large::Turns::new();
     turns.count(memory.cluster("bad"));

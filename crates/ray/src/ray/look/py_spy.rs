@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_py_spy_says_is_a_look_with_who_has_the_lock() {
+    fn py_spy_output_becomes_a_snapshot_with_the_gil_owner() {
         let json = r#"[{"pid": 5, "thread_id": 140718496544448, "thread_name": "loop", "os_thread_id": 9, "active": false,
             "owns_gil": false, "frames": [], "process_info": null},
             {"pid": 5, "thread_id": 7, "thread_name": "MainThread", "os_thread_id": 5, "active": true, "owns_gil": true,

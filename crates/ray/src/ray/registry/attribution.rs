@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debugger_is_where_ray_says_or_at_loopback_and_nowhere_else() {
+    fn debugger_addresses_are_the_listed_one_and_loopback() {
         let ways = |ip: &str, own: &[&str]| {
             let own: Vec<IpAddr> = own.iter().map(|ip| ip.parse().unwrap()).collect();
             let ways = debugpy(row(&json!({"ip": ip})), 4000).unwrap().ways(&own);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_registered_port_of_a_worker_with_a_process_is_its_debugger() {
+    fn debugger_is_the_registered_port_of_a_live_worker() {
         assert!(debugpy(row(&json!({})), 4000).is_some());
         assert_eq!(debugpy(row(&json!({})), 4001), None);
         for change in [
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legacy_prompt_is_its_workers_or_of_a_process_with_its_tasks_title() {
+    fn legacy_prompt_belongs_to_its_worker_or_a_titled_process() {
         let of_worker = pdb(&stop("10.0.0.7:41001", "aaaa"), Some(&row(&json!({})))).unwrap();
         assert_eq!(of_worker.owner(), &Owner::Process(41));
         assert_eq!(of_worker.node_id(), "aaaa");

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_was_asked_for() {
+    fn rows_beyond_the_limit_are_counted_not_read() {
         let list = rows(r#"[{"id": "a"}, 5, {"id": "b"}, {"id": "c"}, {"id": "d"}]"#);
         let ids: Vec<_> = list.read.iter().map(|row| &*row.id).collect();
         assert_eq!((ids, list.left_out), (vec!["a", "b"], 2));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_on_arrival_and_ids_are_whole_or_none() {
+    fn names_are_truncated_and_overlong_ids_dropped() {
         let long = "é".repeat(MAX_SEARCHED_BYTES);
         let amounts: BTreeMap<_, _> = (0..1000).map(|n| (format!("r{n}"), 1.0)).collect();
         let row = serde_json::json!([{"id": "f".repeat(MAX_ID_BYTES + 1), "text": long, "end": format!("a{long}z"),

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_time_out_of_a_job_counts_and_what_a_client_debugs_does_not() {
+    fn first_collective_timeout_counts_without_held_tasks() {
         let mut held = rank(4, "01000000", 10, 60);
         held.state = State::Attached(crate::ray::registry::Holder {
             since: at(20),

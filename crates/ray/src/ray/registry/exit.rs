@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ray_meant_to_end_has_not_died() {
+    fn intended_exit_is_not_a_death() {
         let intended = |exit_type: &str, exit_detail: &str| {
             let row = serde_json::json!({
                 "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_out_of_memory_kill_reads_as_one() {
+    fn out_of_memory_kill_is_named_as_such() {
         let monitor = "Task was killed due to the node running low on memory.";
         for (exit_type, detail) in [
             ("NODE_OUT_OF_MEMORY", ""),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_is_not_a_cause() {
+    fn speculated_causes_are_removed() {
         let detail = "Worker unexpectedly exits with a connection error code 2. End of file. Some common causes \
             include: (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called";
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_missing_words_still_make_a_sentence() {
+    fn unknown_exit_type_still_gives_a_sentence() {
         assert_eq!(why("", ""), "the worker is gone");
         assert_eq!(
             why("SOMETHING_NEW", "x"),

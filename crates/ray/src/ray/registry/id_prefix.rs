@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_an_id_names_one_none_or_too_many() {
+    fn id_prefix_matches_one_none_or_several() {
         let ids = ["3kfz0q8m", "3kfa0000", "7c000000"];
         let only = |text: &str| {
             let prefix: BreakpointIdPrefix = text.parse().unwrap();

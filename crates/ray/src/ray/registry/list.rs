@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_sorting_anew_gives_and_other_versions_stay(
+        fn list_equals_a_sorted_model_and_versions_stay_intact(
             steps in proptest::collection::vec((any::<bool>(), 0u64..40, any::<u8>()), 1..700),
         ) {
             let (mut list, mut model) = (List::default(), Vec::<Arc<Breakpoint>>::new());
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_leaves_the_other_parts_to_both_versions() {
+    fn change_shares_unchanged_parts_between_versions() {
         let all: List = (0..255).map(|n| breakpoint(u64::from(n), n)).collect();
         let mut without = all.clone();
         assert!(without.remove(&breakpoint(200, 200)));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iterator_from_both_ends_meets_in_the_middle() {
+    fn double_ended_iteration_meets_in_the_middle() {
         let list: List = (0..255).map(|n| breakpoint(u64::from(n), n)).collect();
         let (mut iter, mut count) = (list.iter(), 0);
         while iter.next().is_some() {

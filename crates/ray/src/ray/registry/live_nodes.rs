@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_a_cluster_are_replaced_whole_and_nobody_is_woken_for_the_same() {
+    fn live_nodes_are_replaced_without_redundant_wakeups() {
         let (east, west) = (Arc::from("east"), Arc::from("west"));
         let published = watch::Sender::new(Arc::from([]));
         let mut seen = published.subscribe();

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_says_after_how_long_its_collectives_time_out() {
+    fn collective_timeout_is_read_from_the_environment() {
         let said = |environment| of_task(&task("f", environment)).collective_timeout;
         let minutes = |minutes: u64| Some(std::time::Duration::from_secs(60 * minutes));
         let environment = r#"{"env_vars": {"A": "b", "RAY_RELAY_COLLECTIVE_TIMEOUT": "10m"}}"#;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_come_from_the_environment_that_ray_starts_a_process_with() {
+    fn ranks_come_from_the_runtime_environment() {
         let of = |environment: &str| {
             let names = of_tasks(&[task("step_rank_9", environment)]).unwrap().names;
             (names.rank, names.local_rank, names.world_size)
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_the_process_says_stays_with_its_actor_and_goes_before_a_name() {
+    fn certain_rank_stays_with_its_actor_and_beats_a_name() {
         let said = |actor: &str, rank, certain| Names {
             actor_id: Some(actor.to_owned()),
             rank: Some(rank),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serve_replica_with_a_task_is_named_alike() {
+    fn serve_replica_with_a_task_has_the_same_name() {
         let mut names = of_tasks(&[task("ServeReplica:app1:Echo.handle_request", "{}")])
             .unwrap()
             .names;

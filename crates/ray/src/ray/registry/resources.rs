@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_have_rays_names_and_resolution() {
+    fn resources_use_ray_names_and_resolution() {
         let some = Resources::of(&[
             ("CPU", 1.0),
             ("GPU", 0.25),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_in_a_placement_group_is_counted_once_and_as_what_it_is() {
+    fn placement_group_resources_are_counted_once() {
         let group = "4482dec0faaf5ead891ff165950101000000";
         let names = [
             format!("CPU_group_{group}"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_their_number_are_bounded() {
+    fn resource_names_and_count_are_bounded() {
         let long = format!("{}\n", "x".repeat(500));
         assert_eq!(
             json(&[(&long, 1.0)]),

@@ -140,7 +140,7 @@ mod tests {
     use crate::ray::testing::{paused, snapshot};
 
     #[test]
-    fn a_whole_worker_id_names_one_breakpoint_and_another_stands_in_where_there_is_none() {
+    fn list_of_one_falls_back_to_another_breakpoint() {
         let (first, second) = (paused("square", 1), paused("cube", 2));
         let list = snapshot(vec![first.clone(), second.clone()]);
         assert_eq!(list.id_of(&second.worker_id), Some(second.id));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_what_would_let_it() {
+    fn refused_stack_names_its_remedy() {
         let profiling = of(403, "Profiling is disabled by default");
         assert!(
             profiling
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_a_task_is_told_from_one_with_it() {
+    fn idle_worker_is_recognised_by_its_title() {
         assert!(is_idle("Process 7: ray::IDLE\nPython v3.11.7 (/p)\n"));
         assert!(!is_idle(
             "Process 7: ray::IDLE_HANDS\nPython v3.11.7 (/p)\n"

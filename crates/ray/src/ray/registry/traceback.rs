@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_post_mortem_is_told_from_a_breakpoint() {
+    fn post_mortem_differs_from_a_breakpoint() {
         let dump = "Thread 1 (idle): \"MainThread\"\n    Event.wait (threading.py:629)\n    set_trace (ray/util/debugpy.py:94)\n    \
             _post_mortem (ray/util/debugpy.py:140)\n    _post_mortem (ray/util/rpdb.py:339)\n    main_loop (ray/_private/worker.py:1069)\n";
         let stopped = of_dump(dump).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_an_unpacked_package_is_named_as_in_the_package() {
+    fn unpacked_package_path_is_shown_relative() {
         let session = "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_0a1b";
         let of = |file: &str| {
             let traceback = format!(
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_waiting_thread_counts() {
+    fn first_paused_thread_is_used() {
         let dump = "Thread 1 (idle)\n    get (queue.py:180)\nThread 2 (idle)\n    set_trace (ray/util/debugpy.py:94)\n    \
             set_trace (ray/util/rpdb.py:299)\n    <lambda> (/app/my (odd) file.py:7)\n";
         let stopped = of_dump(dump).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_ends_early_says_what_it_can() {
+    fn truncated_dump_is_read_partially() {
         assert_eq!(of_dump(""), None);
         assert_eq!(of_dump("    set_trace (ray/util/debugpy.py:94)\n"), None);
         let stopped = of_dump("    set_trace (ray/util/debugpy.py:94)\n    garbage\n").unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_exception_the_type_is_told_and_never_the_message() {
+    fn exception_type_is_shown_without_its_message() {
         let frames =
             "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\n    ^^^\n";
         for (rest, wanted) in [

@@ -100,7 +100,7 @@ fn id_of(scene: &Scene) -> BreakpointId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here() {
+async fn hold_of_another_relay_is_shown_and_refuses_a_claim() {
     let scene = Scene::new().await;
     let mut events = scene.context.registry.events();
     scene.says(1, []).await;
@@ -131,7 +131,7 @@ async fn what_another_relay_holds_is_shown_and_refused_as_if_it_were_held_here()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_shown_once_with_its_relay() {
+async fn session_of_another_relay_is_listed_once() {
     let scene = Scene::new().await;
     scene.says(1, [scene.held("7")]).await;
     let anybody = ray_relay_access::identity::Principal::anonymous();
@@ -145,7 +145,7 @@ async fn a_session_is_shown_once_with_its_relay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
+async fn reported_hold_outlives_a_broken_link_for_15_s() {
     let scene = Scene::new().await;
     scene.says(1, [scene.held("7")]).await;
     scene.ends(1, AgentLinkEnd::Broken).await;
@@ -167,7 +167,7 @@ async fn the_word_of_a_link_that_broke_stands_for_a_quarter_of_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_left_or_is_not_believed_holds_nothing() {
+async fn detached_silent_or_contested_agent_holds_nothing() {
     for end in [
         AgentLinkEnd::Left,
         AgentLinkEnd::Silent,
@@ -182,7 +182,7 @@ async fn who_has_left_or_is_not_believed_holds_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
+async fn report_about_another_node_or_this_relay_is_ignored() {
     let scene = Scene::new().await;
     let own = HoldRow {
         replica: scene.context.peers.agents.replica(),
@@ -212,7 +212,7 @@ async fn nobody_is_believed_of_what_is_not_on_its_node_or_of_this_relay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_legacy_breakpoint_of_an_old_ray_is_known_by_its_port() {
+async fn old_legacy_breakpoint_is_matched_by_its_port() {
     let mut breakpoint = paused("square", 1);
     breakpoint.kind = Kind::Pdb;
     (breakpoint.node_id, breakpoint.worker_id) = ("".into(), "".into());
@@ -228,7 +228,7 @@ async fn a_legacy_breakpoint_of_an_old_ray_is_known_by_its_port() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_it_here_keeps_it_until_the_agent_says_no() {
+async fn local_claim_stays_until_the_agent_reports_otherwise() {
     let scene = Scene::new().await;
     let claim = scene
         .context
@@ -249,7 +249,7 @@ async fn who_has_it_here_keeps_it_until_the_agent_says_no() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relays_that_agents_know_are_counted_once() {
+async fn relays_known_to_several_agents_are_counted_once() {
     let scene = Scene::new().await;
     let agents = &scene.context.peers.agents;
     let own = agents.replica();
@@ -266,7 +266,7 @@ async fn relays_that_agents_know_are_counted_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
+async fn unlisted_workers_of_an_agent_are_looked_up_one_by_one() {
     let scene = Scene::new().await;
     let made_up = (0..100).map(|n| HoldRow {
         worker_id: format!("{n:056x}").as_str().into(),
@@ -288,7 +288,7 @@ async fn workers_that_an_agent_makes_up_are_asked_for_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_next_is_shown_where_nothing_was_found_to_listen() {
+async fn new_holder_of_an_unreachable_breakpoint_is_shown() {
     let scene = Scene::new().await;
     let registry = &scene.context.registry;
     let claim = registry.claim(id_of(&scene), scene.own()).unwrap();

@@ -23,7 +23,7 @@ fn outcomes(kept: &AuditSpy) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_waited_for_too_long_is_announced_and_then_released() {
+async fn task_paused_too_long_is_announced_then_released() {
     let (context, kept) = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = ago(56 * MINUTE);
@@ -54,7 +54,7 @@ async fn what_has_waited_for_too_long_is_announced_and_then_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own_time() {
+async fn attach_after_the_announcement_prevents_the_release() {
     let (context, kept) = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = ago(70 * MINUTE);
@@ -78,7 +78,7 @@ async fn who_attaches_after_the_announcement_keeps_it_and_a_new_stop_has_its_own
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
+async fn wall_clock_jump_releases_nothing() {
     let (context, kept) = policy(30 * MINUTE);
     let first = Timestamp::now();
     let hour_less = first.time - 60 * MINUTE;
@@ -105,7 +105,7 @@ async fn a_wall_clock_that_is_set_an_hour_ahead_releases_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_record_nothing_is_announced_or_released() {
+async fn unrecorded_release_is_neither_announced_nor_made() {
     let (context, kept) = policy(60 * MINUTE);
     let _listener = listed(&context.registry, paused("square", 1)).await;
     kept.refuse(EntryKind::Administration);
@@ -115,7 +115,7 @@ async fn without_a_record_nothing_is_announced_or_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clusters_that_are_not_named_are_left_alone() {
+async fn clusters_without_a_release_policy_are_ignored() {
     let (context, kept) = relay(|config| {
         config.release.after = Some(MINUTE);
         config.release.clusters = vec!["other".to_owned()];
@@ -141,7 +141,7 @@ fn before_timeout(before: Option<Duration>) -> (Arc<Context>, AuditSpy) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_of_a_job_are_released_before_its_collectives_time_out() {
+async fn whole_job_is_released_before_its_collectives_time_out() {
     let (context, kept) = before_timeout(Some(2 * MINUTE));
     let (first, one) = listening(paused("step", 1)).await;
     let (second, other) = listening(paused("step", 2)).await;
@@ -174,7 +174,7 @@ async fn all_of_a_job_are_released_before_its_collectives_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_alone_releases_nothing_nor_does_one_that_is_over_at_once() {
+async fn unset_or_excessive_margin_releases_nothing() {
     for before in [None, Some(30 * MINUTE), Some(60 * MINUTE)] {
         let (context, kept) = before_timeout(before);
         let (listener, one) = listening(paused("step", 1)).await;
@@ -187,7 +187,7 @@ async fn a_limit_alone_releases_nothing_nor_does_one_that_is_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_client_holds_neither_counts_nor_is_released() {
+async fn held_task_neither_triggers_a_release_nor_is_released() {
     let (context, kept) = before_timeout(Some(2 * MINUTE));
     let (listener, one) = listening(paused("step", 1)).await;
     let (_other, other) = listening(paused("step", 2)).await;

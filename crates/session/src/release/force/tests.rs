@@ -7,7 +7,7 @@ use super::*;
 use ray_relay_ray::ray::testing::paused;
 
 #[test]
-fn the_last_words_of_the_job_count() {
+fn job_result_is_the_last_reported_outcome() {
     let of = |logs: &str| job_result(logs, "no room").map_err(|why| why.to_string());
     assert!(of("Running entrypoint …\n\nRAY-RELAY ended\n").is_ok());
     assert!(of("RAY-RELAY gone: the process has ended already").is_ok());
@@ -27,7 +27,7 @@ fn the_last_words_of_the_job_count() {
 }
 
 #[test]
-fn what_is_no_worker_makes_no_command() {
+fn invalid_worker_gives_no_kill_command() {
     let good = paused("square", 1);
     assert!(entrypoint(&good).is_some());
     let bad = |change: fn(&mut Breakpoint)| {
@@ -42,7 +42,7 @@ fn what_is_no_worker_makes_no_command() {
 
 proptest! {
     #[test]
-    fn nothing_of_a_list_means_anything_to_a_shell(node in ".{0,30}", worker in ".{0,30}") {
+    fn shell_metacharacters_give_no_kill_command(node in ".{0,30}", worker in ".{0,30}") {
         let breakpoint = Breakpoint { node_id: node.into(), worker_id: worker.into(), ..paused("square", 1) };
         if let Some(line) = entrypoint(&breakpoint) {
             let words = line.rsplit_once("\" ").unwrap().1;

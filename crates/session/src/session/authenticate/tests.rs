@@ -108,7 +108,7 @@ async fn by_certificate_of(relay: &Relay, subject: &str) -> ConnectionInfo {
 }
 
 #[tokio::test]
-async fn what_is_presented_goes_before_the_certificate_even_if_it_is_wrong() {
+async fn presented_token_overrides_the_client_certificate() {
     let relay = Relay::new(authenticator(ANYBODY));
     let machine = by_certificate_of(&relay, "machine").await;
     let who = relay
@@ -125,7 +125,7 @@ async fn what_is_presented_goes_before_the_certificate_even_if_it_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_for_its_holder_and_one_breakpoint() {
+async fn ticket_opens_one_breakpoint_as_its_holder() {
     let relay = Relay::new(authenticator(ANYBODY));
     let auth = &relay.context.auth;
     let ann = principal(auth, "ann").await;
@@ -146,7 +146,7 @@ async fn a_ticket_is_for_its_holder_and_one_breakpoint() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_was_revoked_since_is_refused_by_its_reason_and_on_record() {
+async fn revoked_certificate_is_refused_and_recorded() {
     let relay = Relay::new(authenticator(ANYBODY));
     let machine = by_certificate_of(&relay, "machine").await;
     revoke(&relay.context.auth, "machine").await;
@@ -159,7 +159,7 @@ async fn a_certificate_that_was_revoked_since_is_refused_by_its_reason_and_on_re
 }
 
 #[tokio::test]
-async fn what_the_record_learns_of_a_refusal_depends_on_how_often_it_can_be_had() {
+async fn cheap_refusals_are_counted_but_not_recorded() {
     let issuers = issuer_that_is_down(Duration::from_millis(10)).await;
     let auth = authenticator_with(ANYBODY, issuers, |auth| auth.throttle_after = 2);
     let relay = Relay::new(auth);
@@ -208,7 +208,7 @@ async fn what_the_record_learns_of_a_refusal_depends_on_how_often_it_can_be_had(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_takes_too_long_is_not_waited_for() {
+async fn slow_issuer_is_given_up_after_10_s() {
     let issuers = issuer_that_is_down(Duration::from_secs(60)).await;
     let relay = Relay::new(authenticator_with(ANYBODY, issuers, |_| {}));
     let began = Instant::now();
@@ -224,7 +224,7 @@ async fn an_issuer_that_takes_too_long_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn whoever_is_known_stops_to_be_a_stranger_and_may_have_so_many_connections() {
+async fn authenticated_connection_counts_for_its_principal() {
     let admission = Admission::new(4, &ray_relay_base::memory::Memory::new(1 << 30));
     let connect = || {
         let guard: Guard = admission.admit([127, 0, 0, 1].into());

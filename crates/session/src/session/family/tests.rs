@@ -37,7 +37,7 @@ async fn now<T>(future: impl Future<Output = T>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_end_with_their_parent_however_that_ends() {
+async fn members_end_with_their_parent() {
     let families = Arc::new(Families::default());
     let parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
@@ -57,7 +57,7 @@ async fn members_end_with_their_parent_however_that_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parent_that_restarts_finds_its_members_again() {
+async fn restarted_parent_gets_its_members_back() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
@@ -77,7 +77,7 @@ async fn a_parent_that_restarts_finds_its_members_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
+async fn members_of_a_lost_parent_stay_for_the_agreed_time() {
     let stay = 10 * RESTART_TIMEOUT;
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
@@ -91,7 +91,7 @@ async fn members_of_a_parent_that_is_lost_stay_for_as_long_as_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_that_does_not_come_ends_them() {
+async fn members_end_when_their_parent_does_not_restart() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
@@ -110,7 +110,7 @@ async fn a_restart_that_does_not_come_ends_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_else_takes_nobody_in() {
+async fn another_client_does_not_take_over_a_family() {
     let ada = somebody("ada", [], &watch::Sender::default());
     let strangers = [
         Initiator {
@@ -147,7 +147,7 @@ async fn somebody_else_takes_nobody_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_kept_of_families_without_members() {
+async fn family_without_members_is_removed() {
     let families = Arc::new(Families::default());
     let mut childless = families.lead(founder());
     assert!(now(childless.childless()).await);
@@ -166,7 +166,7 @@ async fn nothing_is_kept_of_families_without_members() {
 
 /// As VS Code does at Reload Window, Neovim at `:qa!` and Emacs as it ends.
 #[tokio::test(start_paused = true)]
-async fn goodbyes_of_all_at_one_moment_are_a_window_that_is_closed() {
+async fn simultaneous_disconnects_are_a_closed_window() {
     for sessions in [1, 3] {
         let families = Arc::new(Families::default());
         let mut parent = families.lead(founder());
@@ -189,7 +189,7 @@ async fn goodbyes_of_all_at_one_moment_are_a_window_that_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_goodbye_of_one_or_of_the_parent_alone_is_a_stop() {
+async fn single_disconnect_is_a_stop() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let (first, second) = (join(&families, &parent, 1), join(&families, &parent, 2));
@@ -208,7 +208,7 @@ async fn a_goodbye_of_one_or_of_the_parent_alone_is_a_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parent_that_leaves_with_its_tasks_as_they_are_has_its_members_parked() {
+async fn suspending_parent_has_its_members_parked() {
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();

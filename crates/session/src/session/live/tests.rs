@@ -149,7 +149,7 @@ fn end(event: SessionEvent) -> SessionEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_on_record_from_its_begin_to_its_end() {
+async fn session_is_recorded_from_begin_to_end() {
     let scene = Scene::new(SessionObligations::default());
     let live = scene.begin().await.unwrap();
     assert!(!scene.is_paused(), "it is held");
@@ -167,7 +167,7 @@ async fn a_session_is_on_record_from_its_begin_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits() {
+async fn unrecorded_session_does_not_begin() {
     let scene = Scene::new(SessionObligations::default());
     scene.kept.refuse(EntryKind::SessionBegan);
     let refusal = scene.begin().await.err().unwrap();
@@ -185,7 +185,7 @@ async fn what_cannot_be_on_record_or_captured_does_not_begin_and_the_task_waits(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_ends_once_its_end_was_asked_for() {
+async fn requested_end_is_reported_once() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     nothing(&mut live, 60 * SECOND).await;
@@ -200,7 +200,7 @@ async fn a_session_ends_once_its_end_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_revoked_before_the_begin_gets_no_session() {
+async fn revoked_principal_gets_no_session() {
     let scene = Scene::new(SessionObligations::default());
     scene.revoke();
     let refusal = scene.begin().await.err().unwrap();
@@ -211,7 +211,7 @@ async fn whoever_is_revoked_before_the_begin_gets_no_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revocation_ends_it_once_and_within_the_time_that_is_given() {
+async fn revocation_ends_the_session_once_within_its_deadline() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.revoke();
@@ -228,7 +228,7 @@ async fn a_revocation_ends_it_once_and_within_the_time_that_is_given() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_cause_names_the_end_and_patience_only_becomes_shorter() {
+async fn first_cause_is_the_outcome_and_deadlines_only_shrink() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     assert_eq!(live.outcome(), Outcome::Client);
@@ -241,7 +241,7 @@ async fn the_first_cause_names_the_end_and_patience_only_becomes_shorter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
+async fn draining_relay_ends_an_idle_session() {
     for (protocol, done) in [(Protocol::Dap, "done in it"), (Protocol::Terminal, "typed")] {
         let mut scene = Scene::new(SessionObligations::default());
         scene.protocol = protocol;
@@ -264,7 +264,7 @@ async fn while_the_relay_drains_a_session_ends_when_nothing_is_done_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abort_ends_it_at_once_unless_it_ends_already() {
+async fn abort_ends_a_session_that_is_not_already_ending() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.shutdown.drain.cancel();
@@ -278,7 +278,7 @@ async fn an_abort_ends_it_at_once_unless_it_ends_already() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
+async fn limits_count_from_the_attach() {
     let scene = Scene::new(SessionObligations {
         idle_limit: Some(100 * SECOND),
         ..SessionObligations::default()
@@ -303,7 +303,7 @@ async fn limits_count_from_the_attach_and_what_is_done_puts_off_idleness() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_its_worker_is_news_until_the_client_asks_to_leave() {
+async fn worker_death_is_reported_until_the_client_disconnects() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     scene.registry.end(scene.id, Some("killed"));
@@ -323,7 +323,7 @@ async fn the_end_of_its_worker_is_news_until_the_client_asks_to_leave() {
 }
 
 #[tokio::test]
-async fn a_capture_that_fails_ends_it() {
+async fn failed_capture_ends_the_session() {
     let dir = tempfile::tempdir().unwrap();
     let mut scene = Scene::new(SessionObligations {
         record: true,
@@ -350,7 +350,7 @@ async fn a_capture_that_fails_ends_it() {
 }
 
 #[tokio::test]
-async fn who_comes_before_the_name_is_known_is_on_record_with_the_name() {
+async fn session_begin_is_recorded_with_the_late_name() {
     let scene = Scene::new(SessionObligations::default());
     let known = scene.registry.snapshot().find(scene.id).unwrap().clone();
     let mut nameless = Breakpoint::clone(&known);

@@ -80,7 +80,7 @@ mod tests {
 
     /// The park's own task has not come to see that the second had it.
     #[tokio::test]
-    async fn a_subprocess_is_of_the_last_person_who_took_its_task_over_and_has_it() {
+    async fn subprocess_follows_the_last_owner_of_its_task() {
         let auth = authenticator(ALL);
         let ann = principal(&auth, "ann").await;
         let (ben, cid) = (principal(&auth, "ben").await, principal(&auth, "cid").await);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn its_owner_alone_hears_of_it_for_a_day_and_all_of_it_once() {
+    fn expired_park_is_reported_once_to_its_owner_within_a_day() {
         let (late, ann, ben) = (ExpiredParks::default(), named("ann"), named("ben"));
         let stop = paused("square", 1);
         late.add(&ann, &stop, at(60));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_remembered_than_may_be_nor_crowds_out_another() {
+    fn expired_parks_are_bounded_per_user_and_in_total() {
         let (late, ben) = (ExpiredParks::default(), named("ben"));
         late.add(&ben, &paused("square", 0), at(1));
         for n in 0..=u64::try_from(MAX_EXPIRED_PER_USER).unwrap_or_default() {

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_named_waits_until_it_is_opened_and_no_more_than_the_bound_is_remembered() {
+    fn unopened_subprocesses_are_remembered_up_to_a_bound() {
         let subprocesses = Subprocesses::default();
         let (one, other) = (
             BreakpointId::derive("default", "one"),

@@ -8,7 +8,7 @@ use ray_relay_access::policy::Rule;
 use ray_relay_ray::ray::testing::paused;
 
 #[test]
-fn a_park_that_is_over_gives_its_place_back() {
+fn ended_park_releases_its_slot() {
     let parks = Arc::<Parks>::default();
     let anybody = Principal::anonymous();
     let id = |n: usize| ParkId {
@@ -41,7 +41,7 @@ fn ended_park_leaves_a_later_park_of_the_same_debugger() {
 }
 
 #[test]
-fn refused_share_takes_no_place() {
+fn refused_share_uses_no_slot() {
     let revoked = watch::Sender::default();
     let [ann, bob] = ["ann", "bob"].map(|name| somebody(name, [], &revoked));
     let parks = Arc::<Parks>::default();
@@ -179,7 +179,7 @@ async fn parked_subprocess_needs_the_owner_of_its_task() {
 }
 
 #[test]
-fn what_an_agent_keeps_is_released_by_its_owner_or_an_administrator() {
+fn park_at_an_agent_is_released_by_owner_or_admin() {
     let revoked = watch::Sender::default();
     let mut breakpoint = paused("step", 1);
     let ann = Some("ann".to_owned());

@@ -42,7 +42,7 @@ fn only(list: &Value, nodes: Option<&Value>) -> Finding {
 }
 
 #[test]
-fn a_task_in_a_notebooks_cell_has_a_note_that_says_how_to_have_its_source() {
+fn notebook_task_gets_a_note_about_its_source() {
     let mut cell = row("paused");
     cell["location"]["file"] = "ipykernel_81/55.py".into();
     let found = only(&list(&[cell]), None);
@@ -54,7 +54,7 @@ fn a_task_in_a_notebooks_cell_has_a_note_that_says_how_to_have_its_source() {
 }
 
 #[test]
-fn where_a_head_gives_no_stacks_it_is_said_what_turns_them_on() {
+fn head_without_stacks_names_the_setting() {
     let mut unknown = row("paused");
     unknown["location"] = Value::Null;
     let found = only(&list(&[unknown.clone(), row("paused")]), None);
@@ -71,7 +71,7 @@ fn where_a_head_gives_no_stacks_it_is_said_what_turns_them_on() {
 }
 
 #[test]
-fn nothing_is_wrong_with_a_task_that_waits() {
+fn paused_task_is_no_problem() {
     let (list, nodes) = (
         list(&[row("paused")]),
         nodes(&[node("none", "prefer-agent")]),
@@ -89,7 +89,7 @@ fn nothing_is_wrong_with_a_task_that_waits() {
 }
 
 #[test]
-fn a_raycluster_that_starts_is_no_fault_and_a_refusal_of_the_api_server_is_one() {
+fn starting_raycluster_is_no_error_but_a_refusal_is() {
     let mut list = list(&[row("paused")]);
     let trouble =
         "the head of RayCluster ml/late is not ready; `kubectl describe raycluster late` says why";
@@ -111,7 +111,7 @@ fn a_raycluster_that_starts_is_no_fault_and_a_refusal_of_the_api_server_is_one()
 }
 
 #[test]
-fn a_head_that_does_not_answer_is_the_cause() {
+fn unreachable_head_is_the_cause() {
     let mut list = list(&[]);
     let cluster = &mut list["clusters"][0];
     cluster["trouble"] = "cannot reach the Ray head at http://h:8265: Connection refused; is Ray up, and is this its dashboard address?".into();
@@ -136,7 +136,7 @@ fn a_head_that_does_not_answer_is_the_cause() {
 }
 
 #[test]
-fn an_old_list_and_one_that_lacks_rows_are_told() {
+fn stale_or_incomplete_list_is_reported() {
     let mut old = list(&[row("paused")]);
     old["clusters"][0]["snapshot_age_seconds"] = 134.5.into();
     assert!(only(&old, None).says.ends_with("is 2m 14s old"));
@@ -153,7 +153,7 @@ fn an_old_list_and_one_that_lacks_rows_are_told() {
 }
 
 #[test]
-fn an_agent_that_is_gone_is_an_error_where_there_is_no_other_way() {
+fn lost_agent_is_an_error_without_another_path() {
     for (link, path, severity) in [
         ("down", "agent", Severity::Error),
         ("none", "agent", Severity::Error),
@@ -184,7 +184,7 @@ fn an_agent_that_is_gone_is_an_error_where_there_is_no_other_way() {
 }
 
 #[test]
-fn a_debugger_that_is_gone_is_told_without_anybody_dialling_it() {
+fn lost_debugger_is_reported_without_a_dial() {
     let mut gone = row("unreachable");
     gone["why"] = "nothing listens there".into();
     let found = only(&list(&[gone]), None);
@@ -198,7 +198,7 @@ fn a_debugger_that_is_gone_is_told_without_anybody_dialling_it() {
 }
 
 #[test]
-fn who_holds_a_task_and_how_one_ended_are_told() {
+fn holder_and_ended_tasks_are_noted() {
     let mut held = row("attached");
     held["holder"] = json!({"session": 1, "subject": "ann", "client": "VS Code", "peer": "10.1.2.3:50000", "since": 0.0});
     let found = only(&list(&[held]), None);
@@ -230,7 +230,7 @@ fn who_holds_a_task_and_how_one_ended_are_told() {
 }
 
 #[test]
-fn the_legacy_debugger_is_told_and_how_to_leave_it() {
+fn legacy_debugger_is_reported_with_a_remedy() {
     let mut legacy = row("paused");
     legacy["kind"] = "pdb".into();
     let mut list = list(&[legacy]);
@@ -250,7 +250,7 @@ fn the_legacy_debugger_is_told_and_how_to_leave_it() {
 }
 
 #[test]
-fn a_long_list_is_told_in_few_lines() {
+fn long_list_is_summarised() {
     let rows = vec![row("unreachable"); 1000];
     let found = wrong(&list(&rows), None);
     assert_eq!(found.len(), MAX_LISTED_FINDINGS + 1);
@@ -259,7 +259,7 @@ fn a_long_list_is_told_in_few_lines() {
 }
 
 #[test]
-fn a_list_of_another_version_is_no_reason_to_fail() {
+fn list_of_another_version_is_tolerated() {
     assert_eq!(wrong(&json!({}), None).len(), 1);
     let strange = json!({"breakpoints": [{}, 7, null], "clusters": [{}, 7]});
     wrong(&strange, Some(&json!({"nodes": [{}, 1]})));

@@ -74,7 +74,7 @@ async fn ask_all(
 }
 
 #[tokio::test(start_paused = true)]
-async fn tasks_run_on_as_they_have_stopped_and_one_that_says_nothing_keeps_others_for_a_moment() {
+async fn tasks_resume_in_stop_order_despite_a_silent_one() {
     let mut members = stopped(&[2, 0, 3, 1]);
     let (began, log) = (Instant::now(), Log::default());
     let dial = |at: usize, _| {
@@ -108,7 +108,7 @@ async fn tasks_run_on_as_they_have_stopped_and_one_that_says_nothing_keeps_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_word_alone_sets_the_focus() {
+async fn only_the_exact_command_sets_the_focus() {
     let mut members = stopped(&[0, 1, 2]);
     let dial = |at: usize, _| {
         let (near, far) = duplex(1 << 16);
@@ -133,7 +133,7 @@ async fn only_the_word_alone_sets_the_focus() {
 }
 
 #[test]
-fn what_the_relay_says_is_not_taken_for_what_a_program_wrote() {
+fn relay_messages_are_separate_from_program_output() {
     let members = stopped(&[0, 1]);
     let all: Vec<(usize, Answered)> = (0..2)
         .map(|at| {

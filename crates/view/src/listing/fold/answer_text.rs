@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_odd_one_is_beside_the_others_and_numbers_have_a_line_of_figures() {
+    fn odd_answer_is_marked_and_numbers_get_statistics() {
         let mut losses = ["0.6931"; 8];
         losses[3] = "nan\n";
         assert_eq!(lines(&losses), "3:       nan  ← odd\n0-2,4-7: 0.6931\n");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_several_lines_is_below_who_gave_it() {
+    fn multiline_answer_is_shown_below_its_ranks() {
         let mut places = ["> a.py(1)f()\n-> g()\n"; 8];
         places[0] = "> a.py(2)f()\n-> h()\n";
         assert_eq!(
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_for_the_same_reason_is_named_together() {
+    fn equal_failures_are_grouped() {
         let eight = eight();
         let names = Names::new(&eight);
         let lines = silent(

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_there_once_and_who_says_something_else_is_odd() {
+    fn equal_answers_are_folded_and_the_minority_is_odd() {
         assert_eq!(described(&["a", "a", "b", "a"]), ["!b {2}", "a {0, 1, 3}"]);
         assert_eq!(described(&["a", "a"]), ["a {0, 1}"]);
         // Without a majority, no answer is odd.
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_figures_and_the_one_that_is_far_away_is_odd() {
+    fn distant_number_is_odd() {
         let losses = ["0.69", "0.70", "0.68", "17.5", "0.71", "nan", "0.69"];
         let all = of(&losses);
         assert_eq!(all.odd(), [3, 5].into());
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_python_writes_them() {
+    fn numbers_are_parsed_in_python_notation() {
         for (text, value) in [
             ("3\n", Some(3.0)),
             ("-1.5e-3", Some(-0.0015)),
@@ -324,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_answer_is_there_once_and_nobody_is_lost(texts in texts()) {
+        fn every_member_is_in_exactly_one_answer(texts in texts()) {
             let all = fold(texts.iter().map(String::as_str).enumerate());
             let mut seen = BTreeSet::new();
             for same in &all.same {
@@ -339,14 +339,14 @@ mod tests {
         }
 
         #[test]
-        fn fewer_than_half_are_odd_and_they_come_first(texts in texts()) {
+        fn odd_answers_are_a_minority_and_come_first(texts in texts()) {
             let all = fold(texts.iter().map(String::as_str).enumerate());
             prop_assert!(all.odd().is_empty() || 2 * all.odd().len() < texts.len());
             prop_assert!(all.same.is_sorted_by_key(|same| !same.odd));
         }
 
         #[test]
-        fn who_answers_first_makes_no_difference(texts in texts(), by in 0usize..40) {
+        fn order_of_answers_does_not_matter(texts in texts(), by in 0usize..40) {
             let mut answers: Vec<_> = texts.iter().map(String::as_str).enumerate().collect();
             let all = fold(answers.clone());
             answers.rotate_left(by % texts.len().max(1));
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn figures_hold_all_numbers_between_them(texts in texts()) {
+        fn statistics_bound_all_numbers(texts in texts()) {
             let all = fold(texts.iter().map(String::as_str).enumerate());
             if let Some(figures) = &all.figures {
                 prop_assert!(figures.min.0 <= figures.median && figures.median <= figures.max.0);

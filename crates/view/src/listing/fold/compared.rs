@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_one_tree_and_what_is_alike_is_there_once() {
+    fn stacks_form_one_tree_and_equal_values_are_folded() {
         let all = vec![
             stack("step", "0.5"),
             stack("load", "0.5"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_compared_apart_unless_each_has_one_alone() {
+    fn groups_are_compared_separately_unless_singletons() {
         let two = || vec![stack("step", "0.5"), stack("step", "nan")];
         let (text, json_group) = compared(&["Trainer", "Loader"], two());
         assert_eq!(

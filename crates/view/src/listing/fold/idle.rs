@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_that_returned_is_named_with_what_returned() {
+    fn idle_rank_is_named_with_the_returned_call() {
         let members: Vec<Member> = (0..6)
             .map(|rank| member("Trainer", rank, &[("step", "train.py", 7)]))
             .collect();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn known_places_are_named_by_what_was_called() {
+    fn known_waits_are_named_by_the_called_function() {
         for (stack, words) in [
             (
                 &[
@@ -272,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_waits_for_nothing() {
+    fn running_thread_is_not_waiting() {
         let running = Location::of(&frames(&[("step", "train.py")]), Some(false), None);
         assert_eq!(running.to_string(), "is in step (train.py:7)");
     }
 
     #[test]
-    fn a_call_in_c_is_named_where_no_frame_names_it() {
+    fn c_call_is_named_without_a_python_frame() {
         let called =
             |lines| Location::of(&frames(lines), Some(true), Some("socket.recv")).to_string();
         assert_eq!(
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn code_of_ones_own_is_told_from_that_of_libraries() {
+    fn own_code_differs_from_libraries() {
         for own in [
             "train.py",
             "/srv/ray/train.py",

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_elsewhere_is_first() {
+    fn rank_at_a_different_location_comes_first() {
         let members = of_functions(&[1, 1, 1, 2, 1, 1, 1, 1]);
         let groups = of(&members);
         let (odd, most) = groups[0].odd().unwrap_or((&[], &groups[0].spots[0]));
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_is_at_one_place_and_the_fewest_come_first(functions in proptest::collection::vec(0u8..4, 1..30)) {
+        fn every_rank_has_one_location_and_fewest_come_first(functions in proptest::collection::vec(0u8..4, 1..30)) {
             let groups = of(&of_functions(&functions));
             prop_assert_eq!(groups.len(), 1);
             let spots = &groups[0].spots;

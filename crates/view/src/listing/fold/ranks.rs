@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_a_range() {
+    fn consecutive_ranks_form_a_range() {
         let of = |numbers: &[u32]| ranges(&numbers.iter().copied().collect());
         assert_eq!(of(&[0, 1, 2, 4, 5, 6, 7]), "0-2,4-7");
         assert_eq!(of(&[3]), "3");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_numbers_is_refused() {
+    fn invalid_ranks_are_refused() {
         for text in ["", "a", "3-", "-3", "7-3", "1,,2", "0..7"] {
             assert_eq!(text.parse::<Ranks>(), Err(BadRanks), "{text}");
         }
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_what_it_was(numbers in proptest::collection::btree_set(0u32..200, 1..80)) {
+        fn formatted_ranks_are_parsed_back(numbers in proptest::collection::btree_set(0u32..200, 1..80)) {
             let read: Ranks = ranges(&numbers).parse().unwrap_or(Ranks(Vec::new()));
             let read: BTreeSet<u32> = (0..200).filter(|number| read.contains(*number)).collect();
             prop_assert_eq!(read, numbers);

@@ -344,7 +344,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_odd_one_is_named_first_with_where_it_is() {
+    fn odd_rank_is_named_first_with_its_location() {
         assert_eq!(
             summary(&eight()),
             "train: rank 3 is elsewhere than the other 7 of 8\n  \
@@ -354,7 +354,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn stacks_are_one_tree_with_ranks_at_its_calls() {
+    fn stacks_form_one_tree_with_ranks_at_its_calls() {
         let shown = TreeOptions {
             locals: true,
             ..TreeOptions::default()
@@ -375,7 +375,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_variable_is_there_once_with_who_has_which_value() {
+    fn variable_is_listed_once_with_ranks_per_value() {
         let of = |rank: usize| {
             let locals = json!([{"name": "x", "type": "int", "value": "1"},
                 {"name": "rank", "type": "int", "value": (rank / 3).to_string()}]);
@@ -392,7 +392,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_named_and_the_others_are_shown() {
+    fn unanswered_member_is_named_and_others_are_shown() {
         let mut members = eight();
         let silent = json!({"tasks": [{"group": "train", "name": "train", "rank": 8}], "error": "it is gone"});
         members.push(Member::read(&silent, false));
@@ -415,7 +415,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn those_without_ranks_are_named_or_counted() {
+    fn tasks_without_ranks_are_named_or_counted() {
         let of = |at: usize| {
             let mut entry = entry("f", at, &[("f", "a.py", 1)], &Value::Null);
             entry["tasks"][0]["rank"] = Value::Null;

@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tree_has_each_stack_and_no_other(stacks in stacks()) {
+        fn tree_contains_exactly_its_stacks(stacks in stacks()) {
             let tree = of(&stacks);
             check(&tree);
             let mut all = BTreeSet::new();
@@ -126,7 +126,7 @@ mod tests {
         }
 
         #[test]
-        fn who_is_looked_at_first_makes_no_difference(stacks in stacks(), by in 0usize..30) {
+        fn order_of_stacks_does_not_matter(stacks in stacks(), by in 0usize..30) {
             let mut turned = stacks.clone();
             turned.rotate_left(by % stacks.len().max(1));
             turned.reverse();

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_is_one_line_with_who_waits_and_whose_it_is() {
+    fn each_awaited_object_is_one_line_with_its_owner() {
         let pending = json!([{"object_id": "aa", "task": {"name": "load", "state": "PENDING_NODE_ASSIGNMENT", "pid": null},
             "owner": {"name": "driver", "pid": 3, "node_ip": "10.0.0.7"}, "state": "PENDING_NODE_ASSIGNMENT"}]);
         let gone = json!([{"object_id": "bb", "task": {"name": "load", "state": "RUNNING", "pid": 9}, "owner": null,

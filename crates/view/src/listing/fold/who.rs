@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_without_a_known_rank_is_identified_by_its_pid_and_never_counted() {
+    fn member_of_unknown_rank_is_named_by_pid() {
         let rows = [
             row("f", Some(5), "10.0.0.1", 1),
             row("f", None, "10.0.0.1", 2),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn several_jobs_are_several_groups() {
+    fn several_jobs_are_separate_groups() {
         let mut other = row("f", Some(0), "10.0.0.1", 2);
         other["job_id"] = "02000000".into();
         let rows = [row("f", Some(0), "10.0.0.1", 1), other];
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_is_called_by_another_name_whoever_comes_first(
+        fn every_member_has_a_unique_stable_name(
             rows in proptest::collection::vec((0u8..3, proptest::option::of(0u32..4), 0u8..3), 0..20), by in 0usize..20,
         ) {
             let rows: Vec<Value> = (0..).zip(&rows).map(|(worker, (group, rank, node))| {

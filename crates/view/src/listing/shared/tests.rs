@@ -43,7 +43,7 @@ fn whole(shared: &SharedRows, snapshot: &Snapshot) -> Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_text_is_that_of_the_rows_one_by_one() {
+async fn shared_text_equals_separately_serialised_rows() {
     for n in 0..=4 {
         let mut rows = breakpoints();
         rows.truncate(n);
@@ -59,7 +59,7 @@ async fn the_text_is_that_of_the_rows_one_by_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_are_put_together_once_in_a_second_for_all_who_may_see_the_same() {
+async fn rows_are_serialised_once_per_second_per_view() {
     let snapshot = snapshot(breakpoints());
     let shared = SharedRows::default();
     let (all, some): (Vec<_>, Vec<_>) = (
@@ -80,7 +80,7 @@ async fn rows_are_put_together_once_in_a_second_for_all_who_may_see_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_bounded() {
+async fn cached_lists_are_bounded() {
     let shared = SharedRows::default();
     for _ in 0..10 * MIN_ROWS_TO_SWEEP {
         let one = snapshot(vec![paused("square", 1)]);
@@ -91,7 +91,7 @@ async fn what_is_kept_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_asks_for_any_more_is_given_back() {
+async fn unused_lists_are_dropped() {
     let shared = Arc::new(SharedRows::default());
     let until = CancellationToken::new();
     let running = tokio::spawn({
@@ -136,7 +136,7 @@ async fn an_event_is_serialised_once() {
 }
 
 #[tokio::test]
-async fn a_list_through_gzip_is_the_same_list() {
+async fn gzipped_list_is_the_same_list() {
     use std::io::Read as _;
     let shared = SharedRows::default();
     let snapshot = snapshot(breakpoints());

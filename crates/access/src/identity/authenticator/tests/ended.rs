@@ -22,7 +22,7 @@ fn id(of: &str) -> Revoked {
 }
 
 #[tokio::test]
-async fn revoking_ends_who_is_there_and_refuses_who_comes() {
+async fn revocation_ends_sessions_and_refuses_new_ones() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.revocations_file = Some(scene.path("revoked"));
     let authenticator = scene.authenticator();
@@ -68,7 +68,7 @@ async fn revoking_ends_who_is_there_and_refuses_who_comes() {
 }
 
 #[tokio::test]
-async fn a_name_that_cannot_be_read_back_is_not_written() {
+async fn unparsable_name_is_not_written() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     let file = scene.path("revoked");
     scene.auth.revocations_file = Some(file.clone());
@@ -83,7 +83,7 @@ async fn a_name_that_cannot_be_read_back_is_not_written() {
 }
 
 #[tokio::test]
-async fn without_a_file_a_revocation_holds_here() {
+async fn revocation_without_a_file_is_kept_in_memory() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     let kept = revoke(&authenticator, id("one")).await;
@@ -99,7 +99,7 @@ async fn without_a_file_a_revocation_holds_here() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
+async fn ticket_is_for_one_breakpoint_and_ends_with_its_token() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     let narrow = but(&json!({"ray_relay": {"clusters": ["default"]}, "groups": ["ml"]}));
@@ -130,7 +130,7 @@ async fn a_ticket_is_for_one_breakpoint_and_ends_with_its_holder() {
 }
 
 #[tokio::test]
-async fn replicas_that_share_a_secret_accept_each_others_tickets() {
+async fn replicas_with_one_secret_share_tickets() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     let path = scene.path("tickets.key");
     std::fs::write(&path, &*Generated::new(Algorithm::Hs256).unwrap().private).unwrap();
@@ -142,7 +142,7 @@ async fn replicas_that_share_a_secret_accept_each_others_tickets() {
 }
 
 #[test]
-fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
+fn ticket_is_short_lived_and_never_outlives_its_token() {
     let leeway = Duration::from_secs(5);
     let tickets = Tickets::new(&[7; 32], leeway).unwrap();
     let live = LiveRevocations::open(None, SystemTime::now()).unwrap();
@@ -173,7 +173,7 @@ fn a_ticket_is_good_for_a_short_time_and_never_longer_than_its_holder() {
 }
 
 #[tokio::test]
-async fn a_ticket_for_a_dashboard_opens_that_one_and_no_breakpoint() {
+async fn dashboard_ticket_opens_only_its_dashboard() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
     let ada = accepted(&authenticator, &scene.token(&claims())).await;

@@ -117,7 +117,7 @@ fn on(access: &Access, scope: Scope) -> Vec<&'static str> {
 const ALL: [&str; 4] = ["ml.other", "ml.train", "ray.own", "serving.train"];
 
 #[tokio::test]
-async fn a_role_in_the_namespace_of_a_raycluster_is_for_that_one_alone() {
+async fn role_on_a_raycluster_applies_to_that_one_only() {
     let found = found(&ALL, "ml:train/debug ml:train/list").await;
     let access = found.access().await;
     assert_eq!(on(&access, Scope::Debug), ["ml.train"]);
@@ -135,7 +135,7 @@ async fn a_role_in_the_namespace_of_a_raycluster_is_for_that_one_alone() {
 }
 
 #[tokio::test]
-async fn a_role_without_names_is_for_the_rayclusters_of_its_namespace_and_those_to_come() {
+async fn unnamed_role_applies_to_its_whole_namespace() {
     let found = found(&ALL, "ml:/list empty:/list empty:/view").await;
     let access = found.access().await;
     let all = ["ml.other", "ml.train", "empty.new"];
@@ -155,7 +155,7 @@ async fn a_role_without_names_is_for_the_rayclusters_of_its_namespace_and_those_
 }
 
 #[tokio::test]
-async fn a_role_in_the_namespace_of_the_relay_is_for_no_other() {
+async fn role_in_the_relay_namespace_applies_there_only() {
     let names = ["ml.train", "ray.east", "ray.other"];
     let found = found(&names, "/list /debug east/list east/view").await;
     let access = found.access().await;
@@ -166,7 +166,7 @@ async fn a_role_in_the_namespace_of_the_relay_is_for_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_asked_once() {
+async fn cluster_role_is_reviewed_once_for_all_namespaces() {
     let allowed = ":/list :/view :/debug :/attach :/terminal :/dashboard-read :/dashboard-write :/admin :/terminate :/node";
     let found = found(&ALL, allowed).await;
     let access = found.access().await;
@@ -184,7 +184,7 @@ async fn what_is_allowed_in_all_namespaces_is_allowed_on_all_that_are_found_and_
 }
 
 #[tokio::test]
-async fn who_is_there_already_sees_what_has_come_and_only_that_is_asked_about() {
+async fn new_clusters_are_reviewed_for_live_users() {
     let found = found(
         &["ml.train"],
         "ml:train/list new:later/list new:later/debug",
@@ -222,7 +222,7 @@ async fn who_is_there_already_sees_what_has_come_and_only_that_is_asked_about() 
 }
 
 #[tokio::test]
-async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
+async fn each_check_reviews_few_of_many_hidden_clusters() {
     let names: Vec<String> = (0..300).map(|n| format!("n{n}.train")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let found = found(
@@ -269,7 +269,7 @@ async fn of_hundreds_that_somebody_may_not_see_each_look_asks_about_few() {
 
 /// The figure in docs/operate.md.
 #[tokio::test]
-async fn one_look_at_64_rayclusters_asks_few_questions() {
+async fn one_check_of_64_rayclusters_costs_few_reviews() {
     let names: Vec<String> = (0..64).map(|n| format!("n{}.train{n}", n % 20)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let found = found(&names, "n7:train7/list n7:train7/view n7:train7/debug").await;
@@ -280,7 +280,7 @@ async fn one_look_at_64_rayclusters_asks_few_questions() {
 }
 
 #[tokio::test]
-async fn less_on_what_is_there_is_less_and_what_is_gone_is_not() {
+async fn lost_grants_narrow_and_removed_clusters_do_not() {
     let review = |grants: &[(&str, &str)]| Review {
         user: User {
             name: "ann".to_owned(),

@@ -150,7 +150,7 @@ async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_up() {
+async fn concurrent_requests_with_one_token_share_a_review() {
     let hold = Arc::new(Notify::new());
     let oracle = Oracle::held(Reply::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
@@ -171,7 +171,7 @@ async fn many_that_come_with_one_token_cost_one_review_even_if_the_first_gives_u
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_hold_for_their_time_and_no_longer() {
+async fn cached_answers_expire() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     drop(reviewed);
     ask(&reviewer, "t").await.unwrap();
@@ -195,7 +195,7 @@ async fn answers_hold_for_their_time_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_look() {
+async fn rejected_token_ends_its_sessions_at_the_next_check() {
     let (oracle, reviewer, reviewed) = accepted("list,debug").await;
     sleep(5 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
@@ -207,7 +207,7 @@ async fn a_token_that_is_not_accepted_any_more_ends_its_sessions_at_the_next_loo
 }
 
 #[tokio::test(start_paused = true)]
-async fn less_than_before_ends_sessions_and_more_does_not() {
+async fn narrowed_roles_end_sessions_and_wider_ones_do_not() {
     let (oracle, reviewer, before) = accepted("list,debug").await;
     oracle.reply_with(Reply::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
@@ -229,7 +229,7 @@ async fn less_than_before_ends_sessions_and_more_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_new_in() {
+async fn outage_ends_sessions_after_its_grace() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     oracle.reply_with(Reply::Nothing);
     let other = ask(&reviewer, "u").await.unwrap_err();
@@ -251,7 +251,7 @@ async fn an_outage_ends_live_sessions_after_its_grace_and_lets_nobody_new_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_away_when_an_outage_begins_can_come_within_its_grace_and_is_looked_after_again() {
+async fn user_may_return_within_the_grace_of_an_outage() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     drop(reviewed);
     sleep(2 * MINUTE).await;
@@ -276,7 +276,7 @@ async fn who_is_away_when_an_outage_begins_can_come_within_its_grace_and_is_look
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_api_server_is_told_when_it_answers_again() {
+async fn recovery_of_the_api_server_notifies_waiters() {
     let (oracle, reviewer, _reviewed) = accepted("list").await;
     oracle.reply_with(Reply::Nothing);
     sleep(2 * MINUTE).await;
@@ -289,7 +289,7 @@ async fn who_waits_for_the_api_server_is_told_when_it_answers_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_no_that_is_taken_back_ends_nothing_and_is_seen_by_nobody() {
+async fn single_negative_review_ends_no_session() {
     for no in [Reply::Refused, Reply::Scopes("list"), Reply::Scopes("")] {
         let oracle =
             Oracle::replying(&[Reply::Scopes("list,debug"), no, Reply::Scopes("list,debug")]);
@@ -306,7 +306,7 @@ async fn a_no_that_is_taken_back_ends_nothing_and_is_seen_by_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_that_is_allowed_is_not_remembered_for_long() {
+async fn empty_grant_is_cached_only_briefly() {
     let (oracle, reviewer, reviewed) = accepted("").await;
     assert!(!access(&reviewed).may_anywhere(crate::policy::Scope::List));
     oracle.reply_with(Reply::Scopes("list"));
@@ -316,7 +316,7 @@ async fn nothing_that_is_allowed_is_not_remembered_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_and_fifty_that_come_at_once_are_all_let_in() {
+async fn burst_of_150_users_is_admitted() {
     let hold = Arc::new(Notify::new());
     let oracle = Oracle::held(Reply::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
@@ -340,7 +340,7 @@ async fn a_hundred_and_fifty_that_come_at_once_are_all_let_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_stands_under_a_token_whose_sessions_are_over() {
+async fn identity_is_dropped_with_its_last_session() {
     let (_oracle, reviewer, reviewed) = accepted("list").await;
     let by_ticket = reviewer.present(reviewed.credential.id()).unwrap();
     let fingerprint = reviewed.credential.id().to_owned();
@@ -355,7 +355,7 @@ async fn nobody_stands_under_a_token_whose_sessions_are_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
+async fn made_up_tokens_evict_no_user_and_are_bounded() {
     let oracle = Oracle::replying(&[Reply::Scopes("list"), Reply::Refused]);
     let reviewer = oracle.reviewer();
     let _live = ask(&reviewer, "t").await.unwrap();
@@ -393,7 +393,7 @@ async fn made_up_tokens_displace_nobody_and_too_many_at_a_time_are_sent_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_behind_a_throttled_api_server_gets_in_first_come_first_served() {
+async fn throttled_reviews_are_served_first_come() {
     let oracle = Arc::new(Oracle {
         script: Mutex::new(VecDeque::from([Reply::Scopes("list")])),
         throttle: Some(Semaphore::new(1)),
@@ -424,7 +424,7 @@ async fn a_crowd_behind_a_throttled_api_server_gets_in_first_come_first_served()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_the_api_server_is_reported_with_its_status() {
+async fn refusal_of_the_api_server_reports_its_status() {
     let oracle = Oracle::replying(&[Reply::Forbidden]);
     let refused = ask(&oracle.reviewer(), "t").await.unwrap_err();
     assert_eq!(refused, unavailable(Some(403)));
@@ -433,7 +433,7 @@ async fn a_refusal_of_the_api_server_is_reported_with_its_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_the_relay_ends_what_goes_on_behind() {
+async fn shutdown_ends_background_reviews() {
     let (_oracle, reviewer, _reviewed) = accepted("list").await;
     let stop = CancellationToken::new();
     stop.cancel();

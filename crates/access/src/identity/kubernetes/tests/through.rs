@@ -47,7 +47,7 @@ async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
 }
 
 #[tokio::test]
-async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
+async fn principal_and_tickets_last_while_kubernetes_confirms() {
     let scene = scene(|_, _| {}).await;
     scene.server.state().allowed = HashSet::from(["default/list", "default/debug", "west/list"]);
     assert!(scene.auth.is_on() && scene.auth.anonymous().is_none());
@@ -85,7 +85,7 @@ async fn a_principal_and_its_tickets_last_as_long_as_kubernetes_says_so() {
 }
 
 #[tokio::test]
-async fn a_removed_role_binding_ends_the_session_and_the_token_is_worth_less_after_it() {
+async fn removed_role_binding_ends_the_session() {
     let scene = scene(|_, _| {}).await;
     scene.server.state().allowed = HashSet::from(["default/debug", "default/list"]);
     let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_removed_role_binding_ends_the_session_and_the_token_is_worth_less_aft
 }
 
 #[tokio::test]
-async fn roles_allow_nothing_that_a_policy_file_does_not() {
+async fn roles_grant_no_more_than_the_policy_file() {
     let scene = scene(|config, dir| {
         let policy = dir.join("policy.toml");
         std::fs::write(&policy, "").unwrap();
@@ -118,7 +118,7 @@ async fn roles_allow_nothing_that_a_policy_file_does_not() {
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_fetched_do_not_lock_out_whom_kubernetes_knows() {
+async fn unavailable_keys_do_not_lock_out_kubernetes_users() {
     let scene = scene(|config, _| {
         config.jwks.url = Some("http://127.0.0.1:1/keys".to_owned());
     })
@@ -131,7 +131,7 @@ async fn keys_that_cannot_be_fetched_do_not_lock_out_whom_kubernetes_knows() {
 }
 
 #[tokio::test]
-async fn a_token_by_a_key_of_the_set_is_not_shown_to_kubernetes() {
+async fn token_of_a_known_key_is_not_sent_to_kubernetes() {
     use crate::identity::SigningKey;
     use crate::identity::keys::Algorithm;
     let made = crate::identity::Generated::new(Algorithm::EdDsa).unwrap();

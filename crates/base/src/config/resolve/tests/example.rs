@@ -13,7 +13,7 @@ fn the_example_equals_the_defaults() {
 }
 
 #[test]
-fn the_example_names_every_key_and_each_with_its_default() {
+fn example_lists_every_key_with_its_default() {
     let table: toml::Table = EXAMPLE.parse().unwrap();
     let explained = |table: &toml::Value, section: &str, key: &str| {
         let (_, text) = EXAMPLE.split_once(&format!("\n[{section}]")).unwrap();
@@ -37,7 +37,7 @@ fn the_example_names_every_key_and_each_with_its_default() {
 }
 
 #[test]
-fn commented_values_of_the_example_are_right_too() {
+fn commented_values_of_the_example_are_valid() {
     let keys = "label_selector|token_file|url_file|link = |api_server|ca_file|namespace|url|host = |file = \"/var|dir = |otlp = ";
     let audit_key = "key_file = \"/etc/ray-relay/audit";
     let notice_key = "key_file = \"/etc/ray-relay/notice";

@@ -8,7 +8,7 @@ use crate::config::sources::{keys, variable};
 use crate::config::units::parse_duration;
 
 #[test]
-fn flags_go_over_the_environment_over_the_file_over_defaults() {
+fn flags_override_environment_file_and_defaults() {
     let file =
         "[listen]\naddress = \"127.0.0.1:1001\"\nhandshake_timeout = \"1s\"\nkeepalive = \"5s\"\n";
     let timeout = "RAY_RELAY_LISTEN_HANDSHAKE_TIMEOUT";
@@ -37,7 +37,7 @@ fn flags_go_over_the_environment_over_the_file_over_defaults() {
 }
 
 #[test]
-fn every_scalar_key_can_be_given_in_the_environment() {
+fn every_scalar_key_is_read_from_the_environment() {
     let other = |key: &str| match key {
         "address" => "127.0.0.1:7000",
         "insecure_no_auth" | "locations" | "allow_terminate" | "allow_attach" | "metrics_open" => {
@@ -116,7 +116,7 @@ fn every_scalar_key_can_be_given_in_the_environment() {
 }
 
 #[test]
-fn clusters_come_whole_from_the_source_that_counts_most() {
+fn clusters_come_from_the_highest_source_only() {
     let file = "[[cluster]]\nray_address = \"http://one\"\ntoken_file = \"/t\"\n[[cluster]]\nname = \"b\"\nray_address = \"https://two/x/\"\n";
     let names = |config: &Config| {
         let clusters = config.clusters.iter();
@@ -139,7 +139,7 @@ fn clusters_come_whole_from_the_source_that_counts_most() {
 }
 
 #[test]
-fn variables_of_a_kubernetes_service_are_no_configuration() {
+fn kubernetes_service_variables_are_ignored() {
     let injected = [
         ("RAY_RELAY_SERVICE_HOST", "10.0.0.1"),
         ("RAY_RELAY_SERVICE_PORT", "5678"),

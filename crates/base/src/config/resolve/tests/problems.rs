@@ -62,7 +62,7 @@ token = \"hunter2\"
 }
 
 #[test]
-fn a_key_that_is_gone_says_what_has_become_of_it() {
+fn removed_key_names_its_replacement() {
     let silence = problem("[listen]\nsilence = \"2s\"\n");
     assert_eq!(silence.key, "listen.silence");
     let variable = problems("", &[("RAY_RELAY_LISTEN_SILENCE", "2s")]).remove(0);
@@ -80,14 +80,14 @@ fn a_key_that_is_gone_says_what_has_become_of_it() {
 }
 
 #[test]
-fn broken_toml_says_where_without_quoting_it() {
+fn invalid_toml_is_located_without_quotation() {
     let problem = problem("[listen]\naddress = \"hunter2\nkeepalive = \"1s\"\n");
     assert!(problem.place.ends_with("line 2"), "{problem:?}");
     assert!(!format!("{problem:?}").contains("hunter2"));
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_a_problem() {
+fn unreadable_file_is_a_problem() {
     let mut sources = Sources::default();
     sources.flags.config = Some("/nonexistent/relay.toml".into());
     let error = resolve(&sources).unwrap_err();
@@ -100,7 +100,7 @@ fn a_file_that_cannot_be_read_is_a_problem() {
 }
 
 #[test]
-fn what_stands_in_the_place_of_a_key_file_is_not_shown() {
+fn secret_in_place_of_a_key_file_is_not_shown() {
     for (section, key, value) in [
         ("auth", "keys", "\"hs256:c2VjcmV0c2VjcmV0\""),
         ("auth", "ticket_key_file", "[\"c2VjcmV0\"]"),

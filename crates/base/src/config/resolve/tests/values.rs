@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 #[test]
-fn other_machines_are_let_in_only_on_purpose() {
+fn open_listen_address_must_be_deliberate() {
     const EVERYWHERE: &str = "[listen]\naddress = '0.0.0.0:5678'\n";
     let problem = problem(EVERYWHERE);
     assert_eq!(problem.key, "listen.address");
@@ -28,7 +28,7 @@ fn other_machines_are_let_in_only_on_purpose() {
 }
 
 #[test]
-fn values_have_to_fit_together() {
+fn conflicting_values_are_refused() {
     for (file, key) in [
         (
             "[advertise]\nmode = 'ports'\nports = '5670-5690'",
@@ -61,7 +61,7 @@ const TWO_CLUSTERS: &str =
     "[[cluster]]\nray_address = 'http://a'\n[[cluster]]\nray_address = 'http://b'";
 
 #[test]
-fn a_level_that_is_misspelt_is_not_taken_for_a_module() {
+fn misspelt_log_level_is_not_a_module() {
     assert!(resolve(&given("[log]\nlevel = \"ray_relay_dap=debug,info\"\n", &[]).sources).is_ok());
     let misspelt = problem("[log]\nlevel = 'dbug'");
     assert_eq!(misspelt.hint.unwrap(), "did you mean debug?");
@@ -69,7 +69,7 @@ fn a_level_that_is_misspelt_is_not_taken_for_a_module() {
 }
 
 #[test]
-fn identity_providers_are_only_asked_where_nobody_can_answer_for_them() {
+fn identity_provider_urls_must_be_secure() {
     for (section, text, key) in [
         ("jwks", "url = 'http://login.example.com/keys'", "url"),
         (
@@ -123,7 +123,7 @@ fn identity_providers_are_only_asked_where_nobody_can_answer_for_them() {
 }
 
 #[test]
-fn the_limit_of_collectives_is_longer_than_what_is_released_before_it() {
+fn collective_limit_must_exceed_the_release_margin() {
     let cluster = "[[cluster]]\nray_address = \"http://head:8265\"\n[release]\n";
     let with = |keys: &str| format!("{cluster}{keys}");
     let told = config(&with("collective_timeout = \"30m\"\n"), &[]).release;
@@ -143,7 +143,7 @@ fn the_limit_of_collectives_is_longer_than_what_is_released_before_it() {
 }
 
 #[test]
-fn clusters_that_are_found_need_none_beside_them_and_have_addresses_of_their_own() {
+fn discovery_needs_no_configured_cluster() {
     let found = config(
         "[discovery]\nkubernetes = true\nnamespaces = [\"ml\"]\n",
         &[],

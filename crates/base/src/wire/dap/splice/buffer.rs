@@ -180,7 +180,7 @@ mod tests {
     use crate::memory::Memory;
 
     #[test]
-    fn what_is_held_is_counted_and_what_only_passes_does_not_need_much() {
+    fn held_bytes_are_counted_and_passing_ones_stay_small() {
         let memory = Memory::new(16 << 20);
         let account = memory.account(Some("ann"));
         let mut buffer = Buffer::new(Vec::new(), &account);
@@ -215,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_come_out_as_they_went_in_however_much_is_held(
+        fn buffer_preserves_its_bytes(
             steps in proptest::collection::vec((1usize..MAX_READ_BYTES, 0usize..2 * MAX_READ_BYTES, any::<bool>()), 1..20),
         ) {
             let (mut buffer, mut model) = (Buffer::new(Vec::new(), &Account::default()), std::collections::VecDeque::new());

@@ -64,7 +64,7 @@ async fn read_all(stream: &mut DuplexStream) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn captured_messages_are_replaced_in_their_place_however_small_the_pipe() {
+async fn captured_messages_are_replaced_in_order() {
     for buffer in [7, 100, 1 << 16] {
         let (mut client, mut worker, mut splice) = spliced(buffer);
         let sender = tokio::spawn(async move {
@@ -110,7 +110,7 @@ async fn captured_messages_are_replaced_in_their_place_however_small_the_pipe() 
 }
 
 #[tokio::test]
-async fn a_message_of_the_relays_own_never_lands_inside_anothers_frame() {
+async fn relay_message_never_splits_another_frame() {
     let (mut client, mut worker, mut splice) = spliced(1 << 16);
     let big = frame(&message("pass", 1, 5000));
     worker.write_all(&big[..3000]).await.unwrap();
@@ -146,7 +146,7 @@ async fn a_message_of_the_relays_own_never_lands_inside_anothers_frame() {
 }
 
 #[tokio::test]
-async fn half_close_of_the_client_still_lets_the_worker_answer() {
+async fn half_closed_client_still_gets_answers() {
     let (mut client, mut worker, mut splice) = spliced(1 << 16);
     client
         .write_all(&frame(&message("pass", 1, 10)))
@@ -175,7 +175,7 @@ async fn half_close_of_the_client_still_lets_the_worker_answer() {
 }
 
 #[tokio::test]
-async fn what_is_not_dap_is_named_and_the_side_with_it() {
+async fn malformed_input_is_reported_with_its_side() {
     let (mut client, _worker, mut splice) = spliced(1 << 16);
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     assert!(matches!(
@@ -225,7 +225,7 @@ async fn an_idle_direction_holds_no_buffer() {
 }
 
 #[tokio::test]
-async fn a_write_that_fails_is_told_once() {
+async fn write_failure_is_reported_once() {
     let (mut client, worker, mut splice) = spliced(1 << 16);
     drop(worker);
     let sent = frame(&message("pass", 1, 10));
@@ -248,7 +248,7 @@ async fn a_write_that_fails_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_client_is_taken_out_with_what_it_has_said_and_never_in_the_middle_of_a_message() {
+async fn client_is_extracted_only_between_messages() {
     let (mut client, worker, mut splice) = spliced(1 << 16);
     drop(worker);
     let half = frame(&message("take", 2, 100));
@@ -328,7 +328,7 @@ impl PeerStream for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_a_message_to_the_worker_is_handed_over_when_the_session_ends() {
+async fn unwritten_rest_is_handed_over_at_the_end() {
     for own in [false, true] {
         let (mut client, near) = duplex(1 << 16);
         let (inner, _worker) = duplex(1 << 16);
@@ -361,7 +361,7 @@ async fn what_is_left_of_a_message_to_the_worker_is_handed_over_when_the_session
 }
 
 #[tokio::test]
-async fn what_is_captured_and_passes_goes_on_in_its_place_and_as_it_came() {
+async fn passed_capture_keeps_its_order_and_bytes() {
     for buffer in [7, 100, 1 << 16] {
         let (mut client, mut worker, mut splice) = spliced(buffer);
         let names = ["take", "pass", "take", "take", "pass"];
@@ -397,7 +397,7 @@ async fn what_is_captured_and_passes_goes_on_in_its_place_and_as_it_came() {
 }
 
 #[tokio::test]
-async fn what_is_captured_with_another_header_is_told_whether_or_not_it_passes() {
+async fn capture_with_another_header_is_always_reported() {
     let (_client, mut worker, mut splice) = spliced(1 << 16);
     let body = message("take", 1, 10).to_string();
     let sent = format!("content-length: {}\r\n\r\n{body}", body.len());
@@ -407,7 +407,7 @@ async fn what_is_captured_with_another_header_is_told_whether_or_not_it_passes()
 }
 
 #[tokio::test]
-async fn directions_whose_bytes_cost_much_take_turns_by_time() {
+async fn costly_directions_share_turns_by_time() {
     let costs = |_, _: &[u8]| {
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_millis(1) {}

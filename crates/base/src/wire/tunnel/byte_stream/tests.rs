@@ -86,7 +86,7 @@ async fn exchange(end: End, bytes: Vec<u8>, cuts: Vec<usize>, read: usize) -> Ve
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn what_is_written_is_read_however_it_is_cut(
+    fn written_bytes_are_read_at_any_split(
         up in prop::collection::vec(any::<u8>(), 0..200_000),
         down in prop::collection::vec(any::<u8>(), 0..200_000),
         cuts in prop::collection::vec(1_usize..100_000, 1..8),
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_half_that_has_ended_leaves_the_other_open() {
+async fn ended_half_leaves_the_other_open() {
     let (mut near, mut far) = pair(4096).await;
     near.write_all(b"last words").await.unwrap();
     near.shutdown().await.unwrap();
@@ -126,7 +126,7 @@ async fn a_half_that_has_ended_leaves_the_other_open() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_gone_is_an_end_that_nobody_said() {
+async fn lost_peer_is_not_a_clean_end() {
     let (mut near, mut far) = pair(4096).await;
     near.write_all(b"then").await.unwrap();
     drop(near);
@@ -138,7 +138,7 @@ async fn a_peer_that_is_gone_is_an_end_that_nobody_said() {
 }
 
 #[tokio::test]
-async fn who_has_said_its_last_word_can_still_be_seen_to_go() {
+async fn loss_is_noticed_after_a_half_close() {
     let (mut near, mut far) = pair(4096).await;
     near.shutdown().await.unwrap();
     assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
@@ -165,7 +165,7 @@ async fn a_close_frame_ends_both_halves() {
 }
 
 #[tokio::test]
-async fn a_text_or_a_frame_that_is_too_large_breaks_the_stream() {
+async fn text_or_oversized_frame_breaks_the_stream() {
     let (near, mut far) = sockets(1 << 20).await;
     let mut near = ByteStream::new(near);
     far.send(Message::text("hello")).await.unwrap();
@@ -186,7 +186,7 @@ async fn a_text_or_a_frame_that_is_too_large_breaks_the_stream() {
 
 /// `write` is done before everything is with the system: what is left goes out while the same task only reads.
 #[tokio::test(start_paused = true)]
-async fn what_was_taken_goes_out_while_somebody_reads() {
+async fn pending_writes_are_flushed_while_reading() {
     let (mut near, mut far) = pair(64).await;
     let question = vec![7; 10_000];
     assert_eq!(near.write(&question).await.unwrap(), question.len());
@@ -209,7 +209,7 @@ async fn what_was_taken_goes_out_while_somebody_reads() {
 
 /// The reader may send the rest of what a writer in another task waits for, who has to be told.
 #[tokio::test(start_paused = true)]
-async fn a_reader_and_a_writer_may_be_different_tasks() {
+async fn reader_and_writer_may_be_separate_tasks() {
     let (near, far) = pair(64).await;
     let echo = tokio::spawn(async move {
         let (mut from, mut to) = split(far);
@@ -236,7 +236,7 @@ async fn a_reader_and_a_writer_may_be_different_tasks() {
 }
 
 #[tokio::test]
-async fn pings_are_answered_by_whoever_reads() {
+async fn pings_are_answered_while_reading() {
     let (near, mut far) = sockets(4096).await;
     let mut near = ByteStream::new(near);
     far.send(Message::Ping("1".into())).await.unwrap();

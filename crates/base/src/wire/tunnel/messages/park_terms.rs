@@ -36,7 +36,7 @@ mod tests {
     const MINUTE: u64 = 60_000;
 
     #[test]
-    fn the_end_of_a_credential_comes_first_and_what_was_promised_before_what_is_usual() {
+    fn credential_bounds_park_time_and_promise_beats_default() {
         let ten = Duration::from_millis(10 * MINUTE);
         for (at_least, at_most, minutes) in [
             (None, None, 15),

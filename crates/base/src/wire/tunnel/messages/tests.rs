@@ -29,7 +29,7 @@ fn credential() -> Credential {
 }
 
 #[test]
-fn messages_are_spelled_as_the_protocol_says() {
+fn messages_match_the_protocol() {
     let open = FromRelay::Open(Open {
         stream: Hex([1; 8]),
         secret: Hex([2; 16]),
@@ -61,7 +61,7 @@ fn messages_are_spelled_as_the_protocol_says() {
 }
 
 #[test]
-fn a_rendezvous_is_spelled_as_the_protocol_says() {
+fn rendezvous_messages_match_the_protocol() {
     let listen = FromRelay::Listen {
         rendezvous: vec![Meeting {
             rendezvous: Hex([1; 8]),
@@ -88,7 +88,7 @@ fn a_rendezvous_is_spelled_as_the_protocol_says() {
 }
 
 #[test]
-fn what_a_newer_side_adds_is_passed_over() {
+fn unknown_fields_and_types_are_ignored() {
     let text = r#"{"type":"cancel","stream":"0101010101010101","why":{"a":[1]}}"#;
     let cancel = FromRelay::Cancel {
         stream: Hex([1; 8]),
@@ -103,7 +103,7 @@ fn what_a_newer_side_adds_is_passed_over() {
 }
 
 #[test]
-fn what_is_too_long_or_of_another_kind_is_not_read() {
+fn oversized_or_invalid_message_is_refused() {
     let locate = |port: &str, title: &str| {
         format!(r#"{{"type":"locate","query":"0101010101010101","port":{port},"title":"{title}"}}"#)
     };
@@ -153,7 +153,7 @@ fn what_is_too_long_or_of_another_kind_is_not_read() {
 }
 
 #[test]
-fn what_an_older_agent_does_not_say_of_a_holder_is_nothing() {
+fn holder_fields_of_an_older_agent_default_to_empty() {
     let text = r#"{"type":"held","workers":[{"worker_id":"0c","port":4000,"name":"bob","session":"7","replica":"0909090909090909","since_unix_ms":5}]}"#;
     let Ok(FromAgent::Held { workers }) = read(text) else {
         panic!("not read");
@@ -174,14 +174,14 @@ fn ids_and_secrets_are_not_shown() {
 
 proptest! {
     #[test]
-    fn a_text_that_is_cut_is_short_enough_and_can_be_read(text in "\\PC{0,200}|[🎉é]{0,200}") {
+    fn truncated_text_stays_short_and_valid(text in "\\PC{0,200}|[🎉é]{0,200}") {
         let cut = Text::<64>::new(&text);
         prop_assert!(cut.len() <= 64);
         prop_assert_eq!(read::<Text<64>>(&written(&cut)).unwrap(), cut);
     }
 
     #[test]
-    fn whatever_comes_is_read_or_refused(text in "\\PC{0,200}|(\\{\"type\":\"(open|held|announce|hello|welcome)\".{0,100}\\})") {
+    fn any_message_is_parsed_without_panic(text in "\\PC{0,200}|(\\{\"type\":\"(open|held|announce|hello|welcome)\".{0,100}\\})") {
         let _ = read::<FromRelay>(&text);
         let _ = read::<FromAgent>(&text);
         let _ = read::<StreamGreeting>(&text);
@@ -189,7 +189,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
+fn park_terms_match_the_protocol() {
     let text = r#"{"owner":"ada","keeps_ms":900000,"lasted_ms":5,"capabilities":"{}","attach":7}"#;
     let keep: ParkTerms = read(text).unwrap();
     assert_eq!(written(&keep), text);
@@ -219,7 +219,7 @@ fn what_a_stream_is_kept_by_is_spelled_as_the_protocol_says() {
 }
 
 #[test]
-fn what_is_asked_of_a_worker_that_waits_for_nobody_is_spelled_as_the_protocol_says() {
+fn inspection_messages_match_the_protocol() {
     let text = r#"{"type":"inspect","stream":"0101010101010101","secret":"02020202020202020202020202020202","node_id":"0a0b","worker_id":"0c","pid":41,"what":"look","patience_ms":5}"#;
     let inspect: FromRelay = read(text).unwrap();
     assert_eq!(written(&inspect), text);

@@ -147,7 +147,7 @@ fn look() -> String {
 }
 
 #[tokio::test]
-async fn a_failed_task_is_whose_ray_says_and_what_is_kept_of_it_is_shown_without_text() {
+async fn failed_task_belongs_to_its_job_and_is_masked() {
     let scene = scene().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut failing = scene.context.peers.agents.failing();
@@ -242,7 +242,7 @@ async fn a_failed_task_is_whose_ray_says_and_what_is_kept_of_it_is_shown_without
 }
 
 #[tokio::test]
-async fn what_is_not_on_record_is_not_fetched() {
+async fn unrecorded_failure_is_not_fetched() {
     let scene = scene().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let (tasks, trouble) = (vec![task(1, "beef")], None);

@@ -56,7 +56,7 @@ fn look(value: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_look_comes_from_the_agent_of_the_node() {
+async fn inspection_is_answered_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     for evaluate in [false, true] {
@@ -81,7 +81,7 @@ async fn a_look_comes_from_the_agent_of_the_node() {
 }
 
 #[tokio::test]
-async fn why_there_is_no_look_is_said_in_a_sentence() {
+async fn failed_inspection_states_its_reason() {
     let scene = Scene::new().await;
     let why = looking(&scene, false, TEST_TIMEOUT)
         .await
@@ -121,7 +121,7 @@ async fn why_there_is_no_look_is_said_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_older_is_not_asked() {
+async fn older_agent_gets_no_inspection_request() {
     let scene = Scene::new().await;
     let mut agent = scene.dial("agent").await.unwrap();
     let older = Announce {
@@ -139,7 +139,7 @@ async fn an_agent_that_is_older_is_not_asked() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_answer_is_given_up_in_time_and_told() {
+async fn silent_agent_times_out_and_is_cancelled() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let looking = looking(&scene, false, Duration::from_millis(200));
@@ -152,7 +152,7 @@ async fn an_agent_that_does_not_answer_is_given_up_in_time_and_told() {
 }
 
 #[tokio::test]
-async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions() {
+async fn concurrent_inspections_leave_room_for_sessions() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let all: Vec<Looking> = (0..64)
@@ -178,7 +178,7 @@ async fn not_more_workers_are_asked_about_at_a_time_than_leave_room_for_sessions
 }
 
 #[tokio::test]
-async fn which_workers_have_the_hook_is_one_question_for_a_node() {
+async fn hooked_workers_are_one_request_per_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let ask = |agents: Arc<ray_relay_session::agents::Agents>| {
@@ -201,7 +201,7 @@ async fn which_workers_have_the_hook_is_one_question_for_a_node() {
 }
 
 #[tokio::test]
-async fn a_debugger_is_opened_by_the_agent_of_the_node() {
+async fn debugger_is_opened_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let opening = |agents: Arc<ray_relay_session::agents::Agents>| {

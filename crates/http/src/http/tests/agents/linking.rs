@@ -26,7 +26,7 @@ async fn until(scene: &Scene, wanted: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_is_linked_listed_and_missed() {
+async fn agent_is_listed_as_linked_then_down() {
     let scene = Scene::new().await;
     assert_eq!(rows(&scene).await[0]["link"], "none");
     let mut agent = scene.dial("agent").await.unwrap();
@@ -69,7 +69,7 @@ async fn an_agent_is_linked_listed_and_missed() {
 }
 
 #[tokio::test]
-async fn who_lacks_the_permission_or_a_credential_gets_no_link() {
+async fn link_needs_the_permission_and_a_credential() {
     let scene = Scene::new().await;
     assert_eq!(
         scene.dial("person").await.err(),
@@ -93,7 +93,7 @@ async fn who_lacks_the_permission_or_a_credential_gets_no_link() {
 }
 
 #[tokio::test]
-async fn an_agent_with_another_nodes_token_is_refused() {
+async fn agent_with_a_token_for_another_node_is_refused() {
     let scene = Scene::new().await;
     // Named for a1 and b2, of which b2 is not alive; c3 is at the address that this comes from, and not named.
     for node in ["c3", "b2", "zz"] {
@@ -119,7 +119,7 @@ async fn an_agent_with_another_nodes_token_is_refused() {
 }
 
 #[tokio::test]
-async fn a_replayed_announcement_is_refused() {
+async fn replayed_announcement_is_refused() {
     let scene = Scene::new().await;
     let first = scene.linked("agent", "a1", 1).await;
     let mut second = scene.dial("agent").await.unwrap();
@@ -131,7 +131,7 @@ async fn a_replayed_announcement_is_refused() {
 }
 
 #[tokio::test]
-async fn the_same_agent_replaces_its_own_link() {
+async fn agent_replaces_its_own_link() {
     let scene = Scene::new().await;
     let mut first = scene.linked("agent", "a1", 1).await;
     let second = scene.linked("agent", "a1", 1).await;
@@ -142,7 +142,7 @@ async fn the_same_agent_replaces_its_own_link() {
 }
 
 #[tokio::test]
-async fn two_agents_for_one_node_are_both_refused_and_nobody_is_believed_for_a_minute() {
+async fn contested_node_refuses_both_agents_for_a_minute() {
     let scene = Scene::new().await;
     let first = scene.linked("agent", "a1", 1).await;
     // It answers pings.
@@ -171,7 +171,7 @@ async fn two_agents_for_one_node_are_both_refused_and_nobody_is_believed_for_a_m
 }
 
 #[tokio::test]
-async fn an_agent_that_was_cut_off_makes_room_for_one_that_is_there() {
+async fn disconnected_agent_is_replaced_by_a_live_one() {
     let scene = Scene::new().await;
     // Its socket is not read, so no ping is answered.
     let cut_off = scene.linked("agent", "a1", 1).await;
@@ -183,7 +183,7 @@ async fn an_agent_that_was_cut_off_makes_room_for_one_that_is_there() {
 }
 
 #[tokio::test]
-async fn a_revoked_agent_is_gone_within_a_second() {
+async fn revoked_agent_is_unlinked_within_a_second() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let began = tokio::time::Instant::now();
@@ -202,7 +202,7 @@ async fn a_revoked_agent_is_gone_within_a_second() {
 }
 
 #[tokio::test]
-async fn what_is_not_on_record_does_not_happen() {
+async fn unrecorded_link_is_refused() {
     let scene = Scene::new().await;
     scene
         .record
@@ -214,7 +214,7 @@ async fn what_is_not_on_record_does_not_happen() {
 }
 
 #[tokio::test]
-async fn nodes_that_come_and_go_are_told_and_an_agent_without_any_is_let_go() {
+async fn node_changes_are_sent_and_a_nodeless_agent_is_unlinked() {
     let scene = Scene::new().await;
     let agent = scene.linked("agent", "a1", 1).await;
     let registry = &scene.context.registry;
@@ -229,7 +229,7 @@ async fn nodes_that_come_and_go_are_told_and_an_agent_without_any_is_let_go() {
 }
 
 #[tokio::test]
-async fn there_are_no_more_links_than_there_may_be() {
+async fn links_are_bounded_by_max_agents() {
     let scene = Scene::with(|config| config.upstream.max_agents = 1).await;
     let first = scene.linked("agent", "a1", 1).await;
     let mut second = scene.dial("local").await.unwrap();
@@ -254,7 +254,7 @@ async fn there_are_no_more_links_than_there_may_be() {
 }
 
 #[tokio::test]
-async fn one_credential_takes_no_places_by_links_that_are_not_believed() {
+async fn pending_links_of_one_credential_are_bounded() {
     let scene = Scene::with(|config| config.upstream.max_agents = 2).await;
     let (mut silent, mut refused) = (Vec::new(), 0);
     for _ in 0..100 {
@@ -285,7 +285,7 @@ async fn one_credential_takes_no_places_by_links_that_are_not_believed() {
 
 /// When the relay ends, a link stays for a worker that is being left, and no longer.
 #[tokio::test]
-async fn a_link_ends_with_the_last_worker_that_is_left() {
+async fn link_ends_once_its_last_detach_is_done() {
     let scene = Scene::new().await;
     let mut idle = scene.linked("agent", "a1", 1).await;
     let needed = scene.context.peers.agents.needed();

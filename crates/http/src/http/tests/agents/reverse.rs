@@ -194,7 +194,7 @@ async fn joined(
 }
 
 #[tokio::test]
-async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
+async fn worker_is_relayed_to_its_waiting_client() {
     let scene = scene().await;
     let mut agent = scene.listener().await;
     let mut person = scene.command("person", "ada").await;
@@ -278,7 +278,7 @@ async fn a_worker_is_taken_to_whoever_waits_and_ends_pass_both_ways() {
 }
 
 #[tokio::test]
-async fn a_name_is_its_owners_and_an_agent_that_comes_later_listens_too() {
+async fn rendezvous_name_is_exclusive_and_reaches_later_agents() {
     let scene = scene().await;
     let mut agent = scene.listener().await;
     let mut first = scene.command("person", "ada").await;
@@ -318,7 +318,7 @@ async fn a_name_is_its_owners_and_an_agent_that_comes_later_listens_too() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_not_ones_own_to_debug_is_taken_to_nobody() {
+async fn worker_reaches_only_users_who_may_debug_it() {
     let scene = scene().await;
     let mut agent = scene.listener().await;
     let (why, passing) = scene.command("taped", "tess").await.refused().await;
@@ -368,7 +368,7 @@ async fn a_worker_that_is_not_ones_own_to_debug_is_taken_to_nobody() {
 }
 
 #[tokio::test]
-async fn revoking_either_of_them_ends_the_session_within_a_second() {
+async fn revoking_the_user_or_the_agent_ends_within_a_second() {
     for subject in ["person", "agent"] {
         let scene = scene().await;
         let mut agent = scene.listener().await;
@@ -389,7 +389,7 @@ async fn revoking_either_of_them_ends_the_session_within_a_second() {
 }
 
 #[tokio::test]
-async fn one_person_has_sixteen_rendezvous_and_without_agents_there_is_none() {
+async fn rendezvous_per_user_are_bounded_and_need_an_agent() {
     let scene = scene().await;
     let (why, passing) = scene.command("person", "ada").await.refused().await;
     assert!(why.contains("--reverse-ports") && passing, "{why}");
@@ -413,7 +413,7 @@ async fn one_person_has_sixteen_rendezvous_and_without_agents_there_is_none() {
 }
 
 #[test]
-fn a_port_is_the_one_that_is_given_or_wished_for_or_the_names_own() {
+fn port_is_the_given_preferred_or_derived_one() {
     let ada = "ada".parse().unwrap();
     let ranges = [(7700, 7703), (7700, 7703), (9000, 9009)];
     let with =

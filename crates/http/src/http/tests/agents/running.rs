@@ -42,7 +42,7 @@ async fn scene_of(head: SocketAddr) -> Scene {
 }
 
 #[tokio::test]
-async fn who_may_look_alone_sees_no_text_and_who_has_the_hook() {
+async fn viewer_sees_the_hook_status_but_no_text() {
     let scene = scene().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let look = json!({"pid": 41, "source": "hook", "threads": [{"id": 1, "is_main": true,
@@ -126,7 +126,7 @@ async fn debugs<const N: usize>(
 }
 
 #[tokio::test]
-async fn no_debugger_is_opened_that_is_not_on_record() {
+async fn unrecorded_debugger_is_not_opened() {
     let scene = scene().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     scene.record.refuse(EntryKind::Administration);
@@ -152,7 +152,7 @@ async fn no_debugger_is_opened_that_is_not_on_record() {
 
 /// Of each task there would be a line, and the console of an editor would have nothing else. A cluster session has 32 at most.
 #[tokio::test]
-async fn tasks_that_cannot_be_stopped_with_another_for_the_same_reason_are_one_line() {
+async fn tasks_skipped_for_the_same_reason_are_one_line() {
     let rank = |n: u8| {
         json!({"task_id": format!("{n:02x}01000000"), "name": "train", "func_or_class_name": "train", "state": "RUNNING",
             "job_id": "01000000", "worker_id": format!("{n:02x}"), "node_id": "a1", "worker_pid": 100 + u32::from(n)})

@@ -43,7 +43,7 @@ async fn is_over(
 }
 
 #[tokio::test]
-async fn what_one_relay_revokes_ends_at_the_others() {
+async fn revocation_at_one_relay_applies_at_the_others() {
     let (one, other) = (sharing('a').await, sharing('a').await);
     let mut at_one = one.linked("agent", "a1", 1).await;
     let mut at_other = other.linked("agent", "a1", 1).await;
@@ -72,7 +72,7 @@ async fn what_one_relay_revokes_ends_at_the_others() {
 }
 
 #[tokio::test]
-async fn an_agent_can_make_up_nothing_and_change_nothing() {
+async fn agent_cannot_forge_or_alter_a_revocation() {
     let (one, other) = (sharing('a').await, sharing('a').await);
     let mut at_one = one.linked("agent", "a1", 1).await;
     let mut at_other = other.linked("agent", "a1", 1).await;
@@ -105,7 +105,7 @@ async fn an_agent_can_make_up_nothing_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn without_the_same_secret_nothing_is_said_or_believed() {
+async fn relays_without_a_shared_secret_exchange_nothing() {
     let (one, other, alone) = (sharing('a').await, sharing('b').await, Scene::new().await);
     let mut at_one = one.linked("agent", "a1", 1).await;
     revoke(&one.context.auth, "person").await;
@@ -123,7 +123,7 @@ async fn without_the_same_secret_nothing_is_said_or_believed() {
 }
 
 #[tokio::test]
-async fn a_ticket_of_one_relay_is_good_at_the_others_and_not_with_another_secret() {
+async fn ticket_is_valid_at_relays_with_the_same_secret() {
     let (one, other, foreign) = (sharing('a').await, sharing('a').await, sharing('b').await);
     let person = principal(&one.context.auth, "person").await;
     let breakpoint = ray_relay_ray::ray::testing::paused("square", 1);

@@ -46,7 +46,7 @@ fn asking_for(
 }
 
 #[tokio::test]
-async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
+async fn bytes_pass_both_ways_and_closing_ends_both() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let asking = asking(&scene, TEST_TIMEOUT);
@@ -89,7 +89,7 @@ async fn bytes_pass_both_ways_and_either_end_ends_the_other() {
 
 /// An agent notices first that a stream is lost, and says so over a new link: the relay's end of it would look whole for long.
 #[tokio::test]
-async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
+async fn stream_is_broken_once_the_agent_parks_its_worker() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let holder = messages::WorkerTaker {
@@ -139,7 +139,7 @@ async fn a_stream_is_broken_whose_worker_the_agent_keeps() {
 }
 
 #[tokio::test]
-async fn only_who_was_asked_gets_a_stream_and_once() {
+async fn stream_is_accepted_once_from_the_requested_agent() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let asking = asking(&scene, TEST_TIMEOUT);
@@ -166,7 +166,7 @@ async fn only_who_was_asked_gets_a_stream_and_once() {
 }
 
 #[tokio::test]
-async fn who_no_longer_waits_is_not_served_and_the_agent_is_told() {
+async fn late_stream_is_refused_and_the_agent_notified() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let asking = asking(&scene, Duration::from_millis(300));
@@ -182,7 +182,7 @@ async fn who_no_longer_waits_is_not_served_and_the_agent_is_told() {
 }
 
 #[tokio::test]
-async fn a_refusal_reaches_who_asked_and_one_of_another_link_does_not() {
+async fn refusal_counts_only_from_the_requested_link() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut other = scene.linked("local", "c3", 2).await;
@@ -201,7 +201,7 @@ async fn a_refusal_reaches_who_asked_and_one_of_another_link_does_not() {
 }
 
 #[tokio::test]
-async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart() {
+async fn failed_dial_differs_from_an_invalid_message() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     for (said, failed) in [
@@ -222,7 +222,7 @@ async fn a_debugger_that_is_not_reached_and_an_agent_that_babbles_are_told_apart
 }
 
 #[tokio::test]
-async fn revoking_the_agent_breaks_its_streams_within_a_second() {
+async fn revoked_agent_loses_its_streams_within_a_second() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let asking = asking(&scene, TEST_TIMEOUT);
@@ -254,7 +254,7 @@ async fn revoking_the_agent_breaks_its_streams_within_a_second() {
 }
 
 #[tokio::test]
-async fn an_agent_in_doubt_loses_its_streams() {
+async fn contested_agent_loses_its_streams() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let asking = asking(&scene, TEST_TIMEOUT);
@@ -276,7 +276,7 @@ async fn an_agent_in_doubt_loses_its_streams() {
 }
 
 #[tokio::test]
-async fn no_more_is_asked_of_an_agent_than_it_may_have() {
+async fn streams_requested_of_an_agent_are_bounded() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut waiting = Vec::new();
@@ -295,7 +295,7 @@ async fn no_more_is_asked_of_an_agent_than_it_may_have() {
 
 /// A cable is cut: what was said on a stream would be sent again and again, and its session hear nothing.
 #[tokio::test]
-async fn the_streams_of_an_agent_that_is_silent_break_and_those_of_one_that_left_stay() {
+async fn streams_of_a_silent_agent_break_and_after_close_stay() {
     for (end, breaks) in [(AgentLinkEnd::Silent, true), (AgentLinkEnd::Left, false)] {
         let scene = Scene::new().await;
         let mut agent = scene.linked("agent", "a1", 1).await;

@@ -17,7 +17,7 @@ async fn ends_with(said: Vec<Message>, why: &str) {
 }
 
 #[tokio::test]
-async fn garbage_ends_a_link() {
+async fn invalid_message_ends_the_link() {
     for said in ["{", "[]", r#"{"type":"held","workers":[{}]}"#, "\"x\""] {
         ends_with(vec![Message::text(said)], "an invalid link message").await;
     }
@@ -28,7 +28,7 @@ async fn garbage_ends_a_link() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_ends_a_link() {
+async fn oversized_message_ends_the_link() {
     let large = format!(r#"{{"type":"later","x":"{}"}}"#, "y".repeat(300 << 10));
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
@@ -44,7 +44,7 @@ async fn a_message_that_is_too_large_ends_a_link() {
 }
 
 #[tokio::test]
-async fn a_flood_ends_a_link_and_no_other() {
+async fn flood_ends_its_own_link_only() {
     let scene = Scene::new().await;
     let mut other = scene.linked("local", "c3", 9).await;
     let mut agent = scene.linked("agent", "a1", 1).await;
@@ -69,7 +69,7 @@ async fn a_flood_ends_a_link_and_no_other() {
 }
 
 #[tokio::test]
-async fn who_does_not_announce_itself_or_speaks_another_version_is_refused() {
+async fn missing_announcement_or_other_version_is_refused() {
     let scene = Scene::new().await;
     let mut early = scene.dial("agent").await.unwrap();
     early.say(&FromAgent::Held { workers: vec![] }).await;

@@ -67,7 +67,7 @@ fn posted_by(origin: &str) -> [(&str, &str); 4] {
 }
 
 #[tokio::test]
-async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_no_credential() {
+async fn entrance_opens_one_dashboard_without_a_credential() {
     let ann = Person::new("ann", "\"list\", \"dashboard:write\", \"admin\"", "");
     let (one, mut seen, _one) = telling(|| ok("one")).await;
     let (two, _, _two) = telling(|| ok("two")).await;
@@ -159,7 +159,7 @@ async fn the_relays_page_lets_its_user_into_one_dashboard_and_the_head_hears_of_
 
 /// The holder of a ticket could sign another user's browser in as themselves, and read there what that user types.
 #[tokio::test]
-async fn no_page_but_the_relays_has_a_browser_known_at_a_dashboard() {
+async fn only_the_relay_page_can_sign_in_to_a_dashboard() {
     let mallory = Person::new("mallory", "\"dashboard:write\"", "");
     let head = Untouched::new().await;
     let auth = authenticator(&mallory.rules);
@@ -221,7 +221,7 @@ async fn no_page_but_the_relays_has_a_browser_known_at_a_dashboard() {
 }
 
 #[tokio::test]
-async fn the_way_to_a_dashboard_is_for_those_who_may_read_it() {
+async fn entrance_needs_dashboard_read() {
     let ann = Person::new("ann", "\"dashboard:read\"", "clusters = [\"gpu-2\"]");
     let bob = Person::new("bob", "\"list\"", "");
     let head = Untouched::new().await;

@@ -4,7 +4,7 @@ use super::*;
 use ray_relay_ray::ray::registry::Snapshot;
 
 #[tokio::test]
-async fn leaving_during_attach_keeps_a_park() {
+async fn disconnect_during_attach_keeps_a_park() {
     let relay = relay(true, |_| {});
     let (debugpy, mut worker, ed) = standing(&relay, "ed").await;
     let id = debugpy.breakpoint.id;

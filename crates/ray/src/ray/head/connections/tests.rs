@@ -47,7 +47,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 }
 
 #[tokio::test]
-async fn a_connection_whose_answer_is_over_is_used_again() {
+async fn connection_is_reused_after_a_complete_answer() {
     let (connections, listener) = listening().await;
     let mut head = JoinSet::new();
     head.spawn(async move {
@@ -74,7 +74,7 @@ async fn a_connection_whose_answer_is_over_is_used_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_dropped_closes_its_connection() {
+async fn dropped_answer_closes_its_connection() {
     let (connections, listener) = listening().await;
     let (send, mut ask) = mpsc::channel(1);
     let mut head = JoinSet::new();
@@ -97,7 +97,7 @@ async fn an_answer_that_is_dropped_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn what_the_head_has_closed_is_not_used_again() {
+async fn connection_closed_by_the_head_is_not_reused() {
     let (connections, listener) = listening().await;
     let mut head = JoinSet::new();
     head.spawn(async move {
@@ -127,7 +127,7 @@ async fn what_the_head_has_closed_is_not_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_closed_after_a_while() {
+async fn idle_connection_is_closed_after_a_timeout() {
     let (connections, listener) = listening().await;
     let mut head = JoinSet::new();
     head.spawn(async move {

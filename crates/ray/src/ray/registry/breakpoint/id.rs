@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_that_of_one_worker_of_one_cluster_and_stays() {
+    fn breakpoint_id_is_stable_and_unique_to_its_worker() {
         let id = BreakpointId::derive("east", "01ab");
         // People have it in their notes, and other replicas give it as well.
         assert_eq!(id.to_string(), "cgvem00x");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_entries_of_the_oldest_and_the_newest_ray() {
+    fn entries_of_the_oldest_and_newest_ray_are_parsed() {
         // Ray 2.60.0.
         let new = read_text(
             r#"{"proctitle": "ray::louter", "pdb_address": "10.88.0.11:36523", "filename": "/app/scen.py", "lineno": 160,
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_breakpoint_is_none() {
+    fn invalid_entry_is_not_a_breakpoint() {
         for text in [
             r#"{"exit_debugger": true}"#,
             r#"{"pdb_address": "nowhere"}"#,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rays_own_word_is_an_exit() {
+    fn only_rays_exit_marker_counts_as_an_exit() {
         assert!(has_exited(br#"{"exit_debugger": true}"#));
         for text in [
             r#"{"exit_debugger": false}"#,
@@ -218,7 +218,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_value_is_read_or_refused(text in ".{0,200}", stamp in proptest::num::f64::ANY) {
+        fn any_entry_is_parsed_without_panic(text in ".{0,200}", stamp in proptest::num::f64::ANY) {
             let _ = read_text(&text);
             let _ = has_exited(text.as_bytes());
             let _ = since(Some(stamp));

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_rays_own_protocol_buffers() {
+    fn field_numbers_match_rays_protocol_buffers() {
         // Encoded by grpcio from Ray 2.60's descriptors: InternalKVKeysRequest(b"RAY_PDB_", b"ray_pdb").
         let keys = KeysRequest {
             prefix: b"RAY_PDB_".to_vec(),

@@ -334,7 +334,7 @@ mod tests {
 
     /// The connection to a head that has moved stands for a quarter of an hour, and no host is at its other end.
     #[tokio::test]
-    async fn a_connection_without_an_answer_is_not_asked_again() {
+    async fn unanswered_connection_is_not_reused() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let cluster = config::Cluster {

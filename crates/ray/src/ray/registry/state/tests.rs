@@ -326,7 +326,7 @@ impl Bench {
 
 proptest! {
     #[test]
-    fn events_and_list_agree_and_the_list_becomes_right(steps in steps()) {
+    fn events_and_list_agree_and_converge(steps in steps()) {
         let mut bench = Bench::new();
         for (count, step) in steps.iter().enumerate() {
             bench.step(step);
@@ -340,7 +340,7 @@ proptest! {
 }
 
 #[test]
-fn the_longest_waiting_comes_first_and_the_latest_end_too() {
+fn live_is_ordered_oldest_first_and_ended_latest_first() {
     let mut bench = Bench::new();
     for w in [2, 0, 1] {
         for step in [Step::Pause(w, true), Step::Ask, Step::Arrive] {
@@ -368,7 +368,7 @@ fn the_longest_waiting_comes_first_and_the_latest_end_too() {
 }
 
 #[test]
-fn a_late_lookup_says_nothing_about_the_next_stop() {
+fn late_lookup_does_not_name_the_next_stop() {
     let mut bench = Bench::new();
     for on in [true, false, true] {
         for step in [Step::Pause(0, on), Step::Ask, Step::Arrive] {
@@ -407,7 +407,7 @@ fn a_late_lookup_says_nothing_about_the_next_stop() {
 }
 
 #[test]
-fn a_cluster_has_no_more_breakpoints_than_it_may_have_whatever_its_head_says() {
+fn breakpoints_per_cluster_are_bounded() {
     let mut bench = Bench::new();
     let row = |n: usize| -> WorkerRow {
         serde_json::from_value(

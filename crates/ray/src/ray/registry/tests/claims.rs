@@ -37,7 +37,7 @@ async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_can_be_parked_and_go_to_another_session() {
+async fn parked_hold_passes_to_another_session() {
     let registry = Registry::offline(&["default"], &settings());
     let mut events = registry.events();
     let row = paused("square", 1);
@@ -69,7 +69,7 @@ async fn a_hold_can_be_parked_and_go_to_another_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_shares_what_has_not_changed_with_the_one_before() {
+async fn new_list_shares_unchanged_parts_with_the_previous() {
     let registry = Registry::offline(&["default"], &settings());
     let rows = [paused("square", 1), paused("cube", 2)];
     let [over, held] = rows.each_ref().map(|row| row.id);
@@ -95,7 +95,7 @@ async fn a_list_shares_what_has_not_changed_with_the_one_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claimed_breakpoint_stays_although_its_row_says_nobody_waits() {
+async fn claimed_breakpoint_stays_although_its_row_is_unpaused() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -137,7 +137,7 @@ async fn a_claimed_breakpoint_stays_although_its_row_says_nobody_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_still_paused_after_a_session_is_back_at_once() {
+async fn still_paused_task_reappears_at_once_after_a_session() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -159,7 +159,7 @@ async fn what_is_still_paused_after_a_session_is_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_from_before_a_claim_or_its_end_is_not_believed() {
+async fn answer_older_than_a_claim_is_ignored() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -215,7 +215,7 @@ async fn a_session_learns_why_its_worker_died() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_registry_that_polls_nothing_is_fed_by_hand() {
+async fn offline_registry_is_filled_by_insert() {
     let registry = Registry::offline(&["default", "other"], &settings());
     let mut events = registry.events();
     let id = BreakpointId::derive("other", "w1");
@@ -237,8 +237,7 @@ async fn a_registry_that_polls_nothing_is_fed_by_hand() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_breakpoint_is_free_when_the_last_share_in_its_claim_is_gone_and_as_it_was_unless_it_was_let_run()
- {
+async fn breakpoint_is_free_once_the_last_lease_is_dropped() {
     let registry = Registry::offline(&["default"], &settings());
     let breakpoint = paused("square", 1);
     let id = breakpoint.id;
@@ -260,7 +259,7 @@ async fn a_breakpoint_is_free_when_the_last_share_in_its_claim_is_gone_and_as_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() {
+async fn released_worker_is_looked_up_at_the_head() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, guard) = watch(&head, &settings());
@@ -288,7 +287,7 @@ async fn of_a_worker_that_was_left_the_head_is_believed_and_not_the_last_list() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_that_are_left_at_once_are_asked_after_a_few_at_a_time() {
+async fn lookups_of_released_workers_are_rate_limited() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, guard) = watch(&head, &settings());

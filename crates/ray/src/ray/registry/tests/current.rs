@@ -31,7 +31,7 @@ async fn held(head: &FakeHead) -> (TaskEnd, (Claim, DropGuard)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_was_let_run_is_told_when_it_has_ended() {
+async fn resumed_task_reports_its_end() {
     let head = FakeHead::start().await;
     let (mut end, _held) = held(&head).await;
     end.resumed();
@@ -50,7 +50,7 @@ async fn a_task_that_was_let_run_is_told_when_it_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_stands_still_is_asked_after_twice_where_it_ran_before_and_else_never() {
+async fn paused_task_is_checked_twice_after_a_run_else_never() {
     let head = FakeHead::start().await;
     let (mut end, _held) = held(&head).await;
     over(&head, 0);
@@ -73,7 +73,7 @@ async fn a_task_that_stands_still_is_asked_after_twice_where_it_ran_before_and_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_runs_its_next_task_is_not_done() {
+async fn worker_on_its_next_task_has_not_ended() {
     let head = FakeHead::start().await;
     let (mut end, _held) = held(&head).await;
     over(&head, 0);
@@ -85,7 +85,7 @@ async fn a_worker_that_runs_its_next_task_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_on_another_worker_is_another_one() {
+async fn attempt_on_another_worker_does_not_count() {
     let head = FakeHead::start().await;
     let (mut end, _held) = held(&head).await;
     head.with(|w| {
@@ -97,7 +97,7 @@ async fn an_attempt_on_another_worker_is_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_head_does_not_say_has_not_ended() {
+async fn unknown_task_has_not_ended() {
     let head = FakeHead::start().await;
     let (mut end, _held) = held(&head).await;
     head.with(|w| w.tasks.clear());

@@ -16,7 +16,7 @@ async fn examined(head: &str, gcs: Gcs) -> super::super::Examined {
 
 /// As where Ray was installed without `ray[default]`: the cluster runs, and has no dashboard.
 #[tokio::test]
-async fn a_gcs_without_a_dashboard_is_seen() {
+async fn gcs_without_a_dashboard_is_recognised() {
     let (_gcs, address) = FakeGcs::start().await;
     let found = examined("http://127.0.0.1:1", Gcs::At(address.to_string())).await;
     assert!(matches!(found.version, Err(HeadError::Unreachable { .. })));
@@ -26,7 +26,7 @@ async fn a_gcs_without_a_dashboard_is_seen() {
 }
 
 #[tokio::test]
-async fn a_head_that_is_well_says_its_version_and_its_nodes() {
+async fn healthy_head_reports_its_version() {
     let head = FakeHead::start().await;
     let found = examined(&format!("http://{}", head.address), Gcs::Off).await;
     assert_eq!(found.version.unwrap(), "2.60.0");

@@ -54,7 +54,7 @@ impl Observer for Gone {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_found_cluster_is_one_until_it_is_gone_and_then_its_sessions_end() {
+async fn discovered_cluster_ends_its_sessions_when_removed() {
     let (configured, found) = (FakeHead::start().await, FakeHead::start().await);
     configured.with(|w| w.workers = vec![worker("w0", 1)]);
     found.with(|w| w.workers = vec![worker("w1", 1), worker("w2", 1)]);
@@ -110,7 +110,7 @@ async fn a_found_cluster_is_one_until_it_is_gone_and_then_its_sessions_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_is_shown_before_it_has_a_head_and_moves_with_it() {
+async fn headless_cluster_is_listed_and_follows_its_head() {
     let (old, new) = (FakeHead::start().await, FakeHead::start().await);
     old.with(|w| w.workers = vec![worker("w1", 1)]);
     new.with(|w| w.workers = vec![worker("w2", 1)]);
@@ -151,7 +151,7 @@ async fn a_cluster_is_shown_before_it_has_a_head_and_moves_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thousands_that_come_and_go_leave_nothing_behind() {
+async fn removed_clusters_leave_no_slots() {
     let registry = Registry::new(&[], &settings()).unwrap();
     let running = registry.clone();
     let stop = tokio_util::sync::CancellationToken::new();
@@ -168,7 +168,7 @@ async fn thousands_that_come_and_go_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_given_anew_when_the_head_refuses_it() {
+async fn token_is_renewed_after_a_refusal() {
     let head = FakeHead::start().await;
     head.with(|w| w.broken = Some((401, "Unauthorized: Invalid authentication token")));
     let registry = Registry::new(&[], &settings()).unwrap();

@@ -54,7 +54,7 @@ fn pems(authority: &Authority, Pair { cert, key }: Pair) -> TlsPems {
 }
 
 #[tokio::test]
-async fn legacy_breakpoints_behind_tls_are_listed_by_the_configured_certificate() {
+async fn legacy_breakpoints_are_listed_over_mutual_tls() {
     let authority = Authority::new("ray");
     let (gcs, address) = FakeGcs::start_with(Some(mutual(&authority))).await;
     gcs.put("RAY_PDB_01", entry(40_001, "waits"));
@@ -77,7 +77,7 @@ async fn legacy_breakpoints_behind_tls_are_listed_by_the_configured_certificate(
 }
 
 #[tokio::test]
-async fn certificates_of_a_secret_are_asked_for_again_when_a_connection_fails() {
+async fn certificates_are_fetched_again_after_a_failure() {
     let (authority, other) = (Authority::new("ray"), Authority::new("other"));
     let (gcs, address) = FakeGcs::start_with(Some(mutual(&authority))).await;
     gcs.put("RAY_PDB_01", entry(40_001, "waits"));
@@ -107,7 +107,7 @@ async fn certificates_of_a_secret_are_asked_for_again_when_a_connection_fails() 
 }
 
 #[tokio::test]
-async fn a_gcs_of_another_authority_is_told_nothing() {
+async fn gcs_of_another_ca_receives_no_request() {
     let (authority, other) = (Authority::new("ray"), Authority::new("other"));
     let (_gcs, address) = FakeGcs::start_with(Some(mutual(&other))).await;
     let head = FakeHead::start().await;

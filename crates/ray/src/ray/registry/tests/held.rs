@@ -10,7 +10,7 @@ use crate::ray::registry::{Change, Snapshot, State};
 use crate::ray::task_end::TaskEnd;
 
 #[tokio::test(start_paused = true)]
-async fn a_debugger_that_does_not_listen_is_unreachable_until_somebody_reaches_it() {
+async fn dead_debugger_is_unreachable_until_a_successful_dial() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -44,7 +44,7 @@ async fn a_debugger_that_does_not_listen_is_unreachable_until_somebody_reaches_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_debugger_of_an_unreachable_worker_is_offered_again() {
+async fn new_debugger_of_an_unreachable_worker_is_listed() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -58,7 +58,7 @@ async fn another_debugger_of_an_unreachable_worker_is_offered_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_task_under_a_session_has_its_own_name_and_time() {
+async fn next_task_in_a_session_has_its_own_name_and_time() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));
@@ -101,7 +101,7 @@ async fn the_next_task_under_a_session_has_its_own_name_and_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_report_does_not_hide_the_next_task_and_a_parallel_one_is_not_it() {
+async fn late_end_report_does_not_hide_the_next_task() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));
@@ -127,7 +127,7 @@ fn ids(list: &Snapshot) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_holds_comes_first() {
+async fn free_breakpoints_come_first() {
     let head = FakeHead::start().await;
     let (registry, _guard) = watch(&head, &settings());
     for id in ["w1", "w2", "w3"] {
@@ -142,7 +142,7 @@ async fn what_nobody_holds_comes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_ray_does_not_list_is_found_by_its_id() {
+async fn unlisted_worker_is_found_by_its_id() {
     let head = FakeHead::start().await;
     let whole = "1f2e3d4c".repeat(7);
     let unable = |id: &str, key: &str, value: Value| {

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::ray::registry::tests::fake_head::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_job_is_waited_for_and_told_as_far_as_ray_knows_it() {
+async fn job_end_is_awaited_and_reported() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.jobs = vec![

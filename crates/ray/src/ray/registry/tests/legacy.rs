@@ -162,7 +162,7 @@ pub(super) fn entry(port: u16, task: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
+async fn legacy_entry_is_listed_held_and_continued_in_another_task() {
     let (gcs, address) = FakeGcs::start().await;
     let head = FakeHead::start().await;
     head.with(|world| world.workers.push(worker("bb", 1)));
@@ -205,7 +205,7 @@ async fn an_entry_is_listed_held_and_goes_on_under_its_id_in_another_task() {
 }
 
 #[tokio::test]
-async fn a_session_goes_no_further_by_rays_word_and_not_for_want_of_a_key() {
+async fn legacy_session_ends_by_the_exit_marker_only() {
     let (gcs, address) = FakeGcs::start().await;
     let head = FakeHead::start().await;
     let mut settings = settings();
@@ -236,7 +236,7 @@ async fn a_session_goes_no_further_by_rays_word_and_not_for_want_of_a_key() {
 }
 
 #[tokio::test]
-async fn what_dead_jobs_and_workers_left_behind_is_not_listed() {
+async fn entries_of_dead_jobs_and_workers_are_not_listed() {
     let (gcs, address) = FakeGcs::start().await;
     let head = FakeHead::start().await;
     let job = |id: &str, status: &str| json!({"job_id": id, "submission_id": null, "status": status, "entrypoint": "x", "type": "DRIVER"});
@@ -258,7 +258,7 @@ async fn what_dead_jobs_and_workers_left_behind_is_not_listed() {
 }
 
 #[tokio::test]
-async fn without_a_gcs_the_rest_works_as_before() {
+async fn unreachable_gcs_leaves_the_rest_working() {
     let head = FakeHead::start().await;
     head.with(|world| world.workers.push(worker("bb", 1)));
     // Nothing listens there.
@@ -271,7 +271,7 @@ async fn without_a_gcs_the_rest_works_as_before() {
 
 /// Of a legacy breakpoint that was entered Ray says nothing to a relay that comes later.
 #[tokio::test]
-async fn an_entered_breakpoint_that_an_agent_keeps_is_listed_as_long_as_it_says_so() {
+async fn entered_legacy_breakpoint_is_listed_while_reported() {
     let (gcs, address) = FakeGcs::start().await;
     let head = FakeHead::start().await;
     gcs.put(KEY, entry(40_001, "outer"));

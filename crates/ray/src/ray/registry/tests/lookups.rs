@@ -10,7 +10,7 @@ use crate::ray::registry::tests::fake_head::*;
 use crate::ray::registry::{Reason, Snapshot};
 
 #[tokio::test(start_paused = true)]
-async fn many_new_workers_are_named_by_one_question() {
+async fn many_new_workers_are_named_by_one_request() {
     let head = FakeHead::start().await;
     head.with(|w| {
         for i in 0..50 {
@@ -30,7 +30,7 @@ async fn many_new_workers_are_named_by_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_new_workers_without_tasks_cost_few_questions() {
+async fn many_workers_without_tasks_cost_few_requests() {
     let head = FakeHead::start().await;
     head.with(|w| {
         for i in 0..50 {
@@ -57,7 +57,7 @@ async fn many_new_workers_without_tasks_cost_few_questions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_are_asked_for_until_they_are_known() {
+async fn names_are_looked_up_until_they_are_known() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -75,7 +75,7 @@ async fn names_are_asked_for_until_they_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_task_of_a_reused_worker_is_corrected() {
+async fn stale_task_of_a_reused_worker_is_corrected() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));
@@ -130,7 +130,7 @@ async fn drivers_replicas_and_actors_are_named() {
 
 /// Policies name submissions, which rows of tasks and actors do not tell.
 #[tokio::test(start_paused = true)]
-async fn a_task_and_an_actor_belong_to_the_submission_of_their_job() {
+async fn task_and_actor_get_the_submission_of_their_job() {
     // Asked one by one, and together.
     for count in [2, 20] {
         let head = FakeHead::start().await;
@@ -163,7 +163,7 @@ async fn a_task_and_an_actor_belong_to_the_submission_of_their_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_ten_thousand_tasks_of_an_old_ray_the_job_finds_the_task() {
+async fn truncated_task_list_falls_back_to_the_job() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.crowded = true;
@@ -182,7 +182,7 @@ async fn beyond_ten_thousand_tasks_of_an_old_ray_the_job_finds_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_ten_thousand_tasks_many_are_named_by_one_question_for_each_job() {
+async fn truncated_task_list_costs_one_request_per_job() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.crowded = true;
@@ -203,7 +203,7 @@ async fn beyond_ten_thousand_tasks_many_are_named_by_one_question_for_each_job()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_looked_up_changes_the_list_a_few_times_only() {
+async fn lookups_are_batched_into_few_lists() {
     let head = FakeHead::start().await;
     head.with(|w| {
         for i in 0..2000 {
@@ -240,7 +240,7 @@ async fn what_was_looked_up_changes_the_list_a_few_times_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_of_a_stop_is_asked_for_once() {
+async fn location_of_a_stop_is_looked_up_once() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));
@@ -268,7 +268,7 @@ async fn the_place_of_a_stop_is_asked_for_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_refuses_stacks_is_left_alone_for_a_while() {
+async fn head_refusing_stacks_is_not_retried_for_a_while() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(
@@ -317,7 +317,7 @@ fn all_are_ranks(list: &Snapshot) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_actors_of_a_busy_head_are_named_before_it_finds_their_tasks() {
+async fn actors_are_named_before_the_slow_task_list() {
     let head = FakeHead::start().await;
     head.with(|w| {
         ranks(w, "Trainer.step");
@@ -336,7 +336,7 @@ async fn the_actors_of_a_busy_head_are_named_before_it_finds_their_tasks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_actor_keeps_its_names_at_its_next_stop_and_a_worker_of_tasks_does_not() {
+async fn actor_keeps_its_names_at_the_next_stop() {
     let head = FakeHead::start().await;
     head.with(|w| {
         ranks(w, "Trainer.step");

@@ -29,7 +29,7 @@ async fn rows_of_a_lost_node_are_never_listed() {
 
 /// Ray says nothing of a killed node for 13 s; its tasks fail within two, and who was attached there knows at once.
 #[tokio::test(start_paused = true)]
-async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
+async fn lost_attachment_clears_the_other_tasks_of_the_node() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.nodes.push(node("bbbb", "ALIVE"));
@@ -92,7 +92,7 @@ async fn what_waits_on_a_lost_node_goes_with_what_was_attached_there() {
 
 /// A raylet that is killed takes its workers along, and Ray says so 13 s later; by then no session is left to be told.
 #[tokio::test(start_paused = true)]
-async fn what_ray_says_too_late_for_the_session_is_in_the_list_of_what_ended() {
+async fn late_cause_of_death_appears_in_the_ended_list() {
     for node_is_lost in [true, false] {
         let head = FakeHead::start().await;
         head.with(|w| w.workers.push(worker("w1", 1)));
@@ -137,7 +137,7 @@ async fn what_ray_says_too_late_for_the_session_is_in_the_list_of_what_ended() {
 
 /// A worker that runs after its debugger has detached was released, and stays so.
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_lives_is_not_asked_after_for_ever() {
+async fn lookups_of_a_live_released_worker_stop() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -157,7 +157,7 @@ async fn a_worker_that_lives_is_not_asked_after_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspected_node_that_lives_loses_nothing() {
+async fn suspected_but_live_node_loses_nothing() {
     let head = FakeHead::start().await;
     head.with(|w| {
         for id in ["w1", "w2"] {
@@ -179,7 +179,7 @@ async fn a_suspected_node_that_lives_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_ray_calls_dead_takes_all_along_with_one_reason() {
+async fn dead_node_ends_all_its_breakpoints_with_one_cause() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers = vec![worker("w1", 1), worker("w2", 1)]);
     let settings = config::Registry {
@@ -199,7 +199,7 @@ async fn a_node_that_ray_calls_dead_takes_all_along_with_one_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn live_nodes_are_kept_while_somebody_watches_and_looked_for_at_once_where_one_is_known() {
+async fn live_nodes_are_polled_only_while_watched() {
     let head = FakeHead::start().await;
     let (registry, _guard) = watch(&head, &settings());
     tokio::time::sleep(30 * SECOND).await;

@@ -34,7 +34,7 @@ async fn a_stop_is_listed_within_one_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_paused_workers_cost_one_request_each_interval() {
+async fn thousand_paused_workers_cost_one_request_per_poll() {
     let head = FakeHead::start().await;
     head.with(|w| {
         for i in 0..1000 {
@@ -59,7 +59,7 @@ async fn a_thousand_paused_workers_cost_one_request_each_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_schedule_does_not_drift_with_latency() {
+async fn poll_schedule_does_not_drift() {
     let head = FakeHead::start().await;
     head.with(|w| w.latency = Duration::from_millis(300));
     let (_registry, _guard) = watch(&head, &settings());
@@ -69,7 +69,7 @@ async fn the_schedule_does_not_drift_with_latency() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_slower_than_the_interval_is_not_hammered() {
+async fn slow_head_is_not_flooded() {
     let head = FakeHead::start().await;
     head.with(|w| w.latency = Duration::from_millis(1700));
     let (registry, _guard) = watch(&head, &settings());
@@ -80,7 +80,7 @@ async fn a_head_that_is_slower_than_the_interval_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_away_keeps_its_list_and_is_asked_ever_less() {
+async fn unreachable_head_keeps_its_list_and_is_backed_off() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -112,7 +112,7 @@ async fn a_head_that_is_away_keeps_its_list_and_is_asked_ever_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_pauses_is_asked_again_as_soon_as_it_goes_on() {
+async fn resumed_head_is_polled_again_at_once() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -130,7 +130,7 @@ async fn a_head_that_pauses_is_asked_again_as_soon_as_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_answers_all_along_but_not_the_poll_is_left_to_the_pauses() {
+async fn head_failing_only_polls_stays_backed_off() {
     let head = FakeHead::start().await;
     let (registry, _guard) = watch(&head, &settings());
     until(&registry, |s| s.clusters[0].polled.is_some()).await;
@@ -159,7 +159,7 @@ async fn back_off_grows_to_its_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hanging_head_is_given_up_after_the_request_timeout() {
+async fn hanging_head_times_out() {
     let head = FakeHead::start().await;
     head.with(|w| w.latency = 3600 * SECOND);
     let began = Instant::now();
@@ -176,7 +176,7 @@ async fn a_hanging_head_is_given_up_after_the_request_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_let_go_is_released_and_the_next_stop_has_the_next_number() {
+async fn released_stop_ends_and_the_next_has_a_new_number() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let (registry, _guard) = watch(&head, &settings());
@@ -197,7 +197,7 @@ async fn what_is_let_go_is_released_and_the_next_stop_has_the_next_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_worker_says_why() {
+async fn killed_worker_reports_its_cause() {
     for (exit_type, detail, expected) in [
         (
             "NODE_OUT_OF_MEMORY",
@@ -228,7 +228,7 @@ async fn a_killed_worker_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_that_vanish_at_once_cost_one_question() {
+async fn many_vanished_workers_cost_one_request() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers = (0..40).map(|i| worker(&format!("w{i}"), 1)).collect());
     let (registry, _guard) = watch(&head, &settings());
@@ -258,7 +258,7 @@ async fn many_that_vanish_at_once_cost_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_head_does_not_look_at_is_told_in_the_list() {
+async fn rows_unseen_by_the_head_are_reported() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));
@@ -278,7 +278,7 @@ async fn what_the_head_does_not_look_at_is_told_in_the_list() {
 
 // With a clock that goes: a long answer takes its time.
 #[tokio::test]
-async fn no_more_rows_are_listed_than_were_asked_for_and_the_list_says_so() {
+async fn rows_beyond_the_limit_are_dropped_and_reported() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers = (0..10_007).map(|i| worker(&format!("w{i}"), 1)).collect();
@@ -295,7 +295,7 @@ async fn no_more_rows_are_listed_than_were_asked_for_and_the_list_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_takes_its_time_does_not_let_the_list_grow_old() {
+async fn slow_lookup_does_not_delay_polls() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers = (0..40).map(|i| worker(&format!("w{i}"), 1)).collect());
     let (registry, _guard) = watch(&head, &settings());
@@ -317,7 +317,7 @@ async fn a_question_that_takes_its_time_does_not_let_the_list_grow_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_without_a_usable_address_are_left_out() {
+async fn rows_without_a_usable_address_are_dropped() {
     let head = FakeHead::start().await;
     head.with(|w| {
         let change = |id: &str, key: &str, value: serde_json::Value| {
@@ -358,7 +358,7 @@ impl Observer for Outcomes {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_hears_of_every_poll() {
+async fn observer_gets_every_poll_outcome() {
     for (status, text, expected) in [
         (500, "no", PollOutcome::Refused),
         (
@@ -397,7 +397,7 @@ async fn an_observer_hears_of_every_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_wait_for_the_next_poll_has_one_made() {
+async fn refresh_polls_at_once() {
     let head = FakeHead::start().await;
     let settings = config::Registry {
         poll_interval: 3600 * SECOND,
@@ -443,7 +443,7 @@ impl Observer for ObservedChanges {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_hears_how_long_a_stop_was_not_listed_at_most_and_of_every_change() {
+async fn observer_gets_every_change_and_the_list_delay() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));

@@ -101,7 +101,7 @@ fn workers_that_never_stopped_have_no_debugger() {
 }
 
 #[test]
-fn a_killed_worker_is_no_address_and_says_why() {
+fn killed_worker_has_no_address_and_a_cause() {
     for version in VERSIONS {
         let rows: Vec<WorkerRow> = rows(version, "workers_paused_after_kill9.json");
         let killed: Vec<_> = rows
@@ -127,7 +127,7 @@ fn a_killed_worker_is_no_address_and_says_why() {
 }
 
 #[test]
-fn the_end_of_a_driver_ends_its_workers_for_a_reason() {
+fn driver_end_is_the_cause_for_its_workers() {
     for version in VERSIONS {
         let noted = json(version, "noted.json");
         let row: WorkerRow = serde_json::from_value(noted["driver_killed"].clone()).unwrap();
@@ -143,7 +143,7 @@ fn the_end_of_a_driver_ends_its_workers_for_a_reason() {
 }
 
 #[test]
-fn a_waiting_driver_is_listed_as_one() {
+fn paused_driver_is_listed_as_a_driver() {
     for version in VERSIONS {
         let noted = json(version, "noted.json");
         let row: WorkerRow = serde_json::from_value(noted["driver"].clone()).unwrap();
@@ -189,7 +189,7 @@ fn tasks_and_actor_methods_are_named() {
 }
 
 #[test]
-fn a_task_that_does_not_run_yet_names_nothing() {
+fn pending_task_names_nothing() {
     let rows: Vec<TaskRow> = rows("2.9.3", "tasks_of_task_worker.json");
     assert_eq!(rows[0].state, "SUBMITTED_TO_WORKER");
     assert_eq!(names::of_tasks(&rows), None);
@@ -200,7 +200,7 @@ fn a_task_that_does_not_run_yet_names_nothing() {
 }
 
 #[test]
-fn a_post_mortem_is_recognised_from_its_task() {
+fn post_mortem_is_recognised_from_its_task() {
     for version in VERSIONS {
         for (name, function, exception) in [
             ("postmortem_tasks.json", "boom", "KeyError"),
@@ -248,7 +248,7 @@ fn a_driver_is_named_by_its_entrypoint() {
 }
 
 #[test]
-fn nodes_are_alive_and_have_the_workers_node() {
+fn nodes_are_alive_and_include_the_workers_node() {
     for version in VERSIONS {
         let nodes: Vec<NodeRow> = rows(version, "nodes.json");
         let workers: Vec<WorkerRow> = rows(version, "workers_paused.json");
@@ -263,7 +263,7 @@ fn nodes_are_alive_and_have_the_workers_node() {
 }
 
 #[test]
-fn refusals_carry_rays_own_message() {
+fn refusals_contain_rays_message() {
     for version in VERSIONS {
         let answer = json(version, "err_limit.json");
         // 2.49.2 answers with plain text; such a status never reaches the envelope.

@@ -71,7 +71,7 @@ async fn head() -> FakeHead {
 }
 
 #[tokio::test]
-async fn what_runs_has_its_names_its_place_and_since_when() {
+async fn running_rows_have_names_location_and_start() {
     let head = head().await;
     let registry = cluster_of(&head).await;
     let found = ask(&registry, None).await;
@@ -116,7 +116,7 @@ async fn what_runs_has_its_names_its_place_and_since_when() {
 }
 
 #[tokio::test]
-async fn a_head_is_asked_when_somebody_asks_and_never_else() {
+async fn running_tasks_are_fetched_only_on_request() {
     let head = head().await;
     let (registry, _guard) = super::fake_head::watch(&head, &settings());
     super::fake_head::until(&registry, |list| list.clusters[0].polled.is_some()).await;
@@ -126,7 +126,7 @@ async fn a_head_is_asked_when_somebody_asks_and_never_else() {
 }
 
 #[tokio::test]
-async fn a_job_is_asked_for_alone_by_either_of_its_ids() {
+async fn running_tasks_of_one_job_are_fetched_by_either_id() {
     let head = head().await;
     head.with(|world| {
         let mut other = task("w4", "other");
@@ -149,7 +149,7 @@ async fn a_job_is_asked_for_alone_by_either_of_its_ids() {
 }
 
 #[tokio::test]
-async fn beyond_what_a_head_tells_at_once_each_job_is_asked_for() {
+async fn truncated_running_list_is_fetched_per_job() {
     let head = head().await;
     head.with(|world| world.crowded = true);
     let registry = cluster_of(&head).await;
@@ -163,7 +163,7 @@ async fn beyond_what_a_head_tells_at_once_each_job_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_answer_is_said_and_costs_no_other() {
+async fn failing_head_is_reported_without_rows() {
     let head = head().await;
     head.with(|world| world.broken = Some((500, "the GCS is away")));
     let registry = cluster_of(&head).await;
@@ -173,7 +173,7 @@ async fn a_head_that_does_not_answer_is_said_and_costs_no_other() {
 }
 
 #[tokio::test]
-async fn the_stack_of_a_process_is_that_of_the_head_or_a_sentence() {
+async fn stack_of_a_process_or_its_refusal_is_returned() {
     let head = head().await;
     let registry = cluster_of(&head).await;
     let found = ask(&registry, None).await;

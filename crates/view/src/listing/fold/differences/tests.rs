@@ -52,7 +52,7 @@ fn rank(rank: usize, line: u32) -> TaskStack {
 }
 
 #[test]
-fn the_odd_one_is_named_with_what_it_has_and_what_is_alike_is_counted() {
+fn odd_rank_is_named_and_equal_values_are_counted() {
     let text = text_of((0..8).map(|at| rank(at, 41)).collect());
     assert_eq!(
         text,
@@ -75,7 +75,7 @@ rank, in step (/srv/train.py): another one for each of 8, such as
 }
 
 #[test]
-fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
+fn rank_at_another_location_is_odd_with_its_values() {
     let mut all: Vec<TaskStack> = (0..8).map(|at| rank(at, 41)).collect();
     all[3] = stack(&[
         frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
@@ -98,7 +98,7 @@ fn who_stands_elsewhere_is_odd_and_what_it_holds_there_is_shown() {
 }
 
 #[test]
-fn nothing_that_differs_is_said_to_be_nothing() {
+fn equal_tasks_report_no_difference() {
     let all = vec![rank(0, 41), rank(0, 41)];
     assert_eq!(
         text_of(all),
@@ -107,7 +107,7 @@ fn nothing_that_differs_is_said_to_be_nothing() {
 }
 
 #[test]
-fn an_exception_is_compared_with_its_own_frames() {
+fn exception_is_compared_with_its_own_frames() {
     let failed = |value: &str| {
         let threads = json!([{"name": "MainThread", "exception": format!("ValueError: {value}"),
             "frames": [frame("main", "/srv/a.py", 1, &[])], "raised": [frame("check", "/srv/a.py", 5, &[("x", value)])]}]);
@@ -122,7 +122,7 @@ fn an_exception_is_compared_with_its_own_frames() {
 }
 
 #[test]
-fn values_that_part_late_are_shown_where_they_do() {
+fn late_differing_values_are_shown_at_the_difference() {
     let of = |end: &str| {
         stack(&[frame(
             "f",
@@ -140,7 +140,7 @@ fn values_that_part_late_are_shown_where_they_do() {
 
 proptest! {
     #[test]
-    fn every_value_is_alike_or_differs(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
+    fn every_value_is_equal_or_different(values in proptest::collection::vec((0u8..3, 0u8..2, 1u32..3), 2..12)) {
         let all: BTreeMap<usize, TaskStack> = values.iter().map(|(x, y, line)| {
             let (x, y) = (x.to_string(), y.to_string());
             stack(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn processes_are_compared_by_their_environment_packages_and_random_numbers() {
+fn process_facts_are_compared() {
     let process = |at: usize| {
         let (threads, numpy) = if at == 3 { ("1", "1.26") } else { ("8", "2.0") };
         let random = format!("checksum {at}");
@@ -204,7 +204,7 @@ fn checked(text: &str, checksum: Option<(&str, bool)>) -> TaskStack {
 }
 
 #[test]
-fn cut_values_differ_by_their_checksums_and_look_alike_without() {
+fn truncated_values_are_compared_by_checksum() {
     let of = |at: usize, sum: &'static str| match at {
         2 => checked("xxx...", Some((sum, false))),
         _ => checked("xxx...", Some(("aa", false))),
@@ -244,7 +244,7 @@ fn cut_values_differ_by_their_checksums_and_look_alike_without() {
 }
 
 #[test]
-fn text_alone_counts_no_cut_value_and_no_object_as_alike() {
+fn truncated_values_and_objects_are_not_compared() {
     let of = |value: &str| stack(&[frame("f", "/a.py", 1, &[("x", value)])]);
     for value in [
         "'xxx...",
@@ -260,7 +260,7 @@ fn text_alone_counts_no_cut_value_and_no_object_as_alike() {
 }
 
 #[test]
-fn the_headline_names_those_that_are_marked() {
+fn headline_names_the_marked_ranks() {
     // Each of four members of eight is odd once: none of them is the odd one out.
     let of = |at: usize| {
         let values: Vec<String> = (0..4).map(|n| u8::from(n == at).to_string()).collect();
@@ -283,7 +283,7 @@ fn the_headline_names_those_that_are_marked() {
 }
 
 #[test]
-fn the_environment_makes_nobody_odd_and_a_missing_key_is_shown() {
+fn environment_alone_makes_no_rank_odd() {
     let of = |at: usize| {
         let home = if at == 1 || at == 3 {
             "/home/b"

@@ -29,7 +29,7 @@ async fn spliced_sockets() -> (TcpStream, TcpStream, Splice<TcpStream, TcpStream
 }
 
 #[tokio::test]
-async fn a_long_frame_passes_in_parts_and_what_the_relay_says_waits_for_its_end() {
+async fn relay_message_waits_for_the_end_of_a_long_frame() {
     let (mut client, mut worker, mut splice) = spliced_sockets().await;
     let long = frame(&message("pass", 1, 16 << 20));
     let writing = tokio::spawn(async move {
@@ -63,7 +63,7 @@ async fn a_long_frame_passes_in_parts_and_what_the_relay_says_waits_for_its_end(
 }
 
 #[tokio::test]
-async fn an_end_in_the_middle_of_a_long_frame_is_told_as_any_other() {
+async fn eof_within_a_long_frame_is_reported() {
     let (mut client, mut worker, mut splice) = spliced_sockets().await;
     let long = frame(&message("pass", 1, 1 << 20));
     let half = &long[..long.len() / 2];

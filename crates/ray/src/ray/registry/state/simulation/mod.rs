@@ -87,7 +87,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn nobodys_task_runs_on_unasked_and_all_lists_agree_in_the_end() {
+fn no_task_resumes_unrequested_and_lists_converge() {
     let anew = |shape, scene| World::begun(shape, scene, false);
     if let Some(seed) = number("RAY_RELAY_SEED") {
         println!("{}", story(seed));
@@ -151,7 +151,7 @@ fn nobodys_task_runs_on_unasked_and_all_lists_agree_in_the_end() {
 }
 
 #[test]
-fn what_failed_in_a_longer_run_does_not_fail_again() {
+fn previously_failing_seeds_pass() {
     for seed in FAILED_ONCE {
         play(
             *seed,
@@ -164,7 +164,7 @@ fn what_failed_in_a_longer_run_does_not_fail_again() {
 /// Every order in which so many steps can be taken where there is little: two relays, an agent, two people, and one worker
 /// that stands. States that were seen are not gone on from.
 #[test]
-fn a_small_world_is_gone_through_in_every_order() {
+fn small_world_is_explored_in_every_order() {
     let depth = number("RAY_RELAY_DEPTH").unwrap_or(5);
     let mut seen = Digests::default();
     let mut level: Vec<Vec<Step>> = vec![Vec::new()];
