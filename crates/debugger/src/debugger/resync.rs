@@ -36,7 +36,7 @@ impl Worker {
     /// The connection is gone, or its bytes are not DAP. The caller bounds the wait.
     pub async fn resync(&mut self) -> io::Result<(Vec<u8>, StoredMessages)> {
         let mut kept = self.take_stored();
-        // Store that state too: this process may be killed before the response arrives, as its predecessor was.
+        // Store that state too: this process may be killed before the response arrives, as the previous one was.
         self.set_stored(StoredMessages::of(kept.threads.clone()));
         let Some(connection) = self.connection_mut() else {
             return Err(io::ErrorKind::NotConnected.into());

@@ -29,7 +29,7 @@ use ray_relay_base::wire::own_socket::{self, OwnSocket};
 /// Connections to keep at a time.
 pub const MAX_CONNECTIONS: usize = 4096;
 
-/// Linked relays at a time: one, and its predecessors.
+/// Linked relays at a time: one, and those that it replaces.
 const MAX_RELAYS: usize = 16;
 
 /// Timeout of a relay's first message.

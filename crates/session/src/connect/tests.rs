@@ -123,7 +123,7 @@ async fn link_slots_are_bounded_and_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarted_command_ends_the_link_of_its_predecessor() {
+async fn restarted_command_ends_the_link_of_the_previous_one() {
     let scene = Scene::new(Duration::from_secs(900), 64);
     let (ada, bob) = (scene.person("ada"), scene.person("bob"));
     let at = |place: u8, process: u8| {
