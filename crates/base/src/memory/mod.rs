@@ -1,8 +1,7 @@
 //! The memory budget: one for everything that a client, a worker or a head may make the relay hold.
 //!
-//! A buffer acquires its memory before it grows ([`Account::take`], [`Reservation::resize`]), and releases it when
-//! dropped.
-//! One principal may use at most a quarter. The last eighth is reserved for those who hold little, so that an attach
+//! A buffer reserves its memory before it grows ([`Account::take`], [`Reservation::resize`]), and releases it when
+//! dropped. One principal may use at most a quarter. The last eighth is for those who hold little, so that an attach
 //! still succeeds while others have used up their share. The responses of one cluster's head may use a quarter at most
 //! too, across all clients. Unauthenticated connections have a part of their own, which admission control divides
 //! between them.
@@ -127,7 +126,7 @@ struct MemoryOwner {
 #[derive(Debug, Clone, Default)]
 pub struct Account(Option<Arc<MemoryOwner>>);
 
-/// Acquired memory, released when dropped.
+/// Reserved memory, released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     account: Account,
@@ -300,7 +299,7 @@ impl Account {
         Ok(reservation)
     }
 
-    /// An empty acquisition, to be resized.
+    /// An empty reservation, to be resized.
     pub fn empty(&self, kind: MemoryUse) -> Reservation {
         Reservation {
             account: self.clone(),
@@ -391,7 +390,7 @@ impl Reservation {
         got.map_err(|_| short)
     }
 
-    /// The acquired amount, in bytes.
+    /// The reserved amount, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -60,6 +60,7 @@ struct ResumedState {
     replaced: CancellationToken,
     /// A client has connected here.
     used: bool,
+    /// The peer was notified of that, over the current transport.
     used_sent: bool,
     /// The stream is not read or written here any more.
     closed: bool,

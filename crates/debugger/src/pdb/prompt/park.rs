@@ -24,7 +24,8 @@ use ray_relay_base::wire::text::escaped;
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Resumes the debugger at the other end of `stream`, which is attached and configured: as [`Self::go_on`].
+    /// Resumes the debugger at the other end of `stream`, which is attached and configured by another client:
+    /// as [`Self::resume_park`], and adopts the breakpoints of that client.
     ///
     /// # Errors
     /// The same.

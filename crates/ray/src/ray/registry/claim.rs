@@ -80,7 +80,7 @@ impl Claim {
         }
     }
 
-    /// Waits until the debugger has finished the previous session: it must not be connected earlier
+    /// Waits until the debugger has finished the previous session: no connection to it may be made earlier
     /// ([`Lease::settling`]). Cancel safe.
     pub async fn settled(&self) {
         let mut settling = self.settling.clone();
@@ -215,8 +215,8 @@ impl Lease {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
 
-    /// The next process gets the worker, once this one has ended. Until then no one else is to have it: the breakpoint is
-    /// not given back.
+    /// Leaves the worker to the next process, once this one has ended. Until then no other session may hold it: the
+    /// breakpoint is not released.
     pub fn leave(&self) {
         self.held.is_left.store(true, Ordering::Relaxed);
     }
@@ -248,7 +248,7 @@ impl Lease {
     }
 }
 
-/// Keeps a breakpoint from being connected, by its holder.
+/// Keeps the next session from connecting to the debugger of a breakpoint, until dropped.
 pub struct Cooldown {
     settling: watch::Sender<()>,
     id: BreakpointId,

@@ -14,8 +14,8 @@ use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
 const UNLISTED_PERIOD: Duration = Duration::from_secs(10);
 
 impl State {
-    /// Records that the debugger of `key` was connected under `claim`, and whether anything listened. No client sees
-    /// it before the claim ends.
+    /// Records an attempt under `claim` to connect to the debugger of `key`, and whether anything listened. No client
+    /// sees it before the claim ends.
     pub(in crate::ray::registry) fn dialled(
         &mut self,
         cluster: Cluster,

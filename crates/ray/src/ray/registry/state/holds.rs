@@ -63,7 +63,8 @@ impl State {
         Ok((cluster, breakpoint, changes))
     }
 
-    /// Assigns the breakpoint `id`, which is parked at an agent, to the claim `claim`; `None`: it is not.
+    /// Assigns the breakpoint `id`, which is parked at an agent, to the claim `claim`; `None`: it is not parked, or a
+    /// session of this relay holds it already.
     pub(in crate::ray::registry) fn take_over(
         &mut self,
         id: BreakpointId,
