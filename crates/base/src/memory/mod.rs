@@ -135,7 +135,7 @@ pub struct Reservation {
 }
 
 impl Memory {
-    /// A budget of `bytes`, net of the memory that is always in use.
+    /// A budget that divides `bytes`, of which the memory that is always in use is no part ([`needed`]).
     pub fn new(bytes: usize) -> Self {
         let strangers = (bytes / 8).min(MAX_STRANGERS_BYTES);
         Self(Arc::new(Whole {
@@ -164,8 +164,8 @@ impl Memory {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// The account of `subject`. `None`: authentication is off, and all clients share an account that may use
-    /// everything but the reserve.
+    /// The account of `subject`. `None`: authentication is off. Each call then returns a new account, with the
+    /// whole budget as its limit; the reserve remains for accounts that hold little.
     pub fn account(&self, subject: Option<&str>) -> Account {
         match subject {
             Some(subject) => self.of(OwnerKey::Principal(subject.into())),
@@ -289,7 +289,7 @@ impl Account {
         })))
     }
 
-    /// Acquires this many bytes.
+    /// Reserves this many bytes.
     ///
     /// # Errors
     /// [`OutOfMemory`].

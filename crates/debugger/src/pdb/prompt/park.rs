@@ -99,8 +99,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.wire.body().await
     }
 
-    /// Sends an expression outside the prompt, whose response is [received](Self::receive_unattended); returns the number of
-    /// the request. Not cancel safe.
+    /// Sends an expression outside the prompt, whose response is [received](Self::receive_unattended); returns the
+    /// number of the request. Not cancel safe.
     pub async fn evaluate(&mut self, arguments: Value) -> Result<u64, Lost> {
         self.wire.send(Command::Evaluate, arguments).await
     }

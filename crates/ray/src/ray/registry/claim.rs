@@ -279,8 +279,8 @@ impl ReleasedWorker {
         self.breakpoint.id
     }
 
-    /// The head's current information about it. The list of the last poll does not count: it may be from before the end of
-    /// the session, and is not renewed during shutdown. Costs one request at most.
+    /// The head's current information about it. The list of the last poll does not count: it may be from before the end
+    /// of the session, and is not renewed during shutdown. Costs one request at most.
     pub async fn now(&self) -> WorkerLocation {
         // The semaphore is never closed; each turn ends by the deadlines of a request to the head.
         let _turn = self.cluster.worker_queries.acquire().await;

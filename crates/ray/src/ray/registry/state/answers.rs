@@ -69,8 +69,8 @@ impl State {
         }
     }
 
-    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time: others
-    /// can use the core in between, however long a head's list is.
+    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time:
+    /// others can use the core in between, however long a head's list is.
     pub(in crate::ray::registry) fn apply_workers(
         &mut self,
         cluster: Cluster,

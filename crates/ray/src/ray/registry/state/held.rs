@@ -33,8 +33,9 @@ impl State {
         }
     }
 
-    /// Records the location of the worker under `claim`; `None` while it runs. A first location is an event. Moves
-    /// only change the list: a stepping user would cause too many events.
+    /// Records the location of the worker under `claim`; `None` while it runs. A location that becomes
+    /// known is an event. A move from one location to another only changes the list: a user who steps would cause too
+    /// many events.
     pub(in crate::ray::registry) fn set_location(
         &mut self,
         cluster: Cluster,

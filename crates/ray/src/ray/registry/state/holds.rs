@@ -163,7 +163,7 @@ impl State {
         &self.remote
     }
 
-    /// The listed breakpoint of `hold`. If there are several candidates, it is not known which.
+    /// The listed breakpoint of `hold`; `None` if it is not listed, or if there are several candidates.
     pub(in crate::ray::registry) fn listed(&self, hold: &RemoteHold) -> Option<&Arc<Breakpoint>> {
         let state = &self.clusters[self.cluster_of(hold)?];
         match &*state.keys_of(hold) {
