@@ -39,8 +39,8 @@ const REATTACH_GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 const INITIALIZED_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an expression of a former client may run before it is interrupted.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
-/// The deadline of an evaluation in the task, which cannot resume before. An adapter whose client is gone when the
-/// result arrives ends (debugpy 1.8.0 to 1.8.22), so the detach waits for it, longer than a person would.
+/// The deadline of an evaluation in the task: the task cannot resume before it ends. An adapter whose client is gone
+/// when the result arrives ends (debugpy 1.8.0 to 1.8.22), so the detach waits for it, longer than a person would.
 const EVALUATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The deadline of the response to one request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

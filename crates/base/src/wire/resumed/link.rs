@@ -229,7 +229,7 @@ impl LinkHandle {
         self.used.is_cancelled()
     }
 
-    /// Waits until a client has connected at the other side, or sent something. Cancel safe.
+    /// Waits until a client has connected, at either side, or the peer has sent bytes. Cancel safe.
     pub async fn used(&self) {
         self.used.cancelled().await;
     }
