@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::chain::{Hash, MAX_LINE};
 use super::{Entry, EntryKind};
 
-/// How much of an entry is written out. The rest is replaced by its length and its SHA-256, so that someone who has
-/// the original can prove it.
+/// How much of an entry is written out. The rest is replaced by its length and its SHA-256, so that an
+/// original can be checked against it.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Bytes of a text, as JSON writes them.

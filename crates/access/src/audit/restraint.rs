@@ -1,8 +1,9 @@
 //! Rate limiting of audit lines about the refusals of one user.
 //!
 //! Pure. A principal with almost no rights can still be refused any number of times, and every such line displaces
-//! one about an action. So refusals beyond [`FREE_REFUSALS`], and then one in [`REFILL_INTERVAL`], are only counted, for each user (for
-//! unauthenticated clients by address). One line gives their number and time span. Actions are never left out.
+//! one about an action. So each user has [`FREE_REFUSALS`] lines at once, and one more in each [`REFILL_INTERVAL`].
+//! Refusals beyond that are only counted, for each user (for unauthenticated clients by address). One line gives their
+//! number and time span. Actions are never left out.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

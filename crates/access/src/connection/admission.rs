@@ -37,9 +37,10 @@ const BASE_CONNECTION_BYTES: usize = 8 * 1024;
 /// How long a stranger may be idle while more than half of the strangers' slots are in use.
 const PRESSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Dropped connections beyond the limit that may still be closing, and their largest share of that limit.
+/// Dropped connections that may still be closing beyond the limit of connections: at most `MAX_CLOSING`, and at most
+/// one for every `CLOSING_DIVISOR` connections of that limit.
 const MAX_CLOSING: usize = 256;
-const CLOSING_SHARE: usize = 4;
+const CLOSING_DIVISOR: usize = 4;
 
 /// Why a client with a credential is not admitted. `Display` is a sentence for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -91,8 +92,8 @@ struct Seat {
 pub struct Guard(ConnectionPermit);
 
 impl Admission {
-    /// Creates an admission control for at most `most` connections. All strangers together may use as much memory as
-    /// `memory` reserves for them.
+    /// Creates an admission control for at most `max_connections` connections at a time, of strangers and others. All
+    /// strangers together may use as much memory as `memory` reserves for them.
     pub fn new(max_connections: usize, memory: &Memory) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::new(ConnectionTable::new(
@@ -130,7 +131,7 @@ impl Admission {
     pub async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            let closing = (self.max_connections / CLOSING_SHARE).clamp(1, MAX_CLOSING);
+            let closing = (self.max_connections / CLOSING_DIVISOR).clamp(1, MAX_CLOSING);
             if self.table().len() < self.max_connections + closing {
                 return;
             }

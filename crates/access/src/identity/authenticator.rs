@@ -103,7 +103,8 @@ impl Authenticator {
         self.checks.is_some()
     }
 
-    /// Returns the audience that tokens need if Kubernetes is the only issuer: clients without a token are told.
+    /// Returns the audience that tokens need if Kubernetes is the only issuer, for the message to clients without a
+    /// token.
     pub fn audience_in_kubernetes(&self) -> Option<Arc<str>> {
         self.audience_in_kubernetes.clone()
     }

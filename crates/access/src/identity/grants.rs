@@ -12,7 +12,7 @@ pub struct CredentialGrants {
     /// Groups, for the policy file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// The limits of the credential. `None`: it has none.
+    /// The limits of the credential. `None`: it names none; without a policy file it then grants nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<GrantLimit>,
 }
@@ -29,8 +29,8 @@ pub struct GrantLimit {
 }
 
 impl CredentialGrants {
-    /// Returns the access of `subject`. With a policy file: its rules, within the limits of the credential. Without:
-    /// the scopes of the credential, if it has any.
+    /// Returns the access of `subject`. With a policy file: its rules, within the limits of the credential. Without
+    /// one: the scopes of the credential, and nothing if it names none.
     pub fn access(&self, subject: &str, policy: Option<&Policy>) -> Access {
         match (policy, &self.limit) {
             (Some(policy), None) => policy.access(subject, &self.groups),

@@ -5,10 +5,10 @@
 //! valid token is accepted at once, whatever else comes from the same address. A port-forward, an ingress or a NAT
 //! makes one address of many users.
 //!
-//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for
-//! clients that come first, and a second one for credentials that come back after a pause. A user's credential does come
-//! back. Garbage that differs each time does not, so it cannot use up the trials of waiting users. A credential that
-//! was valid a moment ago is not delayed at all.
+//! After a few failures a source has to wait, twice as long each time. Meanwhile it has a trickle of trials for clients
+//! that come first, and a second one for credentials that come back after a pause. A user's credential does come back.
+//! Garbage that differs each time does not, so it cannot use up the trials of waiting users. A credential that was
+//! valid a moment ago is not delayed at all.
 //!
 //! Pure: the caller passes in the time. Remembered sources and credentials are bounded; the oldest go first.
 

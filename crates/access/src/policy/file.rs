@@ -224,8 +224,8 @@ impl PolicyFile {
     /// differ. Blocks on the file system.
     ///
     /// # Errors
-    /// All [`Problems`] of the new content, once for each content. The old rules stay in force until it is mended, so that
-    /// a typo does not end all sessions. To take rights away at once, leave the file without rules.
+    /// All [`Problems`] of the new content, once for each content. The old rules stay in force until it is mended, so
+    /// that a typo does not end all sessions. To take rights away at once, leave the file without rules.
     pub fn reload(&mut self) -> Result<bool, Problems> {
         let version = FileVersion::at(&self.path);
         if version == self.version {

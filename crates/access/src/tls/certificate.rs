@@ -15,7 +15,8 @@ const MAX_NAME_BYTES: usize = 512;
 /// The identity in a verified client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// The name: the first URI of the subject alternative names, else the first e-mail address, else the first DNS name.
+    /// The name: the first URI of the subject alternative names, else the first e-mail address, else the first DNS
+    /// name.
     pub subject: String,
     /// SHA-256 of the certificate, in lower-case hex.
     pub fingerprint: String,

@@ -12,7 +12,7 @@ pub struct MemoryBudget {
     pub there: usize,
     /// Whether the figure is known, from `listen.memory` or from the system; otherwise it is a default.
     pub is_known: bool,
-    /// Memory that idle connections may use.
+    /// Memory in use while no client does anything: the process, and idle connections.
     needed: Needed,
 }
 
@@ -40,7 +40,7 @@ impl MemoryBudget {
         self.needed.shared_part(self.there)
     }
 
-    /// The budget in one sentence, for the log.
+    /// The budget in one sentence, for the log and `check-config`.
     pub fn sentence(&self) -> String {
         let Self { there, needed, .. } = self;
         let whose = match self.is_known {

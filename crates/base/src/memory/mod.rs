@@ -1,8 +1,7 @@
 //! The memory budget: one for everything that a client, a worker or a head may make the relay hold.
 //!
-//! A buffer acquires its memory before it grows ([`Account::take`], [`Reservation::resize`]), and releases it when
-//! dropped.
-//! One principal may use at most a quarter. The last eighth is reserved for those who hold little, so that an attach
+//! A buffer reserves its memory before it grows ([`Account::take`], [`Reservation::resize`]), and releases it when
+//! dropped. One principal may use at most a quarter. The last eighth is for those who hold little, so that an attach
 //! still succeeds while others have used up their share. The responses of one cluster's head may use a quarter at most
 //! too, across all clients. Unauthenticated connections have a part of their own, which admission control divides
 //! between them.
@@ -127,7 +126,7 @@ struct MemoryOwner {
 #[derive(Debug, Clone, Default)]
 pub struct Account(Option<Arc<MemoryOwner>>);
 
-/// Acquired memory, released when dropped.
+/// Reserved memory, released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     account: Account,
@@ -136,7 +135,7 @@ pub struct Reservation {
 }
 
 impl Memory {
-    /// A budget of `bytes`, net of the memory that is always in use.
+    /// A budget that divides `bytes`, of which the memory that is always in use is no part ([`needed`]).
     pub fn new(bytes: usize) -> Self {
         let strangers = (bytes / 8).min(MAX_STRANGERS_BYTES);
         Self(Arc::new(Whole {
@@ -165,8 +164,8 @@ impl Memory {
         self.0.by_kind[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// The account of `subject`. `None`: authentication is off, and all clients share an account that may use
-    /// everything but the reserve.
+    /// The account of `subject`. `None`: authentication is off. Each call then returns a new account, with the
+    /// whole budget as its limit; the reserve remains for accounts that hold little.
     pub fn account(&self, subject: Option<&str>) -> Account {
         match subject {
             Some(subject) => self.of(OwnerKey::Principal(subject.into())),
@@ -290,7 +289,7 @@ impl Account {
         })))
     }
 
-    /// Acquires this many bytes.
+    /// Reserves this many bytes.
     ///
     /// # Errors
     /// [`OutOfMemory`].
@@ -300,7 +299,7 @@ impl Account {
         Ok(reservation)
     }
 
-    /// An empty acquisition, to be resized.
+    /// An empty reservation, to be resized.
     pub fn empty(&self, kind: MemoryUse) -> Reservation {
         Reservation {
             account: self.clone(),
@@ -391,7 +390,7 @@ impl Reservation {
         got.map_err(|_| short)
     }
 
-    /// The acquired amount, in bytes.
+    /// The reserved amount, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,5 +1,5 @@
-//! Descriptors that the service manager passed to this process (`LISTEN_FDS`, `sd_listen_fds(3)`): the listening sockets of a
-//! `.socket` unit, which stay open while the service restarts, and connections from the descriptor store.
+//! Descriptors that the service manager passed to this process (`LISTEN_FDS`, `sd_listen_fds(3)`): the listening
+//! sockets of a `.socket` unit, which stay open while the service restarts, and connections from the descriptor store.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -33,8 +33,8 @@ impl PassedDescriptors {
             .collect()
     }
 
-    /// Takes the socket that listens on exactly `address`. The configuration decides who may reach the relay, so a socket on
-    /// another address does not stand in for it.
+    /// Takes the socket that listens on exactly `address`. The configuration decides who may reach the relay, so a
+    /// socket on another address does not stand in for it.
     pub fn listener(&mut self, address: SocketAddr) -> Option<TcpListener> {
         let at = self
             .0

@@ -13,7 +13,7 @@ pub const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
 pub const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// Bytes of about two lines.
-const READ_RESERVE_BYTES: usize = 256;
+const READ_BUFFER_BYTES: usize = 256;
 
 /// One socket. An IPv4 address of an IPv6 socket is shown as IPv4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub fn sockets(text: &str) -> impl Iterator<Item = KernelSocket> {
 /// The listening sockets of `table`, which the kernel writes first. It is read few lines at a time: with a larger
 /// buffer the kernel would search for connected sockets too, in a large table of its own.
 pub fn listeners(table: impl Read) -> impl Iterator<Item = KernelSocket> {
-    let lines = BufReader::with_capacity(READ_RESERVE_BYTES, table).lines();
+    let lines = BufReader::with_capacity(READ_BUFFER_BYTES, table).lines();
     let sockets = lines
         .map_while(Result::ok)
         .skip(1)

@@ -81,8 +81,8 @@ impl Pace {
         self.has_turn = false;
     }
 
-    /// Whether the direction waits for its next turn.
-    pub(crate) fn continues_turn(&self) -> bool {
+    /// Whether the direction is in the queue for its next turn.
+    pub(crate) fn is_queued(&self) -> bool {
         self.number.is_some()
     }
 

@@ -39,18 +39,18 @@ const REATTACH_GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 const INITIALIZED_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an expression of a former client may run before it is interrupted.
 const INTERRUPT_AFTER: Duration = Duration::from_secs(1);
-/// The deadline of an evaluation in the task, which cannot resume before. An adapter whose client is gone when the
-/// result arrives ends (debugpy 1.8.0 to 1.8.22), so the detach waits for it, longer than a person would.
+/// The deadline of an evaluation in the task: the task cannot resume before it ends. An adapter whose client is gone
+/// when the result arrives ends (debugpy 1.8.0 to 1.8.22), so the detach waits for it, longer than a person would.
 const EVALUATION_TIMEOUT: Duration = Duration::from_secs(60);
 /// The deadline of the response to one request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadline for the adapter to close, which debugpy does after its response.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// The pause for the adapter's cleanup after it has closed the connection. A client that connects before the adapter has
-/// finished the session ends the thread that accepts connections, and the worker becomes unreachable (debugpy 1.8.22, an
-/// idle machine: 1 in 40 that connected at once; the session was over within 5 ms of the close, next to three busy loops
-/// too). A waiting client connects at the very end of the pause, and 100 ms were too few once next to several compilers
-/// (debugpy 1.8.14).
+/// The pause for the adapter's cleanup after it has closed the connection. A client that connects before the adapter
+/// has finished the session ends the thread that accepts connections, and the worker becomes unreachable (debugpy
+/// 1.8.22, an idle machine: 1 in 40 that connected at once; the session was over within 5 ms of the close, next to
+/// three busy loops too). A waiting client connects at the very end of the pause, and 100 ms were too few once next to
+/// several compilers (debugpy 1.8.14).
 const SETTLE_PERIOD: Duration = Duration::from_millis(300);
 /// Number of sleeps that make up the pause. If the machine is busy or suspended meanwhile, as virtual ones may be, the
 /// adapter is delayed together with this process: however long that lasts, it uses up one of the sleeps.
@@ -64,7 +64,8 @@ const SEQ: u64 = 0x7fff_5678;
 /// Bytes per read from the debugger.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Runs the detach sequence over `connection`, releases the breakpoint, closes the connection, and looks after the task.
+/// Runs the detach sequence over `connection`, releases the breakpoint, closes the connection, and looks after the
+/// task.
 ///
 /// The breakpoint is listed again when the debugger has responded. A client that takes it before the debugger has
 /// finished this session waits for that before it connects; no other client has to.

@@ -1,6 +1,6 @@
 //! The stored state of a connection to a debugger, with which another process resumes it if this one is killed.
 //!
-//! Pure except for [`KeptConnection`], which writes the state at each change. It holds the owner of the worker and the
+//! Pure except for [`KeptConnection`], which writes the state at each change. It has the holder of the worker, the
 //! terms of its park, as given by the opener of the connection, and the progress of the conversation.
 
 use std::time::SystemTime;

@@ -30,8 +30,8 @@ const RESUME_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_PROMPT_BYTES: usize = 64;
 /// Bytes per read from a prompt.
 const READ_BYTES: usize = 4096;
-/// Largest size of stored pending lines, in bytes: more than one line.
-const MAX_PENDING_BYTES: usize = 16 << 10;
+/// Bytes of pending lines that are stored for another process: more than one line. A longer line is queued in parts.
+const MAX_STORED_PENDING_BYTES: usize = 16 << 10;
 
 /// A prompt that was entered. If it is dropped with the connection open, the task resumes.
 #[derive(Debug)]
@@ -345,7 +345,7 @@ impl LegacyConnection {
         let whole = match memchr::memrchr(b'\n', &self.part) {
             Some(end) => self.part.split_to(end + 1),
             // No person types that.
-            None if self.part.len() > MAX_PENDING_BYTES => self.part.split(),
+            None if self.part.len() > MAX_STORED_PENDING_BYTES => self.part.split(),
             None => return,
         };
         self.pending.extend_from_slice(&whole);
@@ -354,7 +354,7 @@ impl LegacyConnection {
 
     /// Pending lines that another process is to send.
     fn unsent(&self) -> &[u8] {
-        let most = &self.pending[..self.pending.len().min(MAX_PENDING_BYTES)];
+        let most = &self.pending[..self.pending.len().min(MAX_STORED_PENDING_BYTES)];
         let whole = memchr::memrchr(b'\n', most);
         &most[..whole.map_or(0, |end| end + 1)]
     }

@@ -366,7 +366,8 @@ impl FrameSplitter {
         remaining.min(next.len())
     }
 
-    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`MAX_STORED_BYTES`] bytes) and its length.
+    /// Calls `see` with each body that ends in `bytes` (all of it, or its first [`MAX_STORED_BYTES`] bytes) and its
+    /// length.
     fn cut(&mut self, mut bytes: &[u8], mut see: impl FnMut(&[u8], usize)) -> Result<(), NotDap> {
         if self.broken {
             return Err(NotDap);

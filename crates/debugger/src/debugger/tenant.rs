@@ -1,4 +1,4 @@
-//! The owner of a connection to a debugger.
+//! The session to which a connection to a debugger belongs.
 
 use std::any::Any;
 use std::fmt::Debug;

@@ -70,8 +70,8 @@ pub fn left(connection: OwnedFd, stored: &Value) -> UnclaimedConnection {
     }
 }
 
-/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted for
-/// the relay to be killed.
+/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted
+/// for the relay to be killed.
 pub struct KeptRelay {
     pub keeper: Arc<Keeper>,
     pub(super) left: Vec<UnclaimedConnection>,

@@ -8,7 +8,8 @@ const STRUCTURE: &str = include_str!("structure.py");
 const BEGIN: &str = "# <structure>";
 const END: &str = "# </structure>";
 
-/// Returns the Python source of the renderer (`_Values`) and the checksums (`_Digests`), which runs none of the program's code.
+/// Returns the Python source of the renderer (`_Values`) and the checksums (`_Digests`), which runs none of the
+/// program's code.
 pub(super) fn source() -> String {
     let shared = HOOK
         .split_once(BEGIN)

@@ -280,8 +280,8 @@ mod tests {
     use crate::pdb::testing::printed;
     use crate::pdb::{ComparisonKey, Visible};
 
-    /// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of its
-    /// own methods were called for that.
+    /// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of
+    /// its own methods were called for that.
     const PROGRAM: &str = "
 import threading, types
 called = []
@@ -370,7 +370,8 @@ print(sorted(set(called)))
         assert_eq!(frame["digests"]["text"], frame["digests"]["same"], "{full}");
     }
 
-    /// A task that waits in a helper of debugpy's with these variables, and is looked at twice; the seconds of each time.
+    /// A task that waits in a helper of debugpy's with these variables, and is looked at twice; the seconds of each
+    /// time.
     const VALUES: &str = "
 import json, sys, threading, time, types
 main = threading.main_thread()
@@ -403,7 +404,8 @@ go.set()
 import os; sys.stdout.flush(); os._exit(0)
 ";
 
-    /// Both snapshots of a task with these variables besides, with the seconds that each took, and the threads that ran a `__repr__`.
+    /// Both snapshots of a task with these variables besides, with the seconds that each took, and the threads that ran
+    /// a `__repr__`.
     fn values(locals: &str) -> Option<([(Value, f64); 2], String)> {
         let expression = expression(&SnapshotLimits::default());
         let program = VALUES.replace("LOCALS", locals);

@@ -88,7 +88,7 @@ impl Hold {
         }
     }
 
-    /// Updates the remote report; `None`: no other relay holds it.
+    /// Updates the remote report; `None`: no other relay holds it, and no agent keeps it.
     pub fn set_remote(&mut self, remote: Option<RemoteHold>) -> MergeStep {
         let before = self.remote.take();
         if before.as_ref().map(|before| &before.0) == remote.as_ref() {

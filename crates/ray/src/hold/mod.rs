@@ -10,7 +10,7 @@
 //!          │                        │ own: a session of this    │◄┐ parked, resumed
 //!          │    ┌───────────────────┤ relay, live or parked     ├─┘
 //!          │    │ release,          └──▲──────────────────────┬─┘
-//!          │    │ as it was            │ take over            │ release, another  
+//!          │    │ as it was            │ take over            │ release, another
 //!       ┌──┴────▼──┐                   │ (what is parked)     │ holder says it has it
 //!       │   free   │                   │                      │
 //!       └──┬────▲──┘                ┌──┴──────────────────────▼─┐

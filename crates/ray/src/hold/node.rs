@@ -309,7 +309,8 @@ impl<A> NodeHolds<A> {
         })
     }
 
-    /// Checks whether the owner of `keep` may keep one more. Without authentication, users are unknown.
+    /// Checks whether the owner of `keep` may keep one more. Without authentication users are unknown, and only
+    /// the total limit applies.
     fn check_slot(&self, keep: &ParkTerms) -> Result<(), NoSlot> {
         if keep.owner.is_empty() {
             return Ok(());

@@ -1,8 +1,9 @@
 //! Holds reported by the agents of nodes, of sessions of any relay.
 //!
-//! An agent reports with each change which workers are held through it, and by whom; it is believed for its own nodes alone.
-//! A link that breaks, or whose credential has expired, leaves the agent's last report valid for [`REPORT_VALIDITY`],
-//! or until the next link of the node reports another. An agent that has detached, or is not to be trusted, leaves none.
+//! An agent reports with each change which workers are held through it, and by whom; it is believed for its own nodes
+//! alone. A link that breaks, or whose credential has expired, leaves the agent's last report valid for
+//! [`REPORT_VALIDITY`], or until the next link of the node reports another. An agent that has detached, or is not to be
+//! trusted, leaves none.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -77,8 +77,8 @@ impl Holder {
         self.replica.is_none()
     }
 
-    /// Whether it is a snapshot, which ends by itself within seconds. A client that borrows the name makes others wait
-    /// for seconds, and gains nothing.
+    /// Whether it is a snapshot or a query for a rank, which ends by itself within seconds. A client that borrows the
+    /// name makes others wait for seconds, and gains nothing.
     pub fn is_snapshot(&self) -> bool {
         self.client == LOOK_CLIENT && self.parked_until.is_none()
     }

@@ -1,7 +1,7 @@
 //! The limit of sessions that are kept without their clients: one rule, for relays and agents.
 //!
-//! Each user has [`SLOTS_PER_USER`] slots, and a session uses one. Sessions that a cluster session has opened share one,
-//! for [`SESSIONS_PER_SLOT`] of them. The total number of slots is up to the relay or agent that keeps them. Pure.
+//! Each user has [`SLOTS_PER_USER`] slots, and a session uses one. Sessions that a cluster session has opened share
+//! one, for [`SESSIONS_PER_SLOT`] of them. The total number of slots is up to the relay or agent that keeps them. Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -122,8 +122,8 @@ impl ConnectionTable {
         self.strangers
     }
 
-    /// Returns the limit of strangers: half of all slots, reduced by those of recognised clients, which leave at
-    /// least an eighth.
+    /// Returns the limit of strangers: half of all slots, or the slots that recognised clients leave, if those are
+    /// fewer. Recognised clients leave at least an eighth.
     fn most_strangers(&self) -> usize {
         let available = self.max_connections.saturating_sub(self.known);
         available.min(self.max_connections / 2).max(1)

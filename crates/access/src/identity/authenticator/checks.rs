@@ -189,8 +189,8 @@ impl Checks {
         }
     }
 
-    /// Checks that the token from which a ticket of a Kubernetes user came is still accepted: the relay that rechecks
-    /// that token is asked.
+    /// Checks that Kubernetes still accepts the token from which a ticket came. Fails closed: unless this relay is
+    /// rechecking that token, the ticket counts as revoked.
     pub(super) fn still_accepted(
         &self,
         who: VerifiedIdentity,

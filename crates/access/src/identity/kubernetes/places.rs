@@ -1,8 +1,8 @@
 //! The scopes of Kubernetes roles: which clusters an answer applies to, and in which namespaces roles are searched.
 //!
-//! Roles for a configured cluster are in one namespace (`kubernetes.namespace`). Those for a discovered RayCluster
-//! are in its own, so that a user who may bind roles there decides about that cluster only. Access to all namespaces, or
-//! to all names of one, is queried first: it also covers future RayClusters.
+//! Roles for a configured cluster are in one namespace (`kubernetes.namespace`). Those for a discovered RayCluster are
+//! in its own, so that a user who may bind roles there decides about that cluster only. Access to all namespaces, or to
+//! all names of one, is queried first: it also covers future RayClusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -12,9 +12,9 @@ use super::places::RoleScope;
 use crate::identity::secret::CredentialDigest as Key;
 use crate::policy::Scopes;
 
-/// With fewer clusters than twice this, each is queried at each review. With twice as many a denial is cached for
-/// `DENIAL_PERIOD`, and so on.
-const MIN_PLACES_TO_CACHE: usize = 32;
+/// A denial is cached for half to all of [`DENIAL_PERIOD`] for each of this many clusters. With fewer clusters than
+/// twice this, no denial is cached: each cluster is queried at each review.
+const PLACES_PER_DENIAL_PERIOD: usize = 32;
 const DENIAL_PERIOD: Duration = Duration::from_secs(60);
 
 /// The longest time to cache a denial.
@@ -78,7 +78,7 @@ impl Quiet {
         let mut last = self.0.lock();
         let now = Instant::now();
         let longest = (DENIAL_PERIOD
-            * u32::try_from(all / MIN_PLACES_TO_CACHE).unwrap_or(u32::MAX))
+            * u32::try_from(all / PLACES_PER_DENIAL_PERIOD).unwrap_or(u32::MAX))
         .min(MAX_DENIAL_PERIOD);
         let mut after = last.known(&user, now).cloned().unwrap_or_default();
         after.retain(|_, last| match last {
@@ -89,7 +89,7 @@ impl Quiet {
             let was_allowed = matches!(after.get(place), Some(LastAnswer::Allowed(_)));
             match scopes.is_empty() {
                 false => drop(after.insert(place.clone(), LastAnswer::Allowed(now))),
-                true if was_allowed || all < 2 * MIN_PLACES_TO_CACHE => {}
+                true if was_allowed || all < 2 * PLACES_PER_DENIAL_PERIOD => {}
                 true => {
                     // Spread out, so that they do not all expire at once.
                     let period = longest.mul_f64(rand::random_range(0.5..=1.0));

@@ -230,8 +230,8 @@ impl Rechecker {
         Recheck::Confirmed
     }
 
-    /// Queries clusters not queried yet, so that sessions see them. Returns whether there was an answer. All else is
-    /// left to the next check.
+    /// Queries clusters not queried yet, so that sessions see them. Returns whether Kubernetes still accepts the token
+    /// for the same user. A refusal ends nothing here: it is left to the next check.
     async fn query_more(&mut self) -> bool {
         let inner = Arc::clone(&self.reviewer.0);
         let _slot = inner.rechecks.acquire().await;
@@ -285,7 +285,8 @@ impl Rechecker {
         self.withdraw.withdraw(why);
     }
 
-    /// Whether only the cache holds the identity. If so, drops it from the cache as well.
+    /// Whether only the cache holds the identity. If so, drops it from the cache as well, and records the token as
+    /// lapsed until `kubernetes.outage_grace` ends.
     fn is_forgotten(&self) -> bool {
         let mut known = self.reviewer.0.known.lock();
         // Under the lock no other client can obtain it meanwhile.

@@ -153,7 +153,7 @@ fn escaped(mut backslashes: u64) -> u64 {
     escaped
 }
 
-/// A bit for each byte from an opening quote up to its closing one.
+/// A bit for each byte from an opening quote up to the byte before its closing quote.
 fn between(mut quotes: u64) -> u64 {
     for distance in [1, 2, 4, 8, 16, 32] {
         quotes ^= quotes << distance;

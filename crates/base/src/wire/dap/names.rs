@@ -1,6 +1,7 @@
 //! The names of DAP's messages: production code spells them here only.
 //!
-//! Pure. Source: Debug Adapter Protocol specification 1.71; debugpy 1.8.0 to 1.8.22 and its pydevd for those of their own.
+//! Pure. Source: Debug Adapter Protocol specification 1.71; debugpy 1.8.0 to 1.8.22 and its pydevd for those of their
+//! own.
 
 use serde::{Serialize, Serializer};
 

@@ -60,6 +60,7 @@ struct ResumedState {
     replaced: CancellationToken,
     /// A client has connected here.
     used: bool,
+    /// The peer was notified of that, over the current transport.
     used_sent: bool,
     /// The stream is not read or written here any more.
     closed: bool,
@@ -228,7 +229,7 @@ impl LinkHandle {
         self.used.is_cancelled()
     }
 
-    /// Waits until a client has connected at the other side, or sent something. Cancel safe.
+    /// Waits until a client has connected, at either side, or the peer has sent bytes. Cancel safe.
     pub async fn used(&self) {
         self.used.cancelled().await;
     }

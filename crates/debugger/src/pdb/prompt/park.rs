@@ -24,7 +24,8 @@ use ray_relay_base::wire::text::escaped;
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
-    /// Resumes the debugger at the other end of `stream`, which is attached and configured: as [`Self::go_on`].
+    /// Resumes the debugger at the other end of `stream`, which is attached and configured by another client:
+    /// as [`Self::resume_park`], and adopts the breakpoints of that client.
     ///
     /// # Errors
     /// The same.
@@ -98,8 +99,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
         self.wire.body().await
     }
 
-    /// Sends an expression outside the prompt, whose response is [received](Self::receive_unattended); returns the number of
-    /// the request. Not cancel safe.
+    /// Sends an expression outside the prompt, whose response is [received](Self::receive_unattended); returns the
+    /// number of the request. Not cancel safe.
     pub async fn evaluate(&mut self, arguments: Value) -> Result<u64, Lost> {
         self.wire.send(Command::Evaluate, arguments).await
     }

@@ -1,10 +1,10 @@
 //! Connections to one head, each driven by the request that waits for a response on it.
 //!
 //! A connection has no task of its own: its request polls it until the head of the response is there, and then while
-//! the response's body is read. So a response passes through the relay within one task, is read from the head no
-//! faster than it is consumed, and dropping it closes the connection. A connection whose response has ended is pooled
-//! for the next request: at most [`MAX_IDLE_CONNECTIONS`], for [`IDLE_TIMEOUT`]. A task closes pooled connections; it ends with the last of
-//! them, or with the [`Connections`].
+//! the response's body is read. So a response passes through the relay within one task, is read from the head no faster
+//! than it is consumed, and dropping it closes the connection. A connection whose response has ended is pooled for the
+//! next request: at most [`MAX_IDLE_CONNECTIONS`], for [`IDLE_TIMEOUT`]. A task closes pooled connections; it ends with
+//! the last of them, or with the [`Connections`].
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

@@ -32,7 +32,8 @@ impl Registry {
     /// Queries the heads for the live worker whose id is `worker`, or begins with it (at least eight characters, of
     /// one worker only), in `cluster` or in any. If it has a debugger, it is listed afterwards for at least ten
     /// seconds: as [`crate::ray::registry::State::Unlisted`] unless Ray reports it as paused. Waits for its names,
-    /// since rules may depend on them. No debugger is connected.
+    /// by which a principal's rights may be narrowed. Connects to no debugger.
+    ///
     /// `None`: there is none, there are several, or the heads did not say. Takes ten seconds at most. Cancel safe.
     pub async fn look_again(&self, cluster: Option<&str>, worker: &str) -> Option<BreakpointId> {
         let worker = worker.to_ascii_lowercase();

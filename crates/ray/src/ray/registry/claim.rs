@@ -80,7 +80,7 @@ impl Claim {
         }
     }
 
-    /// Waits until the debugger has finished the previous session: it must not be connected earlier
+    /// Waits until the debugger has finished the previous session: no connection to it may be made earlier
     /// ([`Lease::settling`]). Cancel safe.
     pub async fn settled(&self) {
         let mut settling = self.settling.clone();
@@ -215,8 +215,8 @@ impl Lease {
         self.held.let_run.store(true, Ordering::Relaxed);
     }
 
-    /// The next process gets the worker, once this one has ended. Until then no one else is to have it: the breakpoint is
-    /// not given back.
+    /// Leaves the worker to the next process, once this one has ended. Until then no other session may hold it: the
+    /// breakpoint is not released.
     pub fn leave(&self) {
         self.held.is_left.store(true, Ordering::Relaxed);
     }
@@ -248,7 +248,7 @@ impl Lease {
     }
 }
 
-/// Keeps a breakpoint from being connected, by its holder.
+/// Keeps the next session from connecting to the debugger of a breakpoint, until dropped.
 pub struct Cooldown {
     settling: watch::Sender<()>,
     id: BreakpointId,
@@ -279,8 +279,8 @@ impl ReleasedWorker {
         self.breakpoint.id
     }
 
-    /// The head's current information about it. The list of the last poll does not count: it may be from before the end of
-    /// the session, and is not renewed during shutdown. Costs one request at most.
+    /// The head's current information about it. The list of the last poll does not count: it may be from before the end
+    /// of the session, and is not renewed during shutdown. Costs one request at most.
     pub async fn now(&self) -> WorkerLocation {
         // The semaphore is never closed; each turn ends by the deadlines of a request to the head.
         let _turn = self.cluster.worker_queries.acquire().await;

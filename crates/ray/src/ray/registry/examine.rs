@@ -1,7 +1,7 @@
 //! Additional queries of a head for a diagnosis: more than polls send, and once.
 //!
-//! Every request has the deadline of the registry's, and the search through logs one of its own. No debugger is
-//! connected.
+//! Every request has the deadline of the registry's, and the search through logs one of its own. It connects to no
+//! debugger.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

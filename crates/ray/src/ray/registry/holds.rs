@@ -33,9 +33,9 @@ impl Registry {
         self.shared.with(|state| state.unlisted())
     }
 
-    /// Claims the breakpoint `id`, which is held by another relay's session or parked at an agent, for a session here
-    /// that resumes it: no other session gets it in between. Dropping the claim restores the remote hold, if an agent
-    /// still reports it. `None`: it is not held remotely.
+    /// Claims the breakpoint `id`, which is parked at an agent, for a session here that resumes it: no other session
+    /// gets it in between. Dropping the claim restores the remote hold, if an agent still reports it. `None`: it is
+    /// not parked at an agent, or a session of this relay holds it already.
     pub fn take_over(&self, id: BreakpointId) -> Option<Claim> {
         let claim = |state: &mut super::state::State, number, now| {
             state.take_over(id, number, now).ok_or(())

@@ -98,7 +98,7 @@ impl List {
         let part = Arc::make_mut(&mut self.parts[at]);
         let before = part
             .rows
-            .partition_point(|row| sort_slot(row) < sort_slot(&breakpoint));
+            .partition_point(|row| sort_key(row) < sort_key(&breakpoint));
         part.insert(before, breakpoint);
         self.len += 1;
         if part.rows.len() > MAX_PART_ROWS {
@@ -121,7 +121,7 @@ impl List {
         };
         let found = part
             .rows
-            .binary_search_by(|row| sort_slot(row).cmp(&sort_slot(breakpoint)));
+            .binary_search_by(|row| sort_key(row).cmp(&sort_key(breakpoint)));
         let Ok(row) = found else {
             return false;
         };
@@ -137,18 +137,18 @@ impl List {
 
     /// The first part that does not end before the position of `breakpoint`.
     fn part_of(&self, breakpoint: &Breakpoint) -> usize {
-        let slot = sort_slot(breakpoint);
+        let key = sort_key(breakpoint);
         self.parts.partition_point(|part| {
             let last = part.rows.last();
-            last.is_some_and(|row| sort_slot(row) < slot)
+            last.is_some_and(|row| sort_key(row) < key)
         })
     }
 }
 
-/// Sort position of a breakpoint. Two with the same id by chance are distinct.
-type ListSlot<'a> = ((bool, Timestamp, BreakpointId), &'a str, &'a str);
+/// Sort key of a breakpoint. Two with the same id by chance are distinct.
+type SortKey<'a> = ((bool, Timestamp, BreakpointId), &'a str, &'a str);
 
-fn sort_slot(breakpoint: &Breakpoint) -> ListSlot<'_> {
+fn sort_key(breakpoint: &Breakpoint) -> SortKey<'_> {
     (breakpoint.order(), &breakpoint.cluster, breakpoint.key())
 }
 
@@ -249,7 +249,7 @@ mod tests {
 
     fn expected(rows: &[Arc<Breakpoint>]) -> Vec<Arc<Breakpoint>> {
         let mut rows = rows.to_vec();
-        rows.sort_by(|a, b| sort_slot(a).cmp(&sort_slot(b)));
+        rows.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         rows
     }
 
@@ -266,7 +266,7 @@ mod tests {
             let mut versions = Vec::new();
             for (step, (remove, seen, n)) in steps.into_iter().enumerate() {
                 let row = breakpoint(seen, n);
-                let known = model.iter().position(|other| sort_slot(other) == sort_slot(&row));
+                let known = model.iter().position(|other| sort_key(other) == sort_key(&row));
                 match known {
                     Some(known) if remove => {
                         model.remove(known);

@@ -107,7 +107,7 @@ impl Lane {
         if turn.is_pending() {
             self.pace.pause();
             // In the middle of a message it continues at once.
-            if !self.pace.continues_turn() || self.buffer.filled().is_empty() {
+            if !self.pace.is_queued() || self.buffer.filled().is_empty() {
                 self.buffer.park();
             }
         }

@@ -1,7 +1,7 @@
 //! Polls one cluster's GCS for breakpoints of the legacy debugger.
 //!
 //! Entries outlive their breakpoints: Ray removes one only when a client connects. So a new entry is checked against
-//! the jobs and workers that the head knows, and all are checked again now and then. No debugger is connected to find
+//! the jobs and workers that the head knows, and all are checked again now and then. The relay never connects to find
 //! out: any connection to a legacy socket consumes its breakpoint.
 
 use std::collections::{HashMap, HashSet};

@@ -69,8 +69,8 @@ impl State {
         }
     }
 
-    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time: others
-    /// can use the core in between, however long a head's list is.
+    /// Applies the next rows of a response; there are more while [`PartialResponse::has_more`]. One part at a time:
+    /// others can use the core in between, however long a head's list is.
     pub(in crate::ray::registry) fn apply_workers(
         &mut self,
         cluster: Cluster,
@@ -385,7 +385,7 @@ impl State {
                 let another = (next.node_ip, next.port) != (known.0, known.1);
                 if let Some(entry) = state.entries.get_mut(&row.worker_id) {
                     entry.asked_for = None;
-                    // A different debugger, which was never connected.
+                    // A different debugger, to which the relay has not tried to connect yet.
                     entry.unreachable = entry.unreachable.filter(|_| !another);
                     if !entry.hold.is_held() {
                         next.state = entry.free();

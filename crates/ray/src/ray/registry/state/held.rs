@@ -14,8 +14,8 @@ use crate::ray::registry::state::{Changes, Cluster, Entry, Node, Now, State};
 const UNLISTED_PERIOD: Duration = Duration::from_secs(10);
 
 impl State {
-    /// Records that the debugger of `key` was connected under `claim`, and whether anything listened. No client sees
-    /// it before the claim ends.
+    /// Records an attempt under `claim` to connect to the debugger of `key`, and whether anything listened. No client
+    /// sees it before the claim ends.
     pub(in crate::ray::registry) fn dialled(
         &mut self,
         cluster: Cluster,
@@ -33,8 +33,9 @@ impl State {
         }
     }
 
-    /// Records the location of the worker under `claim`; `None` while it runs. A first location is an event. Moves
-    /// only change the list: a stepping user would cause too many events.
+    /// Records the location of the worker under `claim`; `None` while it runs. A location that becomes
+    /// known is an event. A move from one location to another only changes the list: a user who steps would cause too
+    /// many events.
     pub(in crate::ray::registry) fn set_location(
         &mut self,
         cluster: Cluster,

@@ -63,7 +63,8 @@ impl State {
         Ok((cluster, breakpoint, changes))
     }
 
-    /// Assigns the breakpoint `id`, which is parked at an agent, to the claim `claim`; `None`: it is not.
+    /// Assigns the breakpoint `id`, which is parked at an agent, to the claim `claim`; `None`: it is not parked, or a
+    /// session of this relay holds it already.
     pub(in crate::ray::registry) fn take_over(
         &mut self,
         id: BreakpointId,
@@ -162,7 +163,7 @@ impl State {
         &self.remote
     }
 
-    /// The listed breakpoint of `hold`. If there are several candidates, it is not known which.
+    /// The listed breakpoint of `hold`; `None` if it is not listed, or if there are several candidates.
     pub(in crate::ray::registry) fn listed(&self, hold: &RemoteHold) -> Option<&Arc<Breakpoint>> {
         let state = &self.clusters[self.cluster_of(hold)?];
         match &*state.keys_of(hold) {

@@ -5,8 +5,7 @@
 //! each worker; an entry is live until exactly one `Released` or `Died`; a response to a request
 //! that was sent before a worker was claimed or released changes nothing about that worker; a
 //! worker on a DEAD node is never live. A released breakpoint may turn out to have died (`lost`), which changes the
-//! list
-//! of ended ones and is no event.
+//! list of ended ones and is no event.
 
 mod actors;
 mod answers;

@@ -1,12 +1,12 @@
-//! Relays, agents, workers, people and a network in one process, by a clock of their own: whatever happens to them, in any
-//! order, no task runs on unasked, no two sessions have one worker, and all lists agree in the end.
+//! Relays, agents, workers, people and a network in one process, by a clock of their own: whatever happens to them, in
+//! any order, no task runs on unasked, no two sessions have one worker, and all lists agree in the end.
 //!
-//! The deciding parts are the real ones: the registry's core with its holds, the table of an agent, the terms of a park.
-//! Simulated here is the transport of their messages ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be late, overtake
-//! each other where they take different connections, or be lost with a connection or a process. Beside each of them is kept,
-//! in the simplest way, what it must come to: what a relay was told ([`words`]), and what an agent has ([`table`]). A schedule
-//! is a list of [`Step`]s that follows from its seed; one that fails is told as a story, and is played again by
-//! `RAY_RELAY_SEED`.
+//! The deciding parts are the real ones: the registry's core with its holds, the table of an agent, the terms of a
+//! park. Simulated here is the transport of their messages ([`relay`], [`sessions`], [`restart`], [`agent`]): messages
+//! may be late, overtake each other where they take different connections, or be lost with a connection or a process.
+//! Beside each of them is kept, in the simplest way, what it must come to: what a relay was told ([`words`]), and what
+//! an agent has ([`table`]). A schedule is a list of [`Step`]s that follows from its seed; one that fails is told as a
+//! story, and is played again by `RAY_RELAY_SEED`.
 
 mod agent;
 mod beside;
@@ -53,8 +53,8 @@ impl Random {
     }
 }
 
-/// Plays the schedule of `seed`, which begins with the world of a shape and a scene that `begun` gives, and calls `seen` with each
-/// state.
+/// Plays the schedule of `seed`, which begins with the world of a shape and a scene that `begun` gives, and calls
+/// `seen` with each state.
 fn play(seed: u64, begun: impl FnOnce(Shape, usize) -> World, mut seen: impl FnMut(&World)) {
     let mut random = Random(seed);
     let shape = Shape::random(&mut random);
@@ -161,8 +161,8 @@ fn previously_failing_seeds_pass() {
     }
 }
 
-/// Every order in which so many steps can be taken where there is little: two relays, an agent, two people, and one worker
-/// that stands. States that were seen are not gone on from.
+/// Every order in which so many steps can be taken where there is little: two relays, an agent, two people, and one
+/// worker that stands. States that were seen are not gone on from.
 #[test]
 fn small_world_is_explored_in_every_order() {
     let depth = number("RAY_RELAY_DEPTH").unwrap_or(5);
