@@ -27,7 +27,7 @@ pub enum Change {
     Attached,
     /// It is kept stopped for its user, who has lost the connection or has parked it.
     Parked,
-    /// The relay connected to its debugger's port, and nothing listens there.
+    /// The relay tried to connect to its debugger's port, and nothing listens there.
     Unreachable,
     /// `[release]` will resume it in a while, because it has waited for too long.
     Releasing,
