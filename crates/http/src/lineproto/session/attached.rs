@@ -12,7 +12,7 @@ use crate::lineproto::legacy::{self, LegacyOutcome};
 use crate::lineproto::output::{Out, WorkerOutput};
 use crate::lineproto::prompt::{self, Opening};
 use crate::lineproto::session::log::Log;
-use crate::lineproto::session::reached::{ReachedWorker, SessionDebugger};
+use crate::lineproto::session::reached::{Parking, ReachedWorker, SessionDebugger};
 use crate::lineproto::session::{NextPrompt, TerminalSession};
 use ray_relay_access::policy::Scope;
 use ray_relay_access::recording::Protocol;
@@ -90,16 +90,16 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 }
                 let ReachedWorker {
                     mut debugger,
-                    mut memory,
+                    memory,
                     began,
                 } = reached;
+                let mut parking = Parking { stay, memory };
                 let mut live = begun.attached_since(began);
-                let ran = self.run(&mut live, &mut debugger, (stay, &mut memory));
+                let ran = self.run(&mut live, &mut debugger, &mut parking);
                 let (outcome, mut next) = Box::pin(ran).await;
                 session.set_bytes((self.input.bytes(), self.out.counts().written()));
                 if matches!(next, NextPrompt::Lost) {
-                    let terms = (stay, memory);
-                    (live, debugger) = match self.park(live, debugger, terms, outcome).await {
+                    (live, debugger) = match self.park(live, debugger, parking, outcome).await {
                         Ok(()) => return NextPrompt::Lost,
                         Err(ends) => ends,
                     };
@@ -174,27 +174,25 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &mut self,
         live: &mut Live<'_>,
         debugger: &mut SessionDebugger,
-        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+        parking: &mut Parking,
         tools: &mut Tools<'_>,
     ) -> Result<WorkerOutcome, SessionEnd> {
         if let SessionDebugger::Opening(_) = debugger
             && let SessionDebugger::Opening(opening) =
                 std::mem::replace(debugger, SessionDebugger::Gone)
-            && let Some(over) = self
-                .attach(opening, live, debugger, (stay, memory), tools)
-                .await?
+            && let Some(over) = self.attach(opening, live, debugger, parking, tools).await?
         {
             return Ok(over);
         }
         if let SessionDebugger::Legacy(entered) = debugger {
-            let before = memory.take().map(|_| Duration::ZERO.into());
+            let before = parking.memory.take().map(|_| Duration::ZERO.into());
             // Without parking, retained for this session only.
-            if let Some(stay) = stay.or(before) {
+            if let Some(stay) = parking.stay.or(before) {
                 let own = ResumeState::of_prompt(stay);
                 if let Some(keep) = own.keep(live, None) {
                     entered.keep_by(&keep).await;
                 }
-                *memory = Some(own);
+                parking.memory = Some(own);
             }
         }
         let Tools {
@@ -232,7 +230,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         opening: Opening,
         live: &mut Live<'_>,
         debugger: &mut SessionDebugger,
-        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+        parking: &mut Parking,
         tools: &mut Tools<'_>,
     ) -> Result<Option<WorkerOutcome>, SessionEnd> {
         let (out, worker_output, active) = (&tools.out, &mut tools.worker_output, &tools.active);
@@ -249,7 +247,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let mut attach = pin!(attach);
         let attached = match watched(live, active, out, &mut attach).await {
             // A half-attached session cannot be parked. Once attached, `watched` checks this end again.
-            Err(SessionEnd::Quiet | SessionEnd::Aborted) if stay.is_some() => attach.await,
+            Err(SessionEnd::Quiet | SessionEnd::Aborted) if parking.stay.is_some() => attach.await,
             attached => attached?,
         };
         let (attached, over) = match attached {
@@ -257,7 +255,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             Some(Err(why)) => return Ok(Some(WorkerOutcome::Prompt(Err(why)))),
             Some(Ok(opened)) => opened,
         };
-        let before = memory.take();
+        let before = parking.memory.take();
         let resumes = before.is_some();
         let capabilities = match before {
             Some(before) => serde_json::from_str(&before.capabilities).unwrap_or_default(),
@@ -265,8 +263,8 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         };
         // A prompt has no `attach` arguments of an editor to compare.
         let new = |stay| ResumeState::new(stay, &capabilities, 0);
-        let keep = match stay {
-            Some(stay) => memory.insert(new(stay)).keep(live, None),
+        let keep = match parking.stay {
+            Some(stay) => parking.memory.insert(new(stay)).keep(live, None),
             // Retained for this session only.
             None if resumes => new(Duration::ZERO.into()).keep(live, Some(Duration::ZERO)),
             None => None,
@@ -282,8 +280,9 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &mut self,
         live: &mut Live<'_>,
         debugger: &mut SessionDebugger,
-        (stay, memory): (Option<Stay>, &mut Option<ResumeState>),
+        parking: &mut Parking,
     ) -> (Outcome, NextPrompt) {
+        let stay = parking.stay;
         let out = self.out.clone();
         let mut tools = Tools {
             out: out.clone(),
@@ -291,7 +290,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             log: Log::new(live.audit.clone(), live.capture.clone()),
             active: self.input.active(),
         };
-        let cut = Box::pin(self.work(live, debugger, (stay, memory), &mut tools)).await;
+        let cut = Box::pin(self.work(live, debugger, parking, &mut tools)).await;
         match cut {
             Ok(done) => self.finished(done, live, debugger, stay).await,
             Err(end) => {

@@ -5,13 +5,13 @@ use tracing::{Instrument as _, Span};
 
 use super::TerminalSession;
 use super::attached::stays_for;
-use super::reached::SessionDebugger;
+use super::reached::{Parking, SessionDebugger};
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_debugger::debugger::unattended::Unattended;
 use ray_relay_session::session::live::{Live, SessionEnd};
-use ray_relay_session::upstream::park::{self, Park, ResumeState, Stay};
+use ray_relay_session::upstream::park::{self, Park};
 
 /// A session that continues without its client.
 pub(in crate::lineproto) struct ParkedSession<'a> {
@@ -36,9 +36,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         &mut self,
         live: Live<'a>,
         debugger: SessionDebugger,
-        (stay, memory): (Option<Stay>, Option<ResumeState>),
+        parking: Parking,
         ends: Outcome,
     ) -> Result<(), (Live<'a>, SessionDebugger)> {
+        let Parking { stay, memory } = parking;
         let can = match &debugger {
             SessionDebugger::Prompt(attached) => {
                 let worker = attached.prompt.stream().get_ref();

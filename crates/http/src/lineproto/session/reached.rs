@@ -34,6 +34,13 @@ pub(super) struct ReachedWorker {
     pub(super) began: Instant,
 }
 
+/// How a session is parked if its client is lost. `None`: it is not.
+pub(super) struct Parking {
+    pub(super) stay: Option<Stay>,
+    /// For the session that resumes it; set once the debugger is attached.
+    pub(super) memory: Option<ResumeState>,
+}
+
 impl ReachedWorker {
     /// Reaches the worker for a permit, or resumes `origin`. If the client is lost, the session is kept according to
     /// `stay`.
