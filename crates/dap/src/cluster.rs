@@ -61,9 +61,15 @@ where
         Some(OnClose::Park) | None => longest(principal, context.config.park.r#for),
     };
     let leaving = Leaving { on_close, park_for };
-    let name = (asker.name.clone(), asker.quirks.needs_thread);
     let stops = together.stops;
-    let all = AllTasks::new(&mut parent, &context.registry, audit.clone(), name, stops);
+    let all = AllTasks::new(
+        &mut parent,
+        &context.registry,
+        audit.clone(),
+        asker.name.clone(),
+        asker.quirks.needs_thread,
+        stops,
+    );
     let asker = Asker {
         principal,
         summary,

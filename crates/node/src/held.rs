@@ -168,7 +168,7 @@ impl WorkerHold {
         let (sender, requests) = mpsc::channel(1);
         let until = unix_ms(SystemTime::now() + remaining);
         self.table
-            .change(|holds| holds.park(self.id, keep, (until, evaluates), sender))?;
+            .change(|holds| holds.park(self.id, keep, until, evaluates, sender))?;
         Ok(requests)
     }
 

@@ -191,7 +191,7 @@ impl PendingStream {
                     hold,
                     detaching,
                 };
-                Box::pin(worker.serve(agent, relay, None, (open, lost))).await;
+                Box::pin(worker.serve(agent, relay, None, open, lost)).await;
             }
             Err(error) => debug!(%error, "a debugger's connection broke at once"),
         }
@@ -218,7 +218,8 @@ impl WorkerHandle {
         agent: &Agent,
         relay: Socket,
         resumed: Option<Resumed>,
-        (open, lost): (&Open, &CancellationToken),
+        open: &Open,
+        lost: &CancellationToken,
     ) {
         let Self {
             debugger,
@@ -326,8 +327,9 @@ async fn resume(
             worker.hold.resume(open, requester.replica);
             info!(port = open.port, "a client resumes a parked worker");
             let resumed = Some((terms, missed));
-            let context = (open, &requester.lost);
-            worker.serve(agent, relay, resumed, context).await;
+            worker
+                .serve(agent, relay, resumed, open, &requester.lost)
+                .await;
             info!(port = open.port, "session ended");
         }
         Err(refused) => {

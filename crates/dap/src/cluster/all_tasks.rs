@@ -126,7 +126,8 @@ impl<'a> AllTasks<'a> {
         parent: &mut GroupRoot,
         registry: &Registry,
         audit: SessionAudit<'a>,
-        (client, needs_thread): (String, bool),
+        client: String,
+        needs_thread: bool,
         stops: StopsTogether<'a>,
     ) -> Self {
         Self {

@@ -130,9 +130,10 @@ async fn query_park(
     audit: &SessionAudit<'_>,
     authorized: &Authorized,
 ) -> Option<()> {
-    let asks = (LOOK_CLIENT, Command::Evaluate.as_str());
+    let command = Command::Evaluate.as_str();
     let ids = [authorized.breakpoint().id];
-    audit.group(asks, None, &ids).await.ok()?;
+    let recorded = audit.group(LOOK_CLIENT, command, None, &ids).await;
+    recorded.ok()?;
     let expression = pdb::console_expression("None", false, MAX_VALUE_CHARS);
     let looked = context.sessions.parks.look(authorized, expression);
     let _ = timeout(ANSWER_TIMEOUT, looked).await.ok()?.ok()?;

@@ -128,7 +128,8 @@ impl AttachFlow<'_> {
         };
         if parks.has(id) {
             let resuming = park::take_subprocess(
-                (self.context, self.session),
+                self.context,
+                self.session,
                 authorised,
                 process,
                 &client.name,

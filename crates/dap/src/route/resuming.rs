@@ -73,7 +73,7 @@ impl AttachFlow<'_> {
             take_over,
             taker: Taker::Editor,
         };
-        let resuming = park::take((self.context, self.session), held, authorised, terms);
+        let resuming = park::take(self.context, self.session, held, authorised, terms);
         let (permit, resumed) = Box::pin(resuming).await?;
         Ok((permit, Some(Box::new(resumed))))
     }

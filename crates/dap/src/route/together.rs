@@ -71,8 +71,7 @@ impl<'a> AttachFlow<'a> {
                         .filter_map(RunningProcess::first)
                         .map(id)
                         .collect();
-                    let asks = (&*client, "stop");
-                    match audit.group(asks, Some(&job.1), &ids).await {
+                    match audit.group(&client, "stop", Some(&job.1), &ids).await {
                         Ok(()) => (others, note),
                         // Fail closed: nothing is opened without an audit record.
                         Err(why) => (Vec::new(), Some(why.to_string())),

@@ -270,8 +270,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Sends the first messages to the new client: that it may configure, and what it has missed.
     pub(super) async fn send_missed(
         &mut self,
-        (whose, duration_text): (&str, &str),
-        (visits, refused): (bool, bool),
+        whose: &str,
+        duration_text: &str,
+        visits: bool,
+        refused: bool,
     ) {
         // A prompt that stays adopts the breakpoints of the previous one.
         self.send_to_client(&event(Event::Initialized, json!({"resumed": !visits})));

@@ -191,9 +191,10 @@ where
     relaying.inherit(park.share);
     relaying.find_subprocesses();
     relaying.send_opening(capabilities, note);
-    let whose = (&*whose, &*duration_text);
-    let notes = (visits, settings.applied == Some(false));
-    relaying.send_missed(whose, notes).await;
+    let refused = settings.applied == Some(false);
+    relaying
+        .send_missed(&whose, &duration_text, visits, refused)
+        .await;
     Ok(relaying)
 }
 

@@ -53,7 +53,7 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     let group = exchange.request.id();
     let client = shortened(&one_line(&client), MAX_CLIENT_CHARS);
     let mut entry = audit::command(exchange, principal, "group");
-    let details = of_group(&client, [], (members.len(), &members));
+    let details = of_group(&client, [], members.len(), &members);
     entry.details.extend(details);
     audit::write_entry(exchange.ctx, entry).await?;
     Ok(answer::json(StatusCode::OK, &json!({ "group": group })))

@@ -350,7 +350,7 @@ impl<'a, 'i, R: AsyncRead + Unpin> TerminalSession<'a, 'i, R> {
             take_over,
             taker: Taker::Prompt,
         };
-        let acquired = park::take((self.context, self.session), held, authorised, terms);
+        let acquired = park::take(self.context, self.session, held, authorised, terms);
         let (permit, resumed) = Box::pin(acquired).await?;
         Ok((permit, Some(resumed)))
     }

@@ -155,7 +155,8 @@ impl<A> NodeHolds<A> {
         &mut self,
         id: HoldId,
         keep: &ParkTerms,
-        (until_unix_ms, evaluates): (u64, bool),
+        until_unix_ms: u64,
+        evaluates: bool,
         asks: A,
     ) -> Result<(), NoSlot> {
         self.check_slot(keep)?;
@@ -378,11 +379,11 @@ mod tests {
         };
         let mut holds = NodeHolds::default();
         let first = holds.take(&open, Hex([1; 8]), 1).unwrap();
-        holds.park(first, &keep, (9, false), "first").unwrap();
+        holds.park(first, &keep, 9, false, "first").unwrap();
         let late = LetRun::of(&holds.rows()[0]);
         holds.release(first);
         let next = holds.take(&open, Hex([2; 8]), 2).unwrap();
-        holds.park(next, &keep, (9, false), "next").unwrap();
+        holds.park(next, &keep, 9, false, "next").unwrap();
         assert_eq!(holds.to_let_run(&late), None);
         let meant = LetRun::of(&holds.rows()[0]);
         assert_eq!(holds.to_let_run(&meant), Some(&"next"));

@@ -70,14 +70,15 @@ impl<'a> SessionAudit<'a> {
     /// it before any of them is reached.
     pub async fn group(
         &self,
-        (client, asks): (&str, &str),
+        client: &str,
+        asks: &str,
         job_id: Option<&str>,
         tasks: &[BreakpointId],
     ) -> Result<(), Unavailable> {
         let job = job_id.map(|job_id| ("job_id", job_id));
         let about = std::iter::once(("asks", asks)).chain(job);
         let named = &tasks[..tasks.len().min(MAX_NAMED_MEMBERS)];
-        self.command(of_group(client, about, (tasks.len(), named)))
+        self.command(of_group(client, about, tasks.len(), named))
             .await
     }
 
@@ -138,7 +139,8 @@ fn entry(session: &Session, principal: &Principal, action: EntryKind) -> Entry {
 pub fn of_group<'a>(
     client: &str,
     about: impl IntoIterator<Item = (&'a str, &'a str)>,
-    (count, named): (usize, &[BreakpointId]),
+    count: usize,
+    named: &[BreakpointId],
 ) -> Map<String, Value> {
     let mut details = Map::new();
     details.insert("command".into(), "group".into());
@@ -202,13 +204,14 @@ pub async fn means_all(
     audit: &Audit,
     session: &Session,
     principal: &Principal,
-    (client, request): (&str, RequestId),
+    client: &str,
+    request: RequestId,
     tasks: &[BreakpointId],
 ) -> Result<(), Unavailable> {
     let named = &tasks[..tasks.len().min(MAX_NAMED_MEMBERS)];
     let entry = Entry {
         request: Some(request),
-        details: of_group(client, [], (tasks.len(), named)),
+        details: of_group(client, [], tasks.len(), named),
         ..entry(session, principal, EntryKind::Administration)
     };
     write(audit, entry.with("outcome", "allowed")).await

@@ -197,13 +197,14 @@ impl Parks {
     /// [`SessionRefusal`]: it is another user's, has just ended, or its debugger is busy.
     pub async fn hand_over(
         &self,
-        (breakpoint, process): (&Breakpoint, Option<u32>),
+        breakpoint: &Breakpoint,
+        process: Option<u32>,
         principal: &Principal,
         take_over: bool,
         taker: Taker,
     ) -> Result<Offer, SessionRefusal> {
         let may = take_over && may_go_on(principal, breakpoint, take_over);
-        let commands = self.find((breakpoint, process), |owner| {
+        let commands = self.find(breakpoint, process, |owner| {
             may || owner.is_same_person(principal)
         })?;
         let busy = || busy(breakpoint);
@@ -229,7 +230,7 @@ impl Parks {
         expression: String,
     ) -> Result<String, SessionRefusal> {
         let (breakpoint, principal) = (authorized.breakpoint(), authorized.principal());
-        let commands = self.find((breakpoint, None), |owner| owner.is_same_person(principal))?;
+        let commands = self.find(breakpoint, None, |owner| owner.is_same_person(principal))?;
         let (answer, looked) = oneshot::channel();
         let sent = commands.try_send(ParkCommand::Look(expression, answer));
         sent.map_err(|_| busy(breakpoint))?;
@@ -268,7 +269,7 @@ impl Parks {
         let breakpoint = authorized.breakpoint();
         let administers = authorized.rights().scopes.contains(Scope::PlaceAdmin);
         let may = |owner: &Principal| administers || owner.is_same_person(authorized.principal());
-        let commands = self.find((breakpoint, None), may)?;
+        let commands = self.find(breakpoint, None, may)?;
         let (answer, ran) = oneshot::channel();
         let sent = commands.send(ParkCommand::LetRun(answer)).await;
         match (sent, ran.await) {
@@ -334,7 +335,8 @@ impl Parks {
 
     fn find(
         &self,
-        (breakpoint, process): (&Breakpoint, Option<u32>),
+        breakpoint: &Breakpoint,
+        process: Option<u32>,
         may: impl FnOnce(&Principal) -> bool,
     ) -> Result<mpsc::Sender<ParkCommand>, SessionRefusal> {
         let parked = self.parked.lock();

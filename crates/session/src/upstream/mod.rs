@@ -108,8 +108,13 @@ fn keeper(context: &Context, permit: &Permit) -> Option<(Arc<Keeper>, serde_json
 
 /// The owner of the worker of `permit`, as stored for the next process.
 fn owned(permit: &Permit) -> Option<serde_json::Value> {
-    let which = (&**permit.breakpoint(), permit.process());
-    Ownership::of(permit.principal(), which, permit.holder()?)
+    let holder = permit.holder()?;
+    Ownership::of(
+        permit.principal(),
+        permit.breakpoint(),
+        permit.process(),
+        holder,
+    )
 }
 
 /// Resumes the worker that `permit` names, which the agent of its node keeps for `owner`; returns its park terms. If

@@ -69,7 +69,8 @@ impl Ownership {
     /// For the session by which `holder` has `breakpoint`, or `process` of its worker, for `principal`.
     pub(super) fn of(
         principal: &Principal,
-        (breakpoint, process): (&Breakpoint, Option<u32>),
+        breakpoint: &Breakpoint,
+        process: Option<u32>,
         holder: &Holder,
     ) -> Option<Value> {
         let owner = Self {
@@ -351,7 +352,8 @@ impl ClaimedDebugger {
     pub(crate) async fn synced(
         self,
         id: BreakpointId,
-        (account, most): (Account, usize),
+        account: Account,
+        most: usize,
     ) -> Option<Unattended> {
         let mut worker = match self {
             Self::Debugpy(worker) => worker,

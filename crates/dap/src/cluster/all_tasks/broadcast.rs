@@ -37,8 +37,8 @@ impl<'a> AllTasks<'a> {
         let client = self.client.clone();
         let ids: Vec<_> = tasks.iter().map(|task| task.breakpoint.id).collect();
         Box::pin(async move {
-            let asks = (&*client, wish.command().as_str());
-            if let Err(why) = audit.group(asks, None, &ids).await {
+            let command = wish.command().as_str();
+            if let Err(why) = audit.group(&client, command, None, &ids).await {
                 let refused = |task| (task, Err(why.to_string()));
                 return tasks.into_iter().map(refused).collect();
             }

@@ -124,8 +124,15 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             .collect();
         self.groups = self.groups.saturating_add(1);
         let request = self.session.summary().id().of_request(self.groups);
-        let (log, as_client) = (&self.context.audit, (prompt::CLIENT, request));
-        let on_record = audit::means_all(log, self.session, &self.principal, as_client, &ids);
+        let log = &self.context.audit;
+        let on_record = audit::means_all(
+            log,
+            self.session,
+            &self.principal,
+            prompt::CLIENT,
+            request,
+            &ids,
+        );
         Box::pin(on_record).await.map_err(|why| why.to_string())?;
         Ok((members, request.to_string()))
     }

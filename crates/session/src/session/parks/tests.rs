@@ -105,7 +105,7 @@ async fn park_goes_to_its_owner_or_to_an_admin_who_takes_it_over() {
         (&bob, true, false),
     ] {
         assert_eq!(may_go_on(who, &held, take_over), may);
-        let asks = parks.hand_over((&held, None), who, take_over, Taker::Editor);
+        let asks = parks.hand_over(&held, None, who, take_over, Taker::Editor);
         let refused = futures_util::FutureExt::now_or_never(asks);
         // `None`: the park was asked.
         assert_eq!(refused.is_none(), may, "{}", who.subject());
@@ -165,8 +165,8 @@ async fn parked_subprocess_needs_the_owner_of_its_task() {
         let held = parked_by(task_of);
         let (parks, who) = (Arc::clone(&parks), who.clone());
         async move {
-            let which = (&held, Some(7));
-            parks.hand_over(which, &who, false, Taker::Editor).await
+            let asked = parks.hand_over(&held, Some(7), &who, false, Taker::Editor);
+            asked.await
         }
     };
     let refused = |asked| futures_util::FutureExt::now_or_never(asked).is_some();

@@ -42,9 +42,9 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         session: lost,
     } = claimed;
     let most = context.config.dap.max_frame;
-    let bounds = (context.account(permit.principal()), most);
+    let account = context.account(permit.principal());
     let id = permit.breakpoint().id;
-    let Some(mut debugger) = Box::pin(debugger.synced(id, bounds)).await else {
+    let Some(mut debugger) = Box::pin(debugger.synced(id, account, most)).await else {
         return Outcome::Upstream;
     };
     let LostSession {

@@ -119,7 +119,8 @@ pub fn explained(
 /// # Errors
 /// [`SessionRefusal`]: it has just ended, its debugger is busy, or the principal's credential expired or was revoked.
 pub async fn take(
-    (context, session): (&Context, &Session),
+    context: &Context,
+    session: &Session,
     held: &Arc<Breakpoint>,
     authorised: Authorized,
     terms: Terms<'_>,
@@ -156,7 +157,7 @@ pub async fn take(
         ));
     }
     let parks = &context.sessions.parks;
-    let offered = parks.hand_over((held, None), &principal, terms.take_over, terms.taker);
+    let offered = parks.hand_over(held, None, &principal, terms.take_over, terms.taker);
     let offer = Box::pin(offered).await?;
     let holder = check_credential()?;
     let resumed = Resumed {
@@ -171,15 +172,17 @@ pub async fn take(
 /// # Errors
 /// As [`take`].
 pub async fn take_subprocess(
-    (context, session): (&Context, &Session),
+    context: &Context,
+    session: &Session,
     authorised: Authorized,
     process: u32,
     client: &str,
 ) -> Result<(Permit, Resumed), SessionRefusal> {
     let principal = authorised.principal().clone();
     let parks = &context.sessions.parks;
-    let which = (&**authorised.breakpoint(), Some(process));
-    let offer = Box::pin(parks.hand_over(which, &principal, false, Taker::Editor)).await?;
+    let held = authorised.breakpoint();
+    let offer =
+        Box::pin(parks.hand_over(held, Some(process), &principal, false, Taker::Editor)).await?;
     if let Some(why) = principal.is_over() {
         return Err(SessionRefusal::Forbidden(why.to_string()));
     }

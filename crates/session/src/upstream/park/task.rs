@@ -58,6 +58,6 @@ impl Park<'_> {
                 .and_then(|now| now.holder().cloned()),
             Some(_) => Some(self.session.parked(&self.owner, &self.view)),
         };
-        Ownership::of(&self.owner, (breakpoint, process), &holder?)
+        Ownership::of(&self.owner, breakpoint, process, &holder?)
     }
 }

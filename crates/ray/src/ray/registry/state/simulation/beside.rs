@@ -76,9 +76,7 @@ impl Agent {
     pub(super) fn keep_beside(&mut self) {
         for one in &mut self.beside {
             if let Some((keep, until)) = one.lost.take() {
-                self.holds
-                    .park(one.hold, &keep, (until, false), ())
-                    .unwrap();
+                self.holds.park(one.hold, &keep, until, false, ()).unwrap();
                 (one.stream, one.person) = (None, person_called(&keep.owner));
             }
         }

@@ -168,7 +168,7 @@ impl Agent {
     }
 
     pub(super) fn keep(&mut self, id: HoldId, (keep, person): (&ParkTerms, usize), until: u64) {
-        self.holds.park(id, keep, (until, false), ()).unwrap();
+        self.holds.park(id, keep, until, false, ()).unwrap();
         if let Some(entry) = self.table.get_mut(&id) {
             (entry.row.parked, entry.row.person) = (Some(until), person);
         }
