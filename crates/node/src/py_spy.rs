@@ -50,7 +50,7 @@ impl PySpy {
     /// Dumps the stacks of `worker`, which has the own pid `number`. When the future is dropped, py-spy is killed.
     ///
     /// # Errors
-    /// [`Unseen`].
+    /// [`DumpError`].
     pub(super) async fn dump(
         &self,
         worker: &Resident,

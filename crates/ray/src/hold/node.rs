@@ -1,6 +1,6 @@
 //! The workers that sessions hold through one agent, and those that it keeps itself: the agent decides among relays.
 //!
-//! It keeps as many [per user](super::places) as a relay would, whose parks are lost with it; in all as many as its
+//! It keeps as many [per user](super::slots) as a relay would, whose parks are lost with it; in all as many as its
 //! [messages can report](kept_fit). A subprocess of a worker has a hold of its own, which is not reported to relays:
 //! its worker's hold covers it. Pure.
 
