@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::support::{err, http, list, out, ray_relay, run, serve, terminal};
+use super::support::{accept, err, http, list, out, ray_relay, run, serve, terminal};
 
 #[test]
 fn the_list_is_a_table_or_json() {
@@ -193,7 +193,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_shown_to_nobody_else() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let served = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
+            let mut stream = accept(&listener);
             let lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let head: Vec<String> = lines
                 .map(Result::unwrap)

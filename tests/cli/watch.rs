@@ -7,8 +7,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::support::{
-    answer_one, err, event, http, interrupt, list, ray_relay, read_until, row, run, serve, stream,
-    terminal,
+    accept, answer_one, err, event, http, interrupt, list, ray_relay, read_until, row, run, serve,
+    stream, terminal,
 };
 
 #[test]
@@ -98,7 +98,7 @@ fn watching_on_a_terminal_draws_in_place_and_gives_the_cursor_back() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let (relay, _) = listener.accept().unwrap();
+    let relay = accept(&listener);
     answer_one(&relay, &stream(&[event("snapshot", &list())]));
     let mut seen = String::new();
     // Drawn, and drawn over as the waiting time grows.
