@@ -40,6 +40,7 @@ use self::chain::{ChainHead, Hashing};
 use self::owed::Owed;
 use self::restraint::{RefusalCounts, Restrained, SUMMARY_INTERVAL};
 use self::sink::Sink;
+use self::sink::line_sink::not_taken_within;
 use self::writer::{Writer, WriterJob};
 use crate::telemetry::Metrics;
 use ray_relay_base::config::{self, OnFailure};
@@ -260,7 +261,7 @@ impl Audit {
         let why = match timeout(WRITE_TIMEOUT, close).await {
             Ok(Ok(())) => return,
             Ok(Err(why)) => why,
-            Err(_) => slow(),
+            Err(_) => not_taken_within(WRITE_TIMEOUT),
         };
         error!(why, "the audit log has no last line");
     }
@@ -346,17 +347,10 @@ impl Running {
             Ok(result) => result,
             Err(_) => {
                 self.unreported.fetch_add(1, Ordering::Relaxed);
-                Err(slow())
+                Err(not_taken_within(WRITE_TIMEOUT))
             }
         }
     }
-}
-
-fn slow() -> String {
-    format!(
-        "it did not take a line within {} s",
-        WRITE_TIMEOUT.as_secs()
-    )
 }
 
 /// Returns the hashing with the key in `file`.

@@ -4,7 +4,7 @@
 //! returns once they are stored or sent, or with the reason why not.
 
 pub(super) mod file;
-mod line_sink;
+pub(super) mod line_sink;
 mod syslog;
 
 use std::fs::File;

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, SystemTime};
 
 use super::super::time::rfc3339;
-use super::line_sink::LineSink;
+use super::line_sink::{LineSink, not_taken_within};
 use ray_relay_base::config::SyslogAddress;
 
 /// Facility 13 (log audit), severity 5 (notice).
@@ -55,9 +55,7 @@ impl LineSink for Syslog {
         socket.send(&message).map_err(|why| {
             let why = match why.kind() {
                 // A deadline of the socket that has passed: "temporarily unavailable".
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    format!("it did not take a line within {} s", IO_TIMEOUT.as_secs())
-                }
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => not_taken_within(IO_TIMEOUT),
                 _ => why.to_string(),
             };
             format!("cannot write to syslog at {}: {why}", self.address)
