@@ -41,6 +41,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         Ok(None)
     }
 
+    /// Runs `serving` in a task of the agent. At its end the stream is `done`, and its `slot` is free.
+    fn spawn(
+        &self,
+        serving: impl Future<Output = ()> + Send + 'static,
+        slot: OwnedSemaphorePermit,
+        done: CancellationToken,
+    ) {
+        self.agent.tasks.spawn(async move {
+            serving.await;
+            done.cancel();
+            drop(slot);
+        });
+    }
+
     pub(super) async fn open(&mut self, open: Open) -> Result<(), LinkEnded> {
         let Some((slot, cancelled)) = self.admit(open.stream).await? else {
             return Ok(());
@@ -53,12 +67,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             lost: self.lost.clone(),
         };
         let done = cancelled.clone();
-        let serving = async move {
-            stream::serve(agent, requester, open, cancelled, answers).await;
-            done.cancel();
-            drop(slot);
-        };
-        self.agent.tasks.spawn(serving.instrument(span));
+        let serving = stream::serve(agent, requester, open, cancelled, answers);
+        self.spawn(serving.instrument(span), slot, done);
         Ok(())
     }
 
@@ -69,12 +79,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         let span = info_span!("inspect", worker = %request.worker_id, pid = request.pid);
         let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
         let (dialler, done) = (self.dialler.clone(), cancelled.clone());
-        let serving = async move {
-            inspect::serve(agent, dialler, request, cancelled, answers).await;
-            done.cancel();
-            drop(slot);
-        };
-        self.agent.tasks.spawn(serving.instrument(span));
+        let serving = inspect::serve(agent, dialler, request, cancelled, answers);
+        self.spawn(serving.instrument(span), slot, done);
         Ok(())
     }
 
