@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::kept::Stored;
@@ -96,10 +95,11 @@ impl ProtocolTracker {
     pub(super) fn sent(&mut self, bytes: &[u8]) {
         let mut cutter = std::mem::take(&mut self.sent);
         let cut = cutter.cut(bytes, |body, length| {
-            match Walk::new(Depth::Deciding).peek(body, length) {
+            let mut walk = Walk::new(Depth::Deciding);
+            match walk.peek(body, length) {
                 Peek::Known(MessageType::Request, command) => {
                     self.owed += 1;
-                    self.request(command, body);
+                    self.request(command, body, walk);
                 }
                 Peek::Known(MessageType::Response | MessageType::Event, _) => {}
                 Peek::Unclear | Peek::More => self.owed += 1,
@@ -109,7 +109,7 @@ impl ProtocolTracker {
         self.lost |= cut.is_err();
     }
 
-    fn request(&mut self, command: &[u8], body: &[u8]) {
+    fn request(&mut self, command: &[u8], body: &[u8], walk: Walk) {
         match Command::parse(command) {
             Some(Command::Attach) => {
                 self.progress.attach = Attach::Sent;
@@ -132,8 +132,8 @@ impl ProtocolTracker {
             Some(Command::ConfigurationDone) => self.progress.starts(),
             Some(Command::Evaluate) => {
                 self.progress.evaluating += 1;
-                if let Ok(Numbered { seq }) = serde_json::from_slice(body)
-                    && self.evaluations.len() < MAX_EVALUATIONS
+                if self.evaluations.len() < MAX_EVALUATIONS
+                    && let Some(seq) = walk.seq(body)
                 {
                     self.evaluations.push(seq);
                 }
@@ -309,12 +309,6 @@ fn requests(messages: &[u8]) -> impl Iterator<Item = (Command, Range<usize>)> {
             _ => None,
         }
     })
-}
-
-/// The number of a complete request.
-#[derive(Deserialize)]
-struct Numbered {
-    seq: u64,
 }
 
 fn refused(body: &[u8]) -> bool {

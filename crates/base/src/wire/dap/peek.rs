@@ -52,11 +52,12 @@ pub struct Walk {
     command: Option<PeekedText>,
     event: Option<PeekedText>,
     success: Success,
+    seq: Option<PeekedText>,
     /// Whether there was a key that no debugger writes before the deciding ones.
     unusual: bool,
 }
 
-/// The position of a string without escapes in the body.
+/// The position of a number, or of a string without escapes, in the body.
 #[derive(Debug, Clone, Copy)]
 struct PeekedText {
     start: usize,
@@ -69,6 +70,8 @@ enum PeekedField {
     Kind,
     Command,
     Event,
+    /// Decides nothing, but is [returned](Walk::seq).
+    Seq,
 }
 
 /// The value of `success`.
@@ -82,7 +85,10 @@ enum Success {
 }
 
 /// Keys that debuggers write before the deciding ones, or between them.
-const LEADING_KEYS: [&[u8]; 2] = [b"seq", b"request_seq"];
+const LEADING_KEYS: [&[u8]; 2] = [SEQ, b"request_seq"];
+
+/// The key of a message's number.
+const SEQ: &[u8] = b"seq";
 
 #[derive(Debug, Clone, Copy)]
 enum PeekState {
@@ -104,6 +110,8 @@ enum PeekState {
     Nested(Inside),
     /// In a number or a word.
     Scalar,
+    /// In the message's number, which begins at this byte.
+    InSeq(usize),
     /// Behind a value.
     After,
     /// Behind the `}` of the message.
@@ -123,6 +131,7 @@ impl Walk {
             command: None,
             event: None,
             success: Success::Unknown,
+            seq: None,
             unusual: false,
         }
     }
@@ -135,6 +144,15 @@ impl Walk {
     /// Whether the scanned part states nothing but the message's type, and in a response that it succeeded.
     pub fn is_usual(&self, kind: MessageType) -> bool {
         !self.unusual && (self.success == Success::True || kind != MessageType::Response)
+    }
+
+    /// The message's number, if it is in `body`: all of its bytes that are here, the scanned ones first.
+    pub fn seq(mut self, body: &[u8]) -> Option<u64> {
+        self.depth = Depth::Whole;
+        if self.peek(body, usize::MAX) == Peek::Unclear {
+            return None;
+        }
+        str::from_utf8(self.seq?.of(body)).ok()?.trim().parse().ok()
     }
 
     /// Scans `body`, the first bytes of a message of `length` bytes in all: the bytes of the last call, and more.
@@ -177,6 +195,10 @@ impl Walk {
                 b':' => PeekState::Value(slot),
                 _ => PeekState::Unclear,
             },
+            PeekState::Value(Some(PeekedField::Seq)) => match self.after_space(body)? {
+                b'0'..=b'9' => PeekState::InSeq(self.at - 1),
+                first => Self::value(first),
+            },
             PeekState::Value(Some(slot)) => match self.after_space(body)? {
                 b'"' => PeekState::InText(slot, self.at),
                 _ => PeekState::Unclear,
@@ -189,11 +211,7 @@ impl Walk {
                         _ => Success::Other,
                     };
                 }
-                match first {
-                    b'"' => PeekState::InString,
-                    b'{' | b'[' => PeekState::Nested(Inside::begun()),
-                    _ => PeekState::Scalar,
-                }
+                Self::value(first)
             }
             PeekState::InText(slot, start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
@@ -212,11 +230,12 @@ impl Walk {
                 PeekState::After
             }
             PeekState::Scalar => {
-                let found = memchr2(b',', b'}', &body[self.at..]);
-                // The byte that ends it is scanned again.
-                self.at = found.map_or(body.len(), |n| self.at + n);
-                found?;
+                self.skip_scalar(body)?;
                 PeekState::After
+            }
+            PeekState::InSeq(start) => {
+                let end = self.skip_scalar(body)?;
+                self.store(PeekedField::Seq, PeekedText { start, end })
             }
             PeekState::After => match self.after_space(body)? {
                 b',' => PeekState::Key,
@@ -225,6 +244,15 @@ impl Walk {
             },
             ended @ (PeekState::Over | PeekState::Unclear) => ended,
         })
+    }
+
+    /// The state in a value that does not decide, behind its first byte.
+    fn value(first: u8) -> PeekState {
+        match first {
+            b'"' => PeekState::InString,
+            b'{' | b'[' => PeekState::Nested(Inside::begun()),
+            _ => PeekState::Scalar,
+        }
     }
 
     /// The field whose value follows this key, if it decides.
@@ -239,6 +267,7 @@ impl Walk {
                 self.success = Success::Next;
                 None
             }
+            SEQ => Some(PeekedField::Seq),
             other => {
                 self.unusual |= !LEADING_KEYS.contains(&other);
                 None
@@ -253,6 +282,7 @@ impl Walk {
             PeekedField::Kind => &mut self.kind,
             PeekedField::Command => &mut self.command,
             PeekedField::Event => &mut self.event,
+            PeekedField::Seq => &mut self.seq,
         };
         if stored.is_some() {
             // Readers differ about which of two equal keys counts.
@@ -290,6 +320,13 @@ impl Walk {
         found?;
         let end = self.at - 1;
         Some((body[end] == b'"').then_some(PeekedText { start, end }))
+    }
+
+    /// Consumes a number or a word; returns its end. The byte behind it is scanned again.
+    fn skip_scalar(&mut self, body: &[u8]) -> Option<usize> {
+        let found = memchr2(b',', b'}', &body[self.at..]);
+        self.at = found.map_or(body.len(), |n| self.at + n);
+        found.map(|_| self.at)
     }
 
     /// Consumes the rest of a string and its closing quote.
@@ -370,6 +407,40 @@ mod tests {
         ] {
             assert_eq!(whole(text, Depth::Whole), Peek::Unclear, "{text}");
         }
+    }
+
+    #[test]
+    fn number_is_found_behind_the_deciding_keys() {
+        for (text, seq) in [
+            (
+                r#"{"seq": 7, "type": "request", "command": "evaluate"}"#,
+                Some(7),
+            ),
+            (
+                r#"{"command":"evaluate","arguments":{"seq":1,"expression":"a\nb"},"type":"request","seq":9 }"#,
+                Some(9),
+            ),
+            (
+                r#"{"command":"evaluate","type":"request","arguments":{"expression":"cut"#,
+                None,
+            ),
+            (r#"{"command":"evaluate","type":"request","seq":"9"}"#, None),
+            (r#"{"command":"evaluate","type":"request","seq":1.5}"#, None),
+            (
+                r#"{"command":"evaluate","type":"request","seq":18446744073709551616}"#,
+                None,
+            ),
+            (
+                r#"{"seq":1,"command":"evaluate","type":"request","seq":2}"#,
+                None,
+            ),
+        ] {
+            let mut walk = Walk::new(Depth::Deciding);
+            walk.peek(text.as_bytes(), text.len());
+            assert_eq!(walk.seq(text.as_bytes()), seq, "{text}");
+        }
+        let doubled = r#"{"seq":1,"command":"threads","type":"request","seq":2}"#;
+        assert_eq!(whole(doubled, Depth::Whole), Peek::Unclear);
     }
 
     #[test]
