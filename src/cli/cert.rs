@@ -35,7 +35,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// `cert`
 #[derive(Debug, Args)]
 pub struct CertArgs {
-    /// What to make.
+    /// The subcommand.
     #[command(subcommand)]
     command: Make,
 }
@@ -216,15 +216,15 @@ mod tests {
 
     #[test]
     fn hosts_must_be_names_or_addresses() {
-        for (given, taken) in [
+        for (names, accepted) in [
             ("Relay.Example.com", "relay.example.com"),
             ("*.example.com", "*.example.com"),
             ("[fd00::1]", "fd00::1"),
             ("10.0.0.1", "10.0.0.1"),
         ] {
-            assert_eq!(host(given).as_deref(), Ok(taken));
+            assert_eq!(host(names).as_deref(), Ok(accepted));
         }
-        for given in [
+        for names in [
             "",
             "https://relay",
             "relay:5678",
@@ -233,7 +233,7 @@ mod tests {
             "*",
             "ä.example",
         ] {
-            assert!(host(given).is_err(), "{given}");
+            assert!(host(names).is_err(), "{names}");
         }
     }
 }

@@ -143,7 +143,7 @@ const LONG_VERSION: &str = concat!(
     max_term_width = 100
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -31,7 +31,7 @@ pub struct RelayArgs {
     /// How to speak TLS with it.
     #[command(flatten)]
     pub tls: RelayTlsArgs,
-    /// What to show it.
+    /// The credential for the relay.
     #[command(flatten)]
     pub token: RelayTokenArgs,
     /// Where it is in Kubernetes.

@@ -31,7 +31,7 @@ Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 t
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct SessionsArgs {
-    /// What to do, other than to list them.
+    /// The subcommand; sessions are listed without one.
     #[command(subcommand)]
     pub command: Option<SessionsCommand>,
     /// Print JSON: the relay's answer
@@ -210,11 +210,8 @@ mod tests {
     fn only_a_session_of_the_answering_relay_is_ended() {
         let answer = answer();
         assert_eq!(chosen(&answer, 4).unwrap().name, Some("step"));
-        let elsewhere = chosen(&answer, 7).unwrap_err();
-        assert!(
-            elsewhere.to_string().contains("at another relay"),
-            "{elsewhere}"
-        );
+        let error = chosen(&answer, 7).unwrap_err();
+        assert!(error.to_string().contains("at another relay"), "{error}");
         let unknown = chosen(&answer, 9).unwrap_err();
         assert_eq!(unknown.exit() as u8, 66, "{unknown}");
     }

@@ -58,7 +58,7 @@ A debug session is printed as a transcript: > asked by the client, < said by the
 /// `audit`
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     command: AuditCommand,
 }

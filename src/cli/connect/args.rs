@@ -30,7 +30,7 @@ pub struct ConnectArgs {
     /// How to speak TLS with it.
     #[command(flatten)]
     pub tls: RelayTlsArgs,
-    /// What to show it.
+    /// The credential for the relay.
     #[command(flatten)]
     pub token: RelayTokenArgs,
     /// A command to run, with its arguments

@@ -51,7 +51,7 @@ Scopes:
 /// `token`
 #[derive(Debug, Args)]
 pub struct TokenArgs {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: TokenCommand,
 }

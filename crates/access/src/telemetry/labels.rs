@@ -24,7 +24,7 @@ macro_rules! labels {
 }
 
 labels! {
-    /// What the first bytes of a connection were, inside TLS where it has it.
+    /// The protocol of a connection by its first bytes, inside TLS if used.
     Protocol {
         /// Relay's API or dashboard.
         Http = "http",
@@ -80,7 +80,7 @@ labels! {
 }
 
 labels! {
-    /// What a session's client is, as it says itself: a name for statistics, and no proof of anything.
+    /// The client of a session by its own statement, which proves nothing.
     Editor {
         /// VS Code, and whatever is made of it or calls itself that.
         VsCode = "vscode",
@@ -213,7 +213,7 @@ labels! {
 }
 
 labels! {
-    /// What came of asking an agent for a stream.
+    /// The outcome of a request for a stream of an agent.
     StreamOutcome {
         /// The debugger is there.
         Ok = "ok",
@@ -233,7 +233,7 @@ labels! {
 }
 
 labels! {
-    /// What an HTTP request was for.
+    /// The purpose of an HTTP request.
     Route {
         /// The list, `/relay/v1/breakpoints`.
         Breakpoints = "breakpoints",
@@ -253,7 +253,7 @@ labels! {
         Nodes = "nodes",
         /// Diagnoses, `/relay/v1/doctor`.
         Doctor = "doctor",
-        /// Who asks, `/relay/v1/whoami`.
+        /// The identity of the client, `/relay/v1/whoami`.
         Whoami = "whoami",
         /// Looks at a task that waits, `/relay/v1/snapshot`.
         Snapshot = "snapshot",
@@ -299,7 +299,7 @@ labels! {
 }
 
 labels! {
-    /// What became of changed TLS files.
+    /// The outcome of a reload of TLS files.
     Reload {
         /// New connections get what they hold.
         Ok = "ok",
@@ -309,7 +309,7 @@ labels! {
 }
 
 labels! {
-    /// What became of the trace of a connection.
+    /// The outcome of the export of a connection's trace.
     TraceOutcome {
         /// The collector has it.
         Sent = "sent",
@@ -321,7 +321,7 @@ labels! {
 }
 
 labels! {
-    /// What became of a notice for the webhook.
+    /// The outcome of a notice for the webhook.
     NoticeOutcome {
         /// The webhook took it.
         Delivered = "delivered",

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What a session does now, as `/relay/v1/sessions` shows it.
+/// The current activity of a session, as `/relay/v1/sessions` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionState {

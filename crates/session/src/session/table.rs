@@ -39,7 +39,7 @@ pub struct SessionRow {
     pub peer: SocketAddr,
     /// The person, as the credential names them.
     pub subject: Option<String>,
-    /// What the client calls itself, cleaned for display.
+    /// The name by which the client identifies itself, cleaned for display.
     pub client: Option<String>,
     /// The breakpoint it holds.
     pub breakpoint: Option<BreakpointId>,
@@ -436,13 +436,13 @@ mod tests {
         let table = Arc::new(SessionTable::new(Metrics::new().unwrap()));
         let open = || table.open(&Summary::new(([127, 0, 0, 1], 1).into()));
         let (first, second) = (open(), open());
-        let (over, lives) = (first.id(), second.id());
-        assert_ne!(over, lives);
+        let (ended_id, live_id) = (first.id(), second.id());
+        assert_ne!(ended_id, live_id);
         drop(first);
         let third = open();
-        assert!(third.id() != over && third.id() != lives);
+        assert!(third.id() != ended_id && third.id() != live_id);
         // A late request to end the first session ends no other one.
-        table.end(over);
+        table.end(ended_id);
         assert!(!second.asked_to_end().is_cancelled() && !third.asked_to_end().is_cancelled());
     }
 

@@ -23,7 +23,7 @@ pub struct JsonRow<'a> {
     kind: Kind,
     /// One of the [states](#states) of a breakpoint.
     state: &'static str,
-    /// Who has a debugger attached, or has it parked.
+    /// The user whose debugger is attached or parked.
     holder: Option<&'a Holder>,
     /// The cluster's name.
     cluster: &'a str,
@@ -46,7 +46,7 @@ pub struct JsonRow<'a> {
     name_pending: bool,
     /// The same with what tells it from others of that name, as editors show it.
     title: String,
-    /// What the ranks of one job have in common: the function, or the class of the actor.
+    /// The common name of a job's ranks: the function, or the class of the actor.
     group: Option<&'a str>,
     /// Ray's actor id.
     actor_id: Option<&'a str>,
@@ -60,7 +60,7 @@ pub struct JsonRow<'a> {
     /// How many ranks its group has, where the runtime environment says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     world_size: Option<u32>,
-    /// What the task holds of its node, such as `{"CPU": 1.0, "GPU": 1.0}`.
+    /// The resources of its node that the task holds, such as `{"CPU": 1.0, "GPU": 1.0}`.
     resources: Option<&'a Resources>,
     /// Why it stopped: `breakpoint`, `post_mortem`, or `unknown`.
     reason: Reason,
@@ -185,7 +185,7 @@ pub struct Rest<'a> {
 struct ListEnd<'a> {
     /// The number of rows on all pages.
     total: usize,
-    /// What to ask for as `&after=` to get the next page.
+    /// The value of `&after=` for the next page.
     next: Option<&'a str>,
     /// The age of the oldest cluster's list.
     snapshot_age_seconds: Option<f64>,

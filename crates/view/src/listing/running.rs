@@ -39,7 +39,7 @@ pub struct RunningRow<'a> {
     state: &'static str,
     /// The task, actor method, replica or driver.
     name: &'a str,
-    /// What the ranks of one job have in common: the function, or the class of the actor.
+    /// The common name of a job's ranks: the function, or the class of the actor.
     group: &'a str,
     /// The rank in its group, where the runtime environment or a name says it.
     rank: Option<u32>,
@@ -67,7 +67,7 @@ pub struct RunningRow<'a> {
     worker_id: &'a str,
     /// The process id on the node.
     pid: Option<u32>,
-    /// What the task holds of its node, such as `{"CPU": 1.0, "GPU": 1.0}`.
+    /// The resources of its node that the task holds, such as `{"CPU": 1.0, "GPU": 1.0}`.
     resources: Option<&'a Resources>,
     /// When it began, in seconds since 1970.
     started: Option<f64>,
