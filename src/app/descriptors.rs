@@ -75,9 +75,9 @@ fn lower(config: &mut Config, there: usize, is_kept: bool) -> bool {
 mod tests {
     use super::*;
 
-    fn lowered(there: usize) -> (usize, usize, usize) {
+    fn bounds_for(available: usize) -> (usize, usize, usize) {
         let mut config = Config::default();
-        lower(&mut config, there, false);
+        lower(&mut config, available, false);
         let links = config.connect.max_links;
         (
             config.listen.max_connections,
@@ -88,12 +88,15 @@ mod tests {
 
     #[test]
     fn connection_bounds_are_lowered_to_fit_descriptors() {
-        assert_eq!(lowered(1 << 20), (1024, 1024, 4096));
-        assert_eq!(lowered(256), (42, 24, 48));
-        for there in [100, 256, 1024, 4096] {
-            let (connections, links, agents) = lowered(there);
-            let taken = connections * 9 / 4 + 2 * links + agents;
-            assert!(taken + RESERVED_DESCRIPTORS <= there, "{there}: {taken}");
+        assert_eq!(bounds_for(1 << 20), (1024, 1024, 4096));
+        assert_eq!(bounds_for(256), (42, 24, 48));
+        for available in [100, 256, 1024, 4096] {
+            let (connections, links, agents) = bounds_for(available);
+            let used = connections * 9 / 4 + 2 * links + agents;
+            assert!(
+                used + RESERVED_DESCRIPTORS <= available,
+                "{available}: {used}"
+            );
         }
     }
 }

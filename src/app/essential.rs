@@ -75,10 +75,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn first_unexpected_task_end_is_reported_with_its_cause() {
-        for (panics, how) in [(true, "by a panic"), (false, "by itself")] {
-            let ending = CancellationToken::new();
-            let mut essential = Essential::new(ending.clone());
-            essential.spawn("the one that stays", ending.cancelled_owned());
+        for (panics, cause) in [(true, "by a panic"), (false, "by itself")] {
+            let shutdown = CancellationToken::new();
+            let mut essential = Essential::new(shutdown.clone());
+            essential.spawn("the one that stays", shutdown.cancelled_owned());
             essential.spawn("the one that falls", async move {
                 assert!(!panics, "injected");
             });
@@ -88,17 +88,20 @@ mod tests {
                 (unexpected_end.task, unexpected_end.panicked),
                 ("the one that falls", panics)
             );
-            assert!(unexpected_end.to_string().contains(how), "{unexpected_end}");
+            assert!(
+                unexpected_end.to_string().contains(cause),
+                "{unexpected_end}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn task_end_at_shutdown_is_expected() {
-        let ending = CancellationToken::new();
-        let mut essential = Essential::new(ending.clone());
-        essential.spawn("one", ending.clone().cancelled_owned());
-        essential.spawn("another", ending.clone().cancelled_owned());
-        ending.cancel();
+        let shutdown = CancellationToken::new();
+        let mut essential = Essential::new(shutdown.clone());
+        essential.spawn("one", shutdown.clone().cancelled_owned());
+        essential.spawn("another", shutdown.clone().cancelled_owned());
+        shutdown.cancel();
         let unexpected_end = timeout(Duration::from_secs(60), essential.failed()).await;
         assert!(unexpected_end.is_err(), "{unexpected_end:?}");
     }

@@ -7,9 +7,9 @@ use ray_relay_base::config::Auth;
 
 #[tokio::test]
 async fn invalid_key_file_is_reported_before_binding() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = Config::default();
-    config.listen.address = taken.local_addr().unwrap();
+    config.listen.address = occupied.local_addr().unwrap();
     let without_keys = start(config.clone()).await;
     assert!(matches!(without_keys, Err(Error::Bind(_))));
     config.auth.keys = vec!["/nowhere/relay.key".into()];
@@ -30,7 +30,7 @@ async fn drain_without_sessions_is_immediate() {
         ..Config::default()
     };
     config.listen.address.set_port(0);
-    // Nothing listens there.
+    // No head listens on this port.
     config.clusters[0].ray_address = "http://127.0.0.1:9".to_owned();
     let relay = start(config).await.unwrap();
     assert!(relay.context.auth.is_on());

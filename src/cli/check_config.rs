@@ -170,11 +170,11 @@ mod tests {
             config: Some(path),
             ..Flags::default()
         };
-        let again = validate::resolve(&Sources {
+        let reparsed = validate::resolve(&Sources {
             flags,
             ..Sources::default()
         })
         .unwrap();
-        assert_eq!(again.config, resolved.config);
+        assert_eq!(reparsed.config, resolved.config);
     }
 }

@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn listen_is_kept_for_child_sessions() {
-        let kept = |arguments: Value| {
+        let kept_listen = |arguments: Value| {
             let mut attach =
                 json!({"type": "request", "command": "attach", "arguments": arguments});
             keep_listen(&mut attach);
@@ -227,35 +227,35 @@ mod tests {
         };
         let listen = json!({"port": 5678});
         assert_eq!(
-            kept(json!({"listen": listen})),
+            kept_listen(json!({"listen": listen})),
             json!({"rayRelay": {"listen": listen, "next": true}})
         );
         assert_eq!(
-            kept(json!({"listen": listen, "rayRelay": {"breakpoint": "0123abcd"}})),
+            kept_listen(json!({"listen": listen, "rayRelay": {"breakpoint": "0123abcd"}})),
             json!({"rayRelay": {"breakpoint": "0123abcd", "listen": listen}})
         );
         assert_eq!(
-            kept(json!({"listen": listen, "rayRelay": "square"})),
+            kept_listen(json!({"listen": listen, "rayRelay": "square"})),
             json!({"rayRelay": "square"})
         );
     }
 
     #[test]
     fn token_is_added_unless_the_editor_sends_one() {
-        let shown = |arguments: Value| {
+        let with_credential = |arguments: Value| {
             let mut attach = json!({"arguments": arguments});
             show(&mut attach, Some("t"));
             attach["arguments"].take()
         };
-        assert_eq!(shown(Value::Null), json!({"rayRelayToken": "t"}));
-        let by_name = shown(json!({"rayRelay": "square"}));
+        assert_eq!(with_credential(Value::Null), json!({"rayRelayToken": "t"}));
+        let by_name = with_credential(json!({"rayRelay": "square"}));
         assert_eq!(by_name, json!({"rayRelay": "square", "rayRelayToken": "t"}));
-        for own in [
+        for own_credential in [
             json!({"rayRelay": {"token": "own"}}),
             json!({"rayRelay": {"ticket": "own"}}),
             json!({"rayRelayToken": "own"}),
         ] {
-            assert_eq!(shown(own.clone()), own);
+            assert_eq!(with_credential(own_credential.clone()), own_credential);
         }
     }
 
@@ -263,33 +263,33 @@ mod tests {
     async fn messages_pass_both_ways_and_attach_is_amended() {
         let (mut editor_in, stdin) = duplex(1 << 16);
         let (stdout, mut editor_out) = duplex(1 << 16);
-        let (relay, mut far) = duplex(1 << 16);
+        let (relay, mut relay_end) = duplex(1 << 16);
         let task = tokio::spawn(async move {
             serve(stdin, stdout, relay, Some(&json!({"next": true})), None).await
         });
-        let hello = json!({"seq": 1, "type": "request", "command": "initialize"});
+        let initialize = json!({"seq": 1, "type": "request", "command": "initialize"});
         let attach = json!({"seq": 2, "type": "request", "command": "attach", "arguments": {}});
-        let mut sent = frame(&hello);
+        let mut sent = frame(&initialize);
         sent.extend(frame(&attach));
-        let other = json!({"seq": 3, "type": "request", "command": "threads"});
-        sent.extend(frame(&other));
+        let threads = json!({"seq": 3, "type": "request", "command": "threads"});
+        sent.extend(frame(&threads));
         editor_in.write_all(&sent).await.unwrap();
         drop(editor_in);
-        let mut got = Vec::new();
-        far.read_to_end(&mut got).await.unwrap();
+        let mut received = Vec::new();
+        relay_end.read_to_end(&mut received).await.unwrap();
         let mut amended = attach.clone();
         amended["arguments"] = json!({"rayRelay": {"next": true}});
         assert_eq!(
-            got,
-            [frame(&hello), frame(&amended), frame(&other)].concat()
+            received,
+            [frame(&initialize), frame(&amended), frame(&threads)].concat()
         );
-        // What the relay says after the editor has closed still arrives.
+        // Messages of the relay still arrive after the editor has closed its side.
         let last = frame(&event(Event::Terminated, Value::Null));
-        far.write_all(&last).await.unwrap();
-        drop(far);
-        let mut got = Vec::new();
-        editor_out.read_to_end(&mut got).await.unwrap();
-        assert_eq!(got, last);
+        relay_end.write_all(&last).await.unwrap();
+        drop(relay_end);
+        let mut received = Vec::new();
+        editor_out.read_to_end(&mut received).await.unwrap();
+        assert_eq!(received, last);
         task.await.unwrap().unwrap();
     }
 }

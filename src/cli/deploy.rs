@@ -67,14 +67,14 @@ mod tests {
             status,
             words: String::new(),
         };
-        let away = HeadError::Unreachable {
+        let unreachable = HeadError::Unreachable {
             address: address(),
             cause: "refused".to_owned(),
         };
-        let wanted = HeadError::TokenMissing { address: address() };
+        let token_missing = HeadError::TokenMissing { address: address() };
         for (error, code) in [
-            (away, 69),
-            (wanted, 77),
+            (unreachable, 69),
+            (token_missing, 77),
             (status(403), 77),
             (status(500), 1),
         ] {

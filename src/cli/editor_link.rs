@@ -266,18 +266,18 @@ mod tests {
         _link: AbortOnDropHandle<io::Result<()>>,
     }
 
-    /// An editor that has attached, in this folder.
+    /// Returns an editor that has attached in this folder.
     async fn attached(folder: &str) -> LinkScene {
         let (editor, near) = duplex(1 << 16);
         let (far, relay) = duplex(1 << 16);
         let (notices, lines) = mpsc::channel(8);
         let link = EditorLink::new(near, far, true, Duration::ZERO);
-        let run = link.run(|attach| attach["arguments"]["amended"] = true.into(), lines);
+        let serving = link.run(|attach| attach["arguments"]["amended"] = true.into(), lines);
         let mut scene = LinkScene {
             editor: Conversation::new(editor, 1 << 20),
             relay: Conversation::new(relay, 1 << 20),
             notices,
-            _link: AbortOnDropHandle::new(tokio::spawn(run)),
+            _link: AbortOnDropHandle::new(tokio::spawn(serving)),
         };
         let attach = request(1, Command::Attach, json!({"workspaceFolder": folder}));
         scene.editor.send(&attach).await.unwrap();
@@ -292,27 +292,30 @@ mod tests {
     }
 
     impl LinkScene {
-        /// The editor asks for a stack, and gets these `paths` from the worker.
-        async fn answers(&mut self, seq: u64, paths: &[(&str, i64)]) {
+        /// Requests a stack as the editor, and answers it with these `paths` as the worker.
+        async fn send_stack(&mut self, seq: u64, paths: &[(&str, i64)]) {
             let evaluation = request(seq, Command::StackTrace, json!({"threadId": 7}));
             self.editor.send(&evaluation).await.unwrap();
-            self.answers_again(seq, paths).await;
+            self.answer_stack(seq, paths).await;
         }
 
-        async fn answers_again(&mut self, seq: u64, paths: &[(&str, i64)]) {
-            let asked = self.asked().await;
-            assert_eq!((&*asked.command, &asked.seq), ("stackTrace", &json!(seq)));
-            let answer = asked.success(stack(paths));
+        async fn answer_stack(&mut self, seq: u64, paths: &[(&str, i64)]) {
+            let next_request = self.next_request().await;
+            assert_eq!(
+                (&*next_request.command, &next_request.seq),
+                ("stackTrace", &json!(seq))
+            );
+            let answer = next_request.success(stack(paths));
             self.relay.send(&answer).await.unwrap();
         }
 
-        async fn asked(&mut self) -> Request {
+        async fn next_request(&mut self) -> Request {
             let read = timeout(REFERENCE_TIMEOUT, self.relay.read()).await;
             Request::read(&mut read.unwrap().unwrap()).unwrap()
         }
 
-        /// The references of the stack that the editor gets.
-        async fn shown(&mut self) -> Vec<i64> {
+        /// Returns the source references of the stack that the editor receives.
+        async fn received_references(&mut self) -> Vec<i64> {
             let answer = self.editor.read().await.unwrap();
             assert_eq!(answer["command"], "stackTrace", "{answer}");
             let frames = answer["body"]["stackFrames"].as_array().unwrap().iter();
@@ -325,22 +328,22 @@ mod tests {
     #[tokio::test]
     async fn missing_file_is_replaced_by_worker_source() {
         let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let (here, absent) = (at("here.py"), at("absent.py"));
-        std::fs::write(&here, "").unwrap();
+        let path_of = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (present, absent) = (path_of("here.py"), path_of("absent.py"));
+        std::fs::write(&present, "").unwrap();
         let mut scene = attached(folder.path().to_str().unwrap()).await;
-        // What is there, served by reference, or a path of another system passes.
+        // Existing files, files served by reference and paths of another system pass unchanged.
         scene
-            .answers(2, &[(&here, 0), (&absent, 3), ("c:\\a.py", 0)])
+            .send_stack(2, &[(&present, 0), (&absent, 3), ("c:\\a.py", 0)])
             .await;
-        assert_eq!(scene.shown().await, [0, 3, 0]);
-        scene.answers(3, &[(&here, 0), (&absent, 0)]).await;
-        let evaluation = scene.asked().await;
+        assert_eq!(scene.received_references().await, [0, 3, 0]);
+        scene.send_stack(3, &[(&present, 0), (&absent, 0)]).await;
+        let evaluation = scene.next_request().await;
         assert_eq!(
             evaluation.arguments["expression"],
             mappings::missing(std::slice::from_ref(&absent))
         );
-        // Meanwhile everything else passes.
+        // Other messages pass in the meantime.
         let other = event(Event::Continued, Value::Null);
         scene.relay.send(&other).await.unwrap();
         assert_eq!(scene.editor.read().await.unwrap(), other);
@@ -349,22 +352,22 @@ mod tests {
             .send(&evaluation.success(json!({"result": ""})))
             .await
             .unwrap();
-        scene.answers_again(3, &[(&here, 0), (&absent, 9)]).await;
-        assert_eq!(scene.shown().await, [0, 9]);
-        // A relay that knows no such request.
-        scene.answers(4, &[(&absent, 0)]).await;
-        let evaluation = scene.asked().await;
+        scene.answer_stack(3, &[(&present, 0), (&absent, 9)]).await;
+        assert_eq!(scene.received_references().await, [0, 9]);
+        // An older relay fails the request.
+        scene.send_stack(4, &[(&absent, 0)]).await;
+        let evaluation = scene.next_request().await;
         scene.relay.send(&evaluation.failure("no")).await.unwrap();
-        assert_eq!(scene.shown().await, [0]);
+        assert_eq!(scene.received_references().await, [0]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn stack_is_forwarded_after_a_short_delay() {
         let mut scene = attached("").await;
-        scene.answers(2, &[("/nowhere/absent.py", 0)]).await;
-        let evaluation = scene.asked().await;
-        assert_eq!(scene.shown().await, [0]);
-        // An answer that comes too late is not for the editor.
+        scene.send_stack(2, &[("/nowhere/absent.py", 0)]).await;
+        let evaluation = scene.next_request().await;
+        assert_eq!(scene.received_references().await, [0]);
+        // A late answer is not passed to the editor.
         scene
             .relay
             .send(&evaluation.success(json!({"result": ""})))
@@ -379,24 +382,24 @@ mod tests {
     async fn editor_with_a_remote_folder_is_unchanged() {
         let mut scene = attached("/nowhere/of/a/container").await;
         scene
-            .answers(2, &[("/nowhere/of/a/container/train.py", 0)])
+            .send_stack(2, &[("/nowhere/of/a/container/train.py", 0)])
             .await;
-        assert_eq!(scene.shown().await, [0]);
+        assert_eq!(scene.received_references().await, [0]);
     }
 
     #[tokio::test]
     async fn notice_is_inserted_between_relay_messages() {
         let mut scene = attached("").await;
-        let lost: Arc<[u8]> = frame(&notice("network lost", false)).into();
-        // Before the first of them, an editor shows nothing.
-        scene.notices.send(Arc::clone(&lost)).await.unwrap();
+        let lost_notice: Arc<[u8]> = frame(&notice("network lost", false)).into();
+        // An editor shows no output before the first message of the relay.
+        scene.notices.send(Arc::clone(&lost_notice)).await.unwrap();
         let message = event(Event::Initialized, Value::Null);
         while scene.notices.capacity() < 8 {
             tokio::task::yield_now().await;
         }
         scene.relay.send(&message).await.unwrap();
         assert_eq!(scene.editor.read().await.unwrap(), message);
-        scene.notices.send(lost).await.unwrap();
+        scene.notices.send(lost_notice).await.unwrap();
         let notice = scene.editor.read().await.unwrap();
         assert_eq!(notice["event"], "output", "{notice}");
     }

@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn broken_pipe_is_success() {
-        let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
-        assert_eq!((gone.sentence, gone.code), (None, 0));
+        let broken_pipe = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((broken_pipe.sentence, broken_pipe.code), (None, 0));
         let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
         let sentence = full.sentence.unwrap_or_default();
         assert!(

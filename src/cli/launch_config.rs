@@ -292,7 +292,7 @@ mod tests {
         "http://127.0.0.1:7000".parse().unwrap()
     }
 
-    /// JSON without the whole-line comments.
+    /// Parses JSON after removing whole-line comments.
     fn json(text: &str) -> Value {
         let lines: Vec<&str> = text
             .lines()
@@ -314,8 +314,8 @@ mod tests {
             json!({"host": "127.0.0.1", "port": 7000})
         );
         assert_eq!(configuration["rayRelay"], json!({"all": true}));
-        let own = json(&vscode_of_own(&relay()));
-        let block = &own["configurations"][0]["rayRelay"];
+        let own_tasks = json(&vscode_of_own(&relay()));
+        let block = &own_tasks["configurations"][0]["rayRelay"];
         assert_eq!(*block, json!({"all": "mine"}));
         assert_eq!(
             one["configurations"][0]["rayRelay"],
@@ -330,13 +330,13 @@ mod tests {
         let file = written(folder.path(), Editor::Vscode, &text).unwrap();
         let read = || fs::read_to_string(folder.path().join(file)).unwrap();
         assert_eq!((file, read()), (".vscode/launch.json", text));
-        let again = written(folder.path(), Editor::Vscode, "other").unwrap_err();
-        assert_eq!(again.exit(), Exit::Failed);
-        assert!(again.next_step().unwrap().contains("paste the block"));
+        let existing = written(folder.path(), Editor::Vscode, "other").unwrap_err();
+        assert_eq!(existing.exit(), Exit::Failed);
+        assert!(existing.next_step().unwrap().contains("paste the block"));
         assert_eq!(json(&read())["version"], "0.2.0");
         assert!(written(folder.path(), Editor::Zed, "[]").is_ok());
-        let none = written(folder.path(), Editor::Nvim, "").unwrap_err();
-        assert_eq!(none.exit(), Exit::Usage);
+        let unsupported = written(folder.path(), Editor::Nvim, "").unwrap_err();
+        assert_eq!(unsupported.exit(), Exit::Usage);
     }
 
     #[test]
@@ -353,14 +353,14 @@ mod tests {
         for breakpoint in [None, Some(id)] {
             let text = helix(&relay(), breakpoint);
             assert!(text.contains(":debug-remote 127.0.0.1:7000 ray-relay"));
-            // With its commented lines as well.
-            for text in [text.clone(), uncommented(&text)] {
+            // The commented lines must also be valid.
+            for text in [text.clone(), uncomment(&text)] {
                 let table: toml::Table = text.parse().unwrap();
                 let templates = table["language"][0]["debugger"]["templates"].clone();
                 assert_eq!(templates[0]["request"].as_str(), Some("attach"));
-                let chosen = templates[0]["args"].get("rayRelay");
+                let task = templates[0]["args"].get("rayRelay");
                 assert_eq!(
-                    chosen.and_then(|chosen| chosen.as_str().map(str::to_owned)),
+                    task.and_then(|task| task.as_str().map(str::to_owned)),
                     breakpoint.map(|id| id.to_string())
                 );
                 assert_eq!(templates[1]["name"].as_str(), Some("ray-relay-one"));
@@ -369,8 +369,8 @@ mod tests {
         }
     }
 
-    /// The lines that are settings, put into force.
-    fn uncommented(text: &str) -> String {
+    /// Uncomments the lines that contain settings.
+    fn uncomment(text: &str) -> String {
         let lines = text.lines().map(|line| match line.strip_prefix("# ") {
             Some(setting) if setting.contains(" = ") => setting,
             _ => line,
@@ -378,14 +378,14 @@ mod tests {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// Helix starts no sessions that an adapter asks for, and dape fills in the name itself.
+    /// Helix ignores `startDebugging` requests, and dape fills in the name itself.
     #[test]
     fn unsupported_editor_features_are_not_offered() {
         for breakpoint in [None, Some(BreakpointId::derive("default", "w"))] {
             assert!(!helix(&relay(), breakpoint).contains("every paused task"));
         }
-        let sessions_of_their_own = AFTER_HELP.split("(PyCharm").next().unwrap();
-        assert!(!sessions_of_their_own.contains("Helix"));
+        let editors_with_sessions = AFTER_HELP.split("(PyCharm").next().unwrap();
+        assert!(!editors_with_sessions.contains("Helix"));
         assert!(emacs(&relay(), None).contains("M-x dape RET RET"));
     }
 
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// `localRoot` holds whatever the job is; in one that runs where its files are, nothing would be found.
+    /// `localRoot` would apply to every job, and break those whose files are at the same path.
     #[test]
     fn local_root_is_only_suggested_in_a_comment() {
         for text in [
@@ -423,12 +423,12 @@ mod tests {
             zed(&relay(), None),
             emacs(&relay(), None),
         ] {
-            let in_force = text.lines().map(str::trim_start).filter(|line| {
+            let active_lines = text.lines().map(str::trim_start).filter(|line| {
                 let comment = ["//", "--", ";;"];
                 !comment.iter().any(|mark| line.starts_with(mark))
             });
             assert!(
-                !in_force.collect::<String>().contains("localRoot"),
+                !active_lines.collect::<String>().contains("localRoot"),
                 "{text}"
             );
         }
@@ -444,7 +444,6 @@ mod tests {
         }
     }
 
-    /// Commented-out settings are valid once uncommented.
     #[test]
     fn commented_settings_are_valid_once_uncommented() {
         for text in [vscode(&relay(), None), zed(&relay(), None)] {

@@ -176,9 +176,9 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn meant(line: &[&str], rows: &[Value]) -> Result<Vec<Value>, Failure> {
-        let words = ["ray-relay", "park"].iter().chain(line);
-        match Cli::try_parse_from(words).unwrap().command {
+    fn selected(line: &[&str], rows: &[Value]) -> Result<Vec<Value>, Failure> {
+        let arguments = ["ray-relay", "park"].iter().chain(line);
+        match Cli::try_parse_from(arguments).unwrap().command {
             Command::Park(args) => chosen(&args, rows),
             other => panic!("{other:?}"),
         }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn ambiguous_job_name_is_refused() {
         let row = |id: &str, cluster: &str, job: &str| json!({"id": id, "name": "step", "cluster": cluster, "job_id": job});
-        let own = [
+        let job_rows = [
             row("3kfz0q8m", "a", "01000000"),
             row("4kfz0q8m", "a", "01000000"),
         ];
@@ -197,27 +197,27 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            ids(&meant(&["step"], &own).unwrap()),
+            ids(&selected(&["step"], &job_rows).unwrap()),
             ["3kfz0q8m", "4kfz0q8m"]
         );
-        let mut all = own.to_vec();
+        let mut all = job_rows.to_vec();
         all.push(row("5kfz0q8m", "a", "02000000"));
         all.push(row("6kfz0q8m", "b", "01000000"));
-        let refused = meant(&["step", "--for", "16h"], &all).unwrap_err();
-        assert_eq!(refused.code(), 1);
-        let said = refused.sentence.unwrap();
+        let error = selected(&["step", "--for", "16h"], &all).unwrap_err();
+        assert_eq!(error.code(), 1);
+        let message = error.sentence.unwrap();
         assert!(
-            said.contains("none is parked")
-                && said.contains("2 of 01000000 on a, 1 of 02000000 on a, 1 of 01000000 on b"),
-            "{said}"
+            message.contains("none is parked")
+                && message.contains("2 of 01000000 on a, 1 of 02000000 on a, 1 of 01000000 on b"),
+            "{message}"
         );
-        // An id means one task, whatever others are called.
-        assert_eq!(ids(&meant(&["5kfz0q8m"], &all).unwrap()), ["5kfz0q8m"]);
-        assert!(meant(&["step", "--job", "01000000"], &all).is_err());
-        let narrowed = ["step", "--job", "01000000", "--cluster", "a"];
-        assert_eq!(ids(&meant(&narrowed, &all).unwrap()), ids(&own));
+        // An id selects one task, even if others share its name.
+        assert_eq!(ids(&selected(&["5kfz0q8m"], &all).unwrap()), ["5kfz0q8m"]);
+        assert!(selected(&["step", "--job", "01000000"], &all).is_err());
+        let narrow = ["step", "--job", "01000000", "--cluster", "a"];
+        assert_eq!(ids(&selected(&narrow, &all).unwrap()), ids(&job_rows));
         assert_eq!(
-            meant(&["step", "--job", "03000000"], &all)
+            selected(&["step", "--job", "03000000"], &all)
                 .unwrap_err()
                 .code(),
             66
@@ -232,13 +232,13 @@ mod tests {
             "3kfz0q8m  parked until 1970-01-01 12:00 UTC, for 12h 00m\n"
         );
         let answer = json!({"parked_until": 43_200, "seconds": 43_200, "credential_expires": 3600});
-        let said = text("3kfz0q8m", &typed(&answer));
+        let message = text("3kfz0q8m", &typed(&answer));
         assert!(
-            said.contains("expires before that, at 1970-01-01 01:00 UTC"),
-            "{said}"
+            message.contains("expires before that, at 1970-01-01 01:00 UTC"),
+            "{message}"
         );
         let answer = json!({"error": "it is \u{1b}[1m gone"});
-        let said = text("3kfz0q8m", &typed(&answer));
-        assert!(said.starts_with("3kfz0q8m  not parked: it is ") && !said.contains('\u{1b}'));
+        let message = text("3kfz0q8m", &typed(&answer));
+        assert!(message.starts_with("3kfz0q8m  not parked: it is ") && !message.contains('\u{1b}'));
     }
 }

@@ -112,17 +112,17 @@ fn plugins(command: Command) -> Command {
 mod tests {
     use super::*;
 
-    /// Lines of a terminal that is not small.
+    /// Number of lines of a common terminal.
     const SCREEN_LINES: usize = 48;
 
-    /// A line of fewer characters, in the middle of a paragraph, was not broken there by who reads it.
-    const BROKEN_OFF: usize = 25;
+    /// Minimum length of a wrapped line within a paragraph.
+    const MIN_WRAPPED_CHARS: usize = 25;
 
-    /// The help of each command below `command`, and of itself.
-    fn each(command: &mut Command, show: &mut impl FnMut(&mut Command)) {
-        show(command);
-        for sub in command.get_subcommands_mut() {
-            each(sub, show);
+    /// Calls `check` for `command` and all its subcommands.
+    fn for_each_command(command: &mut Command, check: &mut impl FnMut(&mut Command)) {
+        check(command);
+        for subcommand in command.get_subcommands_mut() {
+            for_each_command(subcommand, check);
         }
     }
 
@@ -130,31 +130,31 @@ mod tests {
     fn short_command_help_fits_a_screen() {
         let mut command = with_short_help(Cli::command());
         command.build();
-        for sub in command.get_subcommands_mut() {
-            let text = sub.render_help().to_string();
+        for subcommand in command.get_subcommands_mut() {
+            let text = subcommand.render_help().to_string();
             assert!(text.lines().count() <= SCREEN_LINES, "{text}");
         }
     }
 
-    /// A paragraph that was wrapped by hand is wrapped once more where the terminal is narrower: a few words stand alone.
+    /// A paragraph wrapped by hand would wrap again in a narrow terminal and leave orphaned words.
     #[test]
     fn help_lines_wrap_without_orphans_at_any_width() {
         let indent = |line: &str| line.len() - line.trim_start().len();
         for columns in [80, 100, 120] {
             let mut command = with_short_help(Cli::command()).term_width(columns);
             command.build();
-            each(&mut command, &mut |command| {
+            for_each_command(&mut command, &mut |command| {
                 let text = command.render_long_help().to_string();
                 let lines: Vec<_> = text.lines().collect();
                 for pair in lines.windows(2) {
                     let (line, next) = (pair[0].trim(), pair[1].trim());
-                    let goes_on = indent(pair[0]) == indent(pair[1])
+                    let continues = indent(pair[0]) == indent(pair[1])
                         && line.ends_with(|c: char| c.is_alphanumeric() || c == ',')
                         && next.starts_with(|c: char| c.is_lowercase());
                     let is_row = |line: &str| line.contains("  ") || line.starts_with("ray-relay");
                     let is_prose = line.contains(' ') && !is_row(line) && !is_row(next);
-                    let stands_alone = goes_on && is_prose && line.len() < BROKEN_OFF;
-                    assert!(!stands_alone, "{columns}: {line:?} in {text}");
+                    let is_orphan = continues && is_prose && line.len() < MIN_WRAPPED_CHARS;
+                    assert!(!is_orphan, "{columns}: {line:?} in {text}");
                 }
             });
         }
@@ -182,12 +182,20 @@ mod tests {
 
     #[test]
     fn only_an_explicit_argument_names_a_relay() {
-        let of = |words: &[&str]| names_relay(&Cli::command().get_matches_from(words));
-        assert!(of(&["ray-relay", "list", "--relay", "http://x"]));
-        assert!(of(&["ray-relay", "connect", "http://x"]));
-        assert!(of(&["ray-relay", "sessions", "end", "1", "--relay", "x"]));
-        assert!(!of(&["ray-relay", "list"]));
-        assert!(!of(&["ray-relay", "connect", "--kube"]));
-        assert!(!of(&["ray-relay", "hook"]));
+        let names_a_relay =
+            |arguments: &[&str]| names_relay(&Cli::command().get_matches_from(arguments));
+        assert!(names_a_relay(&["ray-relay", "list", "--relay", "http://x"]));
+        assert!(names_a_relay(&["ray-relay", "connect", "http://x"]));
+        assert!(names_a_relay(&[
+            "ray-relay",
+            "sessions",
+            "end",
+            "1",
+            "--relay",
+            "x"
+        ]));
+        assert!(!names_a_relay(&["ray-relay", "list"]));
+        assert!(!names_a_relay(&["ray-relay", "connect", "--kube"]));
+        assert!(!names_a_relay(&["ray-relay", "hook"]));
     }
 }

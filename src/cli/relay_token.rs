@@ -229,9 +229,9 @@ mod tests {
             "http://127.0.0.1.example.com",
             "http://[fd88::1]",
         ] {
-            let refused = sent(b"abc", relay, false).unwrap_err();
-            assert!(matches!(refused, RelayTokenError::InClear(_)), "{relay}");
-            assert!(!refused.to_string().contains("abc"));
+            let error = sent(b"abc", relay, false).unwrap_err();
+            assert!(matches!(error, RelayTokenError::InClear(_)), "{relay}");
+            assert!(!error.to_string().contains("abc"));
             assert!(sent(b"abc", relay, true).is_ok());
         }
     }
@@ -240,7 +240,7 @@ mod tests {
     fn token_command_reruns_on_expiry_or_refusal() {
         let dir = tempfile::tempdir().unwrap();
         let count = dir.path().join("count");
-        let of = |expires: &str| RelayTokenArgs {
+        let args_with_expiry = |expires: &str| RelayTokenArgs {
             token_command: Some(format!(
                 r#"echo x >> {0}; n=$(wc -l < {0}); echo "{{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{{\"token\":\"t$((n))\"{expires}}}}}""#,
                 count.display(),
@@ -250,19 +250,19 @@ mod tests {
         let relay = "http://localhost".parse().unwrap();
         let dated = |args: &RelayTokenArgs| args.dated(&relay).unwrap().unwrap();
         let token = |args: &RelayTokenArgs| dated(args).token.to_string();
-        let stays = of("");
-        assert_eq!([token(&stays), token(&stays)], ["t1", "t1"]);
-        assert!(stays.renew());
-        assert_eq!(token(&stays), "t2");
-        let ends = of(r#",\"expirationTimestamp\":\"2001-01-01T00:00:00Z\""#);
-        assert_eq!([token(&ends), token(&ends)], ["t3", "t4"]);
-        assert!(dated(&ends).expires.is_some());
-        let fails = RelayTokenArgs {
+        let permanent = args_with_expiry("");
+        assert_eq!([token(&permanent), token(&permanent)], ["t1", "t1"]);
+        assert!(permanent.renew());
+        assert_eq!(token(&permanent), "t2");
+        let expired = args_with_expiry(r#",\"expirationTimestamp\":\"2001-01-01T00:00:00Z\""#);
+        assert_eq!([token(&expired), token(&expired)], ["t3", "t4"]);
+        assert!(dated(&expired).expires.is_some());
+        let failing = RelayTokenArgs {
             token_command: Some("exit 7".to_owned()),
             ..RelayTokenArgs::default()
         };
         assert!(matches!(
-            fails.dated(&relay),
+            failing.dated(&relay),
             Err(RelayTokenError::Command(_))
         ));
     }
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn malformed_token_is_neither_sent_nor_shown() {
         for file in [&b""[..], b" \n", b"a b", b"a\nb", "ä".as_bytes()] {
-            let refused = sent(file, "http://localhost", false).unwrap_err();
-            assert!(matches!(refused, RelayTokenError::Malformed(_)), "{file:?}");
+            let error = sent(file, "http://localhost", false).unwrap_err();
+            assert!(matches!(error, RelayTokenError::Malformed(_)), "{file:?}");
         }
-        let long = vec![b'a'; 70_000];
-        assert!(sent(&long, "http://localhost", false).is_err());
+        let too_long = vec![b'a'; 70_000];
+        assert!(sent(&too_long, "http://localhost", false).is_err());
         assert!(sent(b"\xff", "http://localhost", false).is_err());
     }
 }

@@ -285,8 +285,8 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     fn args(line: &[&str]) -> ReleaseArgs {
-        let words = ["ray-relay", "release"].iter().chain(line);
-        match Cli::try_parse_from(words).unwrap().command {
+        let arguments = ["ray-relay", "release"].iter().chain(line);
+        match Cli::try_parse_from(arguments).unwrap().command {
             Command::Release(args) => args,
             other => panic!("{other:?}"),
         }
@@ -297,35 +297,55 @@ mod tests {
         let row = json!({"id": "3kfz0q8m", "name": "step", "job_id": "01000000", "waiting_seconds": 1900.0, "state": "paused"});
         let held = json!({"id": "3kfz0q8m", "name": "step", "waiting_seconds": 1900.0, "state": "attached"});
         let ann = json!("ann");
-        let fits = |args: &ReleaseArgs, row: &Value| {
+        let is_selected = |args: &ReleaseArgs, row: &Value| {
             let chosen = chosen(args, Some(&ann), vec![row.clone()]);
             !chosen.unwrap().is_empty()
         };
-        assert!(fits(&args(&["3kfz"]), &row) && !fits(&args(&["3kfa"]), &row));
-        assert!(fits(&args(&["3KFZ0Q8M"]), &row) && fits(&args(&["step"]), &held));
-        assert!(!fits(&args(&["load"]), &row));
-        assert!(fits(&args(&["--all"]), &row) && !fits(&args(&["--all"]), &held));
+        assert!(is_selected(&args(&["3kfz"]), &row) && !is_selected(&args(&["3kfa"]), &row));
+        assert!(is_selected(&args(&["3KFZ0Q8M"]), &row) && is_selected(&args(&["step"]), &held));
+        assert!(!is_selected(&args(&["load"]), &row));
+        assert!(is_selected(&args(&["--all"]), &row) && !is_selected(&args(&["--all"]), &held));
         let of_job = args(&["--older-than", "30m", "--job", "01000000"]);
-        assert!(fits(&of_job, &row));
-        assert!(!fits(&args(&["--older-than", "40m"]), &row));
-        assert!(!fits(&args(&["--all", "--job", "02000000"]), &row));
-        let mut placed = row.clone();
-        placed["cluster"] = "ml.train".into();
-        assert!(fits(&args(&["--all", "--cluster", "ml.train"]), &placed));
-        assert!(!fits(&args(&["--all", "--cluster", "ml.serve"]), &placed));
-        assert!(!fits(&args(&["step", "--cluster", "ml.serve"]), &placed));
-        let gone = json!({"id": "3kfz0q8m", "name": "step", "state": "unreachable"});
-        let by_force = args(&["--all", "--force"]);
-        assert!(!fits(&args(&["--all"]), &gone) && fits(&by_force, &gone));
-        assert!(!fits(&by_force, &row) && fits(&args(&["--force", "step"]), &gone));
+        assert!(is_selected(&of_job, &row));
+        assert!(!is_selected(&args(&["--older-than", "40m"]), &row));
+        assert!(!is_selected(&args(&["--all", "--job", "02000000"]), &row));
+        let mut located = row.clone();
+        located["cluster"] = "ml.train".into();
+        assert!(is_selected(
+            &args(&["--all", "--cluster", "ml.train"]),
+            &located
+        ));
+        assert!(!is_selected(
+            &args(&["--all", "--cluster", "ml.serve"]),
+            &located
+        ));
+        assert!(!is_selected(
+            &args(&["step", "--cluster", "ml.serve"]),
+            &located
+        ));
+        let unreachable = json!({"id": "3kfz0q8m", "name": "step", "state": "unreachable"});
+        let forced = args(&["--all", "--force"]);
+        assert!(
+            !is_selected(&args(&["--all"]), &unreachable) && is_selected(&forced, &unreachable)
+        );
+        assert!(
+            !is_selected(&forced, &row) && is_selected(&args(&["--force", "step"]), &unreachable)
+        );
         let mut parked = json!({"id": "3kfz0q8m", "name": "step", "job_id": "01000000", "waiting_seconds": 1900.0, "state": "parked", "holder": {"subject": "ann"}});
-        assert!(fits(&args(&["--all"]), &parked) && fits(&of_job, &parked));
-        assert!(!fits(&by_force, &parked) && !fits(&args(&["--older-than", "40m"]), &parked));
+        assert!(is_selected(&args(&["--all"]), &parked) && is_selected(&of_job, &parked));
+        assert!(
+            !is_selected(&forced, &parked)
+                && !is_selected(&args(&["--older-than", "40m"]), &parked)
+        );
         parked["holder"]["subject"] = "ben".into();
-        assert!(!fits(&args(&["--all"]), &parked) && fits(&args(&["step"]), &parked));
-        let of_others = args(&["--all", "--parked", "--job", "01000000"]);
-        assert!(fits(&of_others, &parked) && fits(&of_others, &row) && !fits(&of_others, &held));
-        assert!(!fits(
+        assert!(!is_selected(&args(&["--all"]), &parked) && is_selected(&args(&["step"]), &parked));
+        let all_parked = args(&["--all", "--parked", "--job", "01000000"]);
+        assert!(
+            is_selected(&all_parked, &parked)
+                && is_selected(&all_parked, &row)
+                && !is_selected(&all_parked, &held)
+        );
+        assert!(!is_selected(
             &args(&["--all", "--parked", "--job", "02000000"]),
             &parked
         ));

@@ -163,11 +163,11 @@ mod tests {
             assert_eq!(events, expected(), "cut at {cut}");
         }
         let mut parser = Parser::default();
-        let one_by_one: Vec<ServerSentEvent> = bytes
+        let byte_by_byte: Vec<ServerSentEvent> = bytes
             .chunks(1)
             .flat_map(|byte| parser.feed(byte).unwrap())
             .collect();
-        assert_eq!(one_by_one, expected());
+        assert_eq!(byte_by_byte, expected());
     }
 
     proptest! {
@@ -179,7 +179,7 @@ mod tests {
         ) {
             let mut stream = words.concat().into_bytes();
             stream.extend(bytes);
-            let whole = Parser::default().feed(&stream).unwrap();
+            let at_once = Parser::default().feed(&stream).unwrap();
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
             cuts.sort_unstable();
             let mut parser = Parser::default();
@@ -189,7 +189,7 @@ mod tests {
                 pieces.extend(parser.feed(&stream[from..cut]).unwrap());
                 from = cut;
             }
-            prop_assert_eq!(pieces, whole);
+            prop_assert_eq!(pieces, at_once);
         }
     }
 }

@@ -363,10 +363,10 @@ mod tests {
         ];
         let text = table(&rows, false, None);
         let cells = |line: &str| {
-            let words: Vec<_> = line.split_ascii_whitespace().collect();
+            let columns: Vec<_> = line.split_ascii_whitespace().collect();
             (
-                words[words.len() - 2].to_owned(),
-                words[words.len() - 1].to_owned(),
+                columns[columns.len() - 2].to_owned(),
+                columns[columns.len() - 1].to_owned(),
             )
         };
         let all: Vec<_> = text.lines().map(cells).collect();
@@ -390,10 +390,10 @@ mod tests {
     fn old_and_unmoved_task_is_hung() {
         let error = json!({"tasks": [{"cluster": "default", "worker_id": "e", "name": "g"}], "error": "it is gone"});
         let first = json!({"looks": [entry("a", 1, 600.0), entry("b", 1, 600.0), entry("c", 1, 20.0), error]});
-        let mut again = entry("e", 1, 700.0);
-        again["tasks"][0]["name"] = "g".into();
+        let mut retried = entry("e", 1, 700.0);
+        retried["tasks"][0]["name"] = "g".into();
         let second = json!({"looks": [entry("a", 1, 605.0), entry("b", 2, 605.0), entry("c", 1, 25.0),
-            entry("d", 1, 900.0), again], "left_out": 0});
+            entry("d", 1, 900.0), retried], "left_out": 0});
         let answer = unmoved(&first, &second, Duration::from_secs(600));
         let tasks = answer["tasks"].as_array().map(Vec::len);
         assert_eq!(tasks, Some(1), "{answer}");

@@ -156,18 +156,24 @@ mod tests {
             "e30.{}.c2ln",
             URL_SAFE_NO_PAD.encode(r#"{"exp":1700000000}"#)
         );
-        let dated = run(&format!("printf %s {jwt}")).unwrap();
-        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        assert_eq!((&**dated.token, dated.expires), (&*jwt, Some(at)));
+        let with_expiry = run(&format!("printf %s {jwt}")).unwrap();
+        let expiry = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        assert_eq!(
+            (&**with_expiry.token, with_expiry.expires),
+            (&*jwt, Some(expiry))
+        );
         for version in ["v1", "v1beta1"] {
             let credential = format!(
                 r#"{{"apiVersion":"client.authentication.k8s.io/{version}","kind":"ExecCredential","status":{{"token":"abc","expirationTimestamp":"2023-11-14T22:13:20Z"}}}}"#
             );
-            let dated = run(&format!("echo '{credential}'")).unwrap();
-            assert_eq!((&**dated.token, dated.expires), ("abc", Some(at)));
+            let with_expiry = run(&format!("echo '{credential}'")).unwrap();
+            assert_eq!(
+                (&**with_expiry.token, with_expiry.expires),
+                ("abc", Some(expiry))
+            );
         }
-        let told = run("echo $KUBERNETES_EXEC_INFO | grep -q ExecCredential && echo abc");
-        assert!(told.is_ok());
+        let result = run("echo $KUBERNETES_EXEC_INFO | grep -q ExecCredential && echo abc");
+        assert!(result.is_ok());
     }
 
     #[test]
@@ -180,8 +186,11 @@ mod tests {
             r#"echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{}}'"#,
             "head -c 70000 /dev/zero | tr '\\0' s",
         ] {
-            let why = run(command).unwrap_err();
-            assert!(!why.contains("secret") && !why.contains("sss"), "{why}");
+            let error = run(command).unwrap_err();
+            assert!(
+                !error.contains("secret") && !error.contains("sss"),
+                "{error}"
+            );
         }
         assert!(!format!("{:?}", run("echo secret").unwrap()).contains("secret"));
     }

@@ -189,23 +189,23 @@ mod tests {
 
     #[test]
     fn id_name_and_next_are_distinguished() {
-        let named = |name: &str| relay_block(&RequestedTask::Named(name.into()));
-        assert_eq!(named("0123abcd"), json!({"breakpoint": "0123abcd"}));
-        assert_eq!(named("Trainer.step"), json!({"task": "Trainer.step"}));
+        let block_for = |name: &str| relay_block(&RequestedTask::Named(name.into()));
+        assert_eq!(block_for("0123abcd"), json!({"breakpoint": "0123abcd"}));
+        assert_eq!(block_for("Trainer.step"), json!({"task": "Trainer.step"}));
         let worker = "1f2e3d4c".repeat(7);
-        assert_eq!(named(&worker), json!({ "worker": worker }));
+        assert_eq!(block_for(&worker), json!({ "worker": worker }));
         let task = "1f2e3d4c".repeat(6);
-        assert_eq!(named(&task), json!({ "task": task }));
+        assert_eq!(block_for(&task), json!({ "task": task }));
         let running = relay_block(&RequestedTask::Running(
             "train_*".into(),
             Some("hangs".into()),
         ));
-        let wanted = json!({"running": true, "task": "train_*", "reason": "hangs"});
-        assert_eq!(running, wanted);
-        // As `ray-relay tasks` shows it.
+        let expected = json!({"running": true, "task": "train_*", "reason": "hangs"});
+        assert_eq!(running, expected);
+        // The short form of an id in `ray-relay tasks`.
         let running = relay_block(&RequestedTask::Running("1f2e3d4c1f2e".into(), None));
-        let wanted = json!({"running": true, "worker": "1f2e3d4c1f2e", "reason": null});
-        assert_eq!(running, wanted);
+        let expected = json!({"running": true, "worker": "1f2e3d4c1f2e", "reason": null});
+        assert_eq!(running, expected);
         let next = relay_block(&RequestedTask::Next(Some("train*".into())));
         assert_eq!(next, json!({"next": true, "task": "train*"}));
     }

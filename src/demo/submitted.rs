@@ -210,13 +210,13 @@ mod tests {
             breakpoint.names_mut().submission_id = submission.map(str::to_owned);
             Arc::new(breakpoint)
         };
-        let there_before = breakpoint(1, 1, None, None);
-        let before = HashSet::from([(there_before.id, 1)]);
+        let existing = breakpoint(1, 1, None, None);
+        let before = HashSet::from([(existing.id, 1)]);
         let jobs = Jobs::new("http://127.0.0.1:1", None, false).unwrap();
         let mut submitted = Submitted::new(jobs, "raysubmit_1".to_owned(), before);
         submitted.job_id = Some("02000000".to_owned());
         let live = vec![
-            there_before,
+            existing,
             breakpoint(1, 2, Some("02000000"), None),
             breakpoint(2, 1, Some("03000000"), None),
             breakpoint(3, 1, Some("03000000"), Some("raysubmit_2")),
@@ -228,7 +228,7 @@ mod tests {
             ..Snapshot::default()
         });
         assert_eq!(submitted.count().0, 3);
-        // One is continued, and the last turns out to be another job's.
+        // One task has resumed, and the last belongs to another job.
         let live = vec![breakpoint(5, 1, Some("03000000"), None)];
         submitted.observe(&Snapshot {
             live: live.into_iter().collect(),

@@ -252,7 +252,7 @@ mod tests {
         args: DeployArgs,
     }
 
-    /// `line` with `DIR` for a directory that has a token, a secret for tokens, a certificate and its key.
+    /// Parses `line`, where `DIR` is a directory with a token, a secret for tokens, a certificate and its key.
     fn target(line: &str) -> (Result<DeployTarget, DeployError>, String) {
         let dir = tempfile::tempdir().unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
@@ -280,11 +280,11 @@ mod tests {
         let (direct, _) = target(
             "--relay-url https://r --token-file DIR/token --ca-file DIR/cert --reverse-ports 7700-7799",
         );
-        let (beside, pin) = target(
+        let (with_relay, pin) = target(
             "--relay --auth-key DIR/public --tls-cert DIR/cert --tls-key DIR/key --token-file DIR/token",
         );
-        let (direct, beside) = (direct.unwrap(), beside.unwrap());
-        for target in [&direct, &beside] {
+        let (direct, with_relay) = (direct.unwrap(), with_relay.unwrap());
+        for target in [&direct, &with_relay] {
             let plan = target.plan().to_string();
             assert!(!plan.contains("s3cret") && !plan.contains("KEY"), "{plan}");
             let sealed = target.files.text().unwrap();
@@ -293,8 +293,8 @@ mod tests {
         let node = json!(["--relay", "https://r", "--reverse-ports", "7700-7799"]);
         assert_eq!(direct.plan()["node"], node);
         assert_eq!(direct.plan()["serve"], Value::Null);
-        assert_eq!(beside.plan()["node"], json!(["--pin", pin]));
-        assert_eq!(beside.plan()["port"], 5678);
+        assert_eq!(with_relay.plan()["node"], json!(["--pin", pin]));
+        assert_eq!(with_relay.plan()["port"], 5678);
         let flags = |files: &[File]| {
             files
                 .iter()
@@ -302,24 +302,24 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(flags(&direct.files.agent), ["--token-file", "--ca-file"]);
-        assert_eq!(flags(&beside.files.agent), ["--token-file"]);
+        assert_eq!(flags(&with_relay.files.agent), ["--token-file"]);
         assert_eq!(
-            flags(&beside.files.relay),
+            flags(&with_relay.files.relay),
             ["--auth-key", "--tls-cert", "--tls-key"]
         );
     }
 
     #[test]
     fn arguments_exposing_a_secret_are_refused() {
-        let refused = |line| target(line).0.err().unwrap().to_string();
-        let in_clear = "--relay-url http://10.0.0.1 --token-file DIR/token";
-        assert!(refused(in_clear).contains("in clear text"));
-        assert!(target(&format!("{in_clear} --allow-plaintext")).0.is_ok());
+        let error_of = |line| target(line).0.err().unwrap().to_string();
+        let plaintext = "--relay-url http://10.0.0.1 --token-file DIR/token";
+        assert!(error_of(plaintext).contains("in clear text"));
+        assert!(target(&format!("{plaintext} --allow-plaintext")).0.is_ok());
         let secret = "--relay --auth-key DIR/secret --tls-cert DIR/cert --tls-key DIR/key";
-        assert!(refused(secret).contains("no public key"));
-        assert!(refused("--relay-url https://r --token-file DIR/no-token").contains("no token"));
-        assert!(refused("--relay-url https://r --token-file DIR/nowhere").contains("cannot read"));
+        assert!(error_of(secret).contains("no public key"));
+        assert!(error_of("--relay-url https://r --token-file DIR/no-token").contains("no token"));
+        assert!(error_of("--relay-url https://r --token-file DIR/nowhere").contains("cannot read"));
         let no_certificate = "--relay --auth-key DIR/public --tls-cert DIR/key --tls-key DIR/key";
-        assert!(refused(no_certificate).contains("no certificate"));
+        assert!(error_of(no_certificate).contains("no certificate"));
     }
 }

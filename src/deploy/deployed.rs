@@ -179,16 +179,16 @@ mod tests {
 
     #[test]
     fn deployed_processes_get_their_own_files() {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let input = BufReader::new(theirs.try_clone().unwrap());
-        let kept = std::thread::spawn(move || keep(input, theirs));
-        let mut said = BufReader::new(ours.try_clone().unwrap());
-        let mut ask = |text: &str| {
-            (&ours).write_all(text.as_bytes()).unwrap();
-            let answer = line(&mut said).unwrap().unwrap();
+        let (local, remote) = std::os::unix::net::UnixStream::pair().unwrap();
+        let input = BufReader::new(remote.try_clone().unwrap());
+        let keeper = std::thread::spawn(move || keep(input, remote));
+        let mut output = BufReader::new(local.try_clone().unwrap());
+        let mut request_line = |text: &str| {
+            (&local).write_all(text.as_bytes()).unwrap();
+            let answer = line(&mut output).unwrap().unwrap();
             String::clone(&answer)
         };
-        let key = ask("");
+        let key = request_line("");
         let file = |flag: &str, content: &str| File {
             flag: flag.to_owned(),
             content: content.to_owned(),
@@ -198,19 +198,19 @@ mod tests {
             relay: vec![file("--tls-key", "k3y")],
         };
         let sealed = seal(&key, &files.text().unwrap()).unwrap();
-        assert_eq!(ask(&format!("{sealed}\n")), "kept");
+        assert_eq!(request_line(&format!("{sealed}\n")), "kept");
         for (role, flag, content) in [
             ("agent", "--token-file", "t0ken"),
             ("relay", "--tls-key", "k3y"),
         ] {
             let process = Recipient::new().unwrap();
-            let sealed = ask(&format!("{role} {}\n", process.key()));
+            let sealed = request_line(&format!("{role} {}\n", process.key()));
             let files: Vec<File> = serde_json::from_slice(&process.open(&sealed).unwrap()).unwrap();
             assert_eq!(files.len(), 1);
             assert_eq!((&*files[0].flag, &*files[0].content), (flag, content));
         }
-        ours.shutdown(std::net::Shutdown::Write).unwrap();
-        kept.join().unwrap().unwrap();
+        local.shutdown(std::net::Shutdown::Write).unwrap();
+        keeper.join().unwrap().unwrap();
     }
 
     #[cfg(target_os = "linux")]

@@ -75,13 +75,13 @@ mod tests {
                 .windows(6)
                 .any(|part| part == b"s3cret")
         );
-        // Not the same text twice, and none that was changed.
+        // Sealing is randomised, and a changed text is refused.
         assert_ne!(sealed, seal(&one.key(), b"s3cret").unwrap());
         let mut changed = STANDARD.decode(&sealed).unwrap();
         *changed.last_mut().unwrap() ^= 1;
         assert!(one.open(&STANDARD.encode(changed)).is_err());
-        for nonsense in ["", "AAAA", "no base64"] {
-            assert!(one.open(nonsense).is_err() && seal(nonsense, b"x").is_err());
+        for invalid in ["", "AAAA", "no base64"] {
+            assert!(one.open(invalid).is_err() && seal(invalid, b"x").is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Parsing of RayClusters, and the choice of those that become clusters.
+//! Tests the parsing of RayClusters, and the choice of those that become clusters.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use crate::discovery::ray_cluster::{ClusterPhase, RayClusterObject};
 const READY: &str = include_str!("../../tests/fixtures/kuberay/ready.json");
 const PENDING: &str = include_str!("../../tests/fixtures/kuberay/pending.json");
 const OLD: &str = include_str!("../../tests/fixtures/kuberay/before-conditions.json");
-const OF_A_JOB: &str = include_str!("../../tests/fixtures/kuberay/of-a-rayjob.json");
+const RAYJOB_CLUSTER: &str = include_str!("../../tests/fixtures/kuberay/of-a-rayjob.json");
 
 fn read(text: &str) -> RayCluster {
     serde_json::from_str::<RayClusterObject>(text)
@@ -33,14 +33,19 @@ fn named(namespace: &str, name: &str, created: &str) -> RayCluster {
     })
 }
 
-fn chosen(all: &[RayCluster], most: usize, configured: &[&str]) -> Chosen {
-    chosen_with(all, most, configured, &[])
+fn chosen(all: &[RayCluster], max_clusters: usize, configured: &[&str]) -> Chosen {
+    chosen_with(all, max_clusters, configured, &[])
 }
 
-/// The same while there are sessions with those of `in_use`.
-fn chosen_with(all: &[RayCluster], most: usize, configured: &[&str], in_use: &[&str]) -> Chosen {
+/// The same while the clusters `in_use` have sessions.
+fn chosen_with(
+    all: &[RayCluster],
+    max_clusters: usize,
+    configured: &[&str],
+    in_use: &[&str],
+) -> Chosen {
     let settings = ClusterDiscovery {
-        max_clusters: most,
+        max_clusters,
         ..ClusterDiscovery::default()
     };
     let cluster = |address: &&str| Cluster {
@@ -58,7 +63,7 @@ fn names(chosen: &Chosen) -> Vec<&str> {
     names.collect()
 }
 
-/// The address of the only head.
+/// Returns the address and the secret of the only head.
 fn head(one: RayCluster) -> Result<(String, Option<String>), String> {
     let mut chosen = chosen(&[one], 1, &[]);
     let head = chosen.clusters.remove(0).head?;
@@ -70,7 +75,7 @@ fn head(one: RayCluster) -> Result<(String, Option<String>), String> {
 
 #[test]
 fn recorded_rayclusters_are_discovered_with_tokens() {
-    let all = [READY, OLD, OF_A_JOB].map(read);
+    let all = [READY, OLD, RAYJOB_CLUSTER].map(read);
     let chosen = chosen(&all, 9, &[]);
     assert_eq!(
         names(&chosen),
@@ -92,7 +97,7 @@ fn recorded_rayclusters_are_discovered_with_tokens() {
         heads[0],
         (with_auth, Some("ml/ray-cluster-with-auth".to_owned()))
     );
-    // It names no Service; KubeRay's own name for it stands in.
+    // Without a Service in its status, KubeRay's default name is used.
     let old = "http://raycluster-complete-raw-head-svc.default.svc:8265".to_owned();
     assert_eq!(heads[1], (old, None));
     assert_eq!(
@@ -119,17 +124,17 @@ fn raycluster_with_tls_uses_the_worker_certificate() {
 
 #[test]
 fn pending_raycluster_has_a_hint_and_ended_is_ignored() {
-    let waits = head(read(PENDING)).unwrap_err();
+    let error = head(read(PENDING)).unwrap_err();
     assert_eq!(
-        waits,
+        error,
         "the head of RayCluster ml/ray-cluster-with-auth is not ready; `kubectl describe raycluster ray-cluster-with-auth --namespace ml` says why"
     );
-    let over: [fn(&mut Value); 3] = [
+    let ended: [fn(&mut Value); 3] = [
         |object| object["spec"]["suspend"] = true.into(),
         |object| object["status"]["state"] = "suspended".into(),
         |object| object["metadata"]["deletionTimestamp"] = "2025-11-24T11:00:00Z".into(),
     ];
-    for change in over {
+    for change in ended {
         let one = changed(change);
         assert_eq!(one.state, ClusterPhase::Over);
         assert_eq!(chosen(&[one], 9, &[]), Chosen::default());
@@ -149,16 +154,16 @@ fn raycluster_cannot_point_outside_its_namespace() {
         "A",
         "a b",
     ] {
-        let refused = head(changed(|object| {
+        let result = head(changed(|object| {
             object["status"]["head"]["serviceName"] = service.into()
         }));
-        assert!(refused.is_err(), "{service}: {refused:?}");
+        assert!(result.is_err(), "{service}: {result:?}");
     }
     for secret in ["../../x", "other/secret", "a b", "a?b", "%2e"] {
-        let at = head(changed(|object| {
+        let address = head(changed(|object| {
             object["spec"]["authOptions"] = json!({"secretName": secret})
         }));
-        assert_eq!(at.unwrap().1, None, "{secret}");
+        assert_eq!(address.unwrap().1, None, "{secret}");
     }
     for (namespace, name) in [
         ("ml", "a.b"),
@@ -168,10 +173,10 @@ fn raycluster_cannot_point_outside_its_namespace() {
         ("m.l", "a"),
         ("ml", "a\n"),
     ] {
-        let refused = chosen(&[named(namespace, name, "")], 9, &[]);
-        assert_eq!(names(&refused), Vec::<&str>::new());
-        let told = &*refused.left_out.first().unwrap().why;
-        assert!(!told.contains('\n') && told.len() < 200, "{told}");
+        let result = chosen(&[named(namespace, name, "")], 9, &[]);
+        assert_eq!(names(&result), Vec::<&str>::new());
+        let reason = &*result.left_out.first().unwrap().why;
+        assert!(!reason.contains('\n') && reason.len() < 200, "{reason}");
     }
     let port = |port: i64| {
         changed(|object| object["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"][1]["containerPort"] = port.into()).port
@@ -182,9 +187,9 @@ fn raycluster_cannot_point_outside_its_namespace() {
 #[test]
 fn token_secret_is_found_where_kuberay_puts_it() {
     let secret = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth).secret;
-    let own = Some("ray-cluster-with-auth".to_owned());
-    assert_eq!(secret(json!({})), own);
-    assert_eq!(secret(json!({"mode": "token"})), own);
+    let default_secret = Some("ray-cluster-with-auth".to_owned());
+    assert_eq!(secret(json!({})), default_secret);
+    assert_eq!(secret(json!({"mode": "token"})), default_secret);
     assert_eq!(
         secret(json!({"mode": "token", "secretName": "mine"})),
         Some("mine".to_owned())
@@ -192,14 +197,14 @@ fn token_secret_is_found_where_kuberay_puts_it() {
     assert_eq!(secret(json!({"mode": "disabled"})), None);
     assert_eq!(secret(json!({"enableK8sTokenAuth": true})), None);
     assert_eq!(secret(Value::Null), None);
-    let of = |name: &str| {
+    let secret_of = |name: &str| {
         let one = changed(|object| object["metadata"]["name"] = name.into());
         one.secret.unwrap()
     };
-    // As `CheckName` of KubeRay shortens it.
-    assert_eq!(of(&format!("abc{}", "x".repeat(50))), "x".repeat(50));
+    // The names are shortened like in KubeRay's `CheckName`.
+    assert_eq!(secret_of(&format!("abc{}", "x".repeat(50))), "x".repeat(50));
     assert_eq!(
-        of(&format!("abc-{}", "x".repeat(49))),
+        secret_of(&format!("abc-{}", "x".repeat(49))),
         format!("r{}", "x".repeat(49))
     );
 }
@@ -207,18 +212,18 @@ fn token_secret_is_found_where_kuberay_puts_it() {
 #[test]
 fn cluster_with_kubernetes_auth_gets_no_token() {
     let one = |auth: Value| changed(|object| object["spec"]["authOptions"] = auth);
-    let delegated = || one(json!({"mode": "token", "enableK8sTokenAuth": true}));
-    let why = head(delegated()).unwrap_err();
+    let with_kubernetes_auth = || one(json!({"mode": "token", "enableK8sTokenAuth": true}));
+    let error = head(with_kubernetes_auth()).unwrap_err();
     let address = "http://ray-cluster-with-auth-head-svc.ml.svc:8265";
     assert!(
-        why.contains("enableK8sTokenAuth") && why.contains(address),
-        "{why}"
+        error.contains("enableK8sTokenAuth") && error.contains(address),
+        "{error}"
     );
-    // KubeRay refuses such a one; without authentication no one asks for a token.
+    // Without authentication no token is needed.
     let disabled = one(json!({"mode": "disabled", "enableK8sTokenAuth": true}));
     assert_eq!(head(disabled).unwrap(), (address.to_owned(), None));
-    // It is the one that was named, and is not there twice.
-    let chosen = chosen(&[delegated()], 9, &[address]);
+    // The configured cluster is not added a second time.
+    let chosen = chosen(&[with_kubernetes_auth()], 9, &[address]);
     assert_eq!(names(&chosen), Vec::<&str>::new());
     assert_eq!(chosen.left_out.len(), 1);
 }
@@ -231,7 +236,7 @@ fn configured_cluster_takes_precedence() {
         "http://RAY-cluster-with-auth-head-svc.ml:8265/",
         "http://ray-cluster-with-auth-head-svc.ml.svc.cluster.local.:8265",
     ] {
-        let chosen = chosen(&[read(READY), read(OF_A_JOB)], 9, &[address]);
+        let chosen = chosen(&[read(READY), read(RAYJOB_CLUSTER)], 9, &[address]);
         assert_eq!(names(&chosen), ["ml.rayjob-sample-9rqzv"]);
         assert_eq!(
             &*chosen.left_out.first().unwrap().why,
@@ -248,18 +253,18 @@ fn large_namespace_does_not_evict_another() {
     all.push(named("b", "late", "2026-01-01T00:00:00Z"));
     all.push(named("c", "newer", "2026-01-02T00:00:00Z"));
     all.push(named("c", "older", "2026-01-01T00:00:00Z"));
-    let some = chosen(&all, 5, &[]);
+    let chosen_clusters = chosen(&all, 5, &[]);
     assert_eq!(
-        names(&some),
+        names(&chosen_clusters),
         ["a.c0", "b.late", "c.older", "a.c1", "c.newer"]
     );
-    assert_eq!(some.left_out.len(), 2998);
+    assert_eq!(chosen_clusters.left_out.len(), 2998);
     all.reverse();
-    assert_eq!(chosen(&all, 5, &[]), some);
+    assert_eq!(chosen(&all, 5, &[]), chosen_clusters);
 }
 
-/// One whose head does not serve.
-fn coming(namespace: &str, name: &str, created: &str) -> RayCluster {
+/// Returns a RayCluster whose head is not ready.
+fn pending(namespace: &str, name: &str, created: &str) -> RayCluster {
     RayCluster {
         state: ClusterPhase::Pending,
         ..named(namespace, name, created)
@@ -268,10 +273,10 @@ fn coming(namespace: &str, name: &str, created: &str) -> RayCluster {
 
 #[test]
 fn pending_cluster_does_not_evict_a_serving_one() {
-    // Made before, and in a namespace that has none yet: neither counts.
+    // Neither the age nor the namespace of a pending cluster counts.
     let all = [
-        coming("a", "dead", "2024-01-01"),
-        coming("b", "new", "2026-01-01"),
+        pending("a", "dead", "2024-01-01"),
+        pending("b", "new", "2026-01-01"),
         named("c", "first", "2025-01-01"),
         named("c", "second", "2025-01-02"),
     ];
@@ -280,30 +285,31 @@ fn pending_cluster_does_not_evict_a_serving_one() {
         names(&chosen(&all, 3, &[])),
         ["c.first", "c.second", "a.dead"]
     );
-    let left_out: Vec<_> = chosen(&all, 2, &[]).left_out.into_iter().collect();
+    let omitted: Vec<_> = chosen(&all, 2, &[]).left_out.into_iter().collect();
     assert_eq!(
-        (&*left_out[0].name, &*left_out[0].why),
+        (&*omitted[0].name, &*omitted[0].why),
         (
             "a.dead",
             "a/dead: there are more than discovery.max_clusters (2)"
         )
     );
 
-    // Of its namespace, what a session is with goes before what is older, and its head may be away.
+    // Within a namespace, a cluster with a session comes before older ones, even without a ready head.
     let mut all = vec![
         named("c", "first", "2025-01-01"),
         named("c", "second", "2025-01-02"),
-        coming("c", "third", "2025-01-03"),
+        pending("c", "third", "2025-01-03"),
     ];
-    let with =
-        |all: &[RayCluster], most| names(&chosen_with(all, most, &[], &["c.third"])).join(" ");
-    assert_eq!(with(&all, 1), "c.third");
-    assert_eq!(with(&all, 2), "c.third c.first");
-    // Of two namespaces with as many, the one with the session.
+    let chosen_names = |all: &[RayCluster], max_clusters| {
+        names(&chosen_with(all, max_clusters, &[], &["c.third"])).join(" ")
+    };
+    assert_eq!(chosen_names(&all, 1), "c.third");
+    assert_eq!(chosen_names(&all, 2), "c.third c.first");
+    // Of two namespaces with equally many clusters, the one with a session comes first.
     all.push(named("a", "other", "2025-01-01"));
-    assert_eq!(with(&all, 1), "c.third");
-    // But no one crowds out another namespace by sessions.
-    assert_eq!(with(&all, 2), "c.third a.other");
+    assert_eq!(chosen_names(&all, 1), "c.third");
+    // Sessions in one namespace do not evict another namespace.
+    assert_eq!(chosen_names(&all, 2), "c.third a.other");
 }
 
 #[test]
@@ -327,25 +333,25 @@ async fn omitted_clusters_are_logged_once_a_minute_at_most() {
         why: "why".into(),
     };
     let mut log = LeftOutLog::default();
-    let mut left_out = BTreeSet::new();
-    let began = Instant::now();
+    let mut omitted = BTreeSet::new();
+    let started = Instant::now();
     for n in 0..300 {
-        left_out.insert(one(n));
-        log.update(&left_out);
+        omitted.insert(one(n));
+        log.update(&omitted);
         sleep(PAUSE).await;
     }
-    // One line at first, and the others together later.
+    // The first cluster is logged at once, the others together later.
     assert_eq!(log.names.len(), 1);
     log.due().await;
-    log.update(&left_out);
-    assert!(began.elapsed() >= LOG_INTERVAL && log.names.len() == 300);
+    log.update(&omitted);
+    assert!(started.elapsed() >= LOG_INTERVAL && log.names.len() == 300);
     assert!(
         timeout(LOG_INTERVAL * 5, log.due()).await.is_err(),
         "all is said"
     );
 }
 
-/// JSON that has the names of a RayCluster in it and anything behind them.
+/// Generates JSON with the field names of a RayCluster and arbitrary values.
 fn json() -> impl Strategy<Value = Value> {
     let names = "metadata|name|namespace|spec|status|head|serviceName|authOptions|mode|secretName|headGroupSpec|template|containers|ports|containerPort|conditions|type|ownerReferences|kind|suspend|state";
     let names: Vec<_> = names.split('|').map(str::to_owned).collect();
@@ -368,11 +374,11 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// `object` with one thing anywhere in it replaced by `other`.
-fn replaced(object: &mut Value, mut at: usize, other: Value) {
-    let mut place = object;
+/// Replaces a value at an arbitrary position of `object` by `other`.
+fn replace_at(object: &mut Value, mut address: usize, other: Value) {
+    let mut value = object;
     loop {
-        let inner: Vec<&mut Value> = match place {
+        let inner: Vec<&mut Value> = match value {
             Value::Object(members) if !members.is_empty() => members.values_mut().collect(),
             Value::Array(items) if !items.is_empty() => items.iter_mut().collect(),
             _ => {
@@ -380,24 +386,24 @@ fn replaced(object: &mut Value, mut at: usize, other: Value) {
             }
         };
         let count = inner.len();
-        let next = inner.into_iter().nth(at % count).unwrap();
-        at /= count;
-        if at == 0 {
+        let next = inner.into_iter().nth(address % count).unwrap();
+        address /= count;
+        if address == 0 {
             *next = other;
             return;
         }
-        place = next;
+        value = next;
     }
 }
 
 proptest! {
-    /// Whatever stands in an object, it is read or refused, and what comes of it stays in its namespace.
+    /// Any object is parsed or refused, and its address stays in its namespace.
     #[test]
-    fn any_object_is_parsed_or_refused(other in json(), at in any::<usize>(), whole in any::<bool>()) {
+    fn any_object_is_parsed_or_refused(other in json(), address in any::<usize>(), whole in any::<bool>()) {
         let mut object: Value = READY.parse().unwrap();
         match whole {
             true => object = other,
-            false => replaced(&mut object, at, other),
+            false => replace_at(&mut object, address, other),
         }
         if let Ok(wire) = serde_json::from_str::<RayClusterObject>(&object.to_string()) {
             let one = wire.read();
@@ -405,8 +411,8 @@ proptest! {
             for cluster in &chosen.clusters {
                 prop_assert_eq!(&*cluster.name, &format!("{}.{}", one.namespace, one.name));
                 if let Ok(head) = &cluster.head {
-                    let end = format!(".{}.svc:{}", one.namespace, one.port);
-                    let service = head.ray_address.strip_prefix("http://").unwrap().strip_suffix(&end);
+                    let suffix = format!(".{}.svc:{}", one.namespace, one.port);
+                    let service = head.ray_address.strip_prefix("http://").unwrap().strip_suffix(&suffix);
                     prop_assert!(service.is_some_and(|service| !service.contains(['.', '/', '@', ':'])), "{}", head.ray_address);
                 }
             }

@@ -100,12 +100,12 @@ mod tests {
         ];
         for (bytes, needed, expected) in cases {
             for length in 0..bytes.len() {
-                let answer = detect(&bytes[..length]);
+                let detection = detect(&bytes[..length]);
                 if length >= needed {
-                    assert_eq!(answer, Some(expected), "{:?}", &bytes[..length]);
+                    assert_eq!(detection, Some(expected), "{:?}", &bytes[..length]);
                 } else {
                     assert!(
-                        answer.is_none() || expected == Detection::Terminal,
+                        detection.is_none() || expected == Detection::Terminal,
                         "{:?}",
                         &bytes[..length]
                     );
@@ -126,16 +126,16 @@ mod tests {
     proptest! {
         #[test]
         fn detection_never_changes_with_more_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            let mut known = None;
+            let mut detected = None;
             for length in 0..=bytes.len() {
-                let answer = detect(&bytes[..length]);
-                if known.is_some() {
-                    prop_assert_eq!(answer, known);
+                let detection = detect(&bytes[..length]);
+                if detected.is_some() {
+                    prop_assert_eq!(detection, detected);
                 }
-                known = answer;
+                detected = detection;
             }
             if bytes.len() >= MAX_PREFIX_BYTES {
-                prop_assert!(known.is_some());
+                prop_assert!(detected.is_some());
             }
         }
     }

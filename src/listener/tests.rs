@@ -1,4 +1,4 @@
-//! Whole connections to a relay on a port of its own: every protocol with and without TLS.
+//! Tests whole connections to a relay: every protocol with and without TLS.
 #![allow(clippy::unwrap_used)]
 
 mod client_certificates;
@@ -34,7 +34,7 @@ use ray_relay_ray::ray::testing::{listed, paused};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A relay with a certificate, its head nowhere.
+/// A relay with a certificate and without a head.
 struct Relay {
     running: Running,
     address: SocketAddr,
@@ -86,12 +86,12 @@ impl Relay {
     async fn metrics(&self) -> String {
         let request =
             b"GET /relay/metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-        said(&mut self.encrypted().await, request).await
+        exchange(&mut self.encrypted().await, request).await
     }
 }
 
-/// The relay's answer to `bytes`, until it closes.
-async fn said(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> String {
+/// Sends `bytes`, and returns the answer until the relay closes.
+async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> String {
     stream.write_all(bytes).await.unwrap();
     stream.flush().await.unwrap();
     String::from_utf8_lossy(&rest(stream).await).into_owned()
@@ -104,26 +104,26 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     all
 }
 
-/// `text` has these words.
+/// Asserts that `text` contains `expected`.
 #[track_caller]
-fn assert_has(text: &str, words: &str) {
-    assert!(text.contains(words), "no {words:?} in {text}");
+fn assert_has(text: &str, expected: &str) {
+    assert!(text.contains(expected), "no {expected:?} in {text}");
 }
 
-/// The relay answers HTTP there.
+/// Asserts that the relay answers HTTP.
 async fn assert_healthy(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
-    let answer = said(stream, HEALTH).await;
+    let answer = exchange(stream, HEALTH).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
 }
 
-/// How HTTP/2 fares with a request for `uri`, and then the connection.
+/// Sends an HTTP/2 request for `uri`, and returns the results of the request and of the connection.
 async fn http2<S>(stream: S, uri: &str) -> (hyper::Result<StatusCode>, hyper::Result<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (io, executor) = (TokioIo::new(stream), TokioExecutor::new());
-    let shaken = hyper::client::conn::http2::handshake(executor, io).await;
-    let (mut send, connection) = shaken.unwrap();
+    let handshake = hyper::client::conn::http2::handshake(executor, io).await;
+    let (mut send, connection) = handshake.unwrap();
     let driver = tokio::spawn(connection);
     let request = hyper::Request::get(uri).body(Empty::<Bytes>::new());
     let answer = timeout(TEST_TIMEOUT, send.send_request(request.unwrap())).await;
@@ -132,7 +132,7 @@ where
     (status, driver.await.unwrap())
 }
 
-/// TLS for those who want it.
+/// Returns settings for optional TLS.
 fn optional(files: &Files) -> config::Tls {
     config::Tls {
         mode: TlsMode::Optional,
@@ -140,7 +140,7 @@ fn optional(files: &Files) -> config::Tls {
     }
 }
 
-/// The connection is closed in order: inside TLS with close_notify, without which it would be an error.
+/// Asserts that the connection is closed in order. Inside TLS that includes a close_notify.
 async fn closed<S: AsyncRead + AsyncWrite + Unpin>(dap: &mut Conversation<S>) {
     let end = timeout(TEST_TIMEOUT, dap.read()).await.unwrap();
     assert!(matches!(end, Err(Closed::ByPeer)), "{end:?}");

@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn permissions_open_to_others_are_reported() {
-        for (mode, holds, told) in [
+        for (mode, contents, expected) in [
             (0o100_600, Holds::Secret, &[][..]),
             (0o100_640, Holds::Secret, &[]),
             (0o100_644, Holds::Trust, &[]),
@@ -50,10 +50,10 @@ mod tests {
             (0o100_664, Holds::Trust, &["go-w"]),
             (0o100_666, Holds::Secret, &["o-r", "go-w"]),
         ] {
-            let advice = advice(mode, holds);
-            assert_eq!(advice.len(), told.len(), "{mode:o}: {advice:?}");
-            for (advice, word) in advice.iter().zip(told) {
-                assert!(advice.contains(word), "{advice}");
+            let advice = advice(mode, contents);
+            assert_eq!(advice.len(), expected.len(), "{mode:o}: {advice:?}");
+            for (advice, part) in advice.iter().zip(expected) {
+                assert!(advice.contains(part), "{advice}");
             }
         }
     }

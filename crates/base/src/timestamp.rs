@@ -83,23 +83,23 @@ pub mod testing {
 
     use super::*;
 
-    static BEGAN: LazyLock<Timestamp> = LazyLock::new(Timestamp::now);
+    static START: LazyLock<Timestamp> = LazyLock::new(Timestamp::now);
 
-    /// `seconds` after 1970 on the wall clock, and equally spaced on the monotonic one.
+    /// Returns `seconds` after 1970 on the wall clock, equally spaced on the monotonic clock.
     pub fn at(seconds: u64) -> Timestamp {
         let after = Duration::from_secs(seconds);
         Timestamp {
-            instant: BEGAN.instant + after,
+            instant: START.instant + after,
             time: SystemTime::UNIX_EPOCH + after,
         }
     }
 
-    /// `by` before now, on both clocks.
-    pub fn ago(by: Duration) -> Timestamp {
+    /// Returns the time `age` before now, on both clocks.
+    pub fn ago(age: Duration) -> Timestamp {
         let now = Timestamp::now();
         Timestamp {
-            instant: now.instant.checked_sub(by).unwrap_or(now.instant),
-            time: now.time - by,
+            instant: now.instant.checked_sub(age).unwrap_or(now.instant),
+            time: now.time - age,
         }
     }
 }
@@ -112,13 +112,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn wall_clock_jump_does_not_change_durations() {
-        let began = Timestamp::now();
+        let started = Timestamp::now();
         tokio::time::advance(Duration::from_secs(8)).await;
         let now = Timestamp::now();
         for time in [now.time + HOUR, now.time - HOUR] {
-            assert_eq!(began.until(Timestamp { time, ..now }).as_secs(), 8);
+            assert_eq!(started.until(Timestamp { time, ..now }).as_secs(), 8);
         }
-        assert_eq!(now.until(began), Duration::ZERO);
+        assert_eq!(now.until(started), Duration::ZERO);
     }
 
     #[test]

@@ -1,21 +1,23 @@
-//! Rules for the files and patterns of a configuration.
+//! Tests the rules for the files and patterns of a configuration.
 #![allow(clippy::unwrap_used)]
 
 use super::resolve;
-use ray_relay_base::config::testing::given;
+use ray_relay_base::config::testing::test_sources;
 use ray_relay_base::config::{ClientAuth, Flags, Problem, Resolved, Sources, TlsMode};
 use ray_relay_base::dial::testing::{Authority, Files};
 
-/// The error for `file` as the configuration file.
+/// Returns the problems of `file` as the configuration file.
 fn problems(file: &str) -> Vec<Problem> {
-    resolve(&given(file, &[]).sources).unwrap_err().problems
+    resolve(&test_sources(file, &[]).sources)
+        .unwrap_err()
+        .problems
 }
 
-/// `tls` is what the environment says of it: `KEY=VALUE, KEY=VALUE`.
+/// `tls` holds the variables for TLS: `KEY=VALUE, KEY=VALUE`.
 fn resolved(tls: &str, flags: Flags) -> Result<Resolved, Vec<String>> {
     let policy = ("RAY_RELAY_AUTH_POLICY_FILE".into(), "/policy".into());
-    let tls = tls.split_terminator(", ").map(|word| {
-        let (key, value) = word.split_once('=').unwrap();
+    let tls = tls.split_terminator(", ").map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap();
         (format!("RAY_RELAY_TLS_{key}").into(), value.into())
     });
     let environment = tls.chain([policy]).collect();
@@ -40,18 +42,18 @@ fn tls_files_alone_imply_required() {
     assert_eq!(tls.mode, TlsMode::Required);
     assert_eq!(tls.client_auth, ClientAuth::Off);
     let ca = format!("CLIENT_CA_FILE={}", ca.display());
-    let known = resolved(&ca, flags.clone()).unwrap();
-    assert_eq!(known.config.tls.client_auth, ClientAuth::Required);
-    let shown = |key| {
-        let mut settings = known.settings.iter();
+    let with_ca = resolved(&ca, flags.clone()).unwrap();
+    assert_eq!(with_ca.config.tls.client_auth, ClientAuth::Required);
+    let setting_of = |key| {
+        let mut settings = with_ca.settings.iter();
         let setting = settings.find(|setting| (setting.section, setting.key) == ("tls", key));
         setting.map(|setting| (setting.value.as_str(), setting.origin.as_str()))
     };
     let required = ("\"required\"", "because of the files");
-    assert_eq!(shown("mode"), Some(required));
-    assert_eq!(shown("cert_file").unwrap().1, "--tls-cert");
-    let said = format!("MODE=optional, {ca}, CLIENT_AUTH=optional");
-    let tls = resolved(&said, flags).unwrap().config.tls;
+    assert_eq!(setting_of("mode"), Some(required));
+    assert_eq!(setting_of("cert_file").unwrap().1, "--tls-cert");
+    let explicit = format!("MODE=optional, {ca}, CLIENT_AUTH=optional");
+    let tls = resolved(&explicit, flags).unwrap().config.tls;
     assert_eq!(tls.mode, TlsMode::Optional);
     assert_eq!(tls.client_auth, ClientAuth::Optional);
 }
@@ -59,14 +61,17 @@ fn tls_files_alone_imply_required() {
 #[test]
 fn conflicting_tls_settings_are_reported() {
     const PAIR: &str = "CERT_FILE=/nowhere, KEY_FILE=/nowhere";
-    let with = |more: &str| format!("{PAIR}, {more}");
+    let with_pair = |pairs: &str| format!("{PAIR}, {pairs}");
     for (tls, keys) in [
         ("MODE=required", "tls.cert_file, tls.key_file"),
         ("CERT_FILE=/nowhere", "tls.key_file"),
         ("CLIENT_CA_FILE=/nowhere", "tls.client_auth"),
-        (&with("CLIENT_CRL_FILE=/x"), "tls.client_crl_file"),
-        (&with("CLIENT_AUTH=optional"), "tls.client_ca_file"),
-        (&with("MODE=optional, CLIENT_CA_FILE=/x"), "tls.client_auth"),
+        (&with_pair("CLIENT_CRL_FILE=/x"), "tls.client_crl_file"),
+        (&with_pair("CLIENT_AUTH=optional"), "tls.client_ca_file"),
+        (
+            &with_pair("MODE=optional, CLIENT_CA_FILE=/x"),
+            "tls.client_auth",
+        ),
         (PAIR, "tls.cert_file, tls.key_file"),
         ("MODE=on", "RAY_RELAY_TLS_MODE"),
         (PASTED, "RAY_RELAY_TLS_KEY_FILE"),
@@ -105,12 +110,14 @@ fn notice_files_are_checked() {
 #[test]
 fn client_certificates_need_a_policy() {
     let file = "[tls]\nmode = \"required\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nclient_auth = \"required\"\nclient_ca_file = \"/a\"\n";
-    let wanted = |file: &str| {
+    let needs_policy = |file: &str| {
         let problems = problems(file);
         problems
             .iter()
             .any(|p| p.expected.contains("auth.policy_file"))
     };
-    assert!(wanted(file));
-    assert!(!wanted(&format!("{file}[auth]\npolicy_file = \"/p\"\n")));
+    assert!(needs_policy(file));
+    assert!(!needs_policy(&format!(
+        "{file}[auth]\npolicy_file = \"/p\"\n"
+    )));
 }

@@ -275,10 +275,10 @@ mod tests {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut state = ConnectDisplay::default();
         assert_eq!(state.back(None, at(1)), None, "it was never away");
-        // Noticed at 120, when the relay had been silent since 100.
+        // The loss was noticed at 120 s; the last message came at 100 s.
         state.away = Some((at(100), Vec::new()));
         assert_eq!(state.back(None, at(160)), Some(Duration::from_secs(60)));
-        // Another connection that was silent in that time, and one after a night's sleep.
+        // Another connection was silent at the same time; a third returns after eight hours.
         assert_eq!(state.back(Some(at(99)), at(161)), None);
         let night = Duration::from_secs(8 * 3600);
         assert_eq!(state.back(Some(at(200)), at(200) + night), Some(night));

@@ -132,7 +132,7 @@ mod tests {
             name: name.to_owned(),
             data: data.to_string(),
         };
-        let told = |event: &ServerSentEvent| {
+        let reported_stops = |event: &ServerSentEvent| {
             let stops = legacy_stops(event).into_iter();
             stops.map(|((id, _), _)| id).collect::<Vec<_>>()
         };
@@ -141,13 +141,16 @@ mod tests {
             row("b", "debugpy", "paused"),
             row("c", "pdb", "attached")
         ]);
-        assert_eq!(told(&event("snapshot", json!({"breakpoints": all}))), ["a"]);
+        assert_eq!(
+            reported_stops(&event("snapshot", json!({"breakpoints": all}))),
+            ["a"]
+        );
         let one = row("d", "pdb", "paused");
-        assert_eq!(told(&event("appeared", one.clone())), ["d"]);
+        assert_eq!(reported_stops(&event("appeared", one.clone())), ["d"]);
         assert_eq!(
             legacy_stops(&event("appeared", one.clone()))[0],
             (("d".to_owned(), 2), vec!["step".to_owned()])
         );
-        assert!(told(&event("released", one)).is_empty());
+        assert!(reported_stops(&event("released", one)).is_empty());
     }
 }

@@ -190,90 +190,97 @@ mod tests {
     use ray_relay_base::config::Config;
     use ray_relay_session::context::Context;
 
-    fn entering() -> Enter {
+    fn enter_request() -> Enter {
         Enter {
             id: "3kfz0q8m".to_owned(),
             take_over: false,
         }
     }
 
-    /// Introduces itself with `token`. Returns the bytes received, and the result of the `relay`.
-    async fn introduced<F>(
+    /// Introduces the client with `token`. Returns the received bytes and the result of `relay`.
+    async fn introduce_with<F>(
         token: Option<&str>,
         relay: impl FnOnce(DuplexStream) -> F,
     ) -> (String, String)
     where
         F: Future<Output = String> + Send + 'static,
     {
-        let (here, there) = tokio::io::duplex(1 << 12);
-        let said = tokio::spawn(relay(there));
-        let (mut from, mut to) = tokio::io::split(here);
-        let received = introduce(&mut from, &mut to, &entering(), token)
+        let (client_end, server_end) = tokio::io::duplex(1 << 12);
+        let sent = tokio::spawn(relay(server_end));
+        let (mut from, mut to) = tokio::io::split(client_end);
+        let received = introduce(&mut from, &mut to, &enter_request(), token)
             .await
             .unwrap();
         drop((from, to));
-        (String::from_utf8(received).unwrap(), said.await.unwrap())
+        (String::from_utf8(received).unwrap(), sent.await.unwrap())
     }
 
-    /// Writes `pieces`, and gives what was said.
-    async fn writes(mut stream: DuplexStream, pieces: Vec<&'static str>) -> String {
+    /// Writes `pieces`, and returns the bytes that the client has sent.
+    async fn play_server(mut stream: DuplexStream, pieces: Vec<&'static str>) -> String {
         for piece in pieces {
             let _ = stream.write_all(piece.as_bytes()).await;
             tokio::task::yield_now().await;
         }
-        let mut said = String::new();
-        let _ = stream.read_to_string(&mut said).await;
-        said
+        let mut sent = String::new();
+        let _ = stream.read_to_string(&mut sent).await;
+        sent
     }
 
     #[tokio::test]
     async fn token_is_sent_to_the_relay_only() {
-        let wanted = std::str::from_utf8(&TOKEN_CHALLENGE).unwrap();
-        let (first, second) = wanted.split_at(42);
+        let challenge = std::str::from_utf8(&TOKEN_CHALLENGE).unwrap();
+        let (first, second) = challenge.split_at(42);
         for pieces in [
-            vec![wanted],
+            vec![challenge],
             vec![first, second],
-            vec!["ray-relay: a", &wanted[12..]],
+            vec!["ray-relay: a", &challenge[12..]],
         ] {
-            let (received, said) = introduced(Some("t0k"), |stream| writes(stream, pieces)).await;
-            assert_eq!((&*received, &*said), ("", "enter 3kfz0q8m\nt0k\n"));
+            let (received, sent) =
+                introduce_with(Some("t0k"), |stream| play_server(stream, pieces)).await;
+            assert_eq!((&*received, &*sent), ("", "enter 3kfz0q8m\nt0k\n"));
         }
-        // A worker behind a relay that requires none.
-        for words in [
+        // A worker may print a similar prompt behind a relay without authentication.
+        for prompt in [
             "token: ",
             "ray-relay: tasks that wait at a breakpoint\n\ntoken: ",
             "\ntoken: ",
         ] {
-            let (received, said) =
-                introduced(Some("t0k"), |stream| writes(stream, vec![words])).await;
-            assert_eq!((&*received, &*said), (words, "enter 3kfz0q8m\n"));
+            let (received, sent) =
+                introduce_with(Some("t0k"), |stream| play_server(stream, vec![prompt])).await;
+            assert_eq!((&*received, &*sent), (prompt, "enter 3kfz0q8m\n"));
         }
-        let (received, _) = introduced(None, |stream| writes(stream, vec![wanted])).await;
+        let (received, _) =
+            introduce_with(None, |stream| play_server(stream, vec![challenge])).await;
         assert_eq!(received, TOKEN);
     }
 
     #[tokio::test]
     async fn challenge_of_the_relay_matches_the_client() {
-        let (audit, _kept) = spied(true);
+        let (audit, _audit_log) = spied(true);
         let auth = authenticator("[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n");
         let token = token_of("ann");
         let context = Context::offline(Config::default(), auth, audit);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let (here, there) = tokio::io::duplex(1 << 12);
+        let (client_end, server_end) = tokio::io::duplex(1 << 12);
         let served = tokio::spawn(async move {
             let session = context.sessions.table.open(&Summary::new(peer));
-            ray_relay_http::lineproto::serve(&context, session, there, ConnectionInfo::plain(peer))
-                .await;
+            ray_relay_http::lineproto::serve(
+                &context,
+                session,
+                server_end,
+                ConnectionInfo::plain(peer),
+            )
+            .await;
         });
-        let (mut from, mut to) = tokio::io::split(here);
-        let patience = Duration::from_secs(10);
-        let enter = entering();
-        let introduced = introduce(&mut from, &mut to, &enter, Some(&token));
-        let mut received = tokio::time::timeout(patience, introduced)
+        let (mut from, mut to) = tokio::io::split(client_end);
+        let timeout_limit = Duration::from_secs(10);
+        let enter = enter_request();
+        let introduction = introduce(&mut from, &mut to, &enter, Some(&token));
+        let mut received = tokio::time::timeout(timeout_limit, introduction)
             .await
             .unwrap()
             .unwrap();
-        tokio::time::timeout(patience, from.read_to_end(&mut received))
+        tokio::time::timeout(timeout_limit, from.read_to_end(&mut received))
             .await
             .unwrap()
             .unwrap();
@@ -292,8 +299,8 @@ mod tests {
             let bytes = [text.as_bytes(), &broken, b"."].concat();
             let cut = cut.min(bytes.len());
             let mut pieces = Text::default();
-            let shown = pieces.take(&bytes[..cut]).0 + &pieces.take(&bytes[cut..]).0 + &pieces.rest();
-            proptest::prop_assert_eq!(shown, escaped(&String::from_utf8_lossy(&bytes)));
+            let output = pieces.take(&bytes[..cut]).0 + &pieces.take(&bytes[cut..]).0 + &pieces.rest();
+            proptest::prop_assert_eq!(output, escaped(&String::from_utf8_lossy(&bytes)));
         }
     }
 
@@ -302,8 +309,8 @@ mod tests {
         let mut text = Text::default();
         let all = "größe\r\n\u{1b}[2J(Pdb) x\r\n(Pdb) ".as_bytes();
         assert_eq!(text.take(&all[..3]), ("gr".to_owned(), None));
-        let (shown, question) = text.take(&all[3..]);
-        assert_eq!(shown, "öße\n\\x1b[2J(Pdb) x\n");
+        let (output, question) = text.take(&all[3..]);
+        assert_eq!(output, "öße\n\\x1b[2J(Pdb) x\n");
         assert_eq!(question, Some("(Pdb) "));
         assert_eq!(text.take(b"(Pd"), (String::new(), None));
         assert_eq!(text.take(b"b) "), (String::new(), Some("(Pdb) ")));

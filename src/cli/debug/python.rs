@@ -258,11 +258,11 @@ mod tests {
 
     use super::*;
 
-    /// Each part that has a colour, in words.
+    /// Returns each coloured part after the name of its colour.
     fn parts(line: &str) -> String {
-        let painted = coloured(line);
+        let highlighted = coloured(line);
         let mut parts = Vec::new();
-        for part in painted.split("\u{1b}[0m") {
+        for part in highlighted.split("\u{1b}[0m") {
             for (code, name) in [
                 (COMMENT, "comment"),
                 (STRING, "string"),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it is, and wherever it is cut off.
+        /// The text may be incomplete or no Python at all.
         #[test]
         fn highlighting_keeps_the_text(line in "([ -~]|[fr]?['\"]|\\\\|[%{}:!#.]|ü|def |0x|1e){0,40}") {
             let mut plain = coloured(&line);

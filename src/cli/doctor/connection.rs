@@ -483,7 +483,7 @@ mod tests {
             "the relay's clock is 1h 00m ahead of this machine's"
         );
         assert!(clock(now - hour, now).says.contains("1h 00m behind"));
-        let near = clock(now - Duration::from_secs(29), now);
-        assert_eq!(near.severity, Severity::Ok);
+        let within_tolerance = clock(now - Duration::from_secs(29), now);
+        assert_eq!(within_tolerance.severity, Severity::Ok);
     }
 }

@@ -203,8 +203,8 @@ mod tests {
         let found = findings(&tasks, &root);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].severity, Severity::Ok);
-        let elsewhere = tempfile::tempdir().unwrap();
-        let found = findings(&tasks, elsewhere.path());
+        let other_folder = tempfile::tempdir().unwrap();
+        let found = findings(&tasks, other_folder.path());
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(
             (found[0].link, found[0].severity),
@@ -216,16 +216,16 @@ mod tests {
                 .starts_with("main.py, where a task stands, and 1 more is not below")
         );
         assert!(found[0].next.as_ref().unwrap().contains("localRoot"));
-        assert_eq!(findings(&list(&["<stdin>"]), elsewhere.path()), []);
-        assert_eq!(findings(&json!({}), elsewhere.path()), []);
+        assert_eq!(findings(&list(&["<stdin>"]), other_folder.path()), []);
+        assert_eq!(findings(&json!({}), other_folder.path()), []);
     }
 
     #[test]
     fn job_folder_is_suggested_from_above_and_below() {
         let dir = job();
         let root = dir.path().join("job");
-        for here in [dir.path(), &root.join("model")] {
-            let found = findings(&list(&["model/train.py"]), here);
+        for folder in [dir.path(), &root.join("model")] {
+            let found = findings(&list(&["model/train.py"]), folder);
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(found[0].severity, Severity::Note);
             let next = found[0].next.as_ref().unwrap();
@@ -238,9 +238,12 @@ mod tests {
     fn node_path_is_matched_by_its_suffix() {
         let dir = job();
         let root = dir.path().join("job");
-        let of_node = "/tmp/ray/session_1/working_dir_files/_ray_pkg_1f/model/train.py";
-        assert_eq!(findings(&list(&[of_node]), &root)[0].severity, Severity::Ok);
-        let found = &findings(&list(&[of_node]), dir.path())[0];
+        let node_path = "/tmp/ray/session_1/working_dir_files/_ray_pkg_1f/model/train.py";
+        assert_eq!(
+            findings(&list(&[node_path]), &root)[0].severity,
+            Severity::Ok
+        );
+        let found = &findings(&list(&[node_path]), dir.path())[0];
         assert!(
             found
                 .next
@@ -248,8 +251,11 @@ mod tests {
                 .unwrap()
                 .contains(&*root.to_string_lossy())
         );
-        let own = root.join("main.py");
-        let found = &findings(&list(&[own.to_str().unwrap()]), Path::new("/nonexistent"))[0];
+        let local_file = root.join("main.py");
+        let found = &findings(
+            &list(&[local_file.to_str().unwrap()]),
+            Path::new("/nonexistent"),
+        )[0];
         assert!(found.says.contains("at the same place"), "{found:?}");
         assert_eq!(
             findings(&list(&["../../etc/x.py"]), &root)[0].severity,

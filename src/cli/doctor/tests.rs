@@ -1,4 +1,4 @@
-//! Relays in this process with one thing wrong at a time, and what is found of it.
+//! Tests the findings for relays with one problem at a time.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use ray_relay_base::wire::human_time::utc;
 use ray_relay_ray::ray::registry::FoundCluster;
 use ray_relay_view::doctor::Severity;
 
-/// A server that answers each request as `answer` says, by its path.
+/// Starts a server that answers each request by its path.
 async fn server(
     answer: impl Fn(&str) -> Response<Full<Bytes>> + Send + Sync + 'static,
 ) -> (SocketAddr, JoinSet<()>) {
@@ -59,8 +59,8 @@ fn answer(status: u16, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     answer.body(Full::new(text.into())).unwrap()
 }
 
-/// A head with one paused task.
-fn well(path: &str) -> Response<Full<Bytes>> {
+/// Answers like a head with one paused task.
+fn healthy_head(path: &str) -> Response<Full<Bytes>> {
     let worker = json!({"worker_id": "aa11", "is_alive": true, "worker_type": "WORKER", "node_id": "n1",
         "ip": "10.0.0.7", "pid": 4711, "debugger_port": 30001, "num_paused_threads": 1});
     let node = json!({"node_id": "n1", "node_ip": "10.0.0.7", "state": "ALIVE"});
@@ -77,18 +77,18 @@ fn well(path: &str) -> Response<Full<Bytes>> {
     answer(200, body.to_string())
 }
 
-/// A relay in front of the head at `head`, that has asked it.
+/// Starts a relay that has polled the head at `head`.
 async fn relay(head: &str, change: impl FnOnce(&mut Config)) -> Running {
     let mut config = Config::default();
     config.listen.address = ([127, 0, 0, 1], 0).into();
     config.clusters[0].ray_address = format!("http://{head}");
     config.clusters[0].gcs_address = Gcs::Off;
-    // A file that is not there: not whatever this user's environment has.
+    // A missing file keeps the test independent of the user's environment.
     config.clusters[0].token_file = Some("/nonexistent/token".into());
     change(&mut config);
     let relay = app::start(config).await.unwrap();
     let mut list = relay.registry().watch();
-    let asked = list.wait_for(|list| {
+    let polled = list.wait_for(|list| {
         let cluster = &list.clusters[0];
         let named = list
             .live
@@ -97,8 +97,8 @@ async fn relay(head: &str, change: impl FnOnce(&mut Config)) -> Running {
         cluster.trouble.is_some()
             || cluster.polled.is_some() && cluster.ray_version.is_some() && named
     });
-    let patience = Duration::from_secs(30);
-    tokio::time::timeout(patience, asked)
+    let timeout = Duration::from_secs(30);
+    tokio::time::timeout(timeout, polled)
         .await
         .unwrap()
         .unwrap();
@@ -116,7 +116,7 @@ fn args(relay: &str) -> RelayArgs {
     }
 }
 
-fn of(relay: &Running) -> RelayArgs {
+fn args_for(relay: &Running) -> RelayArgs {
     args(&format!("http://{}", relay.local_addr()))
 }
 
@@ -128,8 +128,8 @@ async fn found(args: &RelayArgs) -> Vec<Finding> {
     found
 }
 
-/// The only error, which is the last that was looked at, or has what `link` names behind it.
-async fn error(args: &RelayArgs, link: ChainLink, exit_code: u8) -> Finding {
+/// Returns the only error, and checks its link and its exit code.
+async fn error_at(args: &RelayArgs, link: ChainLink, exit_code: u8) -> Finding {
     let found = found(args).await;
     let errors: Vec<_> = found
         .iter()
@@ -149,9 +149,9 @@ async fn error(args: &RelayArgs, link: ChainLink, exit_code: u8) -> Finding {
 
 #[tokio::test]
 async fn every_healthy_link_is_reported_ok() {
-    let (head, _head) = server(well).await;
+    let (head, _head) = server(healthy_head).await;
     let relay = relay(&head.to_string(), |_| {}).await;
-    let found = found(&of(&relay)).await;
+    let found = found(&args_for(&relay)).await;
     assert!(
         found.iter().all(|f| f.severity == Severity::Ok),
         "{found:#?}"
@@ -178,34 +178,35 @@ async fn missing_relay_or_unknown_host_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let error_of = error(&args(&address.to_string()), ChainLink::Connection, 69).await;
-    assert!(error_of.says.contains(&address.to_string()));
+    let no_relay = error_at(&args(&address.to_string()), ChainLink::Connection, 69).await;
+    assert!(no_relay.says.contains(&address.to_string()));
     assert!(
-        error_of
+        no_relay
             .next
             .unwrap()
             .contains("kubectl port-forward svc/ray-relay 5678")
     );
     // RFC 6761: no host has a name below `invalid`.
-    let named = error(&args("http://relay.invalid"), ChainLink::Name, 69).await;
-    assert!(named.says.contains("relay.invalid"));
+    let unknown_host = error_at(&args("http://relay.invalid"), ChainLink::Name, 69).await;
+    assert!(unknown_host.says.contains("relay.invalid"));
 }
 
 #[tokio::test]
 async fn server_that_is_no_relay_is_recognised() {
-    let (head, _head) = server(well).await;
-    let dashboard = error(&args(&head.to_string()), ChainLink::Relay, 78).await;
+    let (head, _head) = server(healthy_head).await;
+    let dashboard = error_at(&args(&head.to_string()), ChainLink::Relay, 78).await;
     assert!(dashboard.says.ends_with("is a Ray dashboard, not a relay"));
     let (other, _other) = server(|_| answer(200, "hello")).await;
-    error(&args(&other.to_string()), ChainLink::Relay, 78).await;
+    error_at(&args(&other.to_string()), ChainLink::Relay, 78).await;
 }
 
 #[tokio::test]
 async fn missing_head_or_refused_ray_token_is_reported() {
-    let nowhere = relay("127.0.0.1:1", |_| {}).await;
-    let gone = error(&of(&nowhere), ChainLink::Head, 69).await;
+    let headless = relay("127.0.0.1:1", |_| {}).await;
+    let unreachable_head = error_at(&args_for(&headless), ChainLink::Head, 69).await;
     assert!(
-        gone.says
+        unreachable_head
+            .says
             .contains("cannot reach the Ray head at http://127.0.0.1:1")
     );
     let (head, _head) = server(|_| answer(403, "Forbidden: Invalid authentication token")).await;
@@ -213,47 +214,47 @@ async fn missing_head_or_refused_ray_token_is_reported() {
     let token = dir.path().join("token");
     std::fs::write(&token, "wrong").unwrap();
     let file = token.clone();
-    let refusing = relay(&head.to_string(), |config| {
+    let refused_relay = relay(&head.to_string(), |config| {
         config.clusters[0].token_file = Some(file);
     })
     .await;
-    let refused = error(&of(&refusing), ChainLink::Head, 78).await;
-    assert!(refused.says.contains("refuses the token from"));
-    assert!(refused.says.contains(token.to_str().unwrap()));
+    let token_error = error_at(&args_for(&refused_relay), ChainLink::Head, 78).await;
+    assert!(token_error.says.contains("refuses the token from"));
+    assert!(token_error.says.contains(token.to_str().unwrap()));
 }
 
 #[tokio::test]
 async fn pending_cluster_is_reported_to_every_user() {
-    let (head, _head) = server(well).await;
+    let (head, _head) = server(healthy_head).await;
     let relay = relay(&head.to_string(), |_| {}).await;
-    let before = found(&of(&relay)).await;
+    let before = found(&args_for(&relay)).await;
     assert!(before.iter().all(|f| f.severity == Severity::Ok));
-    let why = "the head of RayCluster ml/train is not ready; `kubectl describe` says why";
+    let reason = "the head of RayCluster ml/train is not ready; `kubectl describe` says why";
     relay.registry().set_found([FoundCluster {
         name: "ml.train".into(),
-        head: Err(why.to_owned()),
+        head: Err(reason.to_owned()),
         ray_job: None,
         is_pending: true,
     }]);
     let mut list = relay.registry().watch();
-    let both = list.wait_for(|list| list.clusters.len() == 2);
-    let patience = Duration::from_secs(30);
-    let both = tokio::time::timeout(patience, both).await;
-    drop(both.unwrap().unwrap());
-    // One that starts is no fault of the others.
-    let found = found(&of(&relay)).await;
+    let discovered = list.wait_for(|list| list.clusters.len() == 2);
+    let timeout = Duration::from_secs(30);
+    let discovered = tokio::time::timeout(timeout, discovered).await;
+    drop(discovered.unwrap().unwrap());
+    // A cluster that starts is no error.
+    let found = found(&args_for(&relay)).await;
     assert_eq!(ray_relay_view::doctor::exit_code(&found), 0, "{found:#?}");
     let pending = found
         .iter()
         .find(|f| f.says.starts_with("cluster ml.train"));
     let pending = pending.unwrap();
-    let says = "cluster ml.train: the head of RayCluster ml/train is not ready";
-    assert_eq!((&*pending.says, pending.link), (says, ChainLink::Head));
+    let sentence = "cluster ml.train: the head of RayCluster ml/train is not ready";
+    assert_eq!((&*pending.says, pending.link), (sentence, ChainLink::Head));
     assert!(pending.next.is_some());
 }
 
-/// As [`well`], and a worker on another node has written `log`; a job runs with `RAY_DEBUG` as `mode` says.
-fn telling(path: &str, log: &str, mode: &str) -> Response<Full<Bytes>> {
+/// Answers like [`healthy_head`], with `log` of a worker on another node, and a job with this `RAY_DEBUG`.
+fn head_with_log(path: &str, log: &str, mode: &str) -> Response<Full<Bytes>> {
     match path {
         "/api/v0/workers" => {
             let worker = json!({"worker_id": "bb22", "is_alive": true, "worker_type": "WORKER", "node_id": "n2",
@@ -271,21 +272,21 @@ fn telling(path: &str, log: &str, mode: &str) -> Response<Full<Bytes>> {
                 json!({"job_id": "01000000", "status": "RUNNING", "runtime_env": environment});
             answer(200, json!([job]).to_string())
         }
-        path => well(path),
+        path => healthy_head(path),
     }
 }
 
 #[tokio::test]
 async fn missing_debugpy_and_legacy_mode_are_reported() {
     let log = "Module 'debugpy>=1.8.0' cannot be loaded. Ray Debugpy Debugger will not work";
-    let (head, _head) = server(|path| telling(path, log, "legacy")).await;
+    let (head, _head) = server(|path| head_with_log(path, log, "legacy")).await;
     let relay = relay(&head.to_string(), |_| {}).await;
-    let found = found(&of(&relay)).await;
-    let about: Vec<_> = found
+    let found = found(&args_for(&relay)).await;
+    let debugger_findings: Vec<_> = found
         .iter()
         .filter(|f| f.link == ChainLink::Debugger)
         .collect();
-    let [missing, legacy] = about.as_slice() else {
+    let [missing, legacy] = debugger_findings.as_slice() else {
         panic!("{found:#?}");
     };
     assert!(missing.says.ends_with("on node 10.0.0.9"), "{missing:?}");
@@ -306,17 +307,17 @@ async fn missing_debugpy_and_legacy_mode_are_reported() {
 
 #[tokio::test]
 async fn unrelated_worker_log_is_no_finding() {
-    let (head, _head) = server(|path| telling(path, "debugpy is fine", "1")).await;
+    let (head, _head) = server(|path| head_with_log(path, "debugpy is fine", "1")).await;
     let relay = relay(&head.to_string(), |_| {}).await;
-    let found = found(&of(&relay)).await;
+    let found = found(&args_for(&relay)).await;
     assert!(
         found.iter().all(|f| f.link != ChainLink::Debugger),
         "{found:#?}"
     );
 }
 
-/// A relay that knows Ann, who may list, and Bob, who may do nothing.
-async fn guarded(head: SocketAddr, dir: &tempfile::TempDir) -> Running {
+/// Starts a relay at which Ann may list and Bob may do nothing.
+async fn relay_with_users(head: SocketAddr, dir: &tempfile::TempDir) -> Running {
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -335,16 +336,16 @@ async fn guarded(head: SocketAddr, dir: &tempfile::TempDir) -> Running {
 fn with_token(relay: &Running, dir: &tempfile::TempDir, token: &str) -> RelayArgs {
     let file = dir.path().join("token");
     std::fs::write(&file, token).unwrap();
-    let mut args = of(relay);
+    let mut args = args_for(relay);
     args.token.token_file = Some(file);
     args
 }
 
 #[tokio::test]
 async fn accepted_and_refused_tokens_are_reported() {
-    let (head, _head) = server(well).await;
+    let (head, _head) = server(healthy_head).await;
     let dir = tempfile::tempdir().unwrap();
-    let relay = guarded(head, &dir).await;
+    let relay = relay_with_users(head, &dir).await;
     let found = found(&with_token(&relay, &dir, &token_of("ann"))).await;
     let token = found
         .iter()
@@ -352,7 +353,7 @@ async fn accepted_and_refused_tokens_are_reported() {
         .unwrap();
     assert_eq!(token.severity, Severity::Ok, "{token:?}");
     assert!(token.says.contains("ann, who may do"), "{token:?}");
-    // Who is no administrator is told what there is to be told, and who sees more.
+    // Users without `admin` get the visible findings and a note about the permission.
     let heads: Vec<_> = found
         .iter()
         .filter(|found| found.link == ChainLink::Head)
@@ -360,34 +361,34 @@ async fn accepted_and_refused_tokens_are_reported() {
     assert_eq!(heads.len(), 2, "{heads:?}");
     assert!(heads[0].says.ends_with("Ray 2.60.0") && heads[1].says.contains("`admin`"));
 
-    let refused = async |args: &RelayArgs| error(args, ChainLink::Token, 77).await;
-    let none = refused(&of(&relay)).await;
-    assert_eq!(none.says, "the relay wants a token, and none is given");
+    let token_error = async |args: &RelayArgs| error_at(args, ChainLink::Token, 77).await;
+    let no_token_given = token_error(&args_for(&relay)).await;
+    assert_eq!(
+        no_token_given.says,
+        "the relay wants a token, and none is given"
+    );
     let hour = Duration::from_secs(3600);
     let expired = token_until("ann", SystemTime::now() - hour);
-    let expired = refused(&with_token(&relay, &dir, &expired)).await;
+    let expired = token_error(&with_token(&relay, &dir, &expired)).await;
     assert!(expired.says.contains(" expired "), "{expired:?}");
     assert!(expired.says.ends_with("59m ago") || expired.says.ends_with("59s ago"));
     let claims = json!({"aud": "ray-relay", "sub": "ann", "jti": "x", "exp": 4_000_000_000_u64});
     let other =
         ray_relay_access::identity::SigningKey::from_file(&KEY.replace("c2l4", "c2l5")).unwrap();
     let unknown = other.sign("JWT", &claims).unwrap();
-    let unknown = refused(&with_token(&relay, &dir, unknown.expose())).await;
+    let unknown = token_error(&with_token(&relay, &dir, unknown.expose())).await;
     assert!(unknown.says.contains("a key that the relay does not know"));
     for no_token in [&foreign_token(), "a-token-of-rays-own"] {
-        let found = refused(&with_token(&relay, &dir, no_token)).await;
+        let found = token_error(&with_token(&relay, &dir, no_token)).await;
         assert!(found.says.contains("no token of ray-relay's"), "{found:?}");
         assert!(!found.says.contains(no_token));
     }
-    let denied = refused(&with_token(&relay, &dir, &token_of("bob"))).await;
+    let denied = token_error(&with_token(&relay, &dir, &token_of("bob"))).await;
     assert!(denied.says.contains("`list`"), "{denied:?}");
-    let mut missing = of(&relay);
+    let mut missing = args_for(&relay);
     missing.token.token_file = Some(PathBuf::from("/nonexistent/token"));
-    let unreadable = found_first_error(&missing).await;
-    assert_eq!(
-        (unreadable.link, unreadable.exit_code),
-        (ChainLink::Token, 78)
-    );
+    let finding = found_first_error(&missing).await;
+    assert_eq!((finding.link, finding.exit_code), (ChainLink::Token, 78));
 }
 
 async fn found_first_error(args: &RelayArgs) -> Finding {
@@ -396,8 +397,8 @@ async fn found_first_error(args: &RelayArgs) -> Finding {
     error.unwrap()
 }
 
-/// A relay that shows `pair`, and the arguments of a person who asks it with https and trusts `authority`.
-async fn secured(
+/// Starts a relay with the certificate `pair`, and returns the arguments of a client that trusts `authority`.
+async fn tls_relay(
     pair: &Pair,
     authority: &str,
     mutual: Option<&Authority>,
@@ -415,38 +416,39 @@ async fn secured(
 
 #[tokio::test]
 async fn each_certificate_problem_is_reported() {
-    let (ours, other) = (Authority::new("ours"), Authority::new("other"));
-    let (_relay, args, _files) = secured(&ours.server(), &ours.pem, None).await;
+    let (authority, other) = (Authority::new("ours"), Authority::new("other"));
+    let (_relay, args, _files) = tls_relay(&authority.server(), &authority.pem, None).await;
     let found = found(&args).await;
     let tls = found
         .iter()
         .find(|found| found.link == ChainLink::Tls)
         .unwrap();
-    // It has a day left.
+    // The certificate is valid for one more day.
     assert_eq!(tls.severity, Severity::Warning, "{tls:?}");
     assert!(tls.says.contains("CN=ours") && tls.says.contains("expires"));
 
-    let (_relay, args, _files) = secured(&ours.server(), &other.pem, None).await;
-    let untrusted = error(&args, ChainLink::Tls, 78).await;
+    let (_relay, args, _files) = tls_relay(&authority.server(), &other.pem, None).await;
+    let untrusted = error_at(&args, ChainLink::Tls, 78).await;
     assert!(untrusted.says.contains("no authority in --ca-file"));
     assert!(untrusted.next.unwrap().contains("--ca-file FILE"));
 
-    let elsewhere = [SanType::DnsName("relay.example.com".try_into().unwrap())];
-    let (_relay, args, _files) = secured(&ours.issue(&elsewhere, |_| {}), &ours.pem, None).await;
-    let name = error(&args, ChainLink::Tls, 78).await;
+    let other_name = [SanType::DnsName("relay.example.com".try_into().unwrap())];
+    let (_relay, args, _files) =
+        tls_relay(&authority.issue(&other_name, |_| {}), &authority.pem, None).await;
+    let name = error_at(&args, ChainLink::Tls, 78).await;
     assert!(name.says.contains("not for 127.0.0.1, but for"), "{name:?}");
     assert!(name.says.contains("relay.example.com"), "{name:?}");
 
-    let here = [SanType::IpAddress([127, 0, 0, 1].into())];
-    let past = ours.issue(&here, |params| {
+    let own_address = [SanType::IpAddress([127, 0, 0, 1].into())];
+    let expired_pair = authority.issue(&own_address, |params| {
         params.not_after = (SystemTime::now() - Duration::from_secs(60)).into();
     });
-    let (_relay, args, _files) = secured(&past, &ours.pem, None).await;
-    let expired = error(&args, ChainLink::Tls, 78).await;
+    let (_relay, args, _files) = tls_relay(&expired_pair, &authority.pem, None).await;
+    let expired = error_at(&args, ChainLink::Tls, 78).await;
     assert!(expired.says.contains("has expired"), "{expired:?}");
 
-    let (_relay, args, _files) = secured(&ours.server(), &ours.pem, Some(&other)).await;
-    let unknown = error(&args, ChainLink::Tls, 77).await;
+    let (_relay, args, _files) = tls_relay(&authority.server(), &authority.pem, Some(&other)).await;
+    let unknown = error_at(&args, ChainLink::Tls, 77).await;
     assert!(unknown.next.unwrap().contains("--client-cert FILE"));
 }
 
@@ -454,21 +456,21 @@ async fn each_certificate_problem_is_reported() {
 async fn https_to_a_plain_relay_is_reported() {
     let plain = relay("127.0.0.1:1", |_| {}).await;
     let address = plain.local_addr();
-    let found = error(&args(&format!("https://{address}")), ChainLink::Tls, 78).await;
+    let found = error_at(&args(&format!("https://{address}")), ChainLink::Tls, 78).await;
     assert!(found.says.ends_with("does not speak TLS"), "{found:?}");
     assert!(found.next.unwrap().contains(&format!("http://{address}")));
-    let (other, _other) = server(well).await;
-    error(&args(&format!("https://{other}")), ChainLink::Tls, 78).await;
-    let ours = Authority::new("ours");
-    let (relay, _, _files) = secured(&ours.server(), &ours.pem, None).await;
-    let found = error(&of(&relay), ChainLink::Relay, 78).await;
+    let (other, _other) = server(healthy_head).await;
+    error_at(&args(&format!("https://{other}")), ChainLink::Tls, 78).await;
+    let authority = Authority::new("ours");
+    let (relay, _, _files) = tls_relay(&authority.server(), &authority.pem, None).await;
+    let found = error_at(&args_for(&relay), ChainLink::Relay, 78).await;
     assert!(found.next.unwrap().contains("https://"));
 }
 
 #[tokio::test]
 async fn skewed_clock_and_other_version_are_reported() {
-    let ahead = utc(SystemTime::now() + Duration::from_secs(3600)).to_rfc2822();
-    let ahead = ahead.replace("+0000", "GMT");
+    let skewed = utc(SystemTime::now() + Duration::from_secs(3600)).to_rfc2822();
+    let skewed = skewed.replace("+0000", "GMT");
     let (relay, _relay) = server(move |path| {
         let body = match path {
             "/relay/healthz" => json!({"status": "ok"}),
@@ -477,7 +479,7 @@ async fn skewed_clock_and_other_version_are_reported() {
             _ => return answer(404, "{\"error\": \"there is no such path here\"}"),
         };
         let mut answer = answer(200, body.to_string());
-        answer.headers_mut().insert(DATE, ahead.parse().unwrap());
+        answer.headers_mut().insert(DATE, skewed.parse().unwrap());
         answer
     })
     .await;

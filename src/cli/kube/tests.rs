@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use chrono::{DateTime, Utc};
-use parking_lot::Mutex as Held;
+use parking_lot::Mutex as Locked;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -9,37 +9,37 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::cli::{Cli, Command};
 
-/// An API server with one relay, which gives tokens that last as long as a test wants. A real one gives none below 10 minutes.
+/// A stand-in for an API server with one relay. A real one issues no tokens for less than 10 minutes.
 struct FakeApiServer {
-    state: Arc<Held<State>>,
+    state: Arc<Locked<State>>,
     dir: tempfile::TempDir,
 }
 
 #[derive(Default)]
 struct State {
-    given: usize,
-    lasts: Option<i64>,
-    asked: Vec<Value>,
+    issued: usize,
+    lifetime: Option<i64>,
+    token_requests: Vec<Value>,
 }
 
 impl FakeApiServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
-        let state = Arc::new(Held::new(State::default()));
+        let state = Arc::new(Locked::new(State::default()));
         let served = Arc::clone(&state);
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let served = Arc::clone(&served);
                 tokio::spawn(async move {
-                    let mut asked = Vec::new();
-                    while !is_whole(&asked) {
-                        if stream.read_buf(&mut asked).await.unwrap() == 0 {
+                    let mut request = Vec::new();
+                    while !is_complete(&request) {
+                        if stream.read_buf(&mut request).await.unwrap() == 0 {
                             return;
                         }
                     }
-                    let (status, body) = answer(&String::from_utf8(asked).unwrap(), &served);
+                    let (status, body) = answer(&String::from_utf8(request).unwrap(), &served);
                     let body = body.to_string();
                     let head = format!(
                         "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
@@ -58,33 +58,33 @@ impl FakeApiServer {
         Self { state, dir }
     }
 
-    /// The relay, as who shows `account` reaches it.
-    async fn reached(&self, account: Option<&str>) -> KubeRelay {
+    /// Connects to the relay as the ServiceAccount `account`.
+    async fn connect(&self, account: Option<&str>) -> KubeRelay {
         let args = KubeArgs {
             kube: true,
             kubeconfig: Some(self.dir.path().join("config")),
             as_service_account: account.map(str::to_owned),
             ..KubeArgs::default()
         };
-        let (relay, reached) = KubeRelay::of(&args).await.unwrap();
-        let called = "Service ray-relay in namespace ml (context work)";
-        assert_eq!(relay.to_string(), called);
+        let (relay, kube_relay) = KubeRelay::of(&args).await.unwrap();
+        let description = "Service ray-relay in namespace ml (context work)";
+        assert_eq!(relay.to_string(), description);
         assert_eq!(relay.uri("/x").unwrap(), "http://localhost:5678/x");
-        reached
+        kube_relay
     }
 
-    /// How long the next tokens last; `None`: there are none.
-    fn lasts(&self, seconds: Option<i64>) {
-        self.state.lock().lasts = seconds;
+    /// Sets the lifetime of the next tokens; `None` refuses them.
+    fn lifetime(&self, seconds: Option<i64>) {
+        self.state.lock().lifetime = seconds;
     }
 
-    fn given(&self) -> usize {
-        self.state.lock().given
+    fn issued(&self) -> usize {
+        self.state.lock().issued
     }
 }
 
-fn is_whole(asked: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(asked);
+fn is_complete(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
         return false;
     };
@@ -93,8 +93,8 @@ fn is_whole(asked: &[u8]) -> bool {
     length.is_none_or(|length| body.len() == length.parse::<usize>().unwrap())
 }
 
-fn answer(asked: &str, state: &Held<State>) -> (u16, Value) {
-    let (head, body) = asked.split_once("\r\n\r\n").unwrap();
+fn answer(request: &str, state: &Locked<State>) -> (u16, Value) {
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("authorization: Bearer their-own"), "{head}");
     let path = head.split(' ').nth(1).unwrap();
     let (path, _) = path.split_once('?').unwrap_or((path, ""));
@@ -111,19 +111,21 @@ fn answer(asked: &str, state: &Held<State>) -> (u16, Value) {
         "pods" => (200, list("PodList", pod)),
         "serviceaccounts/debugger/token" => {
             let mut state = state.lock();
-            state.asked.push(serde_json::from_str(body).unwrap());
-            let Some(lasts) = state.lasts else {
+            state
+                .token_requests
+                .push(serde_json::from_str(body).unwrap());
+            let Some(lifetime) = state.lifetime else {
                 return (
                     503,
                     json!({"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": ""}),
                 );
             };
-            state.given += 1;
-            let until: DateTime<Utc> = SystemTime::now().into();
-            let until = until + chrono::TimeDelta::seconds(lasts);
-            let until = until.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+            state.issued += 1;
+            let expires: DateTime<Utc> = SystemTime::now().into();
+            let expires = expires + chrono::TimeDelta::seconds(lifetime);
+            let expires = expires.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
             let status =
-                json!({"token": format!("t{}", state.given), "expirationTimestamp": until});
+                json!({"token": format!("t{}", state.issued), "expirationTimestamp": expires});
             (
                 201,
                 json!({"metadata": {}, "spec": {"audiences": []}, "status": status}),
@@ -133,67 +135,73 @@ fn answer(asked: &str, state: &Held<State>) -> (u16, Value) {
     }
 }
 
-async fn shown(reached: &KubeRelay) -> String {
-    reached.token().await.unwrap().unwrap().token.to_string()
+async fn current_token(kube_relay: &KubeRelay) -> String {
+    kube_relay.token().await.unwrap().unwrap().token.to_string()
 }
 
 #[tokio::test]
 async fn service_account_token_is_renewed_before_expiry() {
     let api = FakeApiServer::start().await;
-    let reached = api.reached(Some("debugger")).await;
-    api.lasts(Some(3600));
-    assert_eq!([shown(&reached).await, shown(&reached).await], ["t1", "t1"]);
-    let spec = api.state.lock().asked[0]["spec"].clone();
+    let kube_relay = api.connect(Some("debugger")).await;
+    api.lifetime(Some(3600));
+    assert_eq!(
+        [
+            current_token(&kube_relay).await,
+            current_token(&kube_relay).await
+        ],
+        ["t1", "t1"]
+    );
+    let spec = api.state.lock().token_requests[0]["spec"].clone();
     assert_eq!(
         spec,
         json!({"audiences": ["ray-relay"], "expirationSeconds": 3600})
     );
-    // The relay refuses it, or its end is near to who keeps lines alive by it.
-    assert!(reached.renew().await);
-    api.lasts(Some(20));
-    assert_eq!(shown(&reached).await, "t2");
-    // Half a minute is not enough.
-    assert_eq!(shown(&reached).await, "t3");
-    // It holds until it ends, where there is no other.
-    api.lasts(None);
-    assert_eq!(shown(&reached).await, "t3");
-    assert_eq!(api.given(), 3);
-    api.lasts(Some(-1));
-    assert_eq!(shown(&reached).await, "t4");
-    api.lasts(None);
-    let error = reached.token().await.unwrap_err();
+    // A token is renewed after a refusal or shortly before its expiry.
+    assert!(kube_relay.renew().await);
+    api.lifetime(Some(20));
+    assert_eq!(current_token(&kube_relay).await, "t2");
+    // A token with less than half a minute left is renewed.
+    assert_eq!(current_token(&kube_relay).await, "t3");
+    // Without a new token the old one is used until it expires.
+    api.lifetime(None);
+    assert_eq!(current_token(&kube_relay).await, "t3");
+    assert_eq!(api.issued(), 3);
+    api.lifetime(Some(-1));
+    assert_eq!(current_token(&kube_relay).await, "t4");
+    api.lifetime(None);
+    let error = kube_relay.token().await.unwrap_err();
     assert!(error.is_passing(), "{error}");
-    let said = "no token for ServiceAccount debugger in namespace ml: 503 ServiceUnavailable";
-    assert_eq!(error.to_string(), said);
-    assert!(!format!("{reached:?} {error:?}").contains("t4"));
+    let expected = "no token for ServiceAccount debugger in namespace ml: 503 ServiceUnavailable";
+    assert_eq!(error.to_string(), expected);
+    assert!(!format!("{kube_relay:?} {error:?}").contains("t4"));
 }
 
 #[tokio::test]
 async fn kubeconfig_token_is_used_and_reread_on_renewal() {
     let api = FakeApiServer::start().await;
-    let reached = api.reached(None).await;
-    assert_eq!(shown(&reached).await, "their-own");
+    let kube_relay = api.connect(None).await;
+    assert_eq!(current_token(&kube_relay).await, "their-own");
     let path = api.dir.path().join("config");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("their-own", "another")).unwrap();
-    assert_eq!(shown(&reached).await, "their-own");
-    assert!(reached.renew().await);
-    assert_eq!(shown(&reached).await, "another");
-    assert_eq!(api.given(), 0);
+    assert_eq!(current_token(&kube_relay).await, "their-own");
+    assert!(kube_relay.renew().await);
+    assert_eq!(current_token(&kube_relay).await, "another");
+    assert_eq!(api.issued(), 0);
 }
 
 #[test]
 fn kubectl_plugin_implies_kube_unless_a_relay_is_named() {
     use clap::Parser as _;
-    let settled = |line: &str, plugin: bool, named: bool| {
+    let requests_kube = |line: &str, plugin: bool, named: bool| {
         let mut cli = Cli::try_parse_from(line.split(' ')).unwrap();
-        let settled = cli.settle(plugin, named);
+        let requests_kube = cli.settle(plugin, named);
         let Command::List(args) = cli.command else {
             panic!("{line}");
         };
-        settled.ok().map(|()| args.relay.kube.is_requested())
+        requests_kube.ok().map(|()| args.relay.kube.is_requested())
     };
-    for (line, plugin, named, wanted) in [
+    for (line, plugin, named, expected) in [
         ("x list", false, false, Some(false)),
         ("x list", true, false, Some(true)),
         ("x list --relay http://x", true, true, Some(false)),
@@ -201,7 +209,7 @@ fn kubectl_plugin_implies_kube_unless_a_relay_is_named() {
         ("x list --kube-context prod", false, false, Some(true)),
         ("x list --kube --relay http://x", false, true, None),
     ] {
-        assert_eq!(settled(line, plugin, named), wanted, "{line}");
+        assert_eq!(requests_kube(line, plugin, named), expected, "{line}");
     }
     for line in [
         "x list --audience a",

@@ -102,14 +102,14 @@ mod tests {
                 .all(|line| text::width(line) <= 30)
         );
         assert_eq!(table(&json!({}), None), "No node is known.\n");
-        let beside_of = |others: Value| {
+        let footer_with = |other_relays: Value| {
             let mut answer = answer.clone();
-            answer["other_relays"] = others;
+            answer["other_relays"] = other_relays;
             footer(&answer)
         };
-        assert!(beside_of(json!([])).starts_with("No other relay"));
-        assert!(beside_of(json!(["aa"])).starts_with("One other relay"));
-        assert!(beside_of(json!(["aa", "bb"])).starts_with("2 other relays"));
+        assert!(footer_with(json!([])).starts_with("No other relay"));
+        assert!(footer_with(json!(["aa"])).starts_with("One other relay"));
+        assert!(footer_with(json!(["aa", "bb"])).starts_with("2 other relays"));
         assert!(
             footer(&json!({"nodes": [], "other_relays": ["aa"]}))
                 .contains("knows only its own sessions")

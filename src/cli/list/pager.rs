@@ -73,18 +73,18 @@ fn pages(
 mod tests {
     use super::*;
 
-    fn written(rows: usize, lines: Option<usize>, typed: &str) -> String {
+    fn paged(rows: usize, lines: Option<usize>, input: &str) -> String {
         let rows: String = (0..rows).map(|i| format!("{i:08}  step\n")).collect();
         let text = format!("! old\n\nID        TASK\n{rows}");
         let mut out = Vec::new();
-        pages(&text, lines, &mut typed.as_bytes(), &mut out).unwrap();
+        pages(&text, lines, &mut input.as_bytes(), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn short_or_piped_list_is_printed_at_once() {
         for (rows, lines) in [(10_000, None), (5, Some(24)), (20, Some(24))] {
-            let text = written(rows, lines, "");
+            let text = paged(rows, lines, "");
             assert_eq!(text.lines().count(), rows + 3);
             assert!(!text.contains("more"), "{text}");
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn long_list_pauses_after_each_page() {
-        let text = written(100, Some(24), "\n\nq\n");
+        let text = paged(100, Some(24), "\n\nq\n");
         let pages: Vec<&str> = text.split(ERASE_LINE).collect();
         assert_eq!(pages.len(), 3);
         for (number, page) in pages.iter().enumerate() {
@@ -107,8 +107,8 @@ mod tests {
             "{text}"
         );
         assert!(pages[2].contains("-- 36 more"), "{}", pages[2]);
-        // To the end of the list, or of what is typed.
-        assert!(written(100, Some(24), &"\n".repeat(10)).ends_with("00000099  step\n"));
-        assert!(!written(100, Some(24), "").contains("00000030"));
+        // Paging stops at the end of the list or of the input.
+        assert!(paged(100, Some(24), &"\n".repeat(10)).ends_with("00000099  step\n"));
+        assert!(!paged(100, Some(24), "").contains("00000030"));
     }
 }

@@ -1,4 +1,4 @@
-//! Tables at several widths, and lists of every shape.
+//! Tests tables at several widths, and lists of every shape.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -165,8 +165,11 @@ fn empty_list_names_the_next_step() {
     let text = page(&json!({"breakpoints": [], "clusters": []}), Some(80));
     assert!(text.starts_with("No task waits at a breakpoint."), "{text}");
     assert!(text.contains("breakpoint()"), "{text}");
-    let away = json!([{"name": "default", "trouble": "cannot reach the Ray head"}]);
-    let text = page(&json!({"breakpoints": [], "clusters": away}), Some(80));
+    let unreachable = json!([{"name": "default", "trouble": "cannot reach the Ray head"}]);
+    let text = page(
+        &json!({"breakpoints": [], "clusters": unreachable}),
+        Some(80),
+    );
     assert!(
         text.contains("cannot reach") && text.contains("No task is known to wait"),
         "{text}"
@@ -193,15 +196,15 @@ fn list_warnings_precede_the_table() {
 
 #[test]
 fn head_outage_and_recovery_are_reported_once() {
-    let well = List::read(&list());
-    let mut ill = list();
-    ill["clusters"][0]["trouble"] = json!("cannot reach the Ray head");
-    let ill = List::read(&ill);
-    let gone = ["cluster default: cannot reach the Ray head"];
-    assert_eq!(ill.changes(&well), gone);
-    let back = ["cluster default: its head answers again"];
-    assert_eq!(well.changes(&ill), back);
-    assert!(ill.changes(&ill).is_empty() && well.changes(&well).is_empty());
+    let healthy = List::read(&list());
+    let mut failing = list();
+    failing["clusters"][0]["trouble"] = json!("cannot reach the Ray head");
+    let failing = List::read(&failing);
+    let outage = ["cluster default: cannot reach the Ray head"];
+    assert_eq!(failing.changes(&healthy), outage);
+    let recovery = ["cluster default: its head answers again"];
+    assert_eq!(healthy.changes(&failing), recovery);
+    assert!(failing.changes(&failing).is_empty() && healthy.changes(&healthy).is_empty());
 }
 
 #[test]

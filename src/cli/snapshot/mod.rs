@@ -264,18 +264,18 @@ mod tests {
 
     #[test]
     fn snapshot_shows_names_with_values() {
-        let seen = json!([{"name": "MainThread", "frames": [
+        let threads_json = json!([{"name": "MainThread", "frames": [
             {"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "first": 1, "lines": ["", ""],
              "variables": [{"name": "x", "type": "int", "value": "1"}]},
             {"file": "b.py", "line": 3, "function": "g", "source": "", "variables": []},
         ]}]);
-        let told = threads(seen);
+        let shown = threads(threads_json);
         assert_eq!(
-            told[0]["frames"][0],
+            shown[0]["frames"][0],
             json!({"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "locals": {"x": "1"}})
         );
-        assert!(told[0]["frames"][1].get("locals").is_none());
-        let snapshot = json!({"breakpoint": {}, "threads": told});
+        assert!(shown[0]["frames"][1].get("locals").is_none());
+        let snapshot = json!({"breakpoint": {}, "threads": shown});
         let text = text(&snapshot);
         assert!(
             text.contains("    a.py(2)f()\n    -> breakpoint()\n       x = 1\n"),

@@ -123,14 +123,14 @@ mod tests {
         write(&path, &answer).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let kept = find(name).unwrap().unwrap();
+        let loaded = find(name).unwrap().unwrap();
         assert_eq!(
-            (&kept["looks"], &kept["taken"]),
+            (&loaded["looks"], &loaded["taken"]),
             (&answer["looks"], &answer["taken"])
         );
-        assert!(kept.get("more").is_none());
-        let again = write(&path, &answer).unwrap_err().to_string();
-        assert!(again.contains("exists already"), "{again}");
+        assert!(loaded.get("more").is_none());
+        let error = write(&path, &answer).unwrap_err().to_string();
+        assert!(error.contains("exists already"), "{error}");
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
         let name = path.to_str().unwrap();
         std::fs::write(&path, "{\"other\": 1}").unwrap();
         assert!(find(name).is_none() && find(folder.path().to_str().unwrap()).is_none());
-        for (text, says) in [
+        for (text, expected) in [
             ("{\"ray_relay_snapshot\":2,\"looks\":[]}", "a later version"),
             (
                 "{\"ray_relay_snapshot\":1,\"looks\":[",
@@ -149,8 +149,8 @@ mod tests {
             ("{\"ray_relay_snapshot\":1}", "not a whole snapshot"),
         ] {
             std::fs::write(&path, text).unwrap();
-            let why = find(name).unwrap().unwrap_err().to_string();
-            assert!(why.contains(says), "{why}");
+            let error = find(name).unwrap().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Detection of a connection's protocol by its first bytes, also inside TLS.
+//! Tests the detection of a connection's protocol by its first bytes, also inside TLS.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use ray_relay_base::dial::testing::{Authority, Client, Files};
 
 #[tokio::test(start_paused = true)]
 async fn silent_client_times_out_unclassified() {
-    for said in [&b""[..], b"Content", b"CON"] {
+    for sent in [&b""[..], b"Content", b"CON"] {
         let (mut near, mut far) = duplex(64);
-        far.write_all(said).await.unwrap();
+        far.write_all(sent).await.unwrap();
         let started = Instant::now();
-        let beginning = read_first(&mut near, started + Duration::from_secs(60)).await;
-        assert!(matches!(beginning, Ok(FirstBytes::Silent)));
+        let first_bytes = read_first(&mut near, started + Duration::from_secs(60)).await;
+        assert!(matches!(first_bytes, Ok(FirstBytes::Silent)));
         assert_eq!(started.elapsed(), Duration::from_secs(60));
     }
 }
 
-async fn known<S: AsyncRead + Unpin>(stream: &mut S, patience: Duration) -> Option<First> {
-    match read_first(stream, Instant::now() + patience).await.unwrap() {
+async fn known_protocol<S: AsyncRead + Unpin>(stream: &mut S, timeout: Duration) -> Option<First> {
+    match read_first(stream, Instant::now() + timeout).await.unwrap() {
         FirstBytes::Known(first) => Some(first),
         FirstBytes::Closed => None,
         FirstBytes::Silent => panic!("silent"),
@@ -40,7 +40,9 @@ async fn slow_protocol_prefix_is_detected_without_loss() {
         }
         far
     });
-    let first = known(&mut near, Duration::from_secs(60)).await.unwrap();
+    let first = known_protocol(&mut near, Duration::from_secs(60))
+        .await
+        .unwrap();
     assert_eq!(first.detection, Detection::Dap);
     assert_eq!(&first.bytes[..], b"Content-");
     writer.await.unwrap();
@@ -65,30 +67,30 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..40),
         cuts in proptest::collection::vec(1usize..20, 1..8),
     ) {
-        let said = [start.as_bytes(), &bytes].concat();
+        let sent = [start.as_bytes(), &bytes].concat();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let authority = Authority::new("test");
         let files = Files::new(&authority.server());
         let tls = Tls::new(&files.config()).unwrap();
-        let (plain, inside) = runtime.block_on(async {
+        let (plain, inside_tls) = runtime.block_on(async {
             let (near, far) = duplex(1 << 14);
-            let plain = found(near, far, &said, &cuts).await;
+            let plain = detect(near, far, &sent, &cuts).await;
             let (near, far) = duplex(1 << 14);
             let connector = TlsConnector::from(Client::default().trusting(&authority.pem));
             let name = ServerName::try_from("localhost").unwrap();
             let acceptor = tls.acceptor().unwrap();
             let (near, far) = tokio::join!(acceptor.accept(near), connector.connect(name, far));
-            (plain, found(near.unwrap(), far.unwrap(), &said, &cuts).await)
+            (plain, detect(near.unwrap(), far.unwrap(), &sent, &cuts).await)
         });
-        prop_assert_eq!(plain, inside);
+        prop_assert_eq!(plain, inside_tls);
     }
 }
 
-/// The detected protocol and all bytes of a peer that sends them in such pieces and closes.
-async fn found<N, F>(
+/// Returns the detected protocol and all bytes of a peer that sends them in these pieces and closes.
+async fn detect<N, F>(
     mut near: N,
     mut far: F,
-    said: &[u8],
+    sent: &[u8],
     cuts: &[usize],
 ) -> Option<(Detection, Vec<u8>)>
 where
@@ -96,7 +98,7 @@ where
     F: AsyncWrite + Unpin,
 {
     let mut cuts = cuts.iter().cycle();
-    let mut rest = said;
+    let mut rest = sent;
     while !rest.is_empty() {
         let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
         far.write_all(now).await.unwrap();
@@ -104,7 +106,7 @@ where
         rest = later;
     }
     far.shutdown().await.unwrap();
-    let first = known(&mut near, Duration::from_secs(20)).await?;
+    let first = known_protocol(&mut near, Duration::from_secs(20)).await?;
     let mut all = first.bytes.to_vec();
     near.read_to_end(&mut all).await.unwrap();
     Some((first.detection, all))

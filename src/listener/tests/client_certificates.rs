@@ -1,4 +1,4 @@
-//! Authentication by client certificates.
+//! Tests authentication by client certificates.
 
 use rcgen::{SanType, SerialNumber};
 
@@ -6,8 +6,8 @@ use super::*;
 use ray_relay_base::config::ClientAuth;
 use ray_relay_base::dial::testing::Pair;
 
-/// How a client with `pair` fares: its answer, or that TLS refused it.
-async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
+/// Returns the answer to a client with `pair`, or the alert of TLS.
+async fn health_with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
     let client = Client {
         identity: pair,
         ..Client::default()
@@ -15,7 +15,7 @@ async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
     match relay.tls(&client).await {
         Err(error) => format!("alert: {error}"),
         Ok(mut stream) => {
-            // In TLS 1.3 the client is done before the server has seen its certificate.
+            // In TLS 1.3 the client's handshake ends before the server has checked its certificate.
             let _ = stream.write_all(HEALTH).await;
             let mut all = Vec::new();
             let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut all)).await;
@@ -31,19 +31,19 @@ async fn with_certificate(relay: &Relay, pair: Option<&Pair>) -> String {
 async fn client_certificates_are_checked_by_ca_time_and_crl() {
     let clients = Authority::new("clients");
     let uri = [SanType::URI("spiffe://test/alice".try_into().unwrap())];
-    let good = clients.client("spiffe://test/alice");
-    let stranger = Authority::new("clients").client("spiffe://test/alice");
+    let valid = clients.client("spiffe://test/alice");
+    let other_authority = Authority::new("clients").client("spiffe://test/alice");
     let day = Duration::from_secs(86_400);
     let expired = clients.issue(&uri, |params| {
         params.not_after = (std::time::SystemTime::now() - day / 2).into();
     });
-    let early = clients.issue(&uri, |params| {
+    let not_yet_valid = clients.issue(&uri, |params| {
         params.not_before = (std::time::SystemTime::now() + day / 2).into();
     });
     let revoked = clients.issue(&uri, |params| {
         params.serial_number = Some(SerialNumber::from(4711));
     });
-    let nobody = clients.issue(&[], |_| {});
+    let unnamed = clients.issue(&[], |_| {});
     let ok = "HTTP/1.1 200 OK";
     for client_auth in [ClientAuth::Optional, ClientAuth::Required] {
         let list = clients.crl(&[4711], 1);
@@ -57,32 +57,35 @@ async fn client_certificates_are_checked_by_ca_time_and_crl() {
             _ => "alert: received fatal alert: CertificateRequired",
         };
         for (pair, expected) in [
-            (Some(&good), ok),
+            (Some(&valid), ok),
             (None, without),
-            // The same name of the same name is another key.
-            (Some(&stranger), "alert: received fatal alert: DecryptError"),
+            // A CA of the same name has another key.
+            (
+                Some(&other_authority),
+                "alert: received fatal alert: DecryptError",
+            ),
             (
                 Some(&expired),
                 "alert: received fatal alert: CertificateExpired",
             ),
             (
-                Some(&early),
+                Some(&not_yet_valid),
                 "alert: received fatal alert: CertificateExpired",
             ),
             (
                 Some(&revoked),
                 "alert: received fatal alert: CertificateRevoked",
             ),
-            (Some(&nobody), "HTTP/1.1 403 Forbidden"),
+            (Some(&unnamed), "HTTP/1.1 403 Forbidden"),
         ] {
-            let answer = with_certificate(&relay, pair).await;
+            let answer = health_with_certificate(&relay, pair).await;
             assert!(
                 answer.starts_with(expected),
                 "{answer} instead of {expected}"
             );
         }
         let client = Client {
-            identity: Some(&nobody),
+            identity: Some(&unnamed),
             ..Client::default()
         };
         let (_, answer) = initialized(relay.tls(&client).await.unwrap()).await;
@@ -90,13 +93,13 @@ async fn client_certificates_are_checked_by_ca_time_and_crl() {
         let sentence = answer["message"].as_str().unwrap();
         assert!(sentence.contains("subject alternative name"), "{sentence}");
     }
-    // A list that is too old says nothing about anyone.
+    // An expired list makes every certificate invalid.
     let list = clients.crl(&[], -1);
     let relay = Relay::start(|files| config::Tls {
         client_crl_file: Some(files.write("crl.pem", &list)),
         ..files.mutual(&clients, ClientAuth::Required)
     })
     .await;
-    let answer = with_certificate(&relay, Some(&good)).await;
+    let answer = health_with_certificate(&relay, Some(&valid)).await;
     assert!(answer.starts_with("alert: "), "{answer}");
 }

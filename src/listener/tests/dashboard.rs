@@ -1,21 +1,21 @@
-//! The Ray dashboard inside TLS, with a head whose part the test plays.
+//! Tests the Ray dashboard inside TLS, with a head played by the test.
 
 use super::*;
 
 #[tokio::test]
 async fn dashboard_is_served_over_tls_with_relay_addresses() {
     let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = head.local_addr().unwrap();
-    let answering = tokio::spawn(async move {
+    let head_address = head.local_addr().unwrap();
+    let head_task = tokio::spawn(async move {
         loop {
             let (mut stream, _) = head.accept().await.unwrap();
             tokio::spawn(async move {
-                let mut seen = Vec::new();
-                while stream.read_buf(&mut seen).await.unwrap_or(0) > 0 {
-                    if !seen.ends_with(b"\r\n\r\n") {
+                let mut received = Vec::new();
+                while stream.read_buf(&mut received).await.unwrap_or(0) > 0 {
+                    if !received.ends_with(b"\r\n\r\n") {
                         continue;
                     }
-                    let text = String::from_utf8(std::mem::take(&mut seen)).unwrap();
+                    let text = String::from_utf8(std::mem::take(&mut received)).unwrap();
                     let (extra, body) = match text.contains("/api/v0/workers") {
                         true => (
                             "content-type: application/json\r\n".to_owned(),
@@ -23,7 +23,7 @@ async fn dashboard_is_served_over_tls_with_relay_addresses() {
                         ),
                         false => (
                             format!(
-                                "location: http://{at}/there\r\nx-origin: {}\r\n",
+                                "location: http://{head_address}/there\r\nx-origin: {}\r\n",
                                 text.contains("origin")
                             ),
                             "",
@@ -45,14 +45,14 @@ async fn dashboard_is_served_over_tls_with_relay_addresses() {
         }
     });
     let relay = Relay::changed(Files::config, |config| {
-        config.clusters[0].ray_address = format!("http://{at}");
+        config.clusters[0].ray_address = format!("http://{head_address}");
     })
     .await;
-    let get = async |path: &str, more: &str| {
+    let get = async |path: &str, headers: &str| {
         let request = format!(
-            "GET {path} HTTP/1.1\r\nhost: localhost:15678\r\n{more}connection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nhost: localhost:15678\r\n{headers}connection: close\r\n\r\n"
         );
-        said(&mut relay.encrypted().await, request.as_bytes()).await
+        exchange(&mut relay.encrypted().await, request.as_bytes()).await
     };
     let answer = get("/api/v0/workers?detail=1", "").await;
     assert!(
@@ -63,7 +63,7 @@ async fn dashboard_is_served_over_tls_with_relay_addresses() {
         !answer.contains("10.88.0.10") && !answer.contains("38645"),
         "{answer}"
     );
-    // A redirect within the head is one within the relay, whatever the scheme.
+    // A redirect within the head becomes one within the relay.
     let origin = "origin: https://localhost:15678\r\n";
     let answer = get("/here", origin).await;
     assert!(
@@ -73,5 +73,5 @@ async fn dashboard_is_served_over_tls_with_relay_addresses() {
     let foreign = "origin: https://elsewhere\r\n";
     let answer = get("/here", foreign).await;
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-    answering.abort();
+    head_task.abort();
 }

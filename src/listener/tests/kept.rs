@@ -1,4 +1,4 @@
-//! A look at what an agent keeps of a person's, through a relay that has not had it.
+//! Tests snapshots of a park at an agent through a relay that has not had the session.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,25 +17,25 @@ use ray_relay_http::http::testing::Scene;
 use ray_relay_ray::hold::SLOTS_PER_USER;
 use ray_relay_ray::ray::registry::Breakpoint;
 
-/// The answer to `who` for a snapshot of the breakpoint with that id.
-async fn looked(relay: SocketAddr, who: &str, id: &str) -> (String, Value) {
-    posted(relay, who, ("snapshot", json!({ "id": id }))).await
+/// Returns the answer to a snapshot request of `user` for the breakpoint `id`.
+async fn request_snapshot(relay: SocketAddr, user: &str, id: &str) -> (String, Value) {
+    posted(relay, user, ("snapshot", json!({ "id": id }))).await
 }
 
-/// The answer to this request of `who`.
-async fn posted(relay: SocketAddr, who: &str, (route, body): (&str, Value)) -> (String, Value) {
+/// Returns the answer to this request of `user`.
+async fn posted(relay: SocketAddr, user: &str, (route, body): (&str, Value)) -> (String, Value) {
     let body = body.to_string();
     let request = format!(
         "POST /relay/v1/{route} HTTP/1.1\r\nhost: {relay}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        token_of(who),
+        token_of(user),
         body.len()
     );
     let mut stream = TcpStream::connect(relay).await.unwrap();
-    let answer = said(&mut stream, request.as_bytes()).await;
+    let answer = exchange(&mut stream, request.as_bytes()).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let body = body
         .find('{')
-        .map_or("null", |at| &body[at..=body.rfind('}').unwrap()]);
+        .map_or("null", |start| &body[start..=body.rfind('}').unwrap()]);
     (head.to_owned(), serde_json::from_str(body).unwrap())
 }
 
@@ -47,9 +47,9 @@ async fn scene() -> Scene {
     scene.await
 }
 
-/// `breakpoint` as an agent says that it keeps it.
-fn kept(breakpoint: &Breakpoint, until_unix_ms: u64, evaluates: bool) -> FromAgent {
-    let held = HoldRow {
+/// Returns an agent's report that it keeps `breakpoint`.
+fn held_report(breakpoint: &Breakpoint, until_unix_ms: u64, evaluates: bool) -> FromAgent {
+    let report = HoldRow {
         worker_id: (&*breakpoint.worker_id).into(),
         kind: Kind::Debugpy,
         port: breakpoint.port,
@@ -68,13 +68,13 @@ fn kept(breakpoint: &Breakpoint, until_unix_ms: u64, evaluates: bool) -> FromAge
         }),
     };
     FromAgent::Held {
-        workers: vec![held],
+        workers: vec![report],
     }
 }
 
 #[tokio::test]
 async fn release_names_what_delays_the_agent() {
-    for (evaluates, says) in [
+    for (evaluates, expected) in [
         (true, "an expression of a debugger goes on in it"),
         (false, "has not said yet that the task runs on"),
     ] {
@@ -83,16 +83,16 @@ async fn release_names_what_delays_the_agent() {
         let mut breakpoint = paused("square", 1);
         breakpoint.node_id = "a1".into();
         let id = breakpoint.id;
-        let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
-        let held = kept(&breakpoint, until, evaluates);
+        let parked_until = unix_ms(SystemTime::now() + Duration::from_secs(600));
+        let report = held_report(&breakpoint, parked_until, evaluates);
         scene.context.registry.insert(breakpoint);
-        agent.say(&held).await;
+        agent.say(&report).await;
         let mut lists = scene.context.registry.watch();
-        let is_kept = lists.wait_for(|list| {
+        let reported = lists.wait_for(|list| {
             let holder = list.find(id).and_then(|row| row.holder());
             holder.is_some_and(|holder| holder.evaluates == evaluates)
         });
-        let row = timeout(TEST_TIMEOUT, is_kept)
+        let row = timeout(TEST_TIMEOUT, reported)
             .await
             .expect("in time")
             .unwrap();
@@ -101,17 +101,17 @@ async fn release_names_what_delays_the_agent() {
         drop(row);
         let ids = ("release", json!({"ids": [id]}));
         let released = posted(scene.address, "person", ids);
-        let asked = async {
-            let asked = agent.hear().await.unwrap();
-            assert!(matches!(asked, FromRelay::LetRun(_)), "{asked:?}");
+        let request = async {
+            let request = agent.hear().await.unwrap();
+            assert!(matches!(request, FromRelay::LetRun(_)), "{request:?}");
             tokio::time::pause();
         };
-        let ((head, answer), ()) = tokio::join!(released, asked);
+        let ((head, answer), ()) = tokio::join!(released, request);
         tokio::time::resume();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         let result = &answer["results"][0];
         assert_eq!(result["released"], false, "{answer}");
-        assert_has(&result.to_string(), says);
+        assert_has(&result.to_string(), expected);
     }
 }
 
@@ -123,10 +123,10 @@ async fn park_at_an_agent_keeps_its_deadline_after_a_snapshot() {
     let mut breakpoint = paused("square", 1);
     breakpoint.node_id = "a1".into();
     let id = breakpoint.id;
-    let until = unix_ms(SystemTime::now() + Duration::from_secs(600));
-    let held = kept(&breakpoint, until, false);
+    let parked_until = unix_ms(SystemTime::now() + Duration::from_secs(600));
+    let report = held_report(&breakpoint, parked_until, false);
     scene.context.registry.insert(breakpoint);
-    agent.say(&held).await;
+    agent.say(&report).await;
     let mut lists = scene.context.registry.watch();
     let is_parked = lists.wait_for(|list| list.find(id).unwrap().state.word() == "parked");
     drop(
@@ -137,18 +137,18 @@ async fn park_at_an_agent_keeps_its_deadline_after_a_snapshot() {
     );
 
     let id_text = id.to_string();
-    let (head, refusal) = looked(scene.address, "other", &id_text).await;
+    let (head, refusal) = request_snapshot(scene.address, "other", &id_text).await;
     assert!(head.starts_with("HTTP/1.1 409"), "{head}");
     assert_has(&refusal.to_string(), "is parked by person");
 
-    // Who could not leave it here does not take it up.
-    let person = principal(&scene.context.auth, "person").await;
-    let share = || scene.context.sessions.parks.share(&person, None).unwrap();
-    let taken: Vec<_> = std::iter::repeat_with(share).take(SLOTS_PER_USER).collect();
-    let (head, refusal) = looked(scene.address, "person", &id_text).await;
+    // A user without a free slot here cannot take the park over for a snapshot.
+    let user = principal(&scene.context.auth, "person").await;
+    let share = || scene.context.sessions.parks.share(&user, None).unwrap();
+    let slots: Vec<_> = std::iter::repeat_with(share).take(SLOTS_PER_USER).collect();
+    let (head, refusal) = request_snapshot(scene.address, "person", &id_text).await;
     assert!(head.starts_with("HTTP/1.1 503"), "{head}");
     assert_has(&refusal.to_string(), "you have 8 parked sessions");
-    drop(taken);
+    drop(slots);
 
     let debugger = async {
         let open = agent.asked().await;
@@ -159,31 +159,37 @@ async fn park_at_an_agent_keeps_its_deadline_after_a_snapshot() {
         let mut dap = Conversation::new(ByteStream::new(stream).with_texts(), 1 << 20);
         let stop = event("stopped", json!({"reason": "breakpoint", "threadId": 3}));
         dap.send(&stop).await.unwrap();
-        let asked = read(&mut dap).await;
-        assert_eq!(asked["command"], "evaluate", "{asked}");
+        let evaluation = read(&mut dap).await;
+        assert_eq!(evaluation["command"], "evaluate", "{evaluation}");
         let threads = json!({"threads": [{"name": "MainThread", "frames": []}]}).to_string();
-        let answer = json!({"seq": 9, "type": "response", "request_seq": asked["seq"], "success": true,
+        let answer = json!({"seq": 9, "type": "response", "request_seq": evaluation["seq"], "success": true,
             "command": "evaluate", "body": {"result": threads, "variablesReference": 0}});
         dap.send(&answer).await.unwrap();
         dap
     };
-    let ((head, seen), mut dap) = tokio::join!(looked(scene.address, "person", &id_text), debugger);
-    assert!(head.starts_with("HTTP/1.1 200"), "{head} {seen}");
-    assert_eq!(seen["threads"][0]["name"], "MainThread");
-    // Here now, and as it was.
+    let ((head, answer), mut dap) = tokio::join!(
+        request_snapshot(scene.address, "person", &id_text),
+        debugger
+    );
+    assert!(head.starts_with("HTTP/1.1 200"), "{head} {answer}");
+    assert_eq!(answer["threads"][0]["name"], "MainThread");
+    // The park is held by this relay now, with its deadline.
     let list = scene.context.registry.snapshot();
     let holder = list.find(id).unwrap().holder().unwrap().clone();
     assert!(holder.is_here() && holder.client == "nvim", "{holder:?}");
-    let kept = unix_ms(holder.parked_until.unwrap().time);
-    assert!(kept.abs_diff(until) < 1000, "{kept} {until}");
-    // The second look takes nothing up.
-    let again = async {
-        let asked = read(&mut dap).await;
-        assert_eq!(asked["command"], "evaluate", "{asked}");
+    let deadline = unix_ms(holder.parked_until.unwrap().time);
+    assert!(
+        deadline.abs_diff(parked_until) < 1000,
+        "{deadline} {parked_until}"
+    );
+    // The second snapshot resumes no other stream.
+    let second_snapshot = async {
+        let evaluation = read(&mut dap).await;
+        assert_eq!(evaluation["command"], "evaluate", "{evaluation}");
     };
     tokio::select! {
-        () = again => {}
-        looked = looked(scene.address, "person", &id_text) => panic!("{looked:?}"),
+        () = second_snapshot => {}
+        request_snapshot = request_snapshot(scene.address, "person", &id_text) => panic!("{request_snapshot:?}"),
     }
     links.abort();
 }

@@ -1,4 +1,4 @@
-//! Clients without TLS.
+//! Tests clients without TLS.
 
 use tokio::time::Instant;
 
@@ -10,7 +10,7 @@ async fn plain_text_is_refused_where_tls_is_required() {
     let relay = Relay::start(Files::config).await;
     let worker = listed(relay.running.registry(), paused("square", 1)).await;
     let head = b"POST /api/jobs/ HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n";
-    let answer = said(&mut relay.plain().await, head).await;
+    let answer = exchange(&mut relay.plain().await, head).await;
     let status = "HTTP/1.1 426 Upgrade Required\r\n";
     assert!(answer.starts_with(status), "{answer}");
     assert_has(&answer, "\r\nupgrade: TLS/1.2\r\n");
@@ -31,7 +31,7 @@ async fn plain_text_is_refused_where_tls_is_required() {
     closed(&mut dap).await;
 
     for text in ["\r\n", "list\n", "\u{0}"] {
-        let answer = said(&mut relay.plain().await, text.as_bytes()).await;
+        let answer = exchange(&mut relay.plain().await, text.as_bytes()).await;
         assert!(answer.starts_with("ray-relay: "), "{answer}");
         assert_has(&answer, "s_client");
         assert!(answer.ends_with("\r\n"));

@@ -1,4 +1,4 @@
-//! Every protocol inside TLS.
+//! Tests every protocol inside TLS.
 
 use super::*;
 use crate::listener::refusal::TLS_ALERT;
@@ -25,16 +25,16 @@ async fn every_protocol_is_detected_inside_tls() {
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let uri = "https://localhost/relay/healthz";
     assert_eq!(http2(stream, uri).await.0.unwrap(), 200);
-    // By its preface, without ALPN.
+    // HTTP/2 is detected by its preface without ALPN.
     assert_eq!(http2(relay.encrypted().await, uri).await.0.unwrap(), 200);
 
     let (_, answer) = initialized(relay.encrypted().await).await;
     assert_eq!(answer["success"], true);
     assert_eq!(answer["request_seq"], 7);
 
-    let answer = said(&mut relay.encrypted().await, b"q\r\n").await;
+    let answer = exchange(&mut relay.encrypted().await, b"q\r\n").await;
     assert_has(&answer, "tasks that wait at a breakpoint");
-    let answer = said(&mut relay.encrypted().await, b"\0\0").await;
+    let answer = exchange(&mut relay.encrypted().await, b"\0\0").await;
     assert!(answer.contains("neither"), "{answer}");
     let mut stream = relay.encrypted().await;
     stream.write_all(b"\x16\x03\x01").await.unwrap();
@@ -58,8 +58,8 @@ async fn client_with_http_alpn_may_stay_idle() {
     };
     let mut stream = relay.tls(&client).await.unwrap();
     let mut byte = [0];
-    // A browser that connects before it knows what for; then `HEADER_TIMEOUT` counts.
-    let silent = timeout(Duration::from_secs(20), stream.read(&mut byte));
-    assert!(silent.await.is_err());
+    // A browser may connect in advance; then `HEADER_TIMEOUT` applies.
+    let idle = timeout(Duration::from_secs(20), stream.read(&mut byte));
+    assert!(idle.await.is_err());
     assert_healthy(&mut stream).await;
 }

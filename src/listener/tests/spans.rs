@@ -1,4 +1,4 @@
-//! Log lines about a connection say which.
+//! Tests that log lines about a connection identify it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::*;
 use ray_relay_access::telemetry::testing::log_to;
 
-/// One log line: its text, what it says besides, and the fields that the spans around it have.
+/// A log line with its text, its values and the fields of its spans.
 #[derive(Debug, Clone)]
 struct Line {
     text: String,
@@ -23,12 +23,12 @@ struct Line {
     spans: BTreeSet<String>,
 }
 
-/// Keeps every line of the rooms that serve connections.
+/// Stores every log line of the modules that serve connections.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<Line>>>);
 
-/// Modules whose events are about a connection, each after the name of its crate.
-const ROOMS: [&str; 7] = [
+/// Modules of any crate whose events concern a connection.
+const CONNECTION_MODULES: [&str; 7] = [
     "listener",
     "connection",
     "http",
@@ -78,9 +78,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         let mut path = module.split("::");
         let is_about_a_connection = match path.next() {
             Some("ray_relay_dap") => true,
-            Some(name) if name.starts_with("ray_relay") => {
-                path.next().is_some_and(|room| ROOMS.contains(&room))
-            }
+            Some(name) if name.starts_with("ray_relay") => path
+                .next()
+                .is_some_and(|module_name| CONNECTION_MODULES.contains(&module_name)),
             _ => false,
         };
         if !is_about_a_connection {
@@ -101,7 +101,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
 }
 
 impl Lines {
-    /// The first that begins with `text`, once it is there.
+    /// Waits for the first line that begins with `text`.
     async fn wait_for(&self, text: &str) -> Line {
         let found = async {
             loop {
@@ -117,9 +117,9 @@ impl Lines {
                 }
             }
         };
-        let seen = || format!("no {text:?} in {:#?}", self.0.lock());
+        let failure = || format!("no {text:?} in {:#?}", self.0.lock());
         let line = timeout(TEST_TIMEOUT, found).await;
-        line.unwrap_or_else(|_| panic!("{}", seen()))
+        line.unwrap_or_else(|_| panic!("{}", failure()))
     }
 }
 
@@ -127,40 +127,40 @@ impl Lines {
 async fn connection_log_lines_name_peer_and_user() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(lines.clone());
-    let _here = log_to(subscriber);
+    let _guard = log_to(subscriber);
     let relay = Relay::start(optional).await;
 
-    // A worker that is not there: refused, after the relay knew who asks and what for.
-    let mut gone = paused("square", 1);
-    (gone.node_ip, gone.port) = (std::net::Ipv4Addr::LOCALHOST.into(), 1);
-    relay.running.registry().insert(gone);
+    // The worker is unreachable: the refusal comes after the relay knows the user and the task.
+    let mut unreachable = paused("square", 1);
+    (unreachable.node_ip, unreachable.port) = (std::net::Ipv4Addr::LOCALHOST.into(), 1);
+    relay.running.registry().insert(unreachable);
     let (mut client, _) = initialized(relay.plain().await).await;
     let attach = request(8, "attach", &json!({}));
     client.send(&attach).await.unwrap();
-    let refused = read(&mut client).await;
-    assert_eq!(refused["success"], false, "{refused}");
+    let refusal = read(&mut client).await;
+    assert_eq!(refusal["success"], false, "{refusal}");
     drop(client);
-    let of_connection = ["peer", "request", "session", "principal"].as_slice();
-    let of_session = ["peer", "request", "session", "principal", "breakpoint"].as_slice();
-    for (text, known) in [
-        ("session attaches", of_session),
-        ("worker not reached", of_session),
-        ("connection ended", of_connection),
+    let connection_fields = ["peer", "request", "session", "principal"].as_slice();
+    let session_fields = ["peer", "request", "session", "principal", "breakpoint"].as_slice();
+    for (text, expected) in [
+        ("session attaches", session_fields),
+        ("worker not reached", session_fields),
+        ("connection ended", connection_fields),
     ] {
         let line = lines.wait_for(text).await;
-        for field in known {
+        for field in expected {
             assert!(line.spans.contains(*field), "{field}: {line:?}");
         }
     }
 
-    // All that is known of it in one line, with what its client was told.
-    let told = lines.wait_for("connection ended").await.values;
-    let sentence = refused["message"].as_str().unwrap();
-    let id = format!(" (request {})", told["request"]);
+    // The last line summarises the connection and repeats the client's message.
+    let summary = lines.wait_for("connection ended").await.values;
+    let sentence = refusal["message"].as_str().unwrap();
+    let id = format!(" (request {})", summary["request"]);
     let sentence = sentence.strip_suffix(&id).unwrap();
-    // A long one is cut in the log.
-    let reason = told["reason"].trim_end_matches('…');
-    assert!(sentence.starts_with(reason), "{told:?}");
+    // The log truncates long messages.
+    let reason = summary["reason"].trim_end_matches('…');
+    assert!(sentence.starts_with(reason), "{summary:?}");
     for (field, value) in [
         ("protocol", "dap"),
         ("client", "test"),
@@ -169,7 +169,7 @@ async fn connection_log_lines_name_peer_and_user() {
         ("task", "square"),
         ("outcome", "refused"),
     ] {
-        assert_eq!(told[field], value, "{field}: {told:?}");
+        assert_eq!(summary[field], value, "{field}: {summary:?}");
     }
     for field in [
         "breakpoint",
@@ -177,24 +177,24 @@ async fn connection_log_lines_name_peer_and_user() {
         "recognised_seconds",
         "authenticated_seconds",
     ] {
-        assert!(told.contains_key(field), "{field}: {told:?}");
+        assert!(summary.contains_key(field), "{field}: {summary:?}");
     }
-    assert!(!told.contains_key("attached_seconds"), "{told:?}");
+    assert!(!summary.contains_key("attached_seconds"), "{summary:?}");
 
     let page = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
-    said(&mut relay.plain().await, page).await;
+    exchange(&mut relay.plain().await, page).await;
     let line = lines.wait_for("dashboard request failed").await;
     assert!(line.spans.contains("principal"), "{line:?}");
 
     let foreign = b"GET / HTTP/1.1\r\nhost: elsewhere.example\r\nconnection: close\r\n\r\n";
-    let answer = said(&mut relay.plain().await, foreign).await;
+    let answer = exchange(&mut relay.plain().await, foreign).await;
     lines.wait_for("request refused").await;
     let (_, id) = answer.split_once("x-request-id: ").unwrap();
     let id = id.lines().next().unwrap();
     assert_has(&answer, &format!("\"request\":\"{id}\""));
-    let is_it = |line: &Line| line.text == "request failed" && line.values["request"] == id;
-    assert!(lines.0.lock().iter().any(is_it), "{id}");
-    said(&mut relay.plain().await, b"\x16\x03\x01\x00\x05hello").await;
+    let is_request = |line: &Line| line.text == "request failed" && line.values["request"] == id;
+    assert!(lines.0.lock().iter().any(is_request), "{id}");
+    exchange(&mut relay.plain().await, b"\x16\x03\x01\x00\x05hello").await;
     lines.wait_for("TLS handshake failed").await;
 
     let without: Vec<_> = lines

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn head_address_defaults_to_port_8265() {
-        for (text, normal) in [
+        for (text, normalised) in [
             ("http://head", "http://head:8265"),
             ("http://head/", "http://head:8265"),
             ("HTTP://head:8000/", "http://head:8000"),
@@ -228,7 +228,7 @@ mod tests {
             ("http://[fd00::1]", "http://[fd00::1]:8265"),
             ("http://[fd00::1]:80", "http://[fd00::1]:80"),
         ] {
-            assert_eq!(parse_ray_address(text).as_deref(), Ok(normal), "{text}");
+            assert_eq!(parse_ray_address(text).as_deref(), Ok(normalised), "{text}");
         }
     }
 
@@ -244,8 +244,8 @@ mod tests {
             ("http://head:port", "number"),
             ("http://head:0", "number"),
         ] {
-            let wrong = parse_ray_address(text).unwrap_err();
-            let hint_given = wrong.hint.unwrap_or_default();
+            let error = parse_ray_address(text).unwrap_err();
+            let hint_given = error.hint.unwrap_or_default();
             assert!(hint_given.contains(hint), "{text}: {hint_given}");
         }
         for text in ["", "http://", "http:///x", "http://he ad"] {
@@ -280,8 +280,8 @@ mod tests {
             ("5678", "127.0.0.1:5678"),
             ("10.0.0.1", "port"),
         ] {
-            let given = parse_listen(text).unwrap_err().hint.unwrap_or_default();
-            assert!(given.contains(hint), "{text}: {given}");
+            let suggestion = parse_listen(text).unwrap_err().hint.unwrap_or_default();
+            assert!(suggestion.contains(hint), "{text}: {suggestion}");
         }
     }
 }

@@ -118,38 +118,38 @@ mod tests {
         let mut known: Vec<_> = known
             .chain(Cluster::KEYS.iter().map(|key| format!("cluster.{key}")))
             .collect();
-        let mut found: Vec<_> = all.iter().map(|one| one.key.clone()).collect();
+        let mut found: Vec<_> = all.iter().map(|entry| entry.key.clone()).collect();
         known.sort_unstable();
         found.sort_unstable();
         assert_eq!(found, known);
-        for one in all {
-            assert!(!one.text.is_empty(), "{}", one.key);
-            assert!(one.default.is_some() != one.example.is_some());
+        for entry in all {
+            assert!(!entry.text.is_empty(), "{}", entry.key);
+            assert!(entry.default.is_some() != entry.example.is_some());
         }
     }
 
     #[test]
     fn key_is_explained_by_any_of_its_names() {
-        let of = |name| -> Vec<String> {
+        let keys_named = |name| -> Vec<String> {
             let found = explain(name).unwrap();
-            found.into_iter().map(|one| one.key).collect()
+            found.into_iter().map(|entry| entry.key).collect()
         };
         for name in [
             "listen.keepalive",
             "keepalive",
             "RAY_RELAY_LISTEN_KEEPALIVE",
         ] {
-            assert_eq!(of(name), ["listen.keepalive"]);
+            assert_eq!(keys_named(name), ["listen.keepalive"]);
         }
-        assert_eq!(of("cluster.path"), ["cluster.path"]);
-        assert_eq!(of("path"), ["cluster.path", "upstream.path"]);
-        assert!(of("release").len() >= 3);
-        let together = explain("tls.key_file").unwrap().remove(0);
-        assert!(together.text.contains("private key"), "{}", together.text);
-        assert_eq!(together.example, Some("\"/etc/ray-relay/tls/tls.key\""));
-        let why = explain("listen.keepalives").unwrap_err().to_string();
-        assert!(why.ends_with("did you mean listen.keepalive?"), "{why}");
-        let why = explain("xyzzy").unwrap_err().to_string();
-        assert!(why.ends_with("lists all keys"), "{why}");
+        assert_eq!(keys_named("cluster.path"), ["cluster.path"]);
+        assert_eq!(keys_named("path"), ["cluster.path", "upstream.path"]);
+        assert!(keys_named("release").len() >= 3);
+        let key_file = explain("tls.key_file").unwrap().remove(0);
+        assert!(key_file.text.contains("private key"), "{}", key_file.text);
+        assert_eq!(key_file.example, Some("\"/etc/ray-relay/tls/tls.key\""));
+        let error = explain("listen.keepalives").unwrap_err().to_string();
+        assert!(error.ends_with("did you mean listen.keepalive?"), "{error}");
+        let error = explain("xyzzy").unwrap_err().to_string();
+        assert!(error.ends_with("lists all keys"), "{error}");
     }
 }

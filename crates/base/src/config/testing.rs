@@ -1,17 +1,17 @@
-//! A configuration file that lives as long as a test.
+//! Configuration sources for tests.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::ffi::OsString;
 
 use super::{Flags, Sources};
 
-pub struct Given {
+pub struct TestSources {
     _dir: tempfile::TempDir,
     pub sources: Sources,
 }
 
-/// Sources with `file` as the configuration file.
-pub fn given(file: &str, environment: &[(&str, &str)]) -> Given {
+/// Returns sources with `file` as the configuration file.
+pub fn test_sources(file: &str, environment: &[(&str, &str)]) -> TestSources {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("relay.toml");
     std::fs::write(&path, file).unwrap();
@@ -23,7 +23,7 @@ pub fn given(file: &str, environment: &[(&str, &str)]) -> Given {
         .iter()
         .map(|(name, value)| (OsString::from(name), OsString::from(value)))
         .collect();
-    Given {
+    TestSources {
         _dir: dir,
         sources: Sources { environment, flags },
     }

@@ -173,11 +173,12 @@ mod tests {
 
     #[test]
     fn names_are_resolved_only_for_network_exceptions() {
-        let looks = |list: &str| Exceptions::read(list).names_networks();
-        assert!(looks(".svc,10.0.0.0/8") && looks("192.0.2.1"));
-        assert!(!looks("localhost,127.0.0.1,::1,.svc,*") && !looks(""));
-        let some = Exceptions::read("10.0.0.0/8");
-        let has = |address: &str| address.parse().is_ok_and(|ip| some.has_address(ip, 1));
-        assert!(has("10.0.0.1") && !has("192.0.2.1"));
+        let names_networks = |list: &str| Exceptions::read(list).names_networks();
+        assert!(names_networks(".svc,10.0.0.0/8") && names_networks("192.0.2.1"));
+        assert!(!names_networks("localhost,127.0.0.1,::1,.svc,*") && !names_networks(""));
+        let networks = Exceptions::read("10.0.0.0/8");
+        let is_excepted =
+            |address: &str| address.parse().is_ok_and(|ip| networks.has_address(ip, 1));
+        assert!(is_excepted("10.0.0.1") && !is_excepted("192.0.2.1"));
     }
 }

@@ -42,7 +42,7 @@ impl Authority {
         Self { pem, issuer }
     }
 
-    /// A certificate for the names of a relay under test.
+    /// Returns a certificate for the names of a relay under test.
     pub fn server(&self) -> Pair {
         let names = [
             SanType::DnsName("localhost".try_into().unwrap()),
@@ -51,7 +51,7 @@ impl Authority {
         self.issue(&names, |_| {})
     }
 
-    /// A client certificate that names `uri`.
+    /// Returns a client certificate with the name `uri`.
     pub fn client(&self, uri: &str) -> Pair {
         self.issue(&[SanType::URI(uri.try_into().unwrap())], |_| {})
     }
@@ -69,10 +69,10 @@ impl Authority {
         }
     }
 
-    /// A list of the revoked serial numbers, of which the next update is due in `days`.
+    /// Returns a revocation list of these serial numbers, valid for `days`.
     pub fn crl(&self, revoked: &[u64], days: i64) -> String {
         let now = SystemTime::now();
-        let one = |serial: &u64| RevokedCertParams {
+        let revoked_certificate = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: (now - DAY).into(),
             reason_code: None,
@@ -87,7 +87,7 @@ impl Authority {
             next_update: next.into(),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
-            revoked_certs: revoked.iter().map(one).collect(),
+            revoked_certs: revoked.iter().map(revoked_certificate).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         }
         .signed_by(&self.issuer)
@@ -97,17 +97,17 @@ impl Authority {
     }
 }
 
-/// Files of a relay, gone when dropped.
+/// TLS files of a relay, deleted on drop.
 pub struct Files(tempfile::TempDir);
 
 impl Files {
     pub fn new(pair: &Pair) -> Self {
         let files = Self(tempfile::tempdir().unwrap());
-        files.put(pair);
+        files.write_pair(pair);
         files
     }
 
-    pub fn put(&self, pair: &Pair) {
+    pub fn write_pair(&self, pair: &Pair) {
         self.write("tls.crt", &pair.cert);
         self.write("tls.key", &pair.key);
     }
@@ -122,7 +122,7 @@ impl Files {
         path
     }
 
-    /// `[tls]` with these, required.
+    /// Returns `[tls]` with these files and required TLS.
     pub fn config(&self) -> config::Tls {
         config::Tls {
             mode: config::TlsMode::Required,
@@ -132,7 +132,7 @@ impl Files {
         }
     }
 
-    /// The same with client certificates of `authority`.
+    /// Returns the same with client certificates of `authority`.
     pub fn mutual(&self, authority: &Authority, client_auth: config::ClientAuth) -> config::Tls {
         config::Tls {
             client_auth,
@@ -142,7 +142,7 @@ impl Files {
     }
 }
 
-/// How a client under test does TLS.
+/// TLS settings of a client under test.
 #[derive(Default)]
 pub struct Client<'a> {
     pub identity: Option<&'a Pair>,
@@ -151,7 +151,7 @@ pub struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Trusts what `authority` (PEM) issued.
+    /// Trusts certificates of `authority` (PEM).
     pub fn trusting(&self, authority: &str) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(certificate(authority)).unwrap();

@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(limit("0::/pods/relay\n"), Some(256 * MIB));
         fs::write(group.join("memory.max"), "134217728\n").unwrap();
         assert_eq!(limit("0::/pods/relay\n"), Some(128 * MIB));
-        // In a container, where the path is the host's.
+        // In a container the path is that of the host.
         assert_eq!(limit("0::/somewhere/else\n"), None);
         fs::write(root.path().join("memory.max"), "536870912\n").unwrap();
         assert_eq!(limit("0::/somewhere/else\n"), Some(512 * MIB));

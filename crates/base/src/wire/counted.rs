@@ -195,7 +195,7 @@ mod tests {
             assert!(socket.next().await.unwrap().unwrap().is_ping());
             assert_eq!(memory.used(MemoryUse::Links), 0, "{size}");
         }
-        // The beginning of one.
+        // The beginning of a message.
         let raw = client.get_mut();
         raw.write_all(&[0x82, 0xff]).await.unwrap();
         raw.write_all(&(15 * MIB as u64).to_be_bytes())
@@ -205,12 +205,12 @@ mod tests {
         raw.write_all(&vec![0; MIB]).await.unwrap();
         tokio::select! {
             biased;
-            got = socket.next() => panic!("{got:?}"),
+            received = socket.next() => panic!("{received:?}"),
             () = tokio::task::yield_now() => {}
         }
         assert_eq!(memory.used(MemoryUse::Links), MIB);
-        let more = async { raw.write_all(&vec![0; 14 * MIB]).await };
-        let (_, error) = tokio::join!(more, async {
+        let send_rest = async { raw.write_all(&vec![0; 14 * MIB]).await };
+        let (_, error) = tokio::join!(send_rest, async {
             let error = socket.next().await.unwrap().unwrap_err();
             drop(socket);
             error
@@ -229,17 +229,17 @@ mod tests {
         let _others = account
             .take(MemoryUse::Links, memory.owner_limit())
             .unwrap();
-        for (size, passes) in [(60 << 10, true), (100 << 10, false)] {
-            // So little that it is seen before it is whole.
+        for (size, fits) in [(60 << 10, true), (100 << 10, false)] {
+            // The buffer is smaller than the message.
             let (near, far) = duplex(8 << 10);
             let counted = Counted::new(near, &account).always(64 << 10);
             let mut socket = WebSocketStream::from_raw_socket(counted, Role::Server, None).await;
             let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
             let sending =
                 tokio::spawn(async move { client.send(Message::binary(vec![1; size])).await });
-            assert_eq!(socket.next().await.unwrap().is_ok(), passes, "{size}");
+            assert_eq!(socket.next().await.unwrap().is_ok(), fits, "{size}");
             drop(socket);
-            assert_eq!(sending.await.unwrap().is_ok(), passes, "{size}");
+            assert_eq!(sending.await.unwrap().is_ok(), fits, "{size}");
         }
     }
 

@@ -216,7 +216,7 @@ mod tests {
     #[serde(tag = "type", rename_all = "snake_case")]
     enum Message {
         Refused { reason: String },
-        Given,
+        WithDescriptor,
         Ready,
     }
 
@@ -225,24 +225,30 @@ mod tests {
         let (near, far) = UnixStream::pair().unwrap();
         let (_, writer) = channel::<Message>(near);
         let (mut reader, _) = channel::<Message>(far);
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let (mut local, remote) = UnixStream::pair().unwrap();
         let refused = |length: usize| Message::Refused {
             reason: "x".repeat(length),
         };
-        let talk = async {
+        let send = async {
             writer.write(&refused(300), None).await.unwrap();
-            let with = Some(theirs.as_fd());
-            writer.write(&Message::Given, with).await.unwrap();
-            writer.write(&Message::Given, with).await.unwrap();
+            let descriptor = Some(remote.as_fd());
+            writer
+                .write(&Message::WithDescriptor, descriptor)
+                .await
+                .unwrap();
+            writer
+                .write(&Message::WithDescriptor, descriptor)
+                .await
+                .unwrap();
             writer.write(&Message::Ready, None).await.unwrap();
-            drop((writer, theirs));
+            drop((writer, remote));
         };
-        let listen = async {
+        let receive = async {
             assert!(
                 matches!(reader.read().await.unwrap(), (Message::Refused { reason }, None) if reason.len() == 300)
             );
             let (message, first) = reader.read().await.unwrap();
-            assert_eq!(message, Message::Given);
+            assert_eq!(message, Message::WithDescriptor);
             let (_, second) = reader.read().await.unwrap();
             assert!(matches!(
                 reader.read().await.unwrap(),
@@ -251,16 +257,16 @@ mod tests {
             assert!(reader.read().await.is_err(), "the end");
             (first.unwrap(), second.unwrap())
         };
-        let ((), (first, second)) = tokio::join!(talk, listen);
+        let ((), (first, second)) = tokio::join!(send, receive);
         drop(second);
         let passed = std::os::unix::net::UnixStream::from(first);
         passed.set_nonblocking(true).unwrap();
         let mut passed = UnixStream::from_std(passed).unwrap();
         passed.write_all(b"through").await.unwrap();
         drop(passed);
-        let mut heard = String::new();
-        ours.read_to_string(&mut heard).await.unwrap();
-        assert_eq!(heard, "through");
+        let mut received = String::new();
+        local.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "through");
     }
 
     #[tokio::test]
@@ -273,8 +279,8 @@ mod tests {
             let (mut near, far) = UnixStream::pair().unwrap();
             near.write_all(bytes).await.unwrap();
             let (mut reader, _) = channel::<Message>(far);
-            let why = reader.read().await.unwrap_err();
-            assert_eq!(why.kind(), io::ErrorKind::InvalidData, "{why}");
+            let error = reader.read().await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
         }
     }
 }

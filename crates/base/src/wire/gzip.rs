@@ -67,9 +67,9 @@ mod tests {
         ) {
             let shared = GzipPrefix::of(&beginning).unwrap();
             for end in ends {
-                let whole = shared.ended_with(&end).unwrap().concat();
+                let compressed = shared.ended_with(&end).unwrap().concat();
                 let mut text = Vec::new();
-                GzDecoder::new(&*whole).read_to_end(&mut text).unwrap();
+                GzDecoder::new(&*compressed).read_to_end(&mut text).unwrap();
                 prop_assert_eq!(text, [&*beginning, &*end].concat());
             }
         }

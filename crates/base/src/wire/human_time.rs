@@ -90,7 +90,10 @@ mod tests {
 
     #[test]
     fn far_future_is_still_formatted() {
-        let far = UNIX_EPOCH.checked_add(Duration::from_secs(1 << 62));
-        assert!(far.is_some_and(|far| moment(far, UNIX_EPOCH).contains("UTC")));
+        let distant_time = UNIX_EPOCH.checked_add(Duration::from_secs(1 << 62));
+        assert!(
+            distant_time
+                .is_some_and(|distant_time| moment(distant_time, UNIX_EPOCH).contains("UTC"))
+        );
     }
 }

@@ -142,14 +142,14 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("keeper");
         assert!(matches!(dial(&path).await, Ok(None)));
-        let place = OwnSocket::bind(&path).unwrap();
+        let socket = OwnSocket::bind(&path).unwrap();
         let mode = fs::symlink_metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let (dialled, accepted) = tokio::join!(dial(&path), place.accept());
+        let (dialled, accepted) = tokio::join!(dial(&path), socket.accept());
         assert!(matches!(dialled, Ok(Some(_))));
         accepted.unwrap();
-        // As after kill -9.
-        drop(place);
+        // `kill -9` leaves the socket file behind.
+        drop(socket);
         assert!(path.exists());
         assert!(matches!(dial(&path).await, Ok(None)));
         OwnSocket::bind(&path).unwrap().remove();
@@ -161,14 +161,14 @@ mod tests {
         let folder = folder();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let says = |found: Result<_, String>| found.err().unwrap();
-        assert!(says(dial(&file).await).contains("no socket"));
+        let error_of = |result: Result<_, String>| result.err().unwrap();
+        assert!(error_of(dial(&file).await).contains("no socket"));
         assert!(file.exists(), "not removed");
         let open = folder.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(says(dial(&open.join("keeper")).await).contains("0700"));
-        assert!(says(dial(Path::new("keeper")).await).contains("absolute"));
-        assert!(says(dial(&folder.path().join("none/keeper")).await).contains("folder"));
+        assert!(error_of(dial(&open.join("keeper")).await).contains("0700"));
+        assert!(error_of(dial(Path::new("keeper")).await).contains("absolute"));
+        assert!(error_of(dial(&folder.path().join("none/keeper")).await).contains("folder"));
     }
 }

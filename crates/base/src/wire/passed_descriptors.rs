@@ -75,11 +75,11 @@ mod tests {
             (name("kept-1"), connection.into()),
             (name("ray-relay.socket"), one.into()),
         ]);
-        let elsewhere = SocketAddr::from(([127, 0, 0, 2], address.port()));
-        assert!(passed.listener(elsewhere).is_none());
+        let other_address = SocketAddr::from(([127, 0, 0, 2], address.port()));
+        assert!(passed.listener(other_address).is_none());
         assert_eq!(passed.unused_listener(), Some(address));
-        let taken = passed.listener(address).unwrap();
-        assert_eq!(taken.local_addr().unwrap(), address);
+        let listener = passed.listener(address).unwrap();
+        assert_eq!(listener.local_addr().unwrap(), address);
         assert_eq!(passed.unused_listener(), None);
         assert_eq!(passed.named("kept-").len(), 1);
         assert!(passed.0.is_empty());

@@ -122,7 +122,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    // Recorded: debugpy 1.8.22 (Ray 2.60) on an x86-64 machine.
+    // Recorded from debugpy 1.8.22 (Ray 2.60) on an x86-64 machine.
     const TCP: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:D5AF 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7632316 1 0000000013c2e44f 100 0 0 10 0
@@ -141,12 +141,12 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn recorded_tables_are_parsed() {
         let all: Vec<_> = sockets(TCP).chain(sockets(TCP6)).collect();
-        let told = |socket: &KernelSocket| {
+        let summary = |socket: &KernelSocket| {
             let KernelSocket { local, remote, .. } = socket;
             format!("{local} {remote} {:?} {}", socket.state, socket.inode)
         };
         assert_eq!(
-            all.iter().map(told).collect::<Vec<_>>(),
+            all.iter().map(summary).collect::<Vec<_>>(),
             [
                 "127.0.0.1:54703 0.0.0.0:0 Listening 7632316",
                 "0.0.0.0:53387 0.0.0.0:0 Listening 7632314",
@@ -163,19 +163,26 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn peers_with_unacknowledged_data_are_excluded() {
         let root = tempfile::tempdir().unwrap();
-        let (here, owes): (SocketAddr, SocketAddr) = (
+        let (acknowledged_peer, pending_peer): (SocketAddr, SocketAddr) = (
             "127.0.0.1:39356".parse().unwrap(),
             "10.0.2.3:443".parse().unwrap(),
         );
         std::fs::create_dir(root.path().join("net")).unwrap();
         std::fs::write(root.path().join("net/tcp"), TCP).unwrap();
-        let peers = HashSet::from([here, owes]);
-        assert_eq!(acknowledged(root.path(), &peers), HashSet::from([here]));
+        let peers = HashSet::from([acknowledged_peer, pending_peer]);
+        assert_eq!(
+            acknowledged(root.path(), &peers),
+            HashSet::from([acknowledged_peer])
+        );
         std::fs::write(root.path().join("net/tcp6"), TCP6).unwrap();
         assert_eq!(acknowledged(root.path(), &peers), peers);
-        let behind = TCP6.replace("0302000A:01BB 01 00000000:", "0302000A:01BB 01 00000023:");
-        std::fs::write(root.path().join("net/tcp6"), behind).unwrap();
-        assert_eq!(acknowledged(root.path(), &peers), HashSet::from([here]));
+        let unacknowledged =
+            TCP6.replace("0302000A:01BB 01 00000000:", "0302000A:01BB 01 00000023:");
+        std::fs::write(root.path().join("net/tcp6"), unacknowledged).unwrap();
+        assert_eq!(
+            acknowledged(root.path(), &peers),
+            HashSet::from([acknowledged_peer])
+        );
         assert_eq!(acknowledged(root.path(), &HashSet::new()), HashSet::new());
     }
 

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn relay_url_defaults_to_port_5678() {
-        for (text, normal) in [
+        for (text, normalised) in [
             ("http://relay", "http://relay:5678"),
             ("relay:7000", "http://relay:7000"),
             ("127.0.0.1", "http://127.0.0.1:5678"),
@@ -149,7 +149,7 @@ mod tests {
                 text.parse::<RelayUrl>()
                     .map(|url| url.to_string())
                     .as_deref(),
-                Ok(normal),
+                Ok(normalised),
                 "{text}"
             );
         }

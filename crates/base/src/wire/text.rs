@@ -150,16 +150,19 @@ mod tests {
 
     #[test]
     fn control_characters_are_replaced() {
-        let moves = "a\u{1b}[2Jb\tc\u{7}\u{9b}d\u{202e}e";
-        assert_eq!(replaced(moves), "a�[2Jb�c��d�e");
+        let with_controls = "a\u{1b}[2Jb\tc\u{7}\u{9b}d\u{202e}e";
+        assert_eq!(replaced(with_controls), "a�[2Jb�c��d�e");
         assert_eq!(replaced("größe 数 🎉"), "größe 数 🎉");
     }
 
     #[test]
     fn text_is_truncated_to_one_clean_line() {
         assert_eq!(one_line("a\r\n\tb\u{1b}[0m  c\u{0}"), "a b [0m c");
-        let long = one_line(&"é".repeat(1000));
-        assert_eq!((long.chars().count(), long.ends_with('…')), (201, true));
+        let shortened = one_line(&"é".repeat(1000));
+        assert_eq!(
+            (shortened.chars().count(), shortened.ends_with('…')),
+            (201, true)
+        );
     }
 
     #[test]
@@ -175,7 +178,7 @@ mod tests {
             escaped("a\x1b[31mb\r\nc\rd\u{9b}2J\te\u{202e}"),
             "a\\x1b[31mb\nc\\x0dd\\x9b2J\te\\u202e"
         );
-        // Neither can it write one name that looks like another.
+        // Invisible characters cannot disguise a name.
         assert_eq!(
             escaped("pass\u{200b}word\u{61c}\u{ad}\u{e0041}"),
             "pass\\u200bword\\u061c\\xad\\U000e0041"

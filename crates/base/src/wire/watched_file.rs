@@ -149,18 +149,20 @@ pub mod testing {
     use super::*;
     use std::time::Instant;
 
-    /// Replaces the file's text by another of the same length, with the same modification time: only the change time
-    /// tells.
+    /// Replaces the text by one of equal length and modification time: only the change time differs.
     pub fn swap(path: &Path, text: &str) {
         let before = std::fs::metadata(path).unwrap();
         assert_eq!(before.len(), text.len() as u64);
-        let began = Instant::now();
-        // Clocks of file systems have steps.
+        let started = Instant::now();
+        // The clock of a file system is coarse.
         while FileVersion::at(path) == Some(FileVersion::of(&before)) {
             std::fs::write(path, text).unwrap();
             let file = File::options().write(true).open(path).unwrap();
             file.set_modified(before.modified().unwrap()).unwrap();
-            assert!(began.elapsed().as_secs() < 5, "the version stays as it is");
+            assert!(
+                started.elapsed().as_secs() < 5,
+                "the version stays as it is"
+            );
         }
     }
 }
@@ -176,21 +178,21 @@ mod tests {
         let path = directory.path().join("secret");
         std::fs::write(&path, "one").unwrap();
         let mut file = WatchedFile::new(path.clone(), 3);
-        let (copy, text) = file.look().await.unwrap().unwrap();
+        let (content, text) = file.look().await.unwrap().unwrap();
         assert_eq!(&**text, "one");
         assert!(file.look().await.unwrap().is_some(), "not taken yet");
-        file = copy;
+        file = content;
         assert!(file.look().await.unwrap().is_none());
         testing::swap(&path, "two");
-        let (copy, text) = file.look().await.unwrap().unwrap();
+        let (content, text) = file.look().await.unwrap().unwrap();
         assert_eq!(&**text, "two");
-        file = copy;
+        file = content;
         file.forget();
         assert!(file.look().await.unwrap().is_some());
-        for (content, why) in [(&b"four"[..], "longer than 3"), (b"\xff", "UTF-8")] {
+        for (content, expected) in [(&b"four"[..], "longer than 3"), (b"\xff", "UTF-8")] {
             std::fs::write(&path, content).unwrap();
             let error = file.look().await.unwrap_err();
-            assert!(error.to_string().contains(why), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         let error = read_bytes(&File::open(directory.path()).unwrap(), 3).unwrap_err();
         assert!(error.to_string().contains("no regular file"), "{error}");

@@ -110,10 +110,15 @@ mod tests {
             .arg(&path)
             .output();
         let Ok(output) = output else {
-            return; // No Python here; the end-to-end tests need one anyway.
+            return; // Python is missing; the end-to-end tests require it anyway.
         };
-        let said = String::from_utf8(output.stdout).unwrap();
+        let listing = String::from_utf8(output.stdout).unwrap();
         let expected = "['job.py', 'tool'] ['0o100644', '0o100755'] b'\\x7fELF'\n";
-        assert_eq!(said, format!("{expected}{content}"), "{:?}", output.stderr);
+        assert_eq!(
+            listing,
+            format!("{expected}{content}"),
+            "{:?}",
+            output.stderr
+        );
     }
 }

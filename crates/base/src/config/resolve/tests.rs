@@ -1,4 +1,4 @@
-//! A configuration from its sources: which of them counts, and what is wrong with them.
+//! Tests how a configuration is resolved from its sources, and how problems are reported.
 #![allow(clippy::unwrap_used)]
 
 mod example;
@@ -7,7 +7,7 @@ mod problems;
 mod values;
 
 use super::*;
-use crate::config::testing::given;
+use crate::config::testing::test_sources;
 
 /// Resolves `sources` with checks that accept every file.
 fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
@@ -19,16 +19,18 @@ fn resolve(sources: &Sources) -> Result<Resolved, Problems> {
 }
 
 fn config(file: &str, environment: &[(&str, &str)]) -> Config {
-    resolve(&given(file, environment).sources).unwrap().config
+    resolve(&test_sources(file, environment).sources)
+        .unwrap()
+        .config
 }
 
 fn problems(file: &str, environment: &[(&str, &str)]) -> Vec<Problem> {
-    resolve(&given(file, environment).sources)
+    resolve(&test_sources(file, environment).sources)
         .unwrap_err()
         .problems
 }
 
-/// The only problem.
+/// Returns the only problem.
 fn problem(file: &str) -> Problem {
     let mut problems = problems(file, &[]);
     assert_eq!(problems.len(), 1, "{problems:#?}");

@@ -64,10 +64,10 @@ mod tests {
     #[test]
     fn log_filter_accepts_levels_and_modules_only() {
         let read = |text: &str| filter(&RawValue::Text(text.to_owned()));
-        for good in ["off", "info", "ray_relay_dap=debug,info"] {
-            assert_eq!(read(good).unwrap(), good);
+        for valid in ["off", "info", "ray_relay_dap=debug,info"] {
+            assert_eq!(read(valid).unwrap(), valid);
         }
-        for bad in [
+        for invalid in [
             "inof",
             "ray_relay",
             "[session]=debug",
@@ -75,7 +75,7 @@ mod tests {
             "a=b=c",
             "a=loud",
         ] {
-            assert!(read(bad).is_err(), "{bad}");
+            assert!(read(invalid).is_err(), "{invalid}");
         }
     }
 }

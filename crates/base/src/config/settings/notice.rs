@@ -230,15 +230,12 @@ mod tests {
         assert_eq!(read.to_string(), "a {name} } {waited}{link}");
         let filled = read.filled(|placeholder| format!("<{placeholder:?}>"));
         assert_eq!(filled, "a <Name> } <Waited><Link>");
-        for (wrong, hint) in [("{nmae}", Some("did you mean {name}?")), ("{", None)] {
-            let refused = template(&text(wrong)).unwrap_err();
+        for (invalid, hint) in [("{nmae}", Some("did you mean {name}?")), ("{", None)] {
+            let error = template(&text(invalid)).unwrap_err();
             for (word, _) in Placeholder::WORDS {
-                assert!(
-                    refused.expected.contains(&format!("{{{word}}}")),
-                    "{refused:?}"
-                );
+                assert!(error.expected.contains(&format!("{{{word}}}")), "{error:?}");
             }
-            assert_eq!(refused.hint.as_deref(), hint, "{wrong}");
+            assert_eq!(error.hint.as_deref(), hint, "{invalid}");
         }
         assert!(template(&text(&"x".repeat(MAX_TEMPLATE_BYTES + 1))).is_err());
         assert_eq!(Template::usual().to_string(), DEFAULT_TEMPLATE);
@@ -248,14 +245,14 @@ mod tests {
     fn notice_link_must_be_a_url_without_secrets() {
         let read = link(&text("http://relay.example.com:5678/team/"));
         assert_eq!(read.unwrap(), "http://relay.example.com:5678/team");
-        for wrong in [
+        for invalid in [
             "relay.example.com",
             "ftp://relay",
             "https://ann:secret@relay",
             "https://relay/?token=x",
             "https://relay/#x",
         ] {
-            assert!(link(&text(wrong)).is_err(), "{wrong}");
+            assert!(link(&text(invalid)).is_err(), "{invalid}");
         }
     }
 }

@@ -244,7 +244,7 @@ mod tests {
             Ok(Some((26, 5)))
         );
         assert_eq!(header(b"Content-Length: 5\r\n", 10), Ok(None));
-        for bad in [
+        for invalid in [
             "Content-Length: -1\r\n\r\n",
             "Content-Length: +5\r\n\r\n",
             "Content-Length: - 5\r\n\r\n",
@@ -257,9 +257,9 @@ mod tests {
             "\r\n\r\n",
         ] {
             assert_eq!(
-                header(bad.as_bytes(), 10),
+                header(invalid.as_bytes(), 10),
                 Err(FrameError::BadHeader),
-                "{bad:?}"
+                "{invalid:?}"
             );
         }
         assert_eq!(
@@ -295,12 +295,12 @@ mod tests {
 
     #[test]
     fn lone_surrogates_are_replaced() {
-        let whole = br#"{"a": "\ud83d\ude00 \\ud83d \u00e4"}"#;
-        assert_eq!(without_lone_surrogates(whole), whole);
-        let lone = br#"{"a": "\udc80\ud83d\ud83d\ude00"}"#;
-        assert!(parse(lone).is_err());
-        let mended = parse(&without_lone_surrogates(lone)).expect("it is JSON now");
-        assert_eq!(mended["a"], "\u{fffd}\u{fffd}\u{1f600}");
+        let valid = br#"{"a": "\ud83d\ude00 \\ud83d \u00e4"}"#;
+        assert_eq!(without_lone_surrogates(valid), valid);
+        let unpaired = br#"{"a": "\udc80\ud83d\ud83d\ude00"}"#;
+        assert!(parse(unpaired).is_err());
+        let parsed = parse(&without_lone_surrogates(unpaired)).expect("it is JSON now");
+        assert_eq!(parsed["a"], "\u{fffd}\u{fffd}\u{1f600}");
     }
 
     proptest! {

@@ -167,17 +167,17 @@ mod tests {
 
     use super::*;
 
-    fn agree(mut bytes: &[u8], begin: Inside, cuts: &[usize]) {
-        let (mut fast, mut slow) = (begin, begin);
+    fn assert_equal_results(mut bytes: &[u8], start: Inside, cuts: &[usize]) {
+        let (mut fast, mut slow) = (start, start);
         for end in cuts.iter().copied().chain([usize::MAX]) {
-            let shown = &bytes[..bytes.len().min(end)];
-            let consumed = fast.pass(shown);
-            let expected = slow.pass_bytes(shown);
+            let chunk = &bytes[..bytes.len().min(end)];
+            let consumed = fast.pass(chunk);
+            let expected = slow.pass_bytes(chunk);
             assert_eq!(
                 (consumed, fast),
                 (expected, slow),
                 "{}",
-                shown.escape_ascii()
+                chunk.escape_ascii()
             );
             bytes = &bytes[consumed..];
             if fast.open == 0 {
@@ -188,9 +188,9 @@ mod tests {
 
     #[test]
     fn value_ends_at_its_last_bracket() {
-        let front = r#"{"x": ["}", "\"]", {}, "y"#.to_owned();
+        let prefix = r#"{"x": ["}", "\"]", {}, "y"#.to_owned();
         for length in 0..300 {
-            let value = front.clone() + &"z]".repeat(length) + r#"\\"], "n": 1}"#;
+            let value = prefix.clone() + &"z]".repeat(length) + r#"\\"], "n": 1}"#;
             let mut inside = Inside {
                 open: 1,
                 text: false,
@@ -212,11 +212,11 @@ mod tests {
             text in any::<bool>(),
         ) {
             let mut bytes = bytes;
-            for (at, length) in dull {
-                let at = at.min(bytes.len());
-                bytes.splice(at..at, std::iter::repeat_n(b'y', length));
+            for (index, length) in dull {
+                let index = index.min(bytes.len());
+                bytes.splice(index..index, std::iter::repeat_n(b'y', length));
             }
-            agree(&bytes, Inside { open, text }, &cuts);
+            assert_equal_results(&bytes, Inside { open, text }, &cuts);
         }
     }
 }

@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    fn settled(arguments: Value) -> Value {
+    fn settle_arguments(arguments: Value) -> Value {
         let Value::Object(mut arguments) = arguments else {
             panic!("{arguments}");
         };
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn missing_mappings_become_identity_mappings() {
-        for nothing in [
+        for missing in [
             json!({}),
             json!({"pathMappings": null}),
             json!({"pathMappings": []}),
@@ -150,14 +150,14 @@ mod tests {
             json!({"pathMappings": [{"localRoot": ["/a"], "remoteRoot": "/b"}]}),
         ] {
             assert_eq!(
-                settled(nothing.clone())["pathMappings"],
+                settle_arguments(missing.clone())["pathMappings"],
                 none(),
-                "{nothing}"
+                "{missing}"
             );
         }
-        let mine = json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "."}, 7]});
+        let own_mapping = json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "."}, 7]});
         assert_eq!(
-            settled(mine)["pathMappings"],
+            settle_arguments(own_mapping)["pathMappings"],
             json!([{"localRoot": "/a", "remoteRoot": "."}])
         );
     }
@@ -177,13 +177,16 @@ mod tests {
 
     #[test]
     fn client_os_defaults_to_unix() {
-        assert_eq!(settled(json!({}))["clientOS"], "unix");
-        assert_eq!(settled(json!({"clientOS": null}))["clientOS"], "unix");
+        assert_eq!(settle_arguments(json!({}))["clientOS"], "unix");
         assert_eq!(
-            settled(json!({"clientOS": "windows"}))["clientOS"],
+            settle_arguments(json!({"clientOS": null}))["clientOS"],
+            "unix"
+        );
+        assert_eq!(
+            settle_arguments(json!({"clientOS": "windows"}))["clientOS"],
             "windows"
         );
-        let by_option = settled(json!({"debugOptions": ["WindowsClient"]}));
+        let by_option = settle_arguments(json!({"debugOptions": ["WindowsClient"]}));
         assert_eq!(by_option.get("clientOS"), None);
     }
 
@@ -193,7 +196,7 @@ mod tests {
             local in "(|/|/a|.)", remote in "(|/|/b|.)", broken in any::<bool>(), more in 0usize..3,
         ) {
             let one = if broken { json!([local]) } else { json!({"localRoot": local, "remoteRoot": remote}) };
-            let settled = settled(json!({"pathMappings": vec![one; more]}));
+            let settled = settle_arguments(json!({"pathMappings": vec![one; more]}));
             let mappings = settled["pathMappings"].as_array().unwrap();
             prop_assert!(!mappings.is_empty());
             for one in mappings {

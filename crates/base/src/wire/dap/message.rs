@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     /// Formats an error like VS Code 1.139: each `{name}` is looked up once.
-    fn as_shown(failure: &Value) -> String {
+    fn vscode_text(failure: &Value) -> String {
         let error = &failure["body"]["error"];
         let placeholder = regex::Regex::new(r"\{([^}]+)\}").unwrap();
         let filled = placeholder.replace_all(
@@ -351,16 +351,16 @@ mod tests {
         #[test]
         fn dialog_shows_any_sentence_unchanged(sentence in "([a-z ]|\\{|\\}|open|close){0,20}") {
             let request = Request { seq: 1.into(), command: "attach".to_owned(), arguments: Value::Null };
-            proptest::prop_assert_eq!(as_shown(&request.failure(&sentence)), sentence);
+            proptest::prop_assert_eq!(vscode_text(&request.failure(&sentence)), sentence);
         }
     }
 
     #[test]
     fn task_end_is_shown_once_and_always_sent_to_programs() {
-        let (first, again) = (task_end("f", false), task_end("f", true));
+        let (first, subprocess_end) = (task_end("f", false), task_end("f", true));
         assert_eq!(first["body"]["category"], "console");
-        assert_eq!(again["body"]["category"], "telemetry");
-        assert!(tells_task_end(&first["body"]) && tells_task_end(&again["body"]));
+        assert_eq!(subprocess_end["body"]["category"], "telemetry");
+        assert!(tells_task_end(&first["body"]) && tells_task_end(&subprocess_end["body"]));
     }
 
     #[test]
@@ -393,10 +393,10 @@ mod tests {
         assert_eq!(failure["message"], "no {such} thing");
         let format = &failure["body"]["error"]["format"];
         assert_eq!(format, "no {open}such{close} thing");
-        assert_eq!(as_shown(&failure), "no {such} thing");
+        assert_eq!(vscode_text(&failure), "no {such} thing");
         let plain = request.failure("no such thing");
         assert_eq!(plain["body"]["error"].get("variables"), None);
-        assert_eq!(as_shown(&plain), "no such thing");
+        assert_eq!(vscode_text(&plain), "no such thing");
         assert_eq!(failure["body"]["error"]["showUser"], true);
         for mut other in [
             json!({"seq": 1, "type": "event", "event": "x"}),

@@ -361,7 +361,7 @@ mod tests {
 
     use super::*;
 
-    fn whole(text: &str, depth: Depth) -> Peek<'_> {
+    fn peek_whole(text: &str, depth: Depth) -> Peek<'_> {
         peek(text.as_bytes(), text.len(), depth)
     }
 
@@ -378,18 +378,18 @@ mod tests {
         );
         let reply = r#"{"seq": 8, "type": "response", "request_seq": 2, "success": true, "command": "attach"}"#;
         assert_eq!(
-            whole(reply, Depth::Deciding),
+            peek_whole(reply, Depth::Deciding),
             Peek::Known(MessageType::Response, b"attach")
         );
         let vscode = r#"{"command":"disconnect","arguments":{"restart":false,"x":["}",{}]},"type":"request","seq":9}"#;
         assert_eq!(
-            whole(vscode, Depth::Whole),
+            peek_whole(vscode, Depth::Whole),
             Peek::Known(MessageType::Request, b"disconnect")
         );
         let neovim =
             r#"{"arguments": {"a\"}": "\\"}, "seq": -1.5e3, "type": "request", "command": "next"}"#;
         assert_eq!(
-            whole(neovim, Depth::Whole),
+            peek_whole(neovim, Depth::Whole),
             Peek::Known(MessageType::Request, b"next")
         );
     }
@@ -405,7 +405,7 @@ mod tests {
             "",
             "{}",
         ] {
-            assert_eq!(whole(text, Depth::Whole), Peek::Unclear, "{text}");
+            assert_eq!(peek_whole(text, Depth::Whole), Peek::Unclear, "{text}");
         }
     }
 
@@ -440,7 +440,7 @@ mod tests {
             assert_eq!(walk.seq(text.as_bytes()), seq, "{text}");
         }
         let doubled = r#"{"seq":1,"command":"threads","type":"request","seq":2}"#;
-        assert_eq!(whole(doubled, Depth::Whole), Peek::Unclear);
+        assert_eq!(peek_whole(doubled, Depth::Whole), Peek::Unclear);
     }
 
     #[test]
@@ -451,8 +451,8 @@ mod tests {
         );
         let mut walk = Walk::new(Depth::Whole);
         for end in (0..body.len()).step_by(100) {
-            let seen = &body.as_bytes()[..end];
-            assert_eq!(walk.peek(seen, 200_000), Peek::More);
+            let prefix = &body.as_bytes()[..end];
+            assert_eq!(walk.peek(prefix, 200_000), Peek::More);
             assert!(walk.at + 1 >= end, "all but a backslash is behind it");
         }
     }
@@ -471,10 +471,10 @@ mod tests {
             ends.push(body.len());
             let mut walk = Walk::new(depth);
             for end in ends {
-                let seen = walk.peek(&body[..end], body.len());
-                prop_assert_eq!(seen, peek(&body[..end], body.len(), depth));
-                if seen != Peek::More {
-                    prop_assert_eq!(seen, whole(&text, depth));
+                let result = walk.peek(&body[..end], body.len());
+                prop_assert_eq!(result, peek(&body[..end], body.len(), depth));
+                if result != Peek::More {
+                    prop_assert_eq!(result, peek_whole(&text, depth));
                 }
             }
         }
@@ -483,7 +483,7 @@ mod tests {
         fn identified_messages_agree_with_a_json_parser(text in "[{}\\[\\]\",:\\\\a ]{0,40}", name in "[a-z]{1,8}", event in any::<bool>()) {
             let (kind, key) = if event { ("event", "event") } else { ("request", "command") };
             let message = json!({"seq": 1, "x": text, "type": kind, (text): {"y": [1, null]}, (key): name, "z": 1.5}).to_string();
-            if let Peek::Known(_, found) = whole(&message, Depth::Whole) {
+            if let Peek::Known(_, found) = peek_whole(&message, Depth::Whole) {
                 prop_assert_eq!(found, name.as_bytes());
             }
             for cut in 0..message.len() {
@@ -495,7 +495,7 @@ mod tests {
 
         #[test]
         fn fully_identified_text_agrees_with_a_json_parser(text in "\\{(\"(type|command|event|a)\":(\"(request|event|x)\"|1|\\{\\}),?){0,5}\\}") {
-            if let (Peek::Known(kind, found), Ok(Value::Object(map))) = (whole(&text, Depth::Whole), serde_json::from_str(&text)) {
+            if let (Peek::Known(kind, found), Ok(Value::Object(map))) = (peek_whole(&text, Depth::Whole), serde_json::from_str(&text)) {
                 let key = if kind == MessageType::Event { "event" } else { "command" };
                 prop_assert_eq!(map[key].as_str().map(str::as_bytes), Some(found));
             }

@@ -65,12 +65,12 @@ print(said)
         let Ok(python) = python else {
             return eprintln!("not tried in a process: there is no python3");
         };
-        let said = String::from_utf8_lossy(&python.stdout);
-        let complained = String::from_utf8_lossy(&python.stderr);
+        let output = String::from_utf8_lossy(&python.stdout);
+        let errors = String::from_utf8_lossy(&python.stderr);
         assert_eq!(
-            said.trim(),
+            output.trim(),
             "[(1,), 'on', 'off', (2, 3), 'on']",
-            "{complained}"
+            "{errors}"
         );
     }
 }

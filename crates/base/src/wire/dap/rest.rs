@@ -183,15 +183,15 @@ mod tests {
 
     use super::*;
 
-    /// The part of `text` that passes, presented in pieces that end at these positions.
+    /// Returns whether `text` passes in pieces that end at these positions.
     fn passes(text: &str, cuts: &[usize]) -> Result<bool, AmbiguousMessage> {
         let bytes = text.as_bytes();
-        let (mut rest, mut at) = (Rest::new(), 0);
+        let (mut rest, mut offset) = (Rest::new(), 0);
         for end in cuts.iter().copied().chain([bytes.len()]) {
-            let end = end.clamp(at, bytes.len());
-            at += rest.pass(&bytes[at..end])?;
+            let end = end.clamp(offset, bytes.len());
+            offset += rest.pass(&bytes[offset..end])?;
         }
-        Ok(at == bytes.len() && rest.is_over())
+        Ok(offset == bytes.len() && rest.is_over())
     }
 
     #[test]
@@ -240,8 +240,8 @@ mod tests {
 
         #[test]
         fn passed_message_agrees_with_a_json_parser(text in "(, ?\"(body|type|ty\\\\u0070e|event|success|x)\": ?(\\{(\"(error|\\\\u0065rror|a)\": ?1,?){0,2}\\}|\"x\"|true)){0,4}\\}") {
-            let whole = format!(r#"{{"type":"response","success":true,"command":"variables"{text}"#);
-            if let (Ok(true), Ok(read)) = (passes(&text, &[]), serde_json::from_str::<serde_json::Value>(&whole)) {
+            let message = format!(r#"{{"type":"response","success":true,"command":"variables"{text}"#);
+            if let (Ok(true), Ok(read)) = (passes(&text, &[]), serde_json::from_str::<serde_json::Value>(&message)) {
                 prop_assert_eq!(&read["type"], "response");
                 prop_assert_eq!(&read["success"], true);
                 prop_assert_eq!(&read["command"], "variables");

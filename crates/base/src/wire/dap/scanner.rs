@@ -256,20 +256,20 @@ mod tests {
         }
     }
 
-    /// Feeds `chunks`; gives what was forwarded and what was captured.
-    fn run(depth: Depth, chunks: &[&[u8]]) -> Result<(Vec<u8>, Vec<Vec<u8>>), FrameError> {
+    /// Feeds `chunks`, and returns the forwarded bytes and the captured bodies.
+    fn scan(depth: Depth, chunks: &[&[u8]]) -> Result<(Vec<u8>, Vec<Vec<u8>>), FrameError> {
         let mut scanner = Scanner::new(rules(depth));
         let (mut forwarded, mut captured) = (Vec::new(), Vec::new());
-        let mut held = Vec::new();
+        let mut pending = Vec::new();
         for chunk in chunks {
-            held.extend_from_slice(chunk);
-            while !held.is_empty() {
-                match scanner.step(&held)? {
-                    ScanStep::Forward(n) => forwarded.extend(held.drain(..n)),
+            pending.extend_from_slice(chunk);
+            while !pending.is_empty() {
+                match scanner.step(&pending)? {
+                    ScanStep::Forward(n) => forwarded.extend(pending.drain(..n)),
                     ScanStep::More => break,
                     ScanStep::Captured { head, frame } => {
-                        captured.push(held[head..frame].to_vec());
-                        held.drain(..frame);
+                        captured.push(pending[head..frame].to_vec());
+                        pending.drain(..frame);
                     }
                 }
             }
@@ -277,9 +277,9 @@ mod tests {
         Ok((forwarded, captured))
     }
 
-    fn message(name: &str, filler: usize, early: bool) -> Vec<u8> {
+    fn message(name: &str, filler: usize, name_last: bool) -> Vec<u8> {
         let filler = "x".repeat(filler);
-        let value = if early {
+        let value = if name_last {
             json!({"body": filler, "type": "event", "event": name})
         } else {
             json!({"type": "event", "event": name, "body": filler})
@@ -301,48 +301,48 @@ mod tests {
     fn late_name_is_captured_rather_than_guessed() {
         let mut wire = Vec::new();
         put_frame(&mut wire, &message("pass", 1500, true));
-        let (early, late) = wire.split_at(700);
-        let (forwarded, captured) = run(Depth::Deciding, &[early, late]).unwrap();
+        let (head_bytes, tail_bytes) = wire.split_at(700);
+        let (forwarded, captured) = scan(Depth::Deciding, &[head_bytes, tail_bytes]).unwrap();
         assert!(forwarded.is_empty());
         assert_eq!(captured.len(), 1);
-        let (_, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+        let (_, captured) = scan(Depth::Deciding, &[&wire]).unwrap();
         assert_eq!(captured.len(), 1, "no debugger writes that first");
         wire.clear();
         put_frame(&mut wire, &message("pass", 3000, true));
-        let (early, late) = wire.split_at(700);
+        let (head_bytes, tail_bytes) = wire.split_at(700);
         assert!(matches!(
-            run(Depth::Deciding, &[early, late]),
+            scan(Depth::Deciding, &[head_bytes, tail_bytes]),
             Err(FrameError::TooLarge { limit: 2000, .. })
         ));
     }
 
     #[test]
     fn ambiguous_message_is_captured_or_cut_off() {
-        let hidden = |filler: usize| {
+        let ambiguous = |filler: usize| {
             format!(
                 r#"{{"seq":1,"type":"event","event":"pass","x":"{}","type":"request","command":"runInTerminal"}}"#,
                 "y".repeat(filler)
             )
         };
         let mut wire = Vec::new();
-        put_frame(&mut wire, hidden(10).as_bytes());
-        let (forwarded, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+        put_frame(&mut wire, ambiguous(10).as_bytes());
+        let (forwarded, captured) = scan(Depth::Deciding, &[&wire]).unwrap();
         assert!(forwarded.is_empty());
         assert_eq!(captured.len(), 1);
 
         wire.clear();
-        put_frame(&mut wire, hidden(3000).as_bytes());
+        put_frame(&mut wire, ambiguous(3000).as_bytes());
         let mut scanner = Scanner::new(rules(Depth::Deciding));
-        let mut at = 0;
+        let mut offset = 0;
         let error = loop {
-            match scanner.step(&wire[at..wire.len().min(at + 700)]) {
-                Ok(ScanStep::Forward(n)) => at += n,
+            match scanner.step(&wire[offset..wire.len().min(offset + 700)]) {
+                Ok(ScanStep::Forward(n)) => offset += n,
                 Ok(other) => panic!("{other:?}"),
                 Err(error) => break error,
             }
         };
         assert_eq!(error, FrameError::Ambiguous);
-        assert!(at < wire.len() - "\"type\":\"request\"".len());
+        assert!(offset < wire.len() - "\"type\":\"request\"".len());
         assert!(!scanner.between_frames(), "nothing may be put into it");
     }
 
@@ -355,7 +355,7 @@ mod tests {
                 &body,
             ]
             .concat();
-            let (forwarded, captured) = run(Depth::Deciding, &[&wire]).unwrap();
+            let (forwarded, captured) = scan(Depth::Deciding, &[&wire]).unwrap();
             assert!(forwarded.is_empty());
             assert_eq!(captured, [&*body]);
         }
@@ -363,11 +363,11 @@ mod tests {
 
     #[test]
     fn empty_body_is_captured() {
-        let (_, captured) = run(Depth::Whole, &[b"Content-Length: 0\r\n", b"\r\n"]).unwrap();
+        let (_, captured) = scan(Depth::Whole, &[b"Content-Length: 0\r\n", b"\r\n"]).unwrap();
         assert_eq!(captured, [b""]);
     }
 
-    /// It is the client's own: what is asked by the relay has a short answer.
+    /// A long response belongs to a request of the client: the relay's own requests have short responses.
     #[test]
     fn overlong_answer_passes_unless_its_command_is_captured() {
         let mut wire = Vec::new();
@@ -380,11 +380,13 @@ mod tests {
         }
         let mut scanner = Scanner::new(rules(Depth::Deciding));
         scanner.capture_answers(b"pass");
-        let (mut captured, mut at) = (0, 0);
-        while at < wire.len() {
-            match scanner.step(&wire[at..]).unwrap() {
-                ScanStep::Captured { frame, .. } => (captured, at) = (captured + 1, at + frame),
-                ScanStep::Forward(now) => at += now,
+        let (mut captured, mut offset) = (0, 0);
+        while offset < wire.len() {
+            match scanner.step(&wire[offset..]).unwrap() {
+                ScanStep::Captured { frame, .. } => {
+                    (captured, offset) = (captured + 1, offset + frame)
+                }
+                ScanStep::Forward(count) => offset += count,
                 ScanStep::More => panic!("all is there"),
             }
         }
@@ -400,7 +402,7 @@ mod tests {
             max_passed: 1 << 23,
             ..rules(Depth::Whole)
         });
-        // Walked from the start each time, this would be 130 GB.
+        // Rescanning from the start each time would read 130 GB.
         for end in (1..wire.len()).step_by(64) {
             assert_eq!(scanner.step(&wire[..end]), Ok(ScanStep::More));
             assert!(scanner.between_frames());
@@ -416,23 +418,23 @@ mod tests {
             whole in any::<bool>(),
         ) {
             let depth = if whole { Depth::Whole } else { Depth::Deciding };
-            let (mut wire, mut passed, mut taken) = (Vec::new(), Vec::new(), Vec::new());
-            for (take, filler, early) in messages {
-                let body = message(if take { "take" } else { "pass" }, filler, early && filler < 400);
+            let (mut wire, mut passed, mut captured_bodies) = (Vec::new(), Vec::new(), Vec::new());
+            for (is_captured, filler, name_last) in messages {
+                let body = message(if is_captured { "take" } else { "pass" }, filler, name_last && filler < 400);
                 put_frame(&mut wire, &body);
-                let take = take || !whole && early && filler < 400;
-                if take { taken.push(body) } else { put_frame(&mut passed, &body) }
+                let is_captured = is_captured || !whole && name_last && filler < 400;
+                if is_captured { captured_bodies.push(body) } else { put_frame(&mut passed, &body) }
             }
             let mut chunks = Vec::new();
             let (mut rest, mut cuts) = (wire.as_slice(), cuts.into_iter().cycle());
             while !rest.is_empty() {
-                let (now, later) = rest.split_at(cuts.next().unwrap().min(rest.len()));
-                chunks.push(now);
-                rest = later;
+                let (count, tail) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                chunks.push(count);
+                rest = tail;
             }
-            let (forwarded, captured) = run(depth, &chunks).unwrap();
+            let (forwarded, captured) = scan(depth, &chunks).unwrap();
             prop_assert_eq!(forwarded, passed);
-            prop_assert_eq!(captured, taken);
+            prop_assert_eq!(captured, captured_bodies);
         }
     }
 }

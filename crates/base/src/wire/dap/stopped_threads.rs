@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn single_thread_step_keeps_other_threads_stopped() {
         let mut threads = StoppedThreads::attached(&json!({"steppingResumesAllThreads": false}));
-        // debugpy says it of one thread, or of two.
+        // debugpy reports the stop for one thread or for two.
         threads.stopped(&stopped(2, true));
         threads.step(&json!({"threadId": 2}));
         threads.continued(&continued(2));
@@ -242,8 +242,8 @@ mod tests {
         }
         threads.let_run(&json!({"threadId": 3, "singleThread": true}));
         assert!(threads.any() && !threads.but_one());
-        let standing: Vec<_> = threads.clone().into_messages().collect();
-        assert_eq!(standing.len(), 2);
+        let stopped: Vec<_> = threads.clone().into_messages().collect();
+        assert_eq!(stopped.len(), 2);
         threads.let_run(&json!({"threadId": 4}));
         assert!(!threads.any());
     }

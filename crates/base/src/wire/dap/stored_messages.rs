@@ -191,71 +191,71 @@ mod tests {
         message::event(Event::Output, body).to_string().into_bytes()
     }
 
-    fn threads(kept: StoredMessages) -> Vec<Value> {
+    fn threads(stored: StoredMessages) -> Vec<Value> {
         let thread = |stop: Box<[u8]>| parse(&stop).unwrap()["body"]["threadId"].clone();
-        kept.stops().map(thread).collect()
+        stored.stops().map(thread).collect()
     }
 
     #[test]
     fn stopped_thread_is_stored_until_continued() {
-        let mut kept = StoredMessages::default();
+        let mut stored = StoredMessages::default();
         for thread in [1, 2, 3, 2] {
-            assert_eq!(kept.take(&stopped(thread, "")), Meaning::Stopped);
+            assert_eq!(stored.take(&stopped(thread, "")), Meaning::Stopped);
         }
         let one = json!({"threadId": 3, "allThreadsContinued": false});
-        assert_eq!(kept.take(&continued(one)), Meaning::Runs);
-        assert_eq!(threads(kept), [1, 2]);
+        assert_eq!(stored.take(&continued(one)), Meaning::Runs);
+        assert_eq!(threads(stored), [1, 2]);
         for all in [
             json!({"threadId": 1, "allThreadsContinued": true}),
             json!({"threadId": 7}),
             json!({}),
         ] {
-            let mut kept = StoredMessages::default();
-            kept.take(&stopped(1, ""));
-            kept.take(&continued(all));
-            assert!(kept.runs());
+            let mut stored = StoredMessages::default();
+            stored.take(&stopped(1, ""));
+            stored.take(&continued(all));
+            assert!(stored.runs());
         }
     }
 
     #[test]
     fn output_is_stored_in_order_and_the_loss_counted() {
-        let mut kept = StoredMessages::default();
-        kept.take(&stopped(1, ""));
+        let mut stored = StoredMessages::default();
+        stored.take(&stopped(1, ""));
         let long = "x".repeat(MAX_STORED_BYTES / 4);
         for n in 0..6 {
-            kept.take(&output(&format!("{n} {long}")));
+            stored.take(&output(&format!("{n} {long}")));
         }
-        kept.take(&output(&"y".repeat(2 * MAX_STORED_BYTES)));
-        let (cut, messages) = kept.messages();
+        stored.take(&output(&"y".repeat(2 * MAX_STORED_BYTES)));
+        let (dropped_bytes, messages) = stored.messages();
         let texts: Vec<_> = messages
             .map(|one| parse(&one).unwrap()["body"]["output"].to_string())
             .collect();
-        assert_eq!(cut, 4);
+        assert_eq!(dropped_bytes, 4);
         assert!(texts[0].starts_with("\"3") && texts[2].starts_with("\"5"));
-        assert_eq!(threads(kept), [1], "output does not crowd out a stop");
+        assert_eq!(threads(stored), [1], "output does not crowd out a stop");
     }
 
     #[test]
     fn long_stop_is_stored_without_its_text() {
-        let mut kept = StoredMessages::default();
-        kept.take(&stopped(4, &"boom ".repeat(10_000)));
-        assert!(kept.threads.size() <= 1024);
-        assert_eq!(threads(kept), [4]);
+        let mut stored = StoredMessages::default();
+        stored.take(&stopped(4, &"boom ".repeat(10_000)));
+        assert!(stored.threads.size() <= 1024);
+        assert_eq!(threads(stored), [4]);
     }
 
     #[test]
     fn waiting_subprocess_is_stored_and_answers_are_not() {
-        let mut kept = StoredMessages::default();
+        let mut stored = StoredMessages::default();
         let configuration = json!({"configuration": {"subProcessId": 7}});
         let child = message::request(1, Reverse::StartDebugging, configuration);
-        kept.take(child.to_string().as_bytes());
-        kept.take(
+        stored.take(child.to_string().as_bytes());
+        stored.take(
             br#"{"seq":2,"type":"response","request_seq":1,"success":true,"command":"threads"}"#,
         );
         let ended = message::event(Event::Terminated, Value::Null).to_string();
-        assert_eq!(kept.take(ended.as_bytes()), Meaning::Ended);
-        assert_eq!(kept.subprocesses().collect::<Vec<_>>(), [7]);
-        assert_eq!(kept.messages().1.count(), 1);
+        assert_eq!(stored.take(ended.as_bytes()), Meaning::Ended);
+        assert_eq!(stored.subprocesses().collect::<Vec<_>>(), [7]);
+        assert_eq!(stored.messages().1.count(), 1);
         assert!(
             !matters(MessageType::Response, b"stackTrace")
                 && !matters(MessageType::Event, b"module")
@@ -265,21 +265,21 @@ mod tests {
     proptest! {
         #[test]
         fn stored_messages_stay_within_the_bound(
-            said in proptest::collection::vec((0u8..4, 0i64..40, 0usize..40_000), 0..60),
+            events in proptest::collection::vec((0u8..4, 0i64..40, 0usize..40_000), 0..60),
         ) {
-            let mut kept = StoredMessages::default();
-            for (what, thread, length) in said {
+            let mut stored = StoredMessages::default();
+            for (event_name, thread, length) in events {
                 let text = "z".repeat(length);
-                let body = match what {
+                let body = match event_name {
                     0 => stopped(thread, &text),
                     1 => continued(json!({"threadId": thread, "allThreadsContinued": thread % 2 == 0})),
                     2 => output(&text),
                     _ => text.into_bytes(),
                 };
-                kept.take(&body);
-                let messages: usize = kept.messages.iter().map(|one| one.len()).sum();
-                prop_assert_eq!(kept.size, messages);
-                prop_assert!(kept.size + kept.threads.size() <= MAX_STORED_BYTES);
+                stored.take(&body);
+                let messages: usize = stored.messages.iter().map(|one| one.len()).sum();
+                prop_assert_eq!(stored.size, messages);
+                prop_assert!(stored.size + stored.threads.size() <= MAX_STORED_BYTES);
             }
         }
     }

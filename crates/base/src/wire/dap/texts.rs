@@ -150,18 +150,18 @@ impl<'de, F: FnMut(&str) -> bool> Visitor<'de> for &mut Texts<F> {
 mod tests {
     use super::*;
 
-    fn seen(body: &str) -> (Option<Front>, Vec<String>) {
+    fn look(body: &str) -> (Option<Front>, Vec<String>) {
         let mut texts = Vec::new();
-        let front = look_through(body.as_bytes(), |text| {
+        let header = look_through(body.as_bytes(), |text| {
             texts.push(text.to_owned());
             true
         });
-        (front, texts)
+        (header, texts)
     }
 
     #[test]
     fn every_text_is_visited_even_under_repeated_keys() {
-        let (front, texts) = seen(
+        let (header, texts) = look(
             r#"{"seq": 1, "body": {"a": "x\u0070\n", "a": ["y", {"b": "\\z", "n": [1, -2, 0.5, null, true]}]}, "type": "event",
                 "event": "out\u0070ut", "message": "m"}"#,
         );
@@ -171,12 +171,12 @@ mod tests {
             name: "output".to_owned(),
             request_seq: None,
         };
-        assert_eq!(front, Some(expected));
-        let (front, _) =
-            seen(r#"{"type": "response", "command": "x", "request_seq": 7, "event": "y"}"#);
-        let front = front.map(|front| (front.kind, front.name, front.request_seq));
+        assert_eq!(header, Some(expected));
+        let (header, _) =
+            look(r#"{"type": "response", "command": "x", "request_seq": 7, "event": "y"}"#);
+        let header = header.map(|header| (header.kind, header.name, header.request_seq));
         assert_eq!(
-            front,
+            header,
             Some((MessageType::Response, "x".to_owned(), Some(7)))
         );
     }
@@ -197,12 +197,12 @@ mod tests {
             r#"{"type":"event","event":"x","\u0065vent":"y"}"#,
             r#"{"type":"response","command":"x","request_seq":1,"request_seq":2}"#,
         ] {
-            assert_eq!(seen(body).0, None, "{body}");
+            assert_eq!(look(body).0, None, "{body}");
         }
-        let cut = look_through(
+        let stopped = look_through(
             br#"{"type":"event","event":"x","body":["a","b"]}"#,
             |text| text == "a",
         );
-        assert_eq!(cut, None);
+        assert_eq!(stopped, None);
     }
 }

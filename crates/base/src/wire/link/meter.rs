@@ -44,16 +44,16 @@ mod tests {
 
     #[test]
     fn steady_traffic_passes_and_a_flood_does_not() {
-        let began = Instant::now();
-        let mut meter = Meter::new(1024, 128, began);
+        let started = Instant::now();
+        let mut meter = Meter::new(1024, 128, started);
         for tick in 0..10_000 {
-            let now = began + Duration::from_millis(10 * tick);
+            let now = started + Duration::from_millis(10 * tick);
             assert!(meter.takes(300, now), "{tick}");
         }
-        let now = began + Duration::from_secs(1000);
+        let now = started + Duration::from_secs(1000);
         let accepted = (0..5000).filter(|_| meter.takes(300, now)).count();
         assert!((1000..1100).contains(&accepted), "{accepted}");
-        // Few messages, and large ones.
+        // Few but large messages.
         let now = now + Duration::from_secs(1000);
         let accepted = (0..1000).filter(|_| meter.takes(256 << 10, now)).count();
         assert!((10..20).contains(&accepted), "{accepted}");

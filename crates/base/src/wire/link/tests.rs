@@ -1,4 +1,4 @@
-//! Both ends of a link over a pipe.
+//! Tests both ends of a link over a pipe.
 
 use serde::Deserialize;
 use tokio::io::{DuplexStream, duplex};
@@ -20,9 +20,9 @@ fn word(text: &str) -> Word {
     Word(text.to_owned())
 }
 
-/// The side that asks and the one that is asked, with so many bytes between them.
-async fn ends(room: usize) -> (End, End) {
-    let (near, far) = duplex(room);
+/// Returns the asking and the answering side, with a pipe of `room` bytes between them.
+async fn linked_pair(buffer_size: usize) -> (End, End) {
+    let (near, far) = duplex(buffer_size);
     let config = Some(link_config());
     let asking = WebSocketStream::from_raw_socket(near, Role::Server, config).await;
     let answering = WebSocketStream::from_raw_socket(far, Role::Client, config).await;
@@ -32,49 +32,56 @@ async fn ends(room: usize) -> (End, End) {
     )
 }
 
-/// Waits for the end of `link`; returns its reason and time.
+/// Waits for the end of `link`, and returns its reason and time.
 async fn ended(link: &mut End) -> (LinkError, Instant) {
     loop {
-        if let Err(why) = link.next().await {
-            return (why, Instant::now());
+        if let Err(error) = link.next().await {
+            return (error, Instant::now());
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn idle_link_stays_until_one_side_is_cut_off() {
-    let (mut asking, mut answering) = ends(4096).await;
-    let talk = async { tokio::join!(ended(&mut asking), ended(&mut answering)) };
-    assert!(timeout(Duration::from_secs(3600), talk).await.is_err());
+    let (mut asking, mut answering) = linked_pair(4096).await;
+    let both_ended = async { tokio::join!(ended(&mut asking), ended(&mut answering)) };
+    assert!(
+        timeout(Duration::from_secs(3600), both_ended)
+            .await
+            .is_err()
+    );
     assert!(asking.round_trip().is_some());
-    // No answer comes.
-    let cut = Instant::now();
-    let (why, at) = ended(&mut asking).await;
-    assert_eq!(why, LinkError::Silent);
-    assert!((SILENCE_TIMEOUT - PING_INTERVAL..=SILENCE_TIMEOUT).contains(&(at - cut)));
-    // No question comes.
-    let (_far, mut alone) = ends(4096).await;
-    let cut = Instant::now();
-    let (why, at) = ended(&mut alone).await;
-    assert_eq!((why, at - cut), (LinkError::Silent, SILENCE_TIMEOUT));
+    // No pong arrives.
+    let cut_at = Instant::now();
+    let (error, ended_at) = ended(&mut asking).await;
+    assert_eq!(error, LinkError::Silent);
+    assert!((SILENCE_TIMEOUT - PING_INTERVAL..=SILENCE_TIMEOUT).contains(&(ended_at - cut_at)));
+    // No ping arrives.
+    let (_far, mut answering_side) = linked_pair(4096).await;
+    let cut_at = Instant::now();
+    let (error, ended_at) = ended(&mut answering_side).await;
+    assert_eq!(
+        (error, ended_at - cut_at),
+        (LinkError::Silent, SILENCE_TIMEOUT)
+    );
 }
 
-/// However often the wait for what comes is given up meanwhile.
+/// The timeout must survive cancelled calls of `next`.
 #[tokio::test(start_paused = true)]
 async fn peer_that_reads_nothing_is_dropped() {
-    let (mut asking, mut answering) = ends(16).await;
-    let began = Instant::now();
+    let (mut asking, mut answering) = linked_pair(16).await;
+    let started = Instant::now();
     let x = word("x");
     let pause = Duration::from_millis(300);
-    let why = loop {
-        let said = timeout(pause, answering.say(&x));
-        let (heard, ..) = tokio::join!(timeout(pause, asking.next()), said, sleep(pause));
-        if let Ok(Err(why)) = heard {
-            break why;
+    let error = loop {
+        let sending = timeout(pause, answering.say(&x));
+        let (received, ..) = tokio::join!(timeout(pause, asking.next()), sending, sleep(pause));
+        if let Ok(Err(error)) = received {
+            break error;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "{heard:?}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{received:?}");
     };
-    assert_eq!(why, LinkError::NotTaken);
+    assert_eq!(error, LinkError::NotTaken);
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,14 +96,14 @@ async fn close_codes_are_stable() {
         (4002, CloseReason::Silent),
     ] {
         assert_eq!(u16::from(reason.code()), code);
-        let (mut asking, mut answering) = ends(4096).await;
+        let (mut asking, mut answering) = linked_pair(4096).await;
         let closing = asking.close(Some(word("last")), reason, "a sentence");
-        let heard = async {
+        let received = async {
             while answering.next().await.unwrap() != Some(word("last")) {}
             ended(&mut answering).await.0
         };
-        let ((), heard) = tokio::join!(closing, heard);
-        assert_eq!(heard, LinkError::Closed(reason, "a sentence".to_owned()));
+        let ((), received) = tokio::join!(closing, received);
+        assert_eq!(received, LinkError::Closed(reason, "a sentence".to_owned()));
     }
     assert_eq!(
         CloseReason::of(CloseCode::Library(4999)),
@@ -106,10 +113,10 @@ async fn close_codes_are_stable() {
 
 #[tokio::test(start_paused = true)]
 async fn message_flood_ends_the_link() {
-    let (mut asking, mut answering) = ends(1 << 20).await;
+    let (mut asking, mut answering) = linked_pair(1 << 20).await;
     for _ in 0..=BURST {
         answering.say(&word("x")).await.unwrap();
     }
-    let (why, _) = ended(&mut asking).await;
-    assert_eq!(why, LinkError::Flood(PER_SECOND));
+    let (error, _) = ended(&mut asking).await;
+    assert_eq!(error, LinkError::Flood(PER_SECOND));
 }

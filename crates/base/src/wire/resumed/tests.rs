@@ -1,4 +1,4 @@
-//! Whatever is cut, and whenever: the bytes arrive once, whole and in order.
+//! Tests that bytes arrive once, complete and in order across any cuts.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::wire::tunnel::stream_config;
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize),
-    /// Over the transport, at most so many bytes, and whether it arrives.
+    /// Sends at most so many bytes over the transport.
     Send(usize),
     Read(usize),
     Tell(bool),
-    /// Everything in transit is lost.
+    /// Cuts the transport: all bytes in transit are lost.
     Cut,
 }
 
@@ -44,19 +44,19 @@ proptest! {
         let (mut near, mut far) = (OutgoingOffsets::new(WINDOW), IncomingOffsets::new(WINDOW));
         let (mut wrote, mut read) = (0u64, 0u64);
         let mut lost = lost.iter().cycle();
-        // A transport that has lost something loses everything behind that.
+        // After a loss, a transport delivers nothing more.
         let mut broken = false;
         let write = |near: &mut OutgoingOffsets, wrote: &mut u64, count: usize| {
-            let bytes: Vec<u8> = (0..count as u64).map(|at| byte(*wrote + at)).collect();
-            let took = near.write(&bytes);
-            *wrote += took as u64;
-            took
+            let bytes: Vec<u8> = (0..count as u64).map(|offset| byte(*wrote + offset)).collect();
+            let accepted = near.write(&bytes);
+            *wrote += accepted as u64;
+            accepted
         };
-        let take = |far: &mut IncomingOffsets, read: &mut u64, count: usize| {
+        let read_up_to = |far: &mut IncomingOffsets, read: &mut u64, count: usize| {
             far.read(|bytes| {
                 let now = bytes.len().min(count);
-                for seen in &bytes[..now] {
-                    assert_eq!(*seen, byte(*read));
+                for value in &bytes[..now] {
+                    assert_eq!(*value, byte(*read));
                     *read += 1;
                 }
                 now
@@ -65,22 +65,22 @@ proptest! {
         for step in steps {
             match step {
                 Step::Write(count) => {
-                    let took = write(&mut near, &mut wrote, count);
-                    prop_assert!(took == count || near.room() == 0);
+                    let accepted = write(&mut near, &mut wrote, count);
+                    prop_assert!(accepted == count || near.room() == 0);
                 }
-                Step::Send(most) => if let Some(Next::Bytes(bytes)) = near.send(most) {
+                Step::Send(max) => if let Some(Next::Bytes(bytes)) = near.send(max) {
                     broken |= *lost.next().unwrap() == 0;
                     if !broken {
                         far.receive(&bytes).unwrap();
                     }
                 },
                 Step::Read(count) => {
-                    take(&mut far, &mut read, count);
+                    read_up_to(&mut far, &mut read, count);
                 }
-                Step::Tell(all) => if let Some(taken) = far.acknowledge(all) {
+                Step::Tell(all) => if let Some(offset) = far.acknowledge(all) {
                     broken |= *lost.next().unwrap() == 0;
                     if !broken {
-                        near.acknowledged(taken).unwrap();
+                        near.acknowledged(offset).unwrap();
                     }
                 },
                 Step::Cut => {
@@ -100,9 +100,9 @@ proptest! {
                 Some(Next::End) => far.finish().unwrap(),
                 None => {}
             }
-            let ended = take(&mut far, &mut read, usize::MAX) == Some(0);
-            if let Some(taken) = far.acknowledge(true) {
-                near.acknowledged(taken).unwrap();
+            let ended = read_up_to(&mut far, &mut read, usize::MAX) == Some(0);
+            if let Some(offset) = far.acknowledge(true) {
+                near.acknowledged(offset).unwrap();
             }
             if ended && near.is_done() {
                 break;
@@ -122,19 +122,13 @@ fn wrong_offset_is_refused() {
     let mut near = OutgoingOffsets::new(10);
     assert_eq!(near.write(b"0123456789abc"), 10);
     assert!(matches!(near.send(4), Some(Next::Bytes(_))));
-    let wrong = |said, from, to| {
-        Err(Mismatch::Position {
-            reported: said,
-            from,
-            to,
-        })
-    };
-    assert_eq!(near.acknowledged(5), wrong(5, 0, 4));
+    let wrong_position = |reported, from, to| Err(Mismatch::Position { reported, from, to });
+    assert_eq!(near.acknowledged(5), wrong_position(5, 0, 4));
     near.acknowledged(3).unwrap();
     assert_eq!(near.room(), 3);
-    assert_eq!(near.acknowledged(2), wrong(2, 3, 4));
-    assert_eq!(near.resume(2), wrong(2, 3, 4));
-    assert_eq!(near.resume(5), wrong(5, 3, 4));
+    assert_eq!(near.acknowledged(2), wrong_position(2, 3, 4));
+    assert_eq!(near.resume(2), wrong_position(2, 3, 4));
+    assert_eq!(near.resume(5), wrong_position(5, 3, 4));
     near.resume(4).unwrap();
     assert_eq!(
         near.send(9),
@@ -145,7 +139,7 @@ fn wrong_offset_is_refused() {
     far.receive(b"0123456789").unwrap();
     assert_eq!(far.receive(b"a"), Err(Mismatch::TooMuch));
     far.read(|bytes| bytes.len());
-    // Taken, and the other side was not told.
+    // The bytes are read, but not yet acknowledged.
     assert_eq!(far.receive(b"a"), Err(Mismatch::TooMuch));
     assert_eq!(far.acknowledge(false), Some(10));
     far.receive(b"a").unwrap();
@@ -163,24 +157,24 @@ async fn websockets() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexS
     )
 }
 
-/// Both ends of a link, whose transports last as long as `lasts` says, one after another, and how the last one ended.
-async fn carried(
+/// Carries a link over successive transports with these lifetimes, and returns the end of the last one.
+async fn carry_both(
     near: Arc<LinkHandle>,
     far: Arc<LinkHandle>,
-    mut lasts: impl FnMut() -> Option<Duration>,
+    mut next_lifetime: impl FnMut() -> Option<Duration>,
 ) -> Cut {
     loop {
         let (one, other) = websockets().await;
         let (from_near, from_far) = (near.received(), far.received());
-        let (left, right) = (
+        let (near_link, far_link) = (
             near.attach(from_far).unwrap(),
             far.attach(from_near).unwrap(),
         );
-        let both = async { tokio::join!(carry(left, one), carry(right, other)).0 };
-        match lasts() {
-            None => return both.await,
-            Some(lasts) => match timeout(lasts, both).await {
-                Ok(cut) => return cut,
+        let carrying = async { tokio::join!(carry(near_link, one), carry(far_link, other)).0 };
+        match next_lifetime() {
+            None => return carrying.await,
+            Some(lifetime) => match timeout(lifetime, carrying).await {
+                Ok(end) => return end,
                 Err(_) => sleep(Duration::from_secs(3)).await,
             },
         }
@@ -189,53 +183,53 @@ async fn carried(
 
 #[tokio::test(start_paused = true)]
 async fn megabytes_survive_many_cuts_in_both_directions() {
-    let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
-    let (far, mut right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
-    let mut cuts = 0;
-    let carrying = carried(near, far, move || {
-        cuts += 1;
-        // After some polls: the clock stands still while there is something to do.
-        (cuts < 40).then_some(Duration::from_millis(0))
+    let (near, mut near_link) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (far, mut far_link) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
+    let mut attempts = 0;
+    let carrying = carry_both(near, far, move || {
+        attempts += 1;
+        // The paused clock moves only when no task is ready, so each transport gets some polls.
+        (attempts < 40).then_some(Duration::from_millis(0))
     });
     let all: Vec<u8> = (0..3_000_000).map(byte).collect();
     let (up, down) = (all.clone(), all.clone());
-    let person = async move {
-        let (mut reads, mut writes) = tokio::io::split(&mut left);
+    let near_side = async move {
+        let (mut reader, mut writer) = tokio::io::split(&mut near_link);
         let writing = async {
-            writes.write_all(&up).await.unwrap();
-            writes.shutdown().await.unwrap();
+            writer.write_all(&up).await.unwrap();
+            writer.shutdown().await.unwrap();
         };
-        let mut heard = Vec::new();
-        let (read, ()) = tokio::join!(reads.read_to_end(&mut heard), writing);
+        let mut received = Vec::new();
+        let (read, ()) = tokio::join!(reader.read_to_end(&mut received), writing);
         read.unwrap();
-        heard
+        received
     };
-    let relay = async move {
-        let mut heard = Vec::new();
-        right.read_to_end(&mut heard).await.unwrap();
-        right.write_all(&down).await.unwrap();
-        right.shutdown().await.unwrap();
-        heard
+    let far_side = async move {
+        let mut received = Vec::new();
+        far_link.read_to_end(&mut received).await.unwrap();
+        far_link.write_all(&down).await.unwrap();
+        far_link.shutdown().await.unwrap();
+        received
     };
-    let (cut, from_relay, from_person) = tokio::join!(carrying, person, relay);
-    assert_eq!(cut, Cut::Done);
-    assert!(from_relay == all && from_person == all);
+    let (end, at_near, at_far) = tokio::join!(carrying, near_side, far_side);
+    assert_eq!(end, Cut::Done);
+    assert!(at_near == all && at_far == all);
 }
 
 #[tokio::test(start_paused = true)]
 async fn writes_during_a_cut_block_and_storage_is_bounded() {
-    let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
-    let filled = timeout(
+    let (near, mut near_link) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let filling = timeout(
         Duration::from_secs(3600),
-        left.write_all(&vec![1; 2 * UP_WINDOW_BYTES]),
+        near_link.write_all(&vec![1; 2 * UP_WINDOW_BYTES]),
     )
     .await;
-    assert!(filled.is_err());
+    assert!(filling.is_err());
     assert!(matches!(*near.phase().borrow(), Phase::Detached(_)));
     near.break_off("nobody has come");
-    let why = left.write_all(b"more").await.unwrap_err();
-    assert_eq!(why.to_string(), "nobody has come");
-    assert!(left.read(&mut [0; 4]).await.is_err());
+    let error = near_link.write_all(b"more").await.unwrap_err();
+    assert_eq!(error.to_string(), "nobody has come");
+    assert!(near_link.read(&mut [0; 4]).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,93 +238,93 @@ async fn silent_side_times_out_after_15_s_and_an_idle_one_stays() {
     let (far, _right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let (one, other) = websockets().await;
     let near_end = near.attach(0).unwrap();
-    // Heartbeats keep it, and measure.
-    let quiet = carried(near.clone(), far.clone(), || Some(Duration::from_secs(600)));
-    assert!(timeout(Duration::from_secs(500), quiet).await.is_err());
+    // Heartbeats keep the link alive and measure the round trip.
+    let idle = carry_both(near.clone(), far.clone(), || Some(Duration::from_secs(600)));
+    assert!(timeout(Duration::from_secs(500), idle).await.is_err());
     assert!(near.round_trip().is_some());
     drop(near_end);
-    let began = tokio::time::Instant::now();
-    let cut = carry(near.attach(0).unwrap(), one).await;
-    assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
-    assert_eq!(began.elapsed(), SILENCE_TIMEOUT);
+    let started = tokio::time::Instant::now();
+    let end = carry(near.attach(0).unwrap(), one).await;
+    assert!(matches!(end, Cut::Lost(_)), "{end:?}");
+    assert_eq!(started.elapsed(), SILENCE_TIMEOUT);
     drop(other);
 }
 
 #[tokio::test(start_paused = true)]
 async fn doubted_side_is_probed_with_a_short_timeout() {
-    let (near, left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (near, near_link) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (far, _right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     let (one, other) = websockets().await;
     let near_end = near.attach(0).unwrap();
-    let doubt = async {
+    let doubting = async {
         sleep(HEARTBEAT + Duration::from_millis(10)).await;
-        left.doubt(true);
-        assert_eq!(left.has_answered(), Some(false));
+        near_link.doubt(true);
+        assert_eq!(near_link.has_answered(), Some(false));
         sleep(3 * DOUBT_TIMEOUT).await;
-        assert_eq!(left.has_answered(), Some(true));
-        left.doubt(false);
+        assert_eq!(near_link.has_answered(), Some(true));
+        near_link.doubt(false);
         sleep(Duration::from_secs(60)).await;
     };
     tokio::select! {
-        cut = carried(near.clone(), far.clone(), || Some(Duration::from_secs(600))) => panic!("{cut:?}"),
-        () = doubt => {}
+        end = carry_both(near.clone(), far.clone(), || Some(Duration::from_secs(600))) => panic!("{end:?}"),
+        () = doubting => {}
     }
     drop(near_end);
-    // The other side says nothing.
-    let began = tokio::time::Instant::now();
-    let silent = async {
+    // The other side sends nothing.
+    let started = tokio::time::Instant::now();
+    let doubting = async {
         sleep(Duration::from_secs(1)).await;
-        left.doubt(true);
+        near_link.doubt(true);
         std::future::pending().await
     };
-    let cut = tokio::select! {
-        cut = carry(near.attach(0).unwrap(), one) => cut,
-        cut = silent => cut,
+    let end = tokio::select! {
+        end = carry(near.attach(0).unwrap(), one) => end,
+        end = doubting => end,
     };
-    assert!(matches!(cut, Cut::Lost(_)), "{cut:?}");
-    assert_eq!(began.elapsed(), DOUBT_TIMEOUT + Duration::from_secs(1));
-    assert_eq!(left.has_answered(), Some(false));
+    assert!(matches!(end, Cut::Lost(_)), "{end:?}");
+    assert_eq!(started.elapsed(), DOUBT_TIMEOUT + Duration::from_secs(1));
+    assert_eq!(near_link.has_answered(), Some(false));
     drop(other);
 }
 
 #[tokio::test(start_paused = true)]
 async fn new_transport_replaces_the_previous_one() {
-    let (near, mut left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (near, mut near_link) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
     let (one, _other) = websockets().await;
     let first = near.attach(0).unwrap();
     let carrying = carry(first, one);
-    let again = async {
+    let reattaching = async {
         sleep(Duration::from_secs(1)).await;
         near.attach(0).unwrap()
     };
-    let (cut, second) = tokio::join!(carrying, again);
-    assert_eq!(cut, Cut::Over);
+    let (end, second) = tokio::join!(carrying, reattaching);
+    assert_eq!(end, Cut::Over);
     assert_eq!(*near.phase().borrow(), Phase::Attached);
     drop(second);
     assert!(matches!(*near.phase().borrow(), Phase::Detached(_)));
-    left.write_all(b"kept").await.unwrap();
-    // More than was ever sent.
+    near_link.write_all(b"kept").await.unwrap();
+    // The peer claims more bytes than were sent.
     assert!(near.attach(5).is_err());
-    assert!(left.write_all(b"x").await.is_err());
+    assert!(near_link.write_all(b"x").await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn detach_notifies_the_peer_and_ends_both_sides() {
-    let (near, left) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
-    let (far, mut right) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
+    let (near, near_link) = LinkHandle::new(UP_WINDOW_BYTES, DOWN_WINDOW_BYTES);
+    let (far, mut far_link) = LinkHandle::new(DOWN_WINDOW_BYTES, UP_WINDOW_BYTES);
     near.take_up();
-    let leaves = async {
+    let detaching = async {
         timeout(Duration::from_secs(60), far.used()).await.unwrap();
-        right.write_all(b"for nobody").await.unwrap();
-        drop(left);
-        assert_eq!(right.read(&mut [0; 1]).await.unwrap(), 0);
+        far_link.write_all(b"for nobody").await.unwrap();
+        drop(near_link);
+        assert_eq!(far_link.read(&mut [0; 1]).await.unwrap(), 0);
         sleep(Duration::from_secs(1)).await;
-        let wrote = right.write_all(b"more").await.unwrap_err();
-        assert_eq!(wrote.kind(), std::io::ErrorKind::BrokenPipe);
-        drop(right);
+        let error = far_link.write_all(b"more").await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+        drop(far_link);
     };
-    let (cut, ()) = tokio::join!(carried(near.clone(), far.clone(), || None), leaves);
-    assert_eq!(cut, Cut::Done);
+    let (end, ()) = tokio::join!(carry_both(near.clone(), far.clone(), || None), detaching);
+    assert_eq!(end, Cut::Done);
     assert_eq!(*near.phase().borrow(), Phase::Done);
     assert_eq!(*far.phase().borrow(), Phase::Done);
 }

@@ -122,15 +122,16 @@ mod tests {
         let all = Awaited::<&str, u32>::default();
         let mut expected = all.expect("ada").unwrap();
         let (id, secret) = (expected.stream.digits(), expected.secret.digits());
-        let take = |id: &str, secret: &str, who: &str| all.take(id, secret, |peer| *peer == who);
-        let wrong = "0".repeat(32);
-        for (id, secret, who) in [
+        let take =
+            |id: &str, secret: &str, expected: &str| all.take(id, secret, |peer| *peer == expected);
+        let wrong_secret = "0".repeat(32);
+        for (id, secret, peer) in [
             (&*id, &*secret, "eve"),
-            (&*id, &*wrong, "ada"),
-            (&wrong[..16], &*secret, "ada"),
+            (&*id, &*wrong_secret, "ada"),
+            (&wrong_secret[..16], &*secret, "ada"),
             ("", "", "ada"),
         ] {
-            assert!(take(id, secret, who).is_none());
+            assert!(take(id, secret, peer).is_none());
         }
         let (_, deliver) = take(&id, &secret, "ada").unwrap();
         assert!(take(&id, &secret, "ada").is_none());
@@ -142,9 +143,9 @@ mod tests {
     #[tokio::test]
     async fn abandoned_stream_is_not_delivered() {
         let all = Awaited::<u8, u32>::default();
-        let given_up = all.expect(1).unwrap();
-        let (id, secret) = (given_up.stream, given_up.secret);
-        drop(given_up);
+        let dropped = all.expect(1).unwrap();
+        let (id, secret) = (dropped.stream, dropped.secret);
+        drop(dropped);
         assert!(!all.answer(&id, |_| true, 1));
         assert!(all.take(&id.digits(), &secret.digits(), |_| true).is_none());
         let (mut one, mut other) = (all.expect(1).unwrap(), all.expect(2).unwrap());

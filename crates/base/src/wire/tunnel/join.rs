@@ -112,19 +112,19 @@ mod tests {
         let (mut debugger, second) = duplex(64);
         let passed = ByteCount::default();
         let joined = join(first, second, &passed);
-        let talk = async {
+        let exchange = async {
             worker.write_all(b"from the worker").await.unwrap();
-            let mut heard = [0; 15];
-            debugger.read_exact(&mut heard).await.unwrap();
+            let mut received = [0; 15];
+            debugger.read_exact(&mut received).await.unwrap();
             debugger.shutdown().await.unwrap();
-            assert_eq!(worker.read(&mut heard).await.unwrap(), 0);
+            assert_eq!(worker.read(&mut received).await.unwrap(), 0);
             worker.write_all(b"last").await.unwrap();
             drop(worker);
             let mut last = Vec::new();
             debugger.read_to_end(&mut last).await.unwrap();
             assert_eq!(last, b"last");
         };
-        let (joined, ()) = tokio::join!(joined, talk);
+        let (joined, ()) = tokio::join!(joined, exchange);
         assert_eq!(joined.unwrap(), ClosedSide::Second);
         assert_eq!((passed.up(), passed.down()), (19, 0));
     }
@@ -134,13 +134,13 @@ mod tests {
         let (worker, first) = duplex(64);
         let (debugger, second) = duplex(64);
         drop(worker);
-        let began = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         let passed = ByteCount::default();
         assert_eq!(
             join(first, second, &passed).await.unwrap(),
             ClosedSide::First
         );
-        assert_eq!(began.elapsed(), LINGER_TIMEOUT);
+        assert_eq!(started.elapsed(), LINGER_TIMEOUT);
         drop(debugger);
     }
 }

@@ -179,7 +179,10 @@ mod tests {
         assert_eq!(read::<ToPerson>(newer).unwrap(), ToPerson::Unknown);
         assert_eq!(read::<FromPerson>(newer).unwrap(), FromPerson::Unknown);
         let secret = r#"{"type":"arrived","stream":"0101010101010101","secret":"abababababababababababababababab","session":1,"title":"f","cluster":"c","node_id":"n","worker_id":"w","pid":1,"job_id":null}"#;
-        let shown = format!("{:?}", read::<ToPerson>(secret).unwrap());
-        assert!(!shown.contains("abab") && !shown.contains("171"), "{shown}");
+        let debug_text = format!("{:?}", read::<ToPerson>(secret).unwrap());
+        assert!(
+            !debug_text.contains("abab") && !debug_text.contains("171"),
+            "{debug_text}"
+        );
     }
 }

@@ -130,10 +130,10 @@ mod tests {
     fn secret_is_compared_in_full() {
         let secret = Hex([7; 16]);
         assert!(secret.is_same_secret(&Hex([7; 16])));
-        for at in 0..16 {
+        for index in 0..16 {
             let mut other = secret;
-            other.0[at] ^= 1;
-            assert!(!secret.is_same_secret(&other), "{at}");
+            other.0[index] ^= 1;
+            assert!(!secret.is_same_secret(&other), "{index}");
         }
     }
 }

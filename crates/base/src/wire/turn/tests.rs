@@ -1,4 +1,4 @@
-//! Tests the length of turns, and which tasks run between two of them.
+//! Tests the length of turns, and the tasks that run between them.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Longer than anything here takes.
-const SOON: Duration = Duration::from_secs(10);
+/// Longer than any step of these tests.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One turn of a busy direction, which does nothing in it.
+/// Takes one turn of a busy direction.
 async fn turn(pace: &mut Pace) {
     poll_fn(|cx| pace.poll_begin(cx)).await;
     pace.read(MAX_TURN_BYTES);
-    let mut given_up = false;
-    poll_fn(|cx| match std::mem::replace(&mut given_up, true) {
+    let mut has_yielded = false;
+    poll_fn(|cx| match std::mem::replace(&mut has_yielded, true) {
         true => Poll::Ready(()),
         false => pace.end(cx),
     })
@@ -41,7 +41,7 @@ fn turn_ends_by_bytes_or_time_and_adapts_its_step() {
     assert!(pace.poll_begin(&mut cx).is_ready());
     pace.read(MAX_TURN_BYTES);
     assert!(pace.is_over(MAX_TURN_BYTES) && pace.busy);
-    // As one whose every step takes a millisecond.
+    // Simulate steps of a millisecond each.
     pace.moved = MIN_TURN_BYTES;
     for _ in 0..40 {
         pace.began = Instant::now().checked_sub(Duration::from_millis(1));
@@ -55,12 +55,12 @@ async fn small_message_waits_for_one_busy_turn() {
     let mut tasks = JoinSet::new();
     tasks.spawn(serve());
     let turns = Arc::new(AtomicUsize::new(0));
-    // A message is sent in a busy turn, as by a peer that does not wait for it: the turn in which the last was.
+    // The turn in which the last message was sent, by a busy peer.
     let sent = Arc::new(Mutex::new(None));
-    let (there, mut here) = UnixStream::pair().expect("a pair of sockets");
-    let there = Arc::new(there);
+    let (sender, mut receiver) = UnixStream::pair().expect("a pair of sockets");
+    let sender = Arc::new(sender);
     for _ in 0..8 {
-        let (turns, sent, there) = (turns.clone(), sent.clone(), there.clone());
+        let (turns, sent, sender) = (turns.clone(), sent.clone(), sender.clone());
         tasks.spawn(async move {
             let mut pace = Pace::default();
             loop {
@@ -68,52 +68,54 @@ async fn small_message_waits_for_one_busy_turn() {
                 let now = turns.fetch_add(1, Ordering::Relaxed);
                 let mut sent = sent.lock();
                 if sent.is_none() {
-                    there.try_write(b"m").expect("room for a byte");
+                    sender.try_write(b"m").expect("room for a byte");
                     *sent = Some(now);
                 }
             }
         });
     }
-    let mut waited = Vec::new();
+    let mut delays = Vec::new();
     for _ in 0..100 {
-        let read = timeout(SOON, here.read_u8()).await.expect("in time");
+        let read = timeout(TURN_TIMEOUT, receiver.read_u8())
+            .await
+            .expect("in time");
         assert_eq!(read.ok(), Some(b'm'));
         let sent = sent.lock().take().expect("it was sent");
-        waited.push(turns.load(Ordering::Relaxed) - sent);
+        delays.push(turns.load(Ordering::Relaxed) - sent);
     }
-    waited.sort_unstable();
+    delays.sort_unstable();
     assert!(
-        waited[50] <= 2,
-        "turns that messages waited for: {waited:?}"
+        delays[50] <= 2,
+        "turns that messages waited for: {delays:?}"
     );
 }
 
 #[tokio::test]
 async fn gone_or_unpolled_task_blocks_no_other() {
-    let serving = tokio::spawn(serve());
+    let scheduler = tokio::spawn(serve());
     tokio::task::yield_now().await;
     let mut cx = Context::from_waker(std::task::Waker::noop());
-    let mut still = Pace::default();
-    still.read(MAX_TURN_BYTES);
-    assert!(still.end::<()>(&mut cx).is_pending());
-    let mut other = Pace::default();
+    let mut unpolled = Pace::default();
+    unpolled.read(MAX_TURN_BYTES);
+    assert!(unpolled.end::<()>(&mut cx).is_pending());
+    let mut polled = Pace::default();
     for _ in 0..10 {
-        timeout(SOON, turn(&mut other))
+        timeout(TURN_TIMEOUT, turn(&mut polled))
             .await
             .expect("it has its turn");
     }
     // A waiting direction continues when no other is served any more.
     let waiting = tokio::spawn(async move {
         loop {
-            turn(&mut other).await;
+            turn(&mut polled).await;
         }
     });
-    serving.abort();
-    _ = serving.await;
+    scheduler.abort();
+    _ = scheduler.await;
     tokio::task::yield_now().await;
     assert!(!waiting.is_finished());
     waiting.abort();
-    assert!(still.poll_begin(&mut cx).is_ready());
+    assert!(unpolled.poll_begin(&mut cx).is_ready());
 }
 
 #[tokio::test]
@@ -125,7 +127,7 @@ async fn peeking_within_a_turn_keeps_the_turn() {
     let mut pace = Pace::default();
     pace.read(MAX_TURN_BYTES);
     assert!(pace.poll_begin(&mut cx).is_pending(), "it is busy");
-    timeout(SOON, poll_fn(|cx| pace.poll_begin(cx)))
+    timeout(TURN_TIMEOUT, poll_fn(|cx| pace.poll_begin(cx)))
         .await
         .expect("its turn");
     assert!(pace.poll_begin(&mut cx).is_ready(), "the same turn");

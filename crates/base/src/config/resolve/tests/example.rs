@@ -1,4 +1,4 @@
-//! The example file of the configuration, `config/example.toml`.
+//! Tests the example of a configuration, `config/example.toml`.
 
 use super::*;
 use crate::config::Advertise;
@@ -15,7 +15,7 @@ fn the_example_equals_the_defaults() {
 #[test]
 fn example_lists_every_key_with_its_default() {
     let table: toml::Table = EXAMPLE.parse().unwrap();
-    let explained = |table: &toml::Value, section: &str, key: &str| {
+    let assert_listed = |table: &toml::Value, section: &str, key: &str| {
         let (_, text) = EXAMPLE.split_once(&format!("\n[{section}]")).unwrap();
         let text = text.split("\n[").next().unwrap();
         let commented = text.contains(&format!("\n# {key} = "));
@@ -23,15 +23,15 @@ fn example_lists_every_key_with_its_default() {
     };
     for (section, keys) in SECTIONS {
         for key in *keys {
-            explained(&table[*section], section, key);
+            assert_listed(&table[*section], section, key);
         }
     }
     for key in Cluster::KEYS.iter().filter(|key| **key != "token_file") {
-        explained(&table["cluster"][0], "[cluster]", key);
+        assert_listed(&table["cluster"][0], "[cluster]", key);
     }
-    // The values say where they came from: the file, for all but those without a default.
-    let given = given(EXAMPLE, &[]);
-    for setting in resolve(&given.sources).unwrap().settings {
+    // No value may come from a default: the example sets every key.
+    let test_sources = test_sources(EXAMPLE, &[]);
+    for setting in resolve(&test_sources.sources).unwrap().settings {
         assert_ne!(setting.origin, "default", "{setting:?}");
     }
 }
@@ -53,7 +53,9 @@ fn commented_values_of_the_example_are_valid() {
     let notice = &config.notice;
     assert!(notice.url_file.is_some() && notice.key_file.is_some() && notice.link.is_some());
     let by_host = uncommented.replace("mode = \"single\"", "mode = \"host\"");
-    let by_host = resolve(&given(&by_host, &[]).sources).unwrap().config;
+    let by_host = resolve(&test_sources(&by_host, &[]).sources)
+        .unwrap()
+        .config;
     let template = "{id}.debug.example.com".to_owned();
     assert_eq!(by_host.advertise, Advertise::Host(template));
 }

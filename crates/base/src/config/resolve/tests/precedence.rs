@@ -1,4 +1,4 @@
-//! Flags, the environment, the file, and the defaults: where a value comes from.
+//! Tests the precedence of flags, environment, file and defaults.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn flags_override_environment_file_and_defaults() {
         ("RAY_RELAY_LISTEN_ADDRESS", "127.0.0.1:1002"),
         (timeout, "3s"),
     ];
-    let mut given = given(file, &environment);
-    let config = resolve(&given.sources).unwrap().config;
+    let mut test_sources = test_sources(file, &environment);
+    let config = resolve(&test_sources.sources).unwrap().config;
     assert_eq!(config.listen.address.port(), 1002);
     assert_eq!(config.listen.handshake_timeout, Duration::from_secs(3));
     assert_eq!(config.listen.keepalive, Duration::from_secs(5));
     assert_eq!(config.listen.drain_timeout, Duration::from_secs(30));
-    given.sources.flags.listen = Some("[::1]:1003".to_owned());
-    let resolved = resolve(&given.sources).unwrap();
+    test_sources.sources.flags.listen = Some("[::1]:1003".to_owned());
+    let resolved = resolve(&test_sources.sources).unwrap();
     assert_eq!(resolved.config.listen.address.port(), 1003);
     let origin = |key: &str| {
         let mut settings = resolved.settings.iter();
@@ -31,8 +31,8 @@ fn flags_override_environment_file_and_defaults() {
     };
     assert_eq!(origin("address"), "--listen");
     assert_eq!(origin("handshake_timeout"), timeout);
-    let place = origin("keepalive");
-    assert!(place.ends_with("relay.toml line 4"), "{place}");
+    let file_origin = origin("keepalive");
+    assert!(file_origin.ends_with("relay.toml line 4"), "{file_origin}");
     assert_eq!(origin("drain_timeout"), "default");
 }
 
@@ -72,7 +72,7 @@ fn every_scalar_key_is_read_from_the_environment() {
         _ => "",
     };
     let value = |section: &str, key: &str| match (section, key) {
-        // The files are looked at where TLS is on.
+        // With TLS on, the files would be read.
         ("tls", "mode" | "client_auth") => "off",
         ("tls", "min_version") => "1.3",
         ("tls", _) => "/etc/tls/file.pem",
@@ -81,26 +81,26 @@ fn every_scalar_key_is_read_from_the_environment() {
         ("http", "dashboard_hosts") => "{cluster}.ray.example.com",
         (_, key) => other(key),
     };
-    // A new key needs no line above, unless its default is no value to give.
+    // A new key needs no line above if its default can be set.
     let defaults = resolve(&Sources::default()).unwrap().settings;
     let by_default = |section: &str, key: &str| {
         let mut settings = defaults.iter();
         let setting = settings.find(|s| (s.section, s.key) == (section, key));
-        let word = setting.map_or("", |setting| setting.value.trim_matches('"'));
-        match word.is_empty() || parse_duration(word).is_ok() {
+        let value = setting.map_or("", |setting| setting.value.trim_matches('"'));
+        match value.is_empty() || parse_duration(value).is_ok() {
             true => "11s".to_owned(),
-            false => word.to_owned(),
+            false => value.to_owned(),
         }
     };
     let environment = keys()
-        // One or the other.
+        // `jwks.file` excludes `jwks.url`.
         .filter(|key| *key != ("jwks", "file"))
         .map(|(section, key)| match value(section, key) {
             "" => (
                 variable(section, key).into(),
                 by_default(section, key).into(),
             ),
-            word => (variable(section, key).into(), word.into()),
+            value => (variable(section, key).into(), value.into()),
         });
     let sources = Sources {
         environment: environment.collect(),
@@ -129,12 +129,12 @@ fn clusters_come_from_the_highest_source_only() {
     let from_environment = config(file, &environment);
     let expected = "default=http://three:1 gpu=http://four:8265";
     assert_eq!(names(&from_environment), expected);
-    // The token of the cluster with the same name is kept, of others there is none.
+    // A cluster keeps the token file of the cluster with its name.
     assert_eq!(from_environment.clusters[0].token_file, Some("/t".into()));
     assert_eq!(from_environment.clusters[1].token_file, None);
-    let mut given = given(file, &environment);
-    given.sources.flags.ray_address = vec!["x=http://five".to_owned()];
-    let by_flags = resolve(&given.sources).unwrap().config;
+    let mut test_sources = test_sources(file, &environment);
+    test_sources.sources.flags.ray_address = vec!["x=http://five".to_owned()];
+    let by_flags = resolve(&test_sources.sources).unwrap().config;
     assert_eq!(names(&by_flags), "x=http://five:8265");
 }
 
@@ -158,13 +158,13 @@ fn kubernetes_service_variables_are_ignored() {
         ("RAY_RELAY_LOG_FORMAT", ""),
     ];
     assert_eq!(config("", &injected), Config::default());
-    for (name, near) in [
+    for (name, suggestion) in [
         ("RAY_RELAY_PORT", ""),
         ("RAY_RELAY_LISTEN_PORT", ""),
         ("RAY_RELAY_LOGLEVEL", "RAY_RELAY_LOG_LEVEL"),
     ] {
         let problems = problems("", &[(name, "5678")]);
         assert_eq!(problems[0].key, name);
-        assert!(problems[0].hint.as_deref().unwrap().contains(near));
+        assert!(problems[0].hint.as_deref().unwrap().contains(suggestion));
     }
 }

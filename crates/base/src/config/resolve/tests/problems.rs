@@ -1,4 +1,4 @@
-//! How problems are told: all of them, each with its place, and no secret.
+//! Tests the reports of problems: all of them, each with its location, without secrets.
 
 use super::*;
 
@@ -27,7 +27,7 @@ token = \"hunter2\"
         ("RAY_RELAY_LOG_LEVEL", "inof"),
     ];
     let problems = problems(file, &environment);
-    let seen: Vec<(&str, &str, &str)> = problems
+    let summary: Vec<(&str, &str, &str)> = problems
         .iter()
         .map(|p| {
             let line = p.place.rsplit_once(' ').unwrap().1;
@@ -36,15 +36,15 @@ token = \"hunter2\"
         .collect();
     let no_unit = "a bare number has no unit: write \"5s\" or \"5ms\"";
     let no_credentials = "no user name or password in the address: Ray takes a token, which belongs in a file that token_file names";
-    let near = "did you mean RAY_RELAY_LISTEN_ADDRESS?";
+    let suggestion = "did you mean RAY_RELAY_LISTEN_ADDRESS?";
     assert_eq!(
-        seen,
+        summary,
         [
             ("listen.addres", "2", "did you mean `address`?"),
             ("registri", "5", "did you mean [registry]?"),
             ("registry.keepalive", "9", "`keepalive` belongs in [listen]"),
             ("cluster.token", "16", "did you mean `token_file`?"),
-            ("RAY_RELAY_LISTEN_ADRESS", "environment", near),
+            ("RAY_RELAY_LISTEN_ADRESS", "environment", suggestion),
             ("listen.max_connections", "3", "without quotation marks"),
             ("listen.keepalive", "4", no_unit),
             ("registry.poll_interval", "8", ""),
@@ -57,8 +57,8 @@ token = \"hunter2\"
     );
     let text = Problems { problems }.to_string();
     assert!(!text.contains("hunter2"), "{text}");
-    let found = "found     \"1h\"\n    expected  a duration with its unit, from 100ms to 1m\n";
-    assert!(text.contains(found), "{text}");
+    let detail = "found     \"1h\"\n    expected  a duration with its unit, from 100ms to 1m\n";
+    assert!(text.contains(detail), "{text}");
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn removed_key_names_its_replacement() {
     let silence = problem("[listen]\nsilence = \"2s\"\n");
     assert_eq!(silence.key, "listen.silence");
     let variable = problems("", &[("RAY_RELAY_LISTEN_SILENCE", "2s")]).remove(0);
-    for gone in [silence, variable] {
-        let hint = gone.hint.unwrap();
+    for problem in [silence, variable] {
+        let hint = problem.hint.unwrap();
         for word in ["handshake_timeout", "remove"] {
             assert!(hint.contains(word), "{hint}");
         }

@@ -1,4 +1,4 @@
-//! Values that are refused, by themselves or for what stands next to them.
+//! Tests values that are refused, alone or in combination with others.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use super::*;
 
 #[test]
 fn open_listen_address_must_be_deliberate() {
-    const EVERYWHERE: &str = "[listen]\naddress = '0.0.0.0:5678'\n";
-    let problem = problem(EVERYWHERE);
+    const ALL_INTERFACES: &str = "[listen]\naddress = '0.0.0.0:5678'\n";
+    let problem = problem(ALL_INTERFACES);
     assert_eq!(problem.key, "listen.address");
     let hint = problem.hint.unwrap();
     let words =
@@ -15,11 +15,11 @@ fn open_listen_address_must_be_deliberate() {
     for word in words.split(", ") {
         assert!(hint.contains(word), "{hint}");
     }
-    let open = config(&format!("{EVERYWHERE}insecure_no_auth = true"), &[]);
+    let open = config(&format!("{ALL_INTERFACES}insecure_no_auth = true"), &[]);
     assert!(open.listen.address.ip().is_unspecified());
-    let mut given = given(EVERYWHERE, &[]);
-    given.sources.flags.auth_key = vec!["/a,b.pub".to_owned(), "/c.pub".to_owned()];
-    let resolved = resolve(&given.sources).unwrap();
+    let mut test_sources = test_sources(ALL_INTERFACES, &[]);
+    test_sources.sources.flags.auth_key = vec!["/a,b.pub".to_owned(), "/c.pub".to_owned()];
+    let resolved = resolve(&test_sources.sources).unwrap();
     let keys: [std::path::PathBuf; 2] = ["/a,b.pub".into(), "/c.pub".into()];
     assert_eq!(resolved.config.auth.keys, keys);
     let printable = resolved.settings.iter().find(|s| s.key == "keys").unwrap();
@@ -56,13 +56,16 @@ fn conflicting_values_are_refused() {
     }
 }
 
-/// Both have the name that is taken where none is given.
+/// Two clusters with the default name.
 const TWO_CLUSTERS: &str =
     "[[cluster]]\nray_address = 'http://a'\n[[cluster]]\nray_address = 'http://b'";
 
 #[test]
 fn misspelt_log_level_is_not_a_module() {
-    assert!(resolve(&given("[log]\nlevel = \"ray_relay_dap=debug,info\"\n", &[]).sources).is_ok());
+    assert!(
+        resolve(&test_sources("[log]\nlevel = \"ray_relay_dap=debug,info\"\n", &[]).sources)
+            .is_ok()
+    );
     let misspelt = problem("[log]\nlevel = 'dbug'");
     assert_eq!(misspelt.hint.unwrap(), "did you mean debug?");
     assert!(problem("[log]\nlevel = \"a=b=c=d\"\n").hint.is_none());
@@ -108,11 +111,11 @@ fn identity_provider_urls_must_be_secure() {
         ("kubernetes", "ca_file = '/ca'", "ca_file"),
         ("kubernetes", "token_file = '/t'", "token_file"),
     ] {
-        // A value that is wrong by itself may leave its companions without it.
+        // An invalid value may cause more problems in keys that depend on it.
         let (file, key) = (format!("[{section}]\n{text}"), format!("{section}.{key}"));
         let found = problems(&file, &[]);
-        let told = found.iter().any(|problem| problem.key == key);
-        assert!(told, "{file}: {found:#?}");
+        let is_reported = found.iter().any(|problem| problem.key == key);
+        assert!(is_reported, "{file}: {found:#?}");
         assert!(!format!("{found:?}").contains("secret"), "{found:#?}");
     }
     let config = config(
@@ -125,21 +128,25 @@ fn identity_provider_urls_must_be_secure() {
 #[test]
 fn collective_limit_must_exceed_the_release_margin() {
     let cluster = "[[cluster]]\nray_address = \"http://head:8265\"\n[release]\n";
-    let with = |keys: &str| format!("{cluster}{keys}");
-    let told = config(&with("collective_timeout = \"30m\"\n"), &[]).release;
+    let release_config = |keys: &str| format!("{cluster}{keys}");
+    let release = config(&release_config("collective_timeout = \"30m\"\n"), &[]).release;
     assert_eq!(
-        told.collective_timeout_on("default"),
+        release.collective_timeout_on("default"),
         Some(Duration::from_secs(1800))
     );
-    assert!(!told.releases(), "a limit alone releases nothing");
-    let both = "collective_timeout = \"30m\"\nbefore_collective_timeout = \"2m\"\n";
-    assert!(config(&with(both), &[]).release.releases());
+    assert!(!release.releases(), "a limit alone releases nothing");
+    let limit_and_margin = "collective_timeout = \"30m\"\nbefore_collective_timeout = \"2m\"\n";
+    assert!(
+        config(&release_config(limit_and_margin), &[])
+            .release
+            .releases()
+    );
     let too_long = "collective_timeout = \"2m\"\nbefore_collective_timeout = \"2m\"\n";
-    let wrong = problem(&with(too_long));
-    assert_eq!(wrong.key, "release.before_collective_timeout");
-    let elsewhere = "collective_timeout = \"30m\"\nclusters = [\"default\"]\n";
-    let told = config(&with(elsewhere), &[]).release;
-    assert_eq!(told.collective_timeout_on("other"), None);
+    let margin_problem = problem(&release_config(too_long));
+    assert_eq!(margin_problem.key, "release.before_collective_timeout");
+    let default_only = "collective_timeout = \"30m\"\nclusters = [\"default\"]\n";
+    let release = config(&release_config(default_only), &[]).release;
+    assert_eq!(release.collective_timeout_on("other"), None);
 }
 
 #[test]
@@ -155,8 +162,8 @@ fn discovery_needs_no_configured_cluster() {
     );
     let cluster =
         "[[cluster]]\nray_address = \"http://head:8265\"\n[release]\nclusters = [\"ml.train\"]\n";
-    let both = format!("[discovery]\nkubernetes = true\n{cluster}");
-    assert_eq!(config(&both, &[]).clusters.len(), 1);
+    let limit_and_margin = format!("[discovery]\nkubernetes = true\n{cluster}");
+    assert_eq!(config(&limit_and_margin, &[]).clusters.len(), 1);
     assert_eq!(problem(cluster).key, "release.clusters");
     for address in [
         "http://head:8265",

@@ -197,7 +197,7 @@ mod tests {
         };
         assert!(matches!(short, OutOfMemory::Yours { .. }));
         assert!((1 << 20..=memory.owner_limit()).contains(&held), "{held}");
-        // A person's bytes pass, with all of that person's memory taken.
+        // Bytes pass even if the user's memory is used up.
         let mut passing = Buffer::new(Vec::new(), &account);
         let rest = memory.owner_limit() - memory.used(MemoryUse::Messages);
         let _rest = account.take(MemoryUse::Links, rest).unwrap();

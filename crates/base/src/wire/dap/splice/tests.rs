@@ -15,7 +15,6 @@ use crate::wire::dap::codec::{Frames, frame, parse};
 use crate::wire::dap::peek::Depth;
 use crate::wire::turn;
 
-/// In memory, without a socket.
 fn rules(depth: Depth) -> Rules {
     Rules {
         depth,
@@ -25,7 +24,7 @@ fn rules(depth: Depth) -> Rules {
     }
 }
 
-/// (client's end, worker's end, splice)
+/// Returns the client's end, the worker's end and the splice.
 fn spliced(
     buffer: usize,
 ) -> (
@@ -82,9 +81,9 @@ async fn captured_messages_are_replaced_in_order() {
         loop {
             match splice.next().await {
                 SpliceEvent::Captured(Side::Worker, body) => {
-                    let mut taken = parse(&body).unwrap();
-                    taken["event"] = "given".into();
-                    splice.insert(Side::Client, &frame(&taken));
+                    let mut captured = parse(&body).unwrap();
+                    captured["event"] = "given".into();
+                    splice.insert(Side::Client, &frame(&captured));
                 }
                 SpliceEvent::Eof(Side::Worker) => {
                     splice.close(Side::Client);
@@ -94,7 +93,7 @@ async fn captured_messages_are_replaced_in_order() {
                 other => panic!("{other:?}"),
             }
         }
-        // The half that is closed is written out by polling on; the client never speaks.
+        // Polling on flushes the closed half; the client sends nothing.
         let _ = timeout(Duration::from_millis(50), splice.next()).await;
         let got = receiver.await.unwrap();
         let numbers: Vec<_> = got.iter().map(|m| m["seq"].as_u64().unwrap()).collect();
@@ -203,19 +202,19 @@ async fn an_idle_direction_holds_no_buffer() {
     let length = |number| frame(&message("pass", number, 3000)).len();
     let all: usize = (0..50).filter(|n| *n != 25).map(length).sum();
     let mut sink = vec![0; 200_000];
-    let mut got = 0;
+    let mut received_bytes = 0;
     let passing = async {
-        while got < all {
+        while received_bytes < all {
             tokio::select! {
                 event = splice.next() => assert!(matches!(event, SpliceEvent::Captured(..))),
-                n = client.read(&mut sink) => got += n.unwrap(),
+                n = client.read(&mut sink) => received_bytes += n.unwrap(),
             }
         }
     };
     let passed = timeout(Duration::from_secs(10), passing).await;
     passed.expect("all but what is captured is passed on");
-    assert_eq!(got, all);
-    // It has passed on what it held, and looks for more.
+    assert_eq!(received_bytes, all);
+    // All held bytes are passed on, and it polls for more.
     assert!(splice.next().now_or_never().is_none());
     drop(sender.await.unwrap());
     assert_eq!(
@@ -252,8 +251,8 @@ async fn client_is_extracted_only_between_messages() {
     let (mut client, worker, mut splice) = spliced(1 << 16);
     drop(worker);
     let half = frame(&message("take", 2, 100));
-    let said = [frame(&message("pass", 1, 10)), half[..60].to_vec()].concat();
-    client.write_all(&said).await.unwrap();
+    let sent = [frame(&message("pass", 1, 10)), half[..60].to_vec()].concat();
+    client.write_all(&sent).await.unwrap();
     while !matches!(splice.next().await, SpliceEvent::Failed(Side::Worker, _)) {}
     let (mut near, rest) = splice.into_client().unwrap();
     let mut frames = Frames::new(1 << 20);
@@ -282,7 +281,7 @@ async fn client_is_extracted_only_between_messages() {
     );
     let passing = frame(&message("pass", 1, 1000));
     client.write_all(&passing[..900]).await.unwrap();
-    // It passes as it comes.
+    // Incomplete messages pass in pieces.
     assert!(
         timeout(Duration::from_secs(1), splice.next())
             .await
@@ -291,11 +290,11 @@ async fn client_is_extracted_only_between_messages() {
     assert!(splice.into_client().is_none());
 }
 
-/// A worker that takes ten bytes and no more, and what is handed over to it.
+/// A worker that accepts ten bytes; `rest` collects the bytes handed over at the end.
 #[derive(Debug)]
 struct Slow {
     inner: DuplexStream,
-    taken: usize,
+    accepted: usize,
     rest: std::sync::Arc<std::sync::Mutex<Vec<u8>>>,
 }
 
@@ -313,10 +312,10 @@ crate::wire::write_through!([] Slow { Self { inner, .. } => inner });
 
 impl PeerStream for Slow {
     fn poll_pass(&mut self, _: &mut Context<'_>, messages: &[u8]) -> Poll<io::Result<usize>> {
-        match 10 - self.taken {
+        match 10 - self.accepted {
             0 => Poll::Pending,
             room => {
-                self.taken += room.min(messages.len());
+                self.accepted += room.min(messages.len());
                 Poll::Ready(Ok(room.min(messages.len())))
             }
         }
@@ -329,13 +328,13 @@ impl PeerStream for Slow {
 
 #[tokio::test(start_paused = true)]
 async fn unwritten_rest_is_handed_over_at_the_end() {
-    for own in [false, true] {
+    for is_own in [false, true] {
         let (mut client, near) = duplex(1 << 16);
         let (inner, _worker) = duplex(1 << 16);
         let rest = std::sync::Arc::default();
         let slow = Slow {
             inner,
-            taken: 0,
+            accepted: 0,
             rest: std::sync::Arc::clone(&rest),
         };
         let (up, down) = (rules(Depth::Whole), rules(Depth::Deciding));
@@ -349,14 +348,14 @@ async fn unwritten_rest_is_handed_over_at_the_end() {
             down,
         );
         let sent = frame(&message("pass", 1, 100));
-        match own {
+        match is_own {
             true => splice.insert(Side::Worker, &sent),
             false => client.write_all(&sent).await.unwrap(),
         }
-        let silent = timeout(Duration::from_secs(1), splice.next()).await;
-        assert!(silent.is_err());
+        let idle = timeout(Duration::from_secs(1), splice.next()).await;
+        assert!(idle.is_err());
         drop(splice);
-        assert_eq!(*rest.lock().unwrap(), sent[10..], "own: {own}");
+        assert_eq!(*rest.lock().unwrap(), sent[10..], "own: {is_own}");
     }
 }
 
@@ -375,11 +374,11 @@ async fn passed_capture_keeps_its_order_and_bytes() {
         });
         let receiver = tokio::spawn(async move { read_all(&mut client).await });
         let number = |body: &[u8]| parse(body).unwrap()["seq"].as_u64().unwrap();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         loop {
             match splice.next_but(|_, body| number(body) % 2 == 0).await {
                 SpliceEvent::Captured(Side::Worker, body) => {
-                    told.push(number(&body));
+                    reported.push(number(&body));
                     splice.insert_body(Side::Client, &body);
                 }
                 SpliceEvent::Eof(Side::Worker) => break splice.close(Side::Client),
@@ -388,10 +387,13 @@ async fn passed_capture_keeps_its_order_and_bytes() {
         }
         splice.flush(Side::Client).await;
         let _ = timeout(Duration::from_millis(50), splice.next()).await;
-        let got = receiver.await.unwrap();
-        let numbers: Vec<_> = got.iter().map(|m| m["seq"].as_u64().unwrap()).collect();
+        let received = receiver.await.unwrap();
+        let numbers: Vec<_> = received
+            .iter()
+            .map(|m| m["seq"].as_u64().unwrap())
+            .collect();
         assert_eq!(numbers, (0..60).collect::<Vec<_>>(), "buffer {buffer}");
-        assert!(!told.is_empty() && told.iter().all(|number| number % 2 == 1));
+        assert!(!reported.is_empty() && reported.iter().all(|number| number % 2 == 1));
         drop(sender.await.unwrap());
     }
 }
@@ -402,39 +404,39 @@ async fn capture_with_another_header_is_always_reported() {
     let body = message("take", 1, 10).to_string();
     let sent = format!("content-length: {}\r\n\r\n{body}", body.len());
     worker.write_all(sent.as_bytes()).await.unwrap();
-    let told = splice.next_but(|_, _| true).await;
-    assert!(matches!(told, SpliceEvent::Captured(Side::Worker, _)));
+    let reported = splice.next_but(|_, _| true).await;
+    assert!(matches!(reported, SpliceEvent::Captured(Side::Worker, _)));
 }
 
 #[tokio::test]
 async fn costly_directions_share_turns_by_time() {
-    let costs = |_, _: &[u8]| {
-        let begun = std::time::Instant::now();
-        while begun.elapsed() < Duration::from_millis(1) {}
+    let costly = |_, _: &[u8]| {
+        let started = std::time::Instant::now();
+        while started.elapsed() < Duration::from_millis(1) {}
         true
     };
-    let mut ends = Vec::new();
+    let mut splices = Vec::new();
     for _ in 0..2 {
         let (client, mut worker, splice) = spliced(1 << 20);
         for number in 0..30 {
             let sent = frame(&message("take", number, 20_000));
             worker.write_all(&sent).await.unwrap();
         }
-        ends.push((client, worker, splice));
+        splices.push((client, worker, splice));
     }
     let _serving = AbortOnDropHandle::new(tokio::spawn(turn::serve()));
     let mut sink = vec![0; 1 << 20];
     let mut turns = [0; 2];
     while turns.iter().any(|turns| *turns < 4) {
-        for ((client, _, splice), turns) in ends.iter_mut().zip(&mut turns) {
-            assert!(splice.next_but(costs).now_or_never().is_none());
+        for ((client, _, splice), turns) in splices.iter_mut().zip(&mut turns) {
+            assert!(splice.next_but(costly).now_or_never().is_none());
             let moved = client.read(&mut sink).now_or_never();
             let moved = moved.map_or(0, Result::unwrap);
-            // The first one to begin is alone, and does not know what is to come.
+            // The first direction has its first turn alone, without a limit.
             assert!(*turns == 0 || moved < 3 * 20_000, "{turns}: {moved}");
             *turns += usize::from(moved > 0);
         }
-        // The next turn is decided.
+        // Let the scheduler choose the next turn.
         tokio::task::yield_now().await;
     }
 }

@@ -12,8 +12,10 @@ use super::*;
 
 type End = ByteStream<DuplexStream>;
 
-async fn sockets(room: usize) -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
-    let (near, far) = duplex(room);
+async fn sockets(
+    buffer_size: usize,
+) -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
+    let (near, far) = duplex(buffer_size);
     let config = Some(stream_config());
     (
         WebSocketStream::from_raw_socket(near, Role::Client, config).await,
@@ -21,8 +23,8 @@ async fn sockets(room: usize) -> (WebSocketStream<DuplexStream>, WebSocketStream
     )
 }
 
-async fn pair(room: usize) -> (End, End) {
-    let (near, far) = sockets(room).await;
+async fn pair(buffer_size: usize) -> (End, End) {
+    let (near, far) = sockets(buffer_size).await;
     (ByteStream::new(near), ByteStream::new(far))
 }
 
@@ -33,33 +35,33 @@ fn runtime() -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Writes `bytes` in pieces, every second one without its being copied first, ends, and reads what comes meanwhile.
+/// Writes `bytes` in pieces, every second one without a copy, shuts down, and returns the bytes read meanwhile.
 async fn exchange(end: End, bytes: Vec<u8>, cuts: Vec<usize>, read: usize) -> Vec<u8> {
     let mut end = end;
     let mut sent = Bytes::from(bytes);
     let mut cuts = cuts.into_iter().cycle();
     let mut piece = Bytes::new();
-    let (mut copies, mut over) = (false, false);
-    let (mut got, mut buffer) = (Vec::new(), vec![0; read]);
+    let (mut copies, mut is_shut) = (false, false);
+    let (mut received, mut buffer) = (Vec::new(), vec![0; read]);
     poll_fn(|cx| {
         // Both directions in one task: neither may wait for the other.
         let mut reading = true;
         while reading {
-            let mut into = ReadBuf::new(&mut buffer);
-            match Pin::new(&mut end).poll_read(cx, &mut into) {
-                Poll::Ready(Ok(())) if into.filled().is_empty() => break,
-                Poll::Ready(Ok(())) => got.extend_from_slice(into.filled()),
+            let mut target = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut end).poll_read(cx, &mut target) {
+                Poll::Ready(Ok(())) if target.filled().is_empty() => break,
+                Poll::Ready(Ok(())) => received.extend_from_slice(target.filled()),
                 Poll::Ready(Err(error)) => panic!("{error}"),
                 Poll::Pending => reading = false,
             }
         }
-        while !over {
+        while !is_shut {
             if piece.is_empty() && !sent.is_empty() {
                 piece = sent.split_to(cuts.next().unwrap().min(sent.len()));
                 copies = !copies;
             }
             if piece.is_empty() {
-                over = Pin::new(&mut end).poll_shutdown(cx).is_ready();
+                is_shut = Pin::new(&mut end).poll_shutdown(cx).is_ready();
                 break;
             }
             let done = match copies {
@@ -73,14 +75,14 @@ async fn exchange(end: End, bytes: Vec<u8>, cuts: Vec<usize>, read: usize) -> Ve
                 Poll::Pending => break,
             }
         }
-        match reading && over {
+        match reading && is_shut {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
     })
     .await;
     assert!(end.ended_in_order());
-    got
+    received
 }
 
 proptest! {
@@ -90,18 +92,18 @@ proptest! {
         up in prop::collection::vec(any::<u8>(), 0..200_000),
         down in prop::collection::vec(any::<u8>(), 0..200_000),
         cuts in prop::collection::vec(1_usize..100_000, 1..8),
-        room in 1_usize..100_000,
+        buffer_size in 1_usize..100_000,
         read in 1_usize..100_000,
     ) {
         runtime().block_on(async {
-            let (near, far) = pair(room).await;
-            let both = async {
+            let (near, far) = pair(buffer_size).await;
+            let exchanges = async {
                 tokio::join!(
                     exchange(near, up.clone(), cuts.clone(), read),
                     exchange(far, down.clone(), cuts, read),
                 )
             };
-            let (at_near, at_far) = timeout(Duration::from_secs(60), both).await.unwrap();
+            let (at_near, at_far) = timeout(Duration::from_secs(60), exchanges).await.unwrap();
             assert!(at_near == down && at_far == up);
         });
     }
@@ -142,8 +144,8 @@ async fn loss_is_noticed_after_a_half_close() {
     let (mut near, mut far) = pair(4096).await;
     near.shutdown().await.unwrap();
     assert_eq!(far.read(&mut [0; 8]).await.unwrap(), 0);
-    let mut gone = poll_fn(|cx| Poll::Ready(far.poll_gone(cx)));
-    assert!((&mut gone).await.is_pending());
+    let mut peer_gone = poll_fn(|cx| Poll::Ready(far.poll_gone(cx)));
+    assert!((&mut peer_gone).await.is_pending());
     drop(near);
     poll_fn(|cx| far.poll_gone(cx)).await;
     assert!(far.ended_in_order());
@@ -169,8 +171,8 @@ async fn text_or_oversized_frame_breaks_the_stream() {
     let (near, mut far) = sockets(1 << 20).await;
     let mut near = ByteStream::new(near);
     far.send(Message::text("hello")).await.unwrap();
-    let why = near.read(&mut [0; 8]).await.unwrap_err();
-    assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    let error = near.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     assert_eq!(near.read(&mut [0; 8]).await.unwrap(), 0);
 
     let (near, far) = duplex(1 << 20);
@@ -180,34 +182,34 @@ async fn text_or_oversized_frame_breaks_the_stream() {
     far.send(Message::Binary(vec![0; MAX_FRAME_BYTES + 1].into()))
         .await
         .unwrap();
-    let why = near.read(&mut [0; 8]).await.unwrap_err();
-    assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+    let error = near.read(&mut [0; 8]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
 }
 
-/// `write` is done before everything is with the system: what is left goes out while the same task only reads.
+/// `write` may return before all bytes are sent; reading must send the rest.
 #[tokio::test(start_paused = true)]
 async fn pending_writes_are_flushed_while_reading() {
     let (mut near, mut far) = pair(64).await;
     let question = vec![7; 10_000];
     assert_eq!(near.write(&question).await.unwrap(), question.len());
-    let asking = async {
+    let client = async {
         let mut answer = [0; 2];
         near.read_exact(&mut answer).await.unwrap();
         answer
     };
-    let answering = async {
-        let mut got = vec![0; 10_000];
-        far.read_exact(&mut got).await.unwrap();
+    let server = async {
+        let mut received = vec![0; 10_000];
+        far.read_exact(&mut received).await.unwrap();
         far.write_all(b"ok").await.unwrap();
         far.flush().await.unwrap();
-        got
+        received
     };
-    let both = async { tokio::join!(asking, answering) };
-    let (answer, got) = timeout(Duration::from_secs(5), both).await.unwrap();
-    assert_eq!((&answer, got), (b"ok", question));
+    let exchanges = async { tokio::join!(client, server) };
+    let (answer, received) = timeout(Duration::from_secs(5), exchanges).await.unwrap();
+    assert_eq!((&answer, received), (b"ok", question));
 }
 
-/// The reader may send the rest of what a writer in another task waits for, who has to be told.
+/// If the reader sends the pending bytes, the writer's task must be woken.
 #[tokio::test(start_paused = true)]
 async fn reader_and_writer_may_be_separate_tasks() {
     let (near, far) = pair(64).await;

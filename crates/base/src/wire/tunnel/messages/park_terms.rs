@@ -58,9 +58,9 @@ mod tests {
                 cluster_session: None,
                 entered: None,
             };
-            let lasts = keep.lasts(ten);
-            assert_eq!(lasts, Duration::from_millis(minutes * MINUTE));
-            assert_eq!(keep.renewed(ten).lasts(Duration::ZERO), lasts);
+            let park_duration = keep.lasts(ten);
+            assert_eq!(park_duration, Duration::from_millis(minutes * MINUTE));
+            assert_eq!(keep.renewed(ten).lasts(Duration::ZERO), park_duration);
         }
     }
 }

@@ -75,10 +75,10 @@ fn rendezvous_messages_match_the_protocol() {
     let arrived = read::<FromAgent>(text).unwrap();
     assert_eq!(written(&arrived), text);
     let row = r#"{"rendezvous":"0101010101010101","port":7771}"#;
-    let many = vec![row; MAX_ROWS + 1].join(",");
-    let many = format!(r#"{{"type":"listen","rendezvous":[{many}]}}"#);
-    assert!(read::<FromRelay>(&many).is_err());
-    // Of an agent that is older.
+    let too_many = vec![row; MAX_ROWS + 1].join(",");
+    let too_many = format!(r#"{{"type":"listen","rendezvous":[{too_many}]}}"#);
+    assert!(read::<FromRelay>(&too_many).is_err());
+    // From an older agent.
     let announce = r#"{"type":"announce","protocol":1,"version":"","nonce":"00000000000000000000000000000000","instance":"00000000000000000000000000000000","node_id":null,"addresses":[],"hostname":"","architecture":"","pid":1}"#;
     let FromAgent::Announce(announce) = read(announce).unwrap() else {
         panic!("no announcement");
@@ -123,32 +123,36 @@ fn oversized_or_invalid_message_is_refused() {
     ] {
         assert!(read::<FromRelay>(&text).is_err(), "{text}");
     }
-    let longest = row();
+    let longest_row = row();
     assert!(
-        written(&longest).len() < MAX_ROW_BYTES,
+        written(&longest_row).len() < MAX_ROW_BYTES,
         "{}",
-        written(&longest).len()
+        written(&longest_row).len()
     );
-    let mut kept = longest.clone();
-    kept.parked = Some(Parked {
+    let mut parked = longest_row.clone();
+    parked.parked = Some(Parked {
         owner: "\"".repeat(256).as_str().into(),
         credential: Some(credential()),
         until_unix_ms: u64::MAX,
         evaluates: true,
         entered: None,
     });
-    let bytes = written(&kept).len();
-    let most = (0..=MAX_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
-    let most = most.last().unwrap();
-    assert!(most >= 40, "{most}");
+    let bytes = written(&parked).len();
+    let max_parked = (0..=MAX_ROWS).take_while(|rows| kept_fit(std::iter::repeat_n(bytes, *rows)));
+    let max_parked = max_parked.last().unwrap();
+    assert!(max_parked >= 40, "{max_parked}");
     let held = |rows: usize| {
-        let mut workers = vec![longest.clone(); rows];
-        workers[..most].fill(kept.clone());
+        let mut workers = vec![longest_row.clone(); rows];
+        workers[..max_parked].fill(parked.clone());
         written(&FromAgent::Held { workers })
     };
-    let most = held(MAX_ROWS);
-    assert!(most.len() <= MAX_MESSAGE_BYTES, "{}", most.len());
-    assert!(read::<FromAgent>(&most).is_ok());
+    let max_parked = held(MAX_ROWS);
+    assert!(
+        max_parked.len() <= MAX_MESSAGE_BYTES,
+        "{}",
+        max_parked.len()
+    );
+    assert!(read::<FromAgent>(&max_parked).is_ok());
     assert!(read::<FromAgent>(&held(MAX_ROWS + 1)).is_err());
 }
 
@@ -165,19 +169,19 @@ fn holder_fields_of_an_older_agent_default_to_empty() {
 #[test]
 fn ids_and_secrets_are_not_shown() {
     let text = r#"{"type":"hello","protocol":1,"version":"0.1.0","replica":"0123456789abcdef","nonce":"0123456789abcdef0123456789abcdef"}"#;
-    let shown = format!("{:?}", read::<FromRelay>(text).unwrap());
+    let debug_text = format!("{:?}", read::<FromRelay>(text).unwrap());
     assert!(
-        !shown.contains("abcdef") && !shown.contains("171"),
-        "{shown}"
+        !debug_text.contains("abcdef") && !debug_text.contains("171"),
+        "{debug_text}"
     );
 }
 
 proptest! {
     #[test]
     fn truncated_text_stays_short_and_valid(text in "\\PC{0,200}|[🎉é]{0,200}") {
-        let cut = Text::<64>::new(&text);
-        prop_assert!(cut.len() <= 64);
-        prop_assert_eq!(read::<Text<64>>(&written(&cut)).unwrap(), cut);
+        let text_64 = Text::<64>::new(&text);
+        prop_assert!(text_64.len() <= 64);
+        prop_assert_eq!(read::<Text<64>>(&written(&text_64)).unwrap(), text_64);
     }
 
     #[test]
@@ -231,7 +235,7 @@ fn inspection_messages_match_the_protocol() {
             ..
         })
     ));
-    // Of an agent that is older.
+    // From an older agent.
     let announce = r#"{"protocol":1,"version":"","nonce":"00000000000000000000000000000000","instance":"00000000000000000000000000000000","node_id":null,"addresses":[],"hostname":"","architecture":"","pid":1,"keeps":true}"#;
     assert!(!read::<Announce>(announce).unwrap().inspects);
 }

@@ -1,4 +1,4 @@
-//! Between real sockets, with frames that are longer than what is held.
+//! Tests between real sockets, with frames longer than the buffer.
 
 use std::net::Ipv4Addr;
 
@@ -44,12 +44,12 @@ async fn relay_message_waits_for_the_end_of_a_long_frame() {
     };
     timeout(Duration::from_secs(60), stalled).await.unwrap();
     // The relay's own frames wait for the end of the frame in progress.
-    let own = frame(&json!({"own": true}));
-    splice.insert(Side::Client, &own);
-    let expected = (16 << 20) + own.len();
+    let relay_frame = frame(&json!({"own": true}));
+    splice.insert(Side::Client, &relay_frame);
+    let expected = (16 << 20) + relay_frame.len();
     let read = async {
         let mut all = Vec::new();
-        while all.len() < expected || !all.ends_with(&own) {
+        while all.len() < expected || !all.ends_with(&relay_frame) {
             client.read_buf(&mut all).await.unwrap();
         }
         all
@@ -59,7 +59,7 @@ async fn relay_message_waits_for_the_end_of_a_long_frame() {
         event = splice.next() => panic!("{event:?}"),
     };
     let (_worker, long) = writing.await.unwrap();
-    assert!(all.starts_with(&long) && all.len() == long.len() + own.len());
+    assert!(all.starts_with(&long) && all.len() == long.len() + relay_frame.len());
 }
 
 #[tokio::test]
