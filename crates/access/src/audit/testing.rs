@@ -47,9 +47,9 @@ pub struct AuditSpy(Arc<Mutex<State>>);
 struct State {
     lines: Vec<AuditLine>,
     /// Lines of this kind fail.
-    refuses: Option<EntryKind>,
+    failing_kind: Option<EntryKind>,
     /// All lines fail.
-    refuses_all: bool,
+    fails_all: bool,
 }
 
 impl LineSink for AuditSpy {
@@ -60,7 +60,7 @@ impl LineSink for AuditSpy {
     fn append(&mut self, line: &str) -> Result<(), String> {
         let line = AuditLine::read(line);
         let mut state = self.0.lock();
-        if state.refuses_all || state.refuses == Some(line.action) {
+        if state.fails_all || state.failing_kind == Some(line.action) {
             return Err("the disk is full".to_owned());
         }
         state.lines.push(line);
@@ -91,12 +91,12 @@ pub fn spied(commands: bool) -> (Arc<Audit>, AuditSpy) {
 impl AuditSpy {
     /// Makes lines of this kind fail from now on.
     pub fn refuse(&self, action: EntryKind) {
-        self.0.lock().refuses = Some(action);
+        self.0.lock().failing_kind = Some(action);
     }
 
     /// Makes all lines fail, or none.
     pub fn refuse_all(&self, all: bool) {
-        self.0.lock().refuses_all = all;
+        self.0.lock().fails_all = all;
     }
 
     /// Returns all lines so far.

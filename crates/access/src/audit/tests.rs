@@ -1,4 +1,4 @@
-//! The audit log as the rest of the relay uses it.
+//! Tests the audit log through its public interface.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::net::UnixDatagram;
@@ -114,11 +114,11 @@ async fn entry_names_user_action_and_worker() {
     assert_eq!(lines[0]["details"]["event"], "started");
     assert_eq!(lines[2]["details"]["event"], "stopped");
     assert_eq!(lines[2]["prev"], lines[1]["hash"]);
-    let why = audit
+    let error = audit
         .write(Entry::new(EntryKind::Decision))
         .await
         .unwrap_err();
-    assert!(why.to_string().contains("ending"), "{why}");
+    assert!(error.to_string().contains("ending"), "{error}");
 }
 
 #[tokio::test]
@@ -160,10 +160,10 @@ async fn client_input_is_one_bounded_line() {
         lines[1]["details"]["expression"],
         "f('[token]')\n\u{1b}[2J\u{0}"
     );
-    let cut = lines[3]["details"]["expression"].as_str().unwrap();
+    let truncated = lines[3]["details"]["expression"].as_str().unwrap();
     let sha256 = Hash::plain("é".repeat(1 << 20).as_bytes());
     let suffix = format!("é… (2097152 bytes, SHA-256 {sha256})");
-    assert!(cut.ends_with(&suffix), "{cut}");
+    assert!(truncated.ends_with(&suffix), "{truncated}");
     for line in &lines[1..7] {
         assert_eq!(line["details"]["command"], "evaluate", "{line}");
     }
@@ -171,8 +171,8 @@ async fn client_input_is_one_bounded_line() {
     let rest = json!(vec!["x".repeat(5000); 500 - (wide.len() - 1)]).to_string();
     let sha256 = Hash::plain(rest.as_bytes());
     let suffix = format!("({} bytes, SHA-256 {sha256})", rest.len());
-    let cut = wide.last().unwrap().as_str().unwrap();
-    assert!(cut.ends_with(&suffix), "{wide:?}");
+    let truncated = wide.last().unwrap().as_str().unwrap();
+    assert!(truncated.ends_with(&suffix), "{wide:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -216,11 +216,14 @@ async fn unrecorded_action_is_refused_unless_configured() {
     let audit = log.open();
     log.obstruct();
     for _ in 0..2 {
-        let why = audit
+        let error = audit
             .write(Entry::new(EntryKind::Decision))
             .await
             .unwrap_err();
-        assert!(why.to_string().contains("allows nothing without"), "{why}");
+        assert!(
+            error.to_string().contains("allows nothing without"),
+            "{error}"
+        );
     }
     assert!(log.failures());
     audit.close().await;
@@ -253,25 +256,28 @@ async fn write_fails_after_the_writer_ended() {
 async fn unopenable_sink_fails_at_startup() {
     let mut log = Log::new();
     log.config.file = Some(log.dir.path().join("missing/audit.log"));
-    let fails = |log: &Log, words: &str| {
-        let why = Audit::open(&log.config, log.metrics.clone()).err();
-        let why = why.unwrap().to_string();
-        assert!(why.contains(words), "{why}");
+    let assert_fails = |log: &Log, expected: &str| {
+        let error = Audit::open(&log.config, log.metrics.clone()).err();
+        let error = error.unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
     };
-    fails(&log, "cannot open");
+    assert_fails(&log, "cannot open");
     log.config.key_file = Some(log.dir.path().join("key"));
-    fails(&log, "audit.key_file");
+    assert_fails(&log, "audit.key_file");
     std::fs::write(log.dir.path().join("key"), "short").unwrap();
-    fails(&log, "openssl");
+    assert_fails(&log, "openssl");
     log.config.sink = AuditSink::Syslog;
     log.config.key_file = None;
     log.config.syslog = SyslogAddress::Unix(log.dir.path().join("log"));
-    fails(&log, "cannot reach syslog");
+    assert_fails(&log, "cannot reach syslog");
     log.config.sink = AuditSink::Off;
-    let off = Audit::open(&log.config, log.metrics.clone()).unwrap();
-    assert!(!off.wants_commands());
-    off.write(Entry::new(EntryKind::Decision)).await.unwrap();
-    off.close().await;
+    let disabled = Audit::open(&log.config, log.metrics.clone()).unwrap();
+    assert!(!disabled.wants_commands());
+    disabled
+        .write(Entry::new(EntryKind::Decision))
+        .await
+        .unwrap();
+    disabled.close().await;
 }
 
 #[tokio::test]
@@ -282,21 +288,21 @@ async fn stalled_syslog_times_out_after_two_seconds() {
     log.config.sink = AuditSink::Syslog;
     log.config.syslog = SyslogAddress::Unix(path.clone());
     let audit = log.open();
-    // The queue of the socket is short, and is not read.
-    let why = loop {
-        if let Err(why) = audit.write(Entry::new(EntryKind::Decision)).await {
-            break why.to_string();
+    // The socket is never read, so its short queue fills up.
+    let error = loop {
+        if let Err(error) = audit.write(Entry::new(EntryKind::Decision)).await {
+            break error.to_string();
         }
     };
-    assert!(why.contains("within 2 s"), "{why}");
+    assert!(error.contains("within 2 s"), "{error}");
     drop(daemon);
-    let why = loop {
+    let error = loop {
         match audit.write(Entry::new(EntryKind::Decision)).await {
-            Err(why) if why.to_string().contains("cannot reach") => break why,
+            Err(error) if error.to_string().contains("cannot reach") => break error,
             _ => tokio::task::yield_now().await,
         }
     };
-    assert!(why.to_string().contains("syslog"), "{why}");
+    assert!(error.to_string().contains("syslog"), "{error}");
     std::fs::remove_file(&path).unwrap();
     let daemon = UnixDatagram::bind(&path).unwrap();
     audit.write(Entry::new(EntryKind::Decision)).await.unwrap();
@@ -325,32 +331,32 @@ async fn commands_are_recorded_only_if_configured() {
 async fn refusal_flood_is_summarised_and_actions_are_not() {
     let log = Log::new();
     let audit = log.open();
-    let decided = async |outcome: &str| {
+    let decide = async |outcome: &str| {
         let mut entry = Entry::new(EntryKind::Decision).with("outcome", outcome);
         entry.principal = Some(Principal::anonymous());
         audit.write(entry).await.unwrap();
     };
     for i in 0..500 {
-        decided("denied").await;
+        decide("denied").await;
         if i % 10 == 0 {
-            decided("allowed").await;
+            decide("allowed").await;
         }
     }
     audit.close().await;
     let lines = log.lines();
-    let of = |outcome: &str| -> Vec<&Value> {
-        let is = |line: &&Value| line["details"]["outcome"] == outcome;
-        lines.iter().filter(is).collect()
+    let with_outcome = |outcome: &str| -> Vec<&Value> {
+        let has_outcome = |line: &&Value| line["details"]["outcome"] == outcome;
+        lines.iter().filter(has_outcome).collect()
     };
-    let denied = of("denied").len();
+    let denied = with_outcome("denied").len();
     assert!((60..70).contains(&denied), "{denied}");
-    assert_eq!(of("allowed").len(), 50);
-    let sums = of("left_out");
-    let left_out: u64 = sums
+    assert_eq!(with_outcome("allowed").len(), 50);
+    let sums = with_outcome("left_out");
+    let suppressed: u64 = sums
         .iter()
         .map(|s| s["details"]["lines"].as_u64().unwrap())
         .sum();
-    assert_eq!(left_out, 500 - denied as u64);
+    assert_eq!(suppressed, 500 - denied as u64);
     for sum in sums {
         assert_eq!(sum["subject"], "anonymous");
         assert!(sum["details"]["since"].as_str() <= sum["details"]["until"].as_str());
@@ -361,21 +367,21 @@ async fn refusal_flood_is_summarised_and_actions_are_not() {
 async fn failing_log_is_reported_by_metrics_and_readiness() {
     let log = Log::new();
     let audit = log.open();
-    let gauge = |value: u8| {
+    let assert_gauge = |value: u8| {
         let line = format!("\nray_relay_audit_failing {value}\n");
         assert!(log.rendered().contains(&line), "{line}");
     };
-    gauge(0);
+    assert_gauge(0);
     assert_eq!(audit.failing(), None);
     log.obstruct();
-    let begin = || audit.write(Entry::new(EntryKind::SessionBegan));
+    let begin_session = || audit.write(Entry::new(EntryKind::SessionBegan));
     for _ in 0..2 {
-        begin().await.unwrap_err();
+        begin_session().await.unwrap_err();
     }
     assert!(audit.failing().is_some());
-    gauge(1);
+    assert_gauge(1);
     std::fs::remove_dir(log.path()).unwrap();
-    begin().await.unwrap();
+    begin_session().await.unwrap();
     assert_eq!(audit.failing(), None);
-    gauge(0);
+    assert_gauge(0);
 }

@@ -78,7 +78,7 @@ mod tests {
             parse("1970-01-02", now),
             Some(SystemTime::UNIX_EPOCH + Duration::from_secs(86_400))
         );
-        for bad in [
+        for invalid in [
             "",
             "yesterday",
             "2026-02-30",
@@ -87,7 +87,7 @@ mod tests {
             "2026-01-01T25:00",
             "2026-01-01T00:00:00.x",
         ] {
-            assert_eq!(parse(bad, now), None, "{bad}");
+            assert_eq!(parse(invalid, now), None, "{invalid}");
         }
     }
 

@@ -73,7 +73,7 @@ mod tests {
     #[tokio::test]
     async fn future_is_polled_only_when_woken() {
         let (polls, ready, busy) = (Cell::new(0), Notify::new(), Notify::new());
-        let rare = WakeForwarder::default();
+        let forwarder = WakeForwarder::default();
         let counted = pin!(async {
             let mut ready = pin!(ready.notified());
             std::future::poll_fn(|cx| {
@@ -82,17 +82,17 @@ mod tests {
             })
             .await;
         });
-        let mut seldom = pin!(rare.run(counted));
+        let mut forwarded = pin!(forwarder.run(counted));
         for _ in 0..100 {
             tokio::select! {
-                () = &mut seldom => panic!("nothing has happened"),
+                () = &mut forwarded => panic!("nothing has happened"),
                 () = busy.notified() => {}
                 () = async { busy.notify_one(); tokio::task::yield_now().await; std::future::pending().await } => {}
             }
         }
         assert_eq!(polls.get(), 1);
         ready.notify_one();
-        seldom.await;
+        forwarded.await;
         assert_eq!(polls.get(), 2);
     }
 }

@@ -77,7 +77,7 @@ mod tests {
         let token = |to: &str, scopes: Option<&str>| CredentialGrants {
             groups: Vec::new(),
             limit: Some(GrantLimit {
-                scopes: scopes.map(|words| words.parse().unwrap()),
+                scopes: scopes.map(|scopes_text| scopes_text.parse().unwrap()),
                 selector: narrow(to),
             }),
         };
@@ -88,8 +88,8 @@ mod tests {
             std::fs::write(&path, format!("{rule}{narrowing}")).unwrap();
             Policy::load(&path).unwrap()
         };
-        let (all, some) = (policy(""), policy("jobs = [\"*\"]"));
-        let of = |grants: CredentialGrants, policy: Option<&Policy>| {
+        let (all, partial) = (policy(""), policy("jobs = [\"*\"]"));
+        let access_of = |grants: CredentialGrants, policy: Option<&Policy>| {
             let access = grants.access("ada", policy);
             (
                 access.may_on_relay(RelayScope::Admin),
@@ -98,17 +98,37 @@ mod tests {
         };
         let places = ["clusters", "jobs", "namespaces", "tasks", "nodes"];
         for (to, on_relay) in places.map(|to| (to, false)).into_iter().chain([("", true)]) {
-            // By the token alone, by the policy within the token's scopes, and by a token that is only narrowed.
-            assert_eq!(of(token(to, Some("admin")), None), (on_relay, true), "{to}");
-            let both = of(token(to, Some("admin")), Some(&all));
-            assert_eq!(both, (on_relay, true), "{to}");
-            assert_eq!(of(token(to, None), Some(&all)), (on_relay, true), "{to}");
-            assert!(!of(token(to, Some("admin")), Some(&some)).0, "{to}");
-            assert_eq!(of(token(to, Some("list")), Some(&all)), (false, false));
+            // Permissions of the token alone, of the policy within the token's scopes, and of a narrowed token.
+            assert_eq!(
+                access_of(token(to, Some("admin")), None),
+                (on_relay, true),
+                "{to}"
+            );
+            let narrowed = access_of(token(to, Some("admin")), Some(&all));
+            assert_eq!(narrowed, (on_relay, true), "{to}");
+            assert_eq!(
+                access_of(token(to, None), Some(&all)),
+                (on_relay, true),
+                "{to}"
+            );
+            assert!(
+                !access_of(token(to, Some("admin")), Some(&partial)).0,
+                "{to}"
+            );
+            assert_eq!(
+                access_of(token(to, Some("list")), Some(&all)),
+                (false, false)
+            );
         }
         // A client certificate, which carries no permissions.
-        assert_eq!(of(CredentialGrants::default(), Some(&all)), (true, true));
-        assert_eq!(of(CredentialGrants::default(), Some(&some)), (false, true));
-        assert_eq!(of(CredentialGrants::default(), None), (false, false));
+        assert_eq!(
+            access_of(CredentialGrants::default(), Some(&all)),
+            (true, true)
+        );
+        assert_eq!(
+            access_of(CredentialGrants::default(), Some(&partial)),
+            (false, true)
+        );
+        assert_eq!(access_of(CredentialGrants::default(), None), (false, false));
     }
 }

@@ -352,11 +352,11 @@ mod tests {
 
     fn ada(expires: Option<SystemTime>) -> (watch::Sender<Arc<RevocationList>>, Principal) {
         let sender = watch::Sender::new(Arc::new(RevocationList::default()));
-        let who = VerifiedIdentity {
+        let identity = VerifiedIdentity {
             expires,
             ..testing::identity("ada")
         };
-        let ada = Principal::issued(who, Access::default(), sender.subscribe());
+        let ada = Principal::issued(identity, Access::default(), sender.subscribe());
         (sender, ada)
     }
 
@@ -372,31 +372,39 @@ mod tests {
             async move { principal.ended().await }
         });
         let mut list = RevocationList::default();
-        let what = Revoked::CredentialId("another".to_owned());
-        list.add(Revocation { what, until: None }).unwrap();
+        let target = Revoked::CredentialId("another".to_owned());
+        list.add(Revocation {
+            what: target,
+            until: None,
+        })
+        .unwrap();
         sender.send_replace(Arc::new(list.clone()));
         assert_eq!(principal.is_over(), None);
-        let what = Revoked::CredentialId("jti-ada".to_owned());
-        list.add(Revocation { what, until: None }).unwrap();
+        let target = Revoked::CredentialId("jti-ada".to_owned());
+        list.add(Revocation {
+            what: target,
+            until: None,
+        })
+        .unwrap();
         sender.send_replace(Arc::new(list));
         assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
     }
 
     #[test]
     fn user_named_anonymous_is_not_the_anonymous_principal() {
-        let anybody = Principal::anonymous();
+        let anonymous = Principal::anonymous();
         let sender = watch::Sender::default();
-        let who = testing::identity(anybody.subject());
-        let named = Principal::issued(who, Access::default(), sender.subscribe());
-        assert!(named.is_same_person(&named) && anybody.is_same_person(&anybody));
-        assert!(!named.is_same_person(&anybody) && !anybody.is_same_person(&named));
+        let identity = testing::identity(anonymous.subject());
+        let issued = Principal::issued(identity, Access::default(), sender.subscribe());
+        assert!(issued.is_same_person(&issued) && anonymous.is_same_person(&anonymous));
+        assert!(!issued.is_same_person(&anonymous) && !anonymous.is_same_person(&issued));
     }
 
     #[tokio::test]
     async fn renewed_credential_postpones_the_expiry() {
-        let soon = SystemTime::now() + Duration::from_millis(50);
+        let expiry = SystemTime::now() + Duration::from_millis(50);
         let later = SystemTime::now() + Duration::from_secs(600);
-        let (sender, first) = ada(Some(soon));
+        let (sender, first) = ada(Some(expiry));
         let (principal, renewal) = first.renewable();
         let (_others, second) = ada(Some(later));
         let bob = Principal::issued(
@@ -405,9 +413,9 @@ mod tests {
             sender.subscribe(),
         );
         assert!(!renewal.renew(&bob));
-        let more = Access::new(vec![Arc::new(Rule::default())]);
-        let more = Principal::issued(testing::identity("ada"), more, sender.subscribe());
-        assert!(!renewal.renew(&more));
+        let wider = Access::new(vec![Arc::new(Rule::default())]);
+        let wider = Principal::issued(testing::identity("ada"), wider, sender.subscribe());
+        assert!(!renewal.renew(&wider));
         let waiting = tokio::spawn({
             let principal = principal.clone();
             async move { principal.ended().await }
@@ -422,16 +430,20 @@ mod tests {
         assert!(!renewal.renew(&first));
         // A revocation is final.
         let mut list = RevocationList::default();
-        let what = Revoked::CredentialId("jti-ada".to_owned());
-        list.add(Revocation { what, until: None }).unwrap();
+        let target = Revoked::CredentialId("jti-ada".to_owned());
+        list.add(Revocation {
+            what: target,
+            until: None,
+        })
+        .unwrap();
         sender.send_replace(Arc::new(list));
         assert_eq!(waiting.await.unwrap(), PrincipalEnded::Revoked);
     }
 
     #[tokio::test(start_paused = true)]
     async fn anonymous_principal_never_ends() {
-        let nobody = Principal::anonymous();
-        let ended = tokio::time::timeout(2 * CLOCK_CHECK_INTERVAL, nobody.ended());
+        let anonymous = Principal::anonymous();
+        let ended = tokio::time::timeout(2 * CLOCK_CHECK_INTERVAL, anonymous.ended());
         assert!(ended.await.is_err());
     }
 }

@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn key_verifies_only_its_own_signatures() {
-        let mut made = Vec::new();
+        let mut fingerprints = Vec::new();
         for algorithm in Algorithm::ALL {
             let key = Generated::new(algorithm).unwrap();
             let signing = SigningKey::from_file(&key.private).unwrap();
@@ -270,11 +270,11 @@ mod tests {
             assert_eq!(verifying.algorithm(), algorithm);
             assert_eq!(signing.algorithm(), algorithm);
             assert_eq!(signing.kid.as_deref(), verifying.kid());
-            made.push((signing, verifying));
+            fingerprints.push((signing, verifying));
         }
-        for (i, (signing, _)) in made.iter().enumerate() {
+        for (i, (signing, _)) in fingerprints.iter().enumerate() {
             let token = signing.sign("JWT", &json!({"sub": "ada"})).unwrap();
-            for (j, (_, verifying)) in made.iter().enumerate() {
+            for (j, (_, verifying)) in fingerprints.iter().enumerate() {
                 assert_eq!(verifies(&token, verifying), i == j, "{i} {j}");
             }
         }

@@ -30,7 +30,7 @@ pub fn authenticator_with(
     issuers: Issuers,
     adapt: impl FnOnce(&mut Auth),
 ) -> Arc<Authenticator> {
-    // Read now, and again only by `Authenticator::run`.
+    // The files are read now, and again only by `Authenticator::run`.
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -50,11 +50,11 @@ pub fn authenticator_with(
 }
 
 /// The time of issue of the tokens of [`token_of`].
-static BEGAN: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
+static ISSUED_AT: LazyLock<SystemTime> = LazyLock::new(SystemTime::now);
 
 /// Returns a token of `subject` with the id `jti-SUBJECT`, valid for sixty days; the same each time.
 pub fn token_of(subject: &str) -> String {
-    token_until(subject, *BEGAN + Duration::from_secs(60 * 86_400))
+    token_until(subject, *ISSUED_AT + Duration::from_secs(60 * 86_400))
 }
 
 /// The same, valid until `expires` and to the end of that second.
@@ -64,7 +64,7 @@ pub fn token_until(subject: &str, expires: SystemTime) -> String {
         "aud": "ray-relay",
         "sub": subject,
         "jti": format!("jti-{subject}"),
-        "iat": seconds(*BEGAN),
+        "iat": seconds(*ISSUED_AT),
         "exp": seconds(expires) + 1,
     });
     let key = SigningKey::from_file(KEY).unwrap();
@@ -96,11 +96,14 @@ pub async fn principal(auth: &Authenticator, subject: &str) -> Principal {
 
 /// Revokes all credentials of `subject`, as an administrator does.
 pub async fn revoke(auth: &Authenticator, subject: &str) {
-    let what = Revoked::Subject {
+    let target = Revoked::Subject {
         subject: subject.to_owned(),
         at: SystemTime::now(),
     };
-    let revocation = Revocation { what, until: None };
+    let revocation = Revocation {
+        what: target,
+        until: None,
+    };
     auth.revoke(revocation).await.unwrap();
 }
 

@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn signature_cache_is_bounded_and_evicts_the_oldest() {
         let verified = Verified::default();
-        let of = |number: usize| number.to_string();
+        let message = |number: usize| number.to_string();
         for number in 0..=MAX_SIGNATURES {
-            assert!(verified.or_else(of(number).as_bytes(), "", || true));
+            assert!(verified.or_else(message(number).as_bytes(), "", || true));
         }
-        assert!(!verified.or_else(of(0).as_bytes(), "", || false));
-        assert!(verified.or_else(of(1).as_bytes(), "", || false));
+        assert!(!verified.or_else(message(0).as_bytes(), "", || false));
+        assert!(verified.or_else(message(1).as_bytes(), "", || false));
         assert_eq!(verified.0.lock().len(), MAX_SIGNATURES);
     }
 }

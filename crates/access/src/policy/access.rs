@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::policy::Pattern;
 
-    fn on(scopes: &str, clusters: &[&str]) -> (Scopes, BreakpointSelector) {
+    fn on_clusters(scopes: &str, clusters: &[&str]) -> (Scopes, BreakpointSelector) {
         let selector = BreakpointSelector {
             clusters: clusters.iter().map(|name| Pattern::new(*name)).collect(),
             ..BreakpointSelector::default()
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn agent_speaks_for_nodes_by_name_or_address() {
         let on_nodes = |scopes: &str, nodes: &[&str]| {
-            let (scopes, mut selector) = on(scopes, &["east"]);
+            let (scopes, mut selector) = on_clusters(scopes, &["east"]);
             selector.nodes = nodes.iter().map(|node| Pattern::new(*node)).collect();
             (scopes, selector)
         };
@@ -264,33 +264,39 @@ mod tests {
             Access::new(vec![Arc::new(rule)])
         };
         let address = [10, 0, 0, 7].into();
-        let voice = |access: &Access| access.voice_of("east", "ab12", address);
+        let voice_of_node = |access: &Access| access.voice_of("east", "ab12", address);
         let anywhere = rule(on_nodes("node", &[]));
-        assert_eq!(voice(&anywhere), Some(NodeVoice::AtItsAddress));
+        assert_eq!(voice_of_node(&anywhere), Some(NodeVoice::AtItsAddress));
         assert_eq!(anywhere.voice_of("west", "ab12", address), None);
-        for named in ["ab12", "ab*", "10.0.0.7"] {
-            let access = rule(on_nodes("node", &[named]));
-            assert_eq!(voice(&access), Some(NodeVoice::ByName), "{named}");
-            let (scopes, selector) = on_nodes("node", &[named]);
+        for node in ["ab12", "ab*", "10.0.0.7"] {
+            let access = rule(on_nodes("node", &[node]));
+            assert_eq!(voice_of_node(&access), Some(NodeVoice::ByName), "{node}");
+            let (scopes, selector) = on_nodes("node", &[node]);
             let limited = anywhere.clone().limited(scopes, selector);
-            assert_eq!(voice(&limited), Some(NodeVoice::ByName), "{named}");
+            assert_eq!(voice_of_node(&limited), Some(NodeVoice::ByName), "{node}");
         }
-        // Another node, another permission, a limit that leaves it out, and a rule about tasks alone.
-        assert_eq!(voice(&rule(on_nodes("node", &["cd34"]))), None);
-        assert_eq!(voice(&rule(on_nodes("admin,debug", &["ab12"]))), None);
+        // Another node, another permission, a limit to another node, and a rule for tasks only.
+        assert_eq!(voice_of_node(&rule(on_nodes("node", &["cd34"]))), None);
+        assert_eq!(
+            voice_of_node(&rule(on_nodes("admin,debug", &["ab12"]))),
+            None
+        );
         let (scopes, selector) = on_nodes("node", &["cd34"]);
-        assert_eq!(voice(&anywhere.clone().limited(scopes, selector)), None);
+        assert_eq!(
+            voice_of_node(&anywhere.clone().limited(scopes, selector)),
+            None
+        );
         let (scopes, selector) = on_nodes("debug", &["ab12"]);
-        assert_eq!(voice(&anywhere.limited(scopes, selector)), None);
+        assert_eq!(voice_of_node(&anywhere.limited(scopes, selector)), None);
         let (scopes, mut selector) = on_nodes("node", &["ab12"]);
         selector.tasks = vec![Pattern::new("*")];
-        assert_eq!(voice(&rule((scopes, selector))), None);
+        assert_eq!(voice_of_node(&rule((scopes, selector))), None);
     }
 
     #[test]
     fn narrowed_admin_does_not_administer_the_relay() {
         let administrator = |clusters: &[&str]| {
-            let (scopes, selector) = on("admin", clusters);
+            let (scopes, selector) = on_clusters("admin", clusters);
             let rule = Rule {
                 scopes,
                 selector,
@@ -304,34 +310,36 @@ mod tests {
         assert!(!narrowed.may_on_relay(RelayScope::Admin));
         assert!(!narrowed.administers(None), "a session at no breakpoint");
         // A narrowed token limits an administrator too.
-        let (scopes, selector) = on("admin", &["east"]);
+        let (scopes, selector) = on_clusters("admin", &["east"]);
         let limited = administrator(&[]).limited(scopes, selector);
         assert!(!limited.may_on_relay(RelayScope::Admin));
     }
 
     #[test]
     fn any_grant_suffices_and_every_limit_applies() {
-        let everything = Rule {
+        let unrestricted = Rule {
             scopes: Scopes::USUAL,
             ..Rule::default()
         };
-        let access = Access::new(vec![Arc::new(everything)]);
+        let access = Access::new(vec![Arc::new(unrestricted)]);
         assert!(access.may_everywhere(Scope::Debug) && !access.may_everywhere(Scope::Terminate));
-        let (scopes, selector) = on("list", &[]);
+        let (scopes, selector) = on_clusters("list", &[]);
         let lists = access.clone().limited(scopes, selector);
         assert!(lists.may_everywhere(Scope::List) && !lists.may_everywhere(Scope::Debug));
-        let access =
-            access.limited_to_any(vec![on("list,debug", &["east"]), on("list", &["west"])]);
+        let access = access.limited_to_any(vec![
+            on_clusters("list,debug", &["east"]),
+            on_clusters("list", &["west"]),
+        ]);
         assert!(access.may_on_cluster(Scope::Debug, "east"));
         assert!(access.may_on_cluster(Scope::List, "west"));
         assert!(!access.may_on_cluster(Scope::Debug, "west"));
         assert!(!access.may_on_cluster(Scope::List, "north"));
-        let (scopes, selector) = on("list", &[]);
-        let less = access.clone().limited(scopes, selector);
-        assert!(!less.may_on_cluster(Scope::Debug, "east"));
-        assert!(less.may_on_cluster(Scope::List, "east"));
-        assert!(!less.may_everywhere(Scope::List), "not in the north");
-        let nothing = access.limited_to_any(Vec::new());
-        assert!(!nothing.may_on_cluster(Scope::List, "east"));
+        let (scopes, selector) = on_clusters("list", &[]);
+        let limited = access.clone().limited(scopes, selector);
+        assert!(!limited.may_on_cluster(Scope::Debug, "east"));
+        assert!(limited.may_on_cluster(Scope::List, "east"));
+        assert!(!limited.may_everywhere(Scope::List), "not in the north");
+        let without_rules = access.limited_to_any(Vec::new());
+        assert!(!without_rules.may_on_cluster(Scope::List, "east"));
     }
 }

@@ -181,17 +181,17 @@ mod tests {
 
     #[test]
     fn node_pattern_matches_a_known_id_or_address() {
-        let on = |node: &str| BreakpointSelector {
+        let on_node = |node: &str| BreakpointSelector {
             nodes: vec![Pattern::new(node)],
             ..BreakpointSelector::default()
         };
         let mut breakpoint = ray_relay_ray::ray::testing::paused("square", 1);
         (breakpoint.node_id, breakpoint.node_ip) = ("ab12".into(), [10, 0, 0, 7].into());
-        assert!(on("ab12").fits(&breakpoint) && on("10.0.0.*").fits(&breakpoint));
-        assert!(!on("ab13").fits(&breakpoint) && !on("10.0.0.8").fits(&breakpoint));
+        assert!(on_node("ab12").fits(&breakpoint) && on_node("10.0.0.*").fits(&breakpoint));
+        assert!(!on_node("ab13").fits(&breakpoint) && !on_node("10.0.0.8").fits(&breakpoint));
         (breakpoint.node_id, breakpoint.node_ip) = ("".into(), [127, 0, 0, 1].into());
         assert!(
-            !on("*").fits(&breakpoint),
+            !on_node("*").fits(&breakpoint),
             "it says `localhost`, which is any node"
         );
     }

@@ -53,26 +53,39 @@ mod tests {
 
     #[test]
     fn later_grants_apply_within_the_policy() {
-        let on = |scopes: &str, cluster: &str| {
+        let grant = |scopes: &str, cluster: &str| {
             let selector = BreakpointSelector::on_clusters(cluster);
             (scopes.parse().unwrap(), selector)
         };
-        let grants = Grants::new(vec![on("list", "ml.train")]);
-        let alone = Access::granted(grants.clone());
+        let grants = Grants::new(vec![grant("list", "ml.train")]);
+        let granted_access = Access::granted(grants.clone());
         let rule = Rule {
             scopes: "list".parse().unwrap(),
             ..Rule::default()
         };
         let within = Access::new(vec![Arc::new(rule)]).limited_to(grants.clone());
-        let may = |access: &Access, scope, cluster| access.may_on_cluster(scope, cluster);
-        assert!(may(&alone, Scope::List, "ml.train") && may(&within, Scope::List, "ml.train"));
-        assert!(!may(&alone, Scope::List, "ml.new") && !may(&within, Scope::List, "ml.new"));
-        grants.replace(vec![on("list,debug", "ml.*")]);
-        assert!(may(&alone, Scope::List, "ml.new") && may(&within, Scope::List, "ml.new"));
-        assert!(may(&alone, Scope::Debug, "ml.new") && !may(&within, Scope::Debug, "ml.new"));
+        let may_on_cluster =
+            |access: &Access, scope, cluster| access.may_on_cluster(scope, cluster);
+        assert!(
+            may_on_cluster(&granted_access, Scope::List, "ml.train")
+                && may_on_cluster(&within, Scope::List, "ml.train")
+        );
+        assert!(
+            !may_on_cluster(&granted_access, Scope::List, "ml.new")
+                && !may_on_cluster(&within, Scope::List, "ml.new")
+        );
+        grants.replace(vec![grant("list,debug", "ml.*")]);
+        assert!(
+            may_on_cluster(&granted_access, Scope::List, "ml.new")
+                && may_on_cluster(&within, Scope::List, "ml.new")
+        );
+        assert!(
+            may_on_cluster(&granted_access, Scope::Debug, "ml.new")
+                && !may_on_cluster(&within, Scope::Debug, "ml.new")
+        );
         assert_eq!(
-            alone,
-            Access::granted(Grants::new(vec![on("list,debug", "ml.*")]))
+            granted_access,
+            Access::granted(Grants::new(vec![grant("list,debug", "ml.*")]))
         );
     }
 }

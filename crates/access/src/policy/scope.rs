@@ -230,25 +230,29 @@ mod tests {
 
     #[test]
     fn usual_scopes_exclude_terminate_and_attach() {
-        let own = [Scope::Terminate, Scope::Attach];
+        let required = [Scope::Terminate, Scope::Attach];
         let all = Scope::ALL
             .into_iter()
-            .filter(|scope| !own.contains(scope))
+            .filter(|scope| !required.contains(scope))
             .fold(Scopes::NONE, Scopes::with);
         assert_eq!(all, Scopes::USUAL);
-        for scope in own {
+        for scope in required {
             assert!(!all.contains(scope));
         }
     }
 
     #[test]
     fn ending_a_worker_needs_terminate() {
-        let may = |words: &str, by_debug: bool| {
-            let scopes: Scopes = words.parse().unwrap();
+        let may_end_worker = |scopes_text: &str, by_debug: bool| {
+            let scopes: Scopes = scopes_text.parse().unwrap();
             scopes.may_end_worker(by_debug)
         };
-        assert!(may("terminate", false) && may("terminate", true) && may("debug", true));
-        for (words, by_debug) in [
+        assert!(
+            may_end_worker("terminate", false)
+                && may_end_worker("terminate", true)
+                && may_end_worker("debug", true)
+        );
+        for (scopes_text, by_debug) in [
             ("debug", false),
             (
                 "list,view,debug,attach,terminal,dashboard:write,admin,node",
@@ -257,24 +261,24 @@ mod tests {
             ("list,view,attach,terminal,dashboard:write,admin,node", true),
             ("", true),
         ] {
-            assert!(!may(words, by_debug), "{words}");
+            assert!(!may_end_worker(scopes_text, by_debug), "{scopes_text}");
         }
     }
 
     #[test]
     fn opening_a_debugger_needs_attach_and_debug() {
-        let may = |words: &str, by_debug: bool| {
-            let scopes: Scopes = words.parse().unwrap();
+        let may_end_worker = |scopes_text: &str, by_debug: bool| {
+            let scopes: Scopes = scopes_text.parse().unwrap();
             scopes.may_open_debugger(by_debug)
         };
-        assert!(may("debug,attach", false) && may("debug", true));
-        for (words, by_debug) in [
+        assert!(may_end_worker("debug,attach", false) && may_end_worker("debug", true));
+        for (scopes_text, by_debug) in [
             ("debug", false),
             ("list,view,debug,terminal,admin,terminate", false),
             ("attach", false),
             ("attach,view", true),
         ] {
-            assert!(!may(words, by_debug), "{words}");
+            assert!(!may_end_worker(scopes_text, by_debug), "{scopes_text}");
         }
     }
 }

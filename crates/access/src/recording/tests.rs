@@ -1,4 +1,4 @@
-//! Recordings that are written and read back, and sessions that end because they cannot be recorded.
+//! Tests that recordings are read back, and that sessions end if they cannot be recorded.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -12,13 +12,13 @@ use crate::identity::Principal;
 use ray_relay_ray::ray::registry::Snapshot;
 use ray_relay_ray::ray::testing::paused;
 
-struct Given {
+struct Fixture {
     dir: tempfile::TempDir,
     config: config::Recording,
     metrics: Arc<Metrics>,
 }
 
-impl Given {
+impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self {
@@ -32,7 +32,7 @@ impl Given {
     }
 
     /// Begins a recording.
-    async fn begun(&self, session: u64) -> CaptureWriter {
+    async fn recorder(&self, session: u64) -> CaptureWriter {
         self.begin(session).await.unwrap().unwrap()
     }
 
@@ -63,8 +63,8 @@ impl Given {
 
 #[tokio::test]
 async fn recording_is_read_back() {
-    let given = Given::new();
-    let writer = given.begun(3).await;
+    let fixture = Fixture::new();
+    let writer = fixture.recorder(3).await;
     let name = writer.name();
     assert!(name.ends_with("Z-s3-anonymous-___train__.jsonl"), "{name}");
     let messages: [(Direction, &[u8]); 3] = [
@@ -76,7 +76,7 @@ async fn recording_is_read_back() {
         writer.frame(direction, bytes).unwrap();
     }
     writer.finish("client").await;
-    let path = given.dir.path().join(name);
+    let path = fixture.dir.path().join(name);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let text = std::fs::read(&path).unwrap();
@@ -96,7 +96,7 @@ async fn recording_is_read_back() {
         }
     }
     match read_line(lines.next().unwrap()).unwrap() {
-        RecordedLine::End { how, .. } => assert_eq!(how, "client"),
+        RecordedLine::End { how: outcome, .. } => assert_eq!(outcome, "client"),
         line => panic!("{line:?}"),
     }
     assert_eq!(lines.next(), None);
@@ -104,37 +104,37 @@ async fn recording_is_read_back() {
 
 #[tokio::test]
 async fn recording_at_max_size_ends_the_session() {
-    let mut given = Given::new();
-    given.config.max_size = 1000;
-    let writer = given.begun(1).await;
+    let mut fixture = Fixture::new();
+    fixture.config.max_size = 1000;
+    let writer = fixture.recorder(1).await;
     writer.frame(Direction::Down, &[b'x'; 100]).unwrap();
     writer.frame(Direction::Down, &[b'x'; 1000]).unwrap();
-    let why = writer.failed().await.to_string();
-    assert!(why.contains("recording.max_size"), "{why}");
-    assert!(why.contains("has to be recorded"), "{why}");
+    let error = writer.failed().await.to_string();
+    assert!(error.contains("recording.max_size"), "{error}");
+    assert!(error.contains("has to be recorded"), "{error}");
     // Later messages of the client are refused.
     let tee = CaptureTee::new(Some(writer));
     assert!(tee.take(Direction::Up, b"x").is_err());
     tee.finish("failed").await;
-    let size = std::fs::metadata(&given.files()[0]).unwrap().len();
+    let size = std::fs::metadata(&fixture.files()[0]).unwrap().len();
     assert!(size <= 1000);
 }
 
 #[tokio::test]
 async fn slow_disk_ends_the_session_with_bounded_memory() {
-    let given = Given::new();
-    let writer = given.begun(1).await;
-    // A writer thread that takes no messages.
+    let fixture = Fixture::new();
+    let writer = fixture.recorder(1).await;
+    // The writer thread receives no messages.
     let (queue, _waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
     *writer.queue.lock() = Some(queue);
     // One large message is accepted alone.
     writer
         .frame(Direction::Down, &vec![b'x'; 2 * MAX_QUEUED_BYTES])
         .unwrap();
-    let why = writer.frame(Direction::Down, b"x").unwrap_err();
-    assert!(why.to_string().contains("keep up"), "{why}");
+    let error = writer.frame(Direction::Down, b"x").unwrap_err();
+    assert!(error.to_string().contains("keep up"), "{error}");
 
-    let writer = given.begun(2).await;
+    let writer = fixture.recorder(2).await;
     let (queue, _waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
     *writer.queue.lock() = Some(queue);
     for _ in 0..MAX_QUEUED_MESSAGES {
@@ -145,63 +145,64 @@ async fn slow_disk_ends_the_session_with_bounded_memory() {
 
 #[tokio::test]
 async fn unrecorded_session_continues_if_allowed() {
-    let mut given = Given::new();
-    given.config.max_size = 500;
-    given.config.on_failure = OnFailure::Allow;
-    let writer = given.begun(1).await;
+    let mut fixture = Fixture::new();
+    fixture.config.max_size = 500;
+    fixture.config.on_failure = OnFailure::Allow;
+    let writer = fixture.recorder(1).await;
     while writer.failed.borrow().is_none() {
         writer.frame(Direction::Up, b"x").unwrap();
         tokio::task::yield_now().await;
     }
     writer.frame(Direction::Up, b"x").unwrap();
     writer.finish("client").await;
-    given.config.dir = Some(given.dir.path().join("missing"));
-    assert!(given.begin(1).await.unwrap().is_none());
-    let text = given.metrics.render(&Snapshot::default());
+    fixture.config.dir = Some(fixture.dir.path().join("missing"));
+    assert!(fixture.begin(1).await.unwrap().is_none());
+    let text = fixture.metrics.render(&Snapshot::default());
     let failures = "ray_relay_recording_failures_total 2\n";
     assert!(text.contains(failures), "{text}");
     // Without a configured folder there is no disk failure.
-    given.config.dir = None;
-    let why = given.begin(1).await.unwrap_err().to_string();
-    assert!(why.contains("recording.dir"), "{why}");
+    fixture.config.dir = None;
+    let error = fixture.begin(1).await.unwrap_err().to_string();
+    assert!(error.contains("recording.dir"), "{error}");
 }
 
 #[tokio::test]
 async fn oldest_recordings_are_deleted_and_live_ones_kept() {
-    let mut given = Given::new();
-    let live = given.begun(0).await;
+    let mut fixture = Fixture::new();
+    let active = fixture.recorder(0).await;
     for session in 1..5 {
-        let writer = given.begun(session).await;
+        let writer = fixture.recorder(session).await;
         writer.frame(Direction::Up, &[b'x'; 1000]).unwrap();
         writer.finish("client").await;
-        // File names are in order of time only from one millisecond to the next.
+        // File names have a resolution of one millisecond.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    std::fs::write(given.dir.path().join("notes.txt"), vec![0; 5000]).unwrap();
-    given.config.keep = 3200;
-    given.begun(5).await.finish("client").await;
-    let names = format!("{:?}", given.files());
-    for stays in ["-s0-", "-s4-", "-s5-", "notes.txt"] {
-        assert!(names.contains(stays), "{names}");
+    std::fs::write(fixture.dir.path().join("notes.txt"), vec![0; 5000]).unwrap();
+    fixture.config.keep = 3200;
+    fixture.recorder(5).await.finish("client").await;
+    let names = format!("{:?}", fixture.files());
+    for kept_name in ["-s0-", "-s4-", "-s5-", "notes.txt"] {
+        assert!(names.contains(kept_name), "{names}");
     }
-    for gone in ["-s1-", "-s2-"] {
-        assert!(!names.contains(gone), "{names}");
+    for removed_name in ["-s1-", "-s2-"] {
+        assert!(!names.contains(removed_name), "{names}");
     }
-    live.finish("client").await;
+    active.finish("client").await;
 }
 
 #[test]
 fn recording_folder_is_created_and_checked() {
-    let mut given = Given::new();
-    let dir = given.dir.path().join("new");
-    given.config.dir = Some(dir.clone());
-    let prepare =
-        |given: &Given| CaptureStore::new(given.config.clone(), given.metrics.clone()).prepare();
-    prepare(&given).unwrap();
+    let mut fixture = Fixture::new();
+    let dir = fixture.dir.path().join("new");
+    fixture.config.dir = Some(dir.clone());
+    let prepare = |fixture: &Fixture| {
+        CaptureStore::new(fixture.config.clone(), fixture.metrics.clone()).prepare()
+    };
+    prepare(&fixture).unwrap();
     let mode = std::fs::metadata(&dir).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    given.config.dir = Some(dir.join("a/b"));
-    assert!(prepare(&given).unwrap_err().contains("recording.dir"));
+    fixture.config.dir = Some(dir.join("a/b"));
+    assert!(prepare(&fixture).unwrap_err().contains("recording.dir"));
 }
 
 proptest! {

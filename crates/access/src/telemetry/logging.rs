@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn kube_logs_are_filtered_and_relay_logs_are_not() {
         let filter: Targets = format!("{DEFAULT_FILTER},info").parse().unwrap();
-        let would = |target: &str| filter.would_enable(target, &Level::ERROR);
-        assert!(!would("kube_client::client::builder"));
-        assert!(would("ray_relay::discovery::watch"));
+        let is_enabled = |target: &str| filter.would_enable(target, &Level::ERROR);
+        assert!(!is_enabled("kube_client::client::builder"));
+        assert!(is_enabled("ray_relay::discovery::watch"));
     }
 }

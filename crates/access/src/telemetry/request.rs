@@ -70,10 +70,10 @@ mod tests {
         let ids: std::collections::HashSet<_> =
             (0..1000).map(|_| RequestId::random().to_string()).collect();
         assert_eq!(ids.len(), 1000);
-        let fits = |id: &String| {
+        let is_valid = |id: &String| {
             id.len() == CONNECTION_ID_CHARS && id.bytes().all(|b| BASE32.contains(&b))
         };
-        assert!(ids.iter().all(fits));
+        assert!(ids.iter().all(is_valid));
         let id = RequestId::random();
         assert_eq!(id.of_request(3).to_string(), format!("{id}.3"));
     }
@@ -88,8 +88,8 @@ mod tests {
         for other in ["", "7k3f9m2qx", "7k3f9m2qxD", "7k3f9m2qx\n"] {
             assert!(!RequestId::is_valid(other), "{other}");
         }
-        for behind in [".", ".x", ".1.2", ".12345678901", "x"] {
-            assert!(!RequestId::is_valid(&format!("{text}{behind}")), "{behind}");
+        for suffix in [".", ".x", ".1.2", ".12345678901", "x"] {
+            assert!(!RequestId::is_valid(&format!("{text}{suffix}")), "{suffix}");
         }
     }
 }

@@ -134,7 +134,7 @@ mod tests {
         let text = format!("sha256:{}", "0aF1".repeat(16));
         let pin: Pin = text.parse().unwrap();
         assert_eq!(pin.to_string(), text.to_ascii_lowercase());
-        for bad in [
+        for invalid in [
             "",
             "sha256:",
             "sha1:00",
@@ -142,7 +142,7 @@ mod tests {
             &text.replace('F', "g"),
             &format!("{text}0"),
         ] {
-            assert_eq!(bad.parse::<Pin>(), Err(BadPin), "{bad}");
+            assert_eq!(invalid.parse::<Pin>(), Err(BadPin), "{invalid}");
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
     fn pin_trusts_a_key_by_its_whole_hash() {
         let server = Authority::new("test").server();
         let certificate = CertificateDer::from_pem_slice(server.cert.as_bytes()).unwrap();
-        let trusts = |pin: Pin| {
+        let is_trusted = |pin: Pin| {
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             let name = ServerName::try_from("relay").unwrap();
             let verified = Pinned { pin, provider }.verify_server_cert(
@@ -163,11 +163,11 @@ mod tests {
             verified.is_ok()
         };
         let pin = Pin::of(&certificate).unwrap();
-        assert!(trusts(pin));
-        for at in [0, 31] {
+        assert!(is_trusted(pin));
+        for index in [0, 31] {
             let mut other = pin;
-            other.0[at] ^= 1;
-            assert!(!trusts(other), "{at}");
+            other.0[index] ^= 1;
+            assert!(!is_trusted(other), "{index}");
         }
     }
 }

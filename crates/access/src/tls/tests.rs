@@ -1,4 +1,4 @@
-//! Files, their changes, and names in certificates. Connections are tested with the listener.
+//! Tests TLS files, their changes, and names in certificates. The listener's tests cover connections.
 #![allow(clippy::unwrap_used)]
 
 use rcgen::SanType;
@@ -17,8 +17,8 @@ fn faults(config: &config::Tls) -> Vec<Fault> {
     Material::load(config).err().unwrap_or_default()
 }
 
-/// Returns the only fault of `config`.
-fn fault(config: &config::Tls) -> String {
+/// Returns the only problem of `config`.
+fn single_problem(config: &config::Tls) -> String {
     let faults = faults(config);
     assert_eq!(faults.len(), 1, "{faults:?}");
     faults[0].to_string()
@@ -29,16 +29,16 @@ fn unusable_tls_files_are_each_reported_with_a_remedy() {
     let authority = Authority::new("test");
     let (pair, other) = (authority.server(), authority.server());
     let files = TestFiles::new(&pair);
-    let good = files.config();
-    assert_eq!(faults(&good), []);
-    let with = |key: &str, text: &str| {
+    let valid = files.config();
+    assert_eq!(faults(&valid), []);
+    let problem_with = |key: &str, text: &str| {
         let path = files.write("other.pem", text);
-        let mut config = good.clone();
+        let mut config = valid.clone();
         match key {
             "cert" => config.cert_file = Some(path),
             _ => config.key_file = Some(path),
         }
-        fault(&config)
+        single_problem(&config)
     };
     let old_encrypted = pair.key.replace(
         "-----BEGIN PRIVATE KEY-----",
@@ -46,8 +46,8 @@ fn unusable_tls_files_are_each_reported_with_a_remedy() {
     );
     let old_encrypted = old_encrypted.replace("END PRIVATE", "END EC PRIVATE");
     let encrypted = pair.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
-    let both = pair.key.clone() + &other.key;
-    let broken = |what: &str| format!("-----BEGIN {what}-----\nMAA=\n-----END {what}-----\n");
+    let two_keys = pair.key.clone() + &other.key;
+    let broken = |label: &str| format!("-----BEGIN {label}-----\nMAA=\n-----END {label}-----\n");
     for (key, text, expected) in [
         ("cert", "", "is not PEM text"),
         ("cert", "hello", "is not PEM text"),
@@ -56,27 +56,33 @@ fn unusable_tls_files_are_each_reported_with_a_remedy() {
         ("key", &pair.cert, "are swapped"),
         ("key", &encrypted, "openssl pkey"),
         ("key", &old_encrypted, "openssl pkey"),
-        ("key", &both, "more than one private key"),
+        ("key", &two_keys, "more than one private key"),
         ("key", &other.key, "does not fit the first certificate"),
         ("key", &broken("PRIVATE KEY"), "not understood"),
     ] {
-        let sentence = with(key, text);
+        let sentence = problem_with(key, text);
         assert!(sentence.contains(expected), "{sentence}");
         assert!(sentence.contains("other.pem"), "{sentence}");
     }
     // The certificates of the chain in the wrong order.
-    let turned = with("cert", &(authority.pem + &pair.cert));
-    assert!(turned.contains("before the intermediate ones"), "{turned}");
-    // Everything at once.
+    let reversed = problem_with("cert", &(authority.pem + &pair.cert));
+    assert!(
+        reversed.contains("before the intermediate ones"),
+        "{reversed}"
+    );
+    // All problems are reported at once.
     let missing = config::Tls {
         cert_file: Some("/nowhere/a.pem".into()),
         key_file: Some("/nowhere/b.pem".into()),
         client_auth: ClientAuth::Optional,
         client_ca_file: Some(files.path().to_owned()),
         client_crl_file: Some(files.write("crl", &pair.cert)),
-        ..good
+        ..valid
     };
-    let keys: Vec<_> = faults(&missing).iter().map(|fault| fault.key).collect();
+    let keys: Vec<_> = faults(&missing)
+        .iter()
+        .map(|single_problem| single_problem.key)
+        .collect();
     let expected = "tls.cert_file tls.key_file tls.client_ca_file tls.client_crl_file";
     assert_eq!(keys.join(" "), expected);
 }
@@ -120,7 +126,7 @@ async fn connect_to(
     Ok((client?, server?))
 }
 
-async fn talk((client, server): &mut Ends) {
+async fn exchange((client, server): &mut Ends) {
     client.write_all(b"ping").await.unwrap();
     client.flush().await.unwrap();
     let mut bytes = [0; 4];
@@ -138,10 +144,10 @@ fn presented(ends: &Ends) -> Vec<u8> {
 #[test]
 fn expired_or_early_certificate_is_logged() {
     let authority = Authority::new("test");
-    let logged = |from: i32, until: i32| {
+    let logged = |from: i32, end: i32| {
         let pair = authority.issue(&[SanType::DnsName("a.example".try_into().unwrap())], |p| {
             p.not_before = rcgen::date_time_ymd(from, 1, 2);
-            p.not_after = rcgen::date_time_ymd(until, 1, 2);
+            p.not_after = rcgen::date_time_ymd(end, 1, 2);
         });
         let files = TestFiles::new(&pair);
         let log = Log::start();
@@ -150,10 +156,12 @@ fn expired_or_early_certificate_is_logged() {
     };
     let expired = logged(2020, 2021);
     assert!(expired.contains("expired at") && expired.contains("clients will refuse it"));
-    let early = logged(4000, 4001);
-    assert!(early.contains("is valid from") && early.contains("clients will refuse it"));
-    let good = logged(2020, 4000);
-    assert!(!good.contains("refuse"), "{good}");
+    let before_reload = logged(4000, 4001);
+    assert!(
+        before_reload.contains("is valid from") && before_reload.contains("clients will refuse it")
+    );
+    let valid = logged(2020, 4000);
+    assert!(!valid.contains("refuse"), "{valid}");
 }
 
 #[tokio::test]
@@ -164,7 +172,7 @@ async fn changed_pair_serves_new_sessions_unless_invalid() {
     let tls = Tls::new(&files.config()).unwrap();
     let client = Client::default();
     let connect = || connect(&tls, &authority.pem, &client);
-    let mut live = connect().await.unwrap();
+    let mut connected = connect().await.unwrap();
     assert_eq!(tls.reload_if_changed(), None, "nothing has changed");
 
     files.write("tls.crt", &new.cert);
@@ -186,7 +194,7 @@ async fn changed_pair_serves_new_sessions_unless_invalid() {
     serves(&old).await;
     assert_eq!(tls.reload_if_changed(), Some(Reload::Ok));
     serves(&new).await;
-    talk(&mut live).await;
+    exchange(&mut connected).await;
     assert_eq!(tls.reload_if_changed(), None);
 
     files.write("tls.key", &old.key);
@@ -199,8 +207,8 @@ async fn changed_pair_serves_new_sessions_unless_invalid() {
         (None, None),
         "told once"
     );
-    talk(&mut connect().await.unwrap()).await;
-    talk(&mut live).await;
+    exchange(&mut connect().await.unwrap()).await;
+    exchange(&mut connected).await;
 
     std::fs::remove_file(files.path().join("tls.key")).unwrap();
     assert_eq!(
@@ -215,28 +223,28 @@ async fn kubernetes_secret_symlinks_are_followed() {
     let authority = Authority::new("test");
     let (old, new) = (authority.server(), authority.server());
     let dir = tempfile::tempdir().unwrap();
-    let at = |name: &str| dir.path().join(name);
-    let put = |folder: &str, pair: &Pair| {
-        std::fs::create_dir(at(folder)).unwrap();
-        std::fs::write(at(folder).join("tls.crt"), &pair.cert).unwrap();
-        std::fs::write(at(folder).join("tls.key"), &pair.key).unwrap();
+    let path_of = |name: &str| dir.path().join(name);
+    let write_pair = |folder: &str, pair: &Pair| {
+        std::fs::create_dir(path_of(folder)).unwrap();
+        std::fs::write(path_of(folder).join("tls.crt"), &pair.cert).unwrap();
+        std::fs::write(path_of(folder).join("tls.key"), &pair.key).unwrap();
     };
-    put("..1", &old);
-    std::os::unix::fs::symlink("..1", at("..data")).unwrap();
+    write_pair("..1", &old);
+    std::os::unix::fs::symlink("..1", path_of("..data")).unwrap();
     for name in ["tls.crt", "tls.key"] {
-        std::os::unix::fs::symlink(format!("..data/{name}"), at(name)).unwrap();
+        std::os::unix::fs::symlink(format!("..data/{name}"), path_of(name)).unwrap();
     }
     let config = config::Tls {
         mode: TlsMode::Required,
-        cert_file: Some(at("tls.crt")),
-        key_file: Some(at("tls.key")),
+        cert_file: Some(path_of("tls.crt")),
+        key_file: Some(path_of("tls.key")),
         ..config::Tls::default()
     };
     let tls = Tls::new(&config).unwrap();
-    put("..2", &new);
-    std::os::unix::fs::symlink("..2", at("..data_tmp")).unwrap();
-    std::fs::rename(at("..data_tmp"), at("..data")).unwrap();
-    std::fs::remove_dir_all(at("..1")).unwrap();
+    write_pair("..2", &new);
+    std::os::unix::fs::symlink("..2", path_of("..data_tmp")).unwrap();
+    std::fs::rename(path_of("..data_tmp"), path_of("..data")).unwrap();
+    std::fs::remove_dir_all(path_of("..1")).unwrap();
     assert_eq!(
         (tls.reload_if_changed(), tls.reload_if_changed()),
         (None, Some(Reload::Ok))
@@ -254,8 +262,8 @@ async fn minimum_tls_version_is_as_configured() {
         version: Some(&rustls::version::TLS12),
         ..Client::default()
     };
-    let both = Tls::new(&files.config()).unwrap();
-    assert!(connect(&both, &authority.pem, &old).await.is_ok());
+    let two_keys = Tls::new(&files.config()).unwrap();
+    assert!(connect(&two_keys, &authority.pem, &old).await.is_ok());
     let new = config::Tls {
         min_version: TlsVersion::V1_3,
         ..files.config()
@@ -277,20 +285,20 @@ async fn tls_tickets_end_when_the_files_change() {
         ..Client::default()
     };
     let config = client.trusting(&authority.pem);
-    let once = async || {
+    let connect_once = async || {
         let mut ends = connect_by(&tls, config.clone()).await.unwrap();
-        talk(&mut ends).await;
+        exchange(&mut ends).await;
         assert!(ends.1.get_ref().1.peer_certificates().is_some());
         ends.1.get_ref().1.handshake_kind().unwrap()
     };
-    assert_eq!(once().await, rustls::HandshakeKind::Full);
-    assert_eq!(once().await, rustls::HandshakeKind::Resumed);
+    assert_eq!(connect_once().await, rustls::HandshakeKind::Full);
+    assert_eq!(connect_once().await, rustls::HandshakeKind::Resumed);
     files.write("ca.crt", &(authority.pem.clone() + "\n"));
     assert_eq!(
         (tls.reload_if_changed(), tls.reload_if_changed()),
         (None, Some(Reload::Ok))
     );
-    assert_eq!(once().await, rustls::HandshakeKind::Full);
+    assert_eq!(connect_once().await, rustls::HandshakeKind::Full);
 }
 
 #[test]
@@ -312,7 +320,7 @@ fn subject_is_the_first_uri_mail_or_dns_name() {
     assert_eq!(subject(&all).as_deref(), Ok("spiffe://x/a"));
     assert_eq!(subject(&all[..2]).as_deref(), Ok("a@example"));
     assert_eq!(subject(&all[..1]).as_deref(), Ok("a.example"));
-    for nobody in [
+    for anonymous in [
         &[][..],
         &[SanType::IpAddress([10, 0, 0, 1].into())],
         &[uri("spiffe://x/a b"), mail("a@example")],
@@ -320,7 +328,7 @@ fn subject_is_the_first_uri_mail_or_dns_name() {
         &[uri("spiffe://x/\nadmin")],
         &[uri(&"x".repeat(513))],
     ] {
-        assert_eq!(subject(nobody), Err(NobodyNamed), "{nobody:?}");
+        assert_eq!(subject(anonymous), Err(NobodyNamed), "{anonymous:?}");
     }
     assert_eq!(Certificate::read(b"\x30\x00"), Err(NobodyNamed));
 }
@@ -347,21 +355,21 @@ async fn pin_trusts_one_key_whatever_the_certificate() {
     let (pair, another) = (authority.server(), authority.server());
     let connect = async |cert: &Pair, key: &Pair| {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let held = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
+        let signing_key = PrivateKeyDer::from_pem_slice(key.key.as_bytes()).unwrap();
         // The key is not checked against the certificate: a server can present another server's certificate.
-        let held = provider.key_provider.load_private_key(held).unwrap();
-        let shown = CertifiedKey::new(vec![certificate(&cert.cert)], held);
+        let signing_key = provider.key_provider.load_private_key(signing_key).unwrap();
+        let certified = CertifiedKey::new(vec![certificate(&cert.cert)], signing_key);
         let server = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         let pin = Pin::of(&certificate(&pair.cert)).unwrap().to_string();
         let client = pin.parse::<Pin>().unwrap().trusting().unwrap();
         let client = client.with_no_client_auth();
         connect_to(TlsAcceptor::from(Arc::new(server)), Arc::new(client)).await
     };
-    talk(&mut connect(&pair, &pair).await.unwrap()).await;
+    exchange(&mut connect(&pair, &pair).await.unwrap()).await;
     let refused = connect(&another, &another).await.unwrap_err().to_string();
     assert!(refused.contains("invalid peer certificate"), "{refused}");
     // The pinned certificate, presented by a server without its key.

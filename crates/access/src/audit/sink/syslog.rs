@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    fn is_message(text: &str, line: &str) {
+    fn assert_message(text: &str, line: &str) {
         let fields: Vec<&str> = text.splitn(8, ' ').collect();
         assert_eq!(fields[0], "<109>1", "{text}");
         assert!(
@@ -179,7 +179,7 @@ mod tests {
         syslog.append("{\"a\":1}\n").unwrap();
         let mut bytes = [0; 1024];
         let n = daemon.recv(&mut bytes).unwrap();
-        is_message(std::str::from_utf8(&bytes[..n]).unwrap(), "{\"a\":1}");
+        assert_message(std::str::from_utf8(&bytes[..n]).unwrap(), "{\"a\":1}");
         drop(daemon);
         assert!(syslog.append("{}\n").unwrap_err().contains("cannot write"));
         assert!(syslog.append("{}\n").unwrap_err().contains("cannot reach"));
@@ -197,7 +197,7 @@ mod tests {
             .unwrap();
         let mut bytes = [0; 1024];
         let n = daemon.recv(&mut bytes).unwrap();
-        is_message(std::str::from_utf8(&bytes[..n]).unwrap(), "{}");
+        assert_message(std::str::from_utf8(&bytes[..n]).unwrap(), "{}");
 
         let daemon = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut syslog = Syslog::new(SyslogAddress::Tcp(daemon.local_addr().unwrap().to_string()));
@@ -216,9 +216,9 @@ mod tests {
             let length = String::from_utf8(length).unwrap().parse().unwrap();
             let mut message = vec![0; length];
             reader.read_exact(&mut message).unwrap();
-            is_message(std::str::from_utf8(&message).unwrap(), line);
+            assert_message(std::str::from_utf8(&message).unwrap(), line);
         }
-        // A restarted daemon: the closed connection is noticed before a line is lost in it.
+        // After a restart of the daemon, the closed connection is noticed before a line is lost.
         drop(reader);
         drop(stream);
         while !syslog.socket.as_ref().unwrap().is_over() {
@@ -226,8 +226,8 @@ mod tests {
         }
         syslog.append("{\"c\":3}\n").unwrap();
         let (mut stream, _) = daemon.accept().unwrap();
-        let mut some = [0; 8];
-        stream.read_exact(&mut some).unwrap();
+        let mut received = [0; 8];
+        stream.read_exact(&mut received).unwrap();
         drop((stream, daemon));
         while !syslog.socket.as_ref().unwrap().is_over() {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Every edit of a log is found, and nothing is found in a log that was not edited.
+//! Tests that every edit of a log is found, and that an unedited log has no findings.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -117,8 +117,8 @@ fn removed_moved_repeated_or_inserted_lines_are_named() {
     assert_eq!(verify(&Hashing::Plain, &short).found, 0);
     let report = verify_files(&Hashing::Plain, &[&short], Some(head.hash));
     assert_eq!(report.findings, [Violation::NoAnchor(head.hash)]);
-    let whole = verify_files(&Hashing::Plain, &[&log], Some(head.hash));
-    assert_eq!(whole.found, 0);
+    let complete = verify_files(&Hashing::Plain, &[&log], Some(head.hash));
+    assert_eq!(complete.found, 0);
 }
 
 #[test]
@@ -132,9 +132,9 @@ fn several_files_verify_as_one_chain() {
         text.into_bytes()
     };
     let (a, b, c) = (file(3), file(2), file(4));
-    let run = |files: &[&[u8]]| verify_files(&Hashing::Plain, files, None);
-    assert_eq!(run(&[&a, &b, &c]).found, 0);
-    let later = run(&[&b, &c]);
+    let verify_unanchored = |files: &[&[u8]]| verify_files(&Hashing::Plain, files, None);
+    assert_eq!(verify_unanchored(&[&a, &b, &c]).found, 0);
+    let later = verify_unanchored(&[&b, &c]);
     assert_eq!(later.first, Some(5));
     assert_eq!(
         sentences(&later),
@@ -145,12 +145,12 @@ fn several_files_verify_as_one_chain() {
     let removed = Verifier::new(&Hashing::Plain).beginning_removed(true);
     assert_eq!(all(removed, &[&b]).found, 0);
     assert_eq!(
-        sentences(&run(&[&a, &c])),
+        sentences(&verify_unanchored(&[&a, &c])),
         ["f1 line 1: 3 lines are missing before it, number 5 to 7"]
     );
-    let cut = lines(&a)[..2].concat();
+    let truncated = lines(&a)[..2].concat();
     assert_eq!(
-        sentences(&run(&[&cut, &b])),
+        sentences(&verify_unanchored(&[&truncated, &b])),
         ["f1 line 1: 2 lines are missing before it, number 3 to 4"]
     );
 }
@@ -159,12 +159,15 @@ fn several_files_verify_as_one_chain() {
 fn keyed_chain_needs_its_key() {
     let forged = log(&Hashing::Plain, &names(3));
     assert_eq!(verify(&key(), &forged).found, 4);
-    let other = Hashing::new(Some(&[8; 32])).unwrap();
-    assert_eq!(verify(&other, &log(&key(), &names(3))).found, 4);
+    let other_key = Hashing::new(Some(&[8; 32])).unwrap();
+    assert_eq!(verify(&other_key, &log(&key(), &names(3))).found, 4);
     assert!(Hashing::new(Some(b"short\n")).is_err());
-    let ended = Hashing::new(Some(&[&[b'k'; 32][..], b"\n"].concat())).unwrap();
-    let bare = Hashing::new(Some(&[b'k'; 32])).unwrap();
-    assert_eq!(verify(&ended, &log(&bare, &names(1))).found, 0);
+    let with_newline = Hashing::new(Some(&[&[b'k'; 32][..], b"\n"].concat())).unwrap();
+    let without_newline = Hashing::new(Some(&[b'k'; 32])).unwrap();
+    assert_eq!(
+        verify(&with_newline, &log(&without_newline, &names(1))).found,
+        0
+    );
 }
 
 #[test]
@@ -175,9 +178,9 @@ fn collected_lines_may_have_prefixes_and_restart() {
     text.extend_from_slice(b"\r\n");
     text.extend_from_slice(&one);
     let report = all(Verifier::new(&Hashing::Plain).collected(true), &[&text]);
-    let seen = (report.found, report.lines, report.restarts);
-    assert_eq!(seen, (0, 6, 1), "{report:?}");
-    // In the relay's own file this is no valid beginning.
+    let counts = (report.found, report.lines, report.restarts);
+    assert_eq!(counts, (0, 6, 1), "{report:?}");
+    // The relay's own file may not restart in the middle.
     assert!(verify(&Hashing::Plain, &[one.clone(), one].concat()).found > 0);
 }
 

@@ -1,4 +1,4 @@
-//! The work of the writer thread without the thread: batches, disk failures, restarts.
+//! Tests the writer without its thread: batches, disk failures, restarts.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -43,9 +43,9 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[track_caller]
-fn assert_refused<T>(done: Result<T, String>, words: &str) {
-    let why = done.err().unwrap();
-    assert!(why.contains(words), "{why}");
+fn assert_refused<T>(result: Result<T, String>, expected: &str) {
+    let error = result.err().unwrap();
+    assert!(error.contains(expected), "{error}");
 }
 
 fn line(name: &str) -> (SystemTime, String) {
@@ -70,14 +70,14 @@ fn verify_files(hashing: &Hashing, files: &[PathBuf]) -> Report {
     verifier.finish()
 }
 
-fn good(path: &Path) -> Report {
+fn assert_intact(path: &Path) -> Report {
     let report = verify(&Hashing::Plain, path);
     assert_eq!(report.findings, []);
     report
 }
 
 /// Asserts that removed files are the only finding.
-fn assert_only_the_beginning_is_missing(report: &Report) {
+fn assert_only_beginning_missing(report: &Report) {
     assert!(
         matches!(report.findings[..], [Violation::NoBeginning { .. }]),
         "{report:?}"
@@ -130,7 +130,7 @@ fn queued_entries_share_one_write() {
         text.contains("ray_relay_audit_write_seconds_count 3\n"),
         "{text}"
     );
-    assert_eq!(good(&path).lines, 102);
+    assert_eq!(assert_intact(&path).lines, 102);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn rotated_files_and_restarts_are_one_chain() {
     let report = verify(&Hashing::Plain, &path);
     let first = report.first.unwrap();
     assert!(first > 1, "the oldest were removed");
-    assert_only_the_beginning_is_missing(&report);
+    assert_only_beginning_missing(&report);
     assert_eq!(report.last.unwrap().seq, first + report.lines - 1);
     // The order of the arguments does not matter.
     let mut shuffled = files.clone();
@@ -176,7 +176,7 @@ fn without_keep_no_file_is_removed() {
         writer.write(&[line(&format!("{i}"))]).unwrap();
     }
     assert!(in_order(std::slice::from_ref(&path)).unwrap().len() > 15);
-    assert_eq!(good(&path).first, Some(1));
+    assert_eq!(assert_intact(&path).first, Some(1));
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn torn_last_line_is_chained_over() {
     let mut writer = start(&config(&path)).unwrap();
     writer.write(&[line("a"), line("b")]).unwrap();
     drop(writer);
-    let whole = std::fs::read(&path).unwrap();
-    for cut in [1, 2, 40, 70, 200] {
-        std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+    let original = std::fs::read(&path).unwrap();
+    for removed in [1, 2, 40, 70, 200] {
+        std::fs::write(&path, &original[..original.len() - removed]).unwrap();
         start(&config(&path)).unwrap().write(&[line("c")]).unwrap();
-        let report = good(&path);
-        let torn = usize::from(cut > 1);
-        assert_eq!(report.torn.len(), torn, "{cut}");
+        let report = assert_intact(&path);
+        let torn = usize::from(removed > 1);
+        assert_eq!(report.torn.len(), torn, "{removed}");
         assert_eq!(events(&path)[1].get("torn").is_some(), torn == 1);
         // Only the relay can write such a line.
         let text = std::fs::read_to_string(&path).unwrap();
@@ -201,10 +201,10 @@ fn torn_last_line_is_chained_over() {
             assert!(verify(&Hashing::Plain, &path).found > 0);
         }
     }
-    // In the very first line.
-    std::fs::write(&path, &whole[..30]).unwrap();
+    // The first line of the file may be incomplete, too.
+    std::fs::write(&path, &original[..30]).unwrap();
     start(&config(&path)).unwrap();
-    assert_eq!(good(&path).torn.len(), 1);
+    assert_eq!(assert_intact(&path).torn.len(), 1);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn changed_key_starts_a_new_file() {
         "audit.log.000000000002"
     );
     std::fs::remove_file(&files[0]).unwrap();
-    assert_only_the_beginning_is_missing(&verify(&key, &path));
+    assert_only_beginning_missing(&verify(&key, &path));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn full_disk_refuses_and_the_gap_is_recorded_later() {
     assert_refused(writer.write(&[line("b"), line("c")]), "No space left");
     assert!(!std::fs::read_to_string(&path).unwrap().contains("\"b\""));
     writer.write(&[line("d")]).unwrap();
-    good(&path);
+    assert_intact(&path);
     let recovered = &events(&path)[1];
     assert_eq!(recovered["event"], "recovered");
     assert_eq!(recovered["not_confirmed"], 2);
@@ -265,7 +265,7 @@ fn full_disk_refuses_and_the_gap_is_recorded_later() {
 fn unflushed_lines_are_adopted_on_restart() {
     let (dir, path) = folder();
     let mut writer = start(&config(&path)).unwrap();
-    // As after a failed fdatasync where the file could not be truncated: the bytes are there, unacknowledged.
+    // After a failed fdatasync and a failed truncation, unacknowledged bytes remain in the file.
     let mut head = writer.head;
     let (_, members) = line("b");
     let text = head.seal(&Hashing::Plain, "2026-11-21T10:55:01.123Z", &members);
@@ -275,7 +275,7 @@ fn unflushed_lines_are_adopted_on_restart() {
     writer.uncertain_heads = vec![head];
     file_of(&mut writer).close();
     writer.write(&[line("c")]).unwrap();
-    assert_eq!(good(&path).lines, 4);
+    assert_eq!(assert_intact(&path).lines, 4);
     // The same line from another process is an attack, or a second relay.
     file.write_all(text.as_bytes()).unwrap();
     assert_refused(writer.write(&[line("d")]), "another process has written");
@@ -300,8 +300,8 @@ fn removed_replaced_or_truncated_file_is_noticed() {
     writer.write(&[line("c")]).unwrap();
     assert_eq!(events(&path)[0]["event"], "recovered");
     // Both files together are one chain.
-    let both = verify_files(&Hashing::Plain, &[moved.clone(), path.clone()]);
-    assert_eq!(both.findings, []);
+    let report = verify_files(&Hashing::Plain, &[moved.clone(), path.clone()]);
+    assert_eq!(report.findings, []);
 
     std::fs::copy(&path, &moved).unwrap();
     std::fs::rename(&moved, &path).unwrap();
@@ -320,7 +320,7 @@ fn removed_replaced_or_truncated_file_is_noticed() {
     std::fs::create_dir(path.parent().unwrap()).unwrap();
     writer.write(&[line("i")]).unwrap();
     assert_eq!(events(&path)[0]["not_confirmed"], 2);
-    assert_only_the_beginning_is_missing(&verify(&Hashing::Plain, &path));
+    assert_only_beginning_missing(&verify(&Hashing::Plain, &path));
 }
 
 #[test]
@@ -329,22 +329,22 @@ fn rotation_never_overwrites() {
     let mut config = config(&path);
     config.max_size = 1500;
     let mut writer = start(&config).unwrap();
-    let taken: Vec<_> = (1..30)
+    let existing: Vec<_> = (1..30)
         .map(|n| dir.path().join(format!("audit.log.{n:012}")))
         .collect();
-    for path in &taken {
+    for path in &existing {
         std::fs::write(path, "precious").unwrap();
     }
-    let why = loop {
-        if let Err(why) = writer.write(&[line("x")]) {
-            break why;
+    let error = loop {
+        if let Err(error) = writer.write(&[line("x")]) {
+            break error;
         }
     };
-    assert!(why.contains("is there already"), "{why}");
-    for path in &taken {
+    assert!(error.contains("is there already"), "{error}");
+    for path in &existing {
         assert_eq!(std::fs::read_to_string(path).unwrap(), "precious");
         std::fs::remove_file(path).unwrap();
     }
     writer.write(&[line("y")]).unwrap();
-    good(&path);
+    assert_intact(&path);
 }

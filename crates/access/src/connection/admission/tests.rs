@@ -11,28 +11,28 @@ use crate::identity::testing::somebody;
 /// The part of [`admission`]'s memory for unauthenticated connections.
 const BUDGET: usize = 32 << 20;
 
-fn admission(most: usize) -> Arc<Admission> {
-    Admission::new(most, &Memory::new(1 << 30))
+fn admission(max: usize) -> Arc<Admission> {
+    Admission::new(max, &Memory::new(1 << 30))
 }
 
-const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-fn there(n: u16) -> IpAddr {
+fn remote_ip(n: u16) -> IpAddr {
     let [a, b] = n.to_be_bytes();
     Ipv4Addr::new(10, 0, a, b).into()
 }
 
-fn is_given_up(guard: &Guard) -> bool {
+fn is_evicted(guard: &Guard) -> bool {
     let seat = guard.0.0.as_ref().unwrap();
     seat.given_up.is_cancelled()
 }
 
-fn stay(guards: &[Guard]) -> usize {
-    guards.iter().filter(|guard| !is_given_up(guard)).count()
+fn open_count(guards: &[Guard]) -> usize {
+    guards.iter().filter(|guard| !is_evicted(guard)).count()
 }
 
 /// Returns principals with these names.
-fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
+fn principals<const N: usize>(names: [&str; N]) -> [Principal; N] {
     let revoked = tokio::sync::watch::Sender::default();
     names.map(|name| somebody(name, [], &revoked))
 }
@@ -40,140 +40,140 @@ fn people<const N: usize>(names: [&str; N]) -> [Principal; N] {
 #[tokio::test(start_paused = true)]
 async fn oldest_anonymous_connections_are_evicted_first() {
     let admission = admission(64);
-    let [ann] = people(["ann"]);
-    let first = admission.admit(HERE);
+    let [ann] = principals(["ann"]);
+    let first = admission.admit(LOCALHOST);
     first.place().recognised(&ann).unwrap();
-    let mut silent = Vec::new();
+    let mut unauthenticated = Vec::new();
     for _ in 0..5000 {
-        silent.push(admission.admit(HERE));
+        unauthenticated.push(admission.admit(LOCALHOST));
         advance(Duration::from_millis(1)).await;
     }
-    assert!(!is_given_up(&first));
-    assert_eq!(stay(&silent), 32);
-    assert!(silent[..4968].iter().all(is_given_up), "the oldest first");
+    assert!(!is_evicted(&first));
+    assert_eq!(open_count(&unauthenticated), 32);
+    assert!(
+        unauthenticated[..4968].iter().all(is_evicted),
+        "the oldest first"
+    );
     // The closed connections hold no memory, whether or not they are gone already.
     assert_eq!(admission.counts(), (5001, 32));
-    drop(silent);
+    drop(unauthenticated);
     assert_eq!(admission.counts(), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn address_with_many_connections_is_evicted_first() {
     let admission = admission(64);
-    let person = admission.admit(there(1));
+    let first = admission.admit(remote_ip(1));
     advance(Duration::from_secs(1)).await;
-    let crowd: Vec<_> = (0..1000).map(|_| admission.admit(there(2))).collect();
-    assert!(!is_given_up(&person), "although it is the oldest");
-    drop(crowd);
+    let flood: Vec<_> = (0..1000).map(|_| admission.admit(remote_ip(2))).collect();
+    assert!(!is_evicted(&first), "although it is the oldest");
+    drop(flood);
     // Many addresses with one connection each: the oldest is closed, unless a valid credential came from there
     // lately.
-    let [ann] = people(["ann"]);
-    let earlier = admission.admit(there(3));
-    earlier.place().recognised(&ann).unwrap();
-    drop(earlier);
-    let (known, unknown) = (admission.admit(there(3)), admission.admit(there(4)));
+    let [ann] = principals(["ann"]);
+    let older = admission.admit(remote_ip(3));
+    older.place().recognised(&ann).unwrap();
+    drop(older);
+    let (recognised, unknown) = (admission.admit(remote_ip(3)), admission.admit(remote_ip(4)));
     advance(Duration::from_secs(1)).await;
-    let crowd: Vec<_> = (10..1010).map(|n| admission.admit(there(n))).collect();
-    assert!(!is_given_up(&known) && is_given_up(&unknown));
-    drop(crowd);
+    let flood: Vec<_> = (10..1010).map(|n| admission.admit(remote_ip(n))).collect();
+    assert!(!is_evicted(&recognised) && is_evicted(&unknown));
+    drop(flood);
 }
 
 #[tokio::test(start_paused = true)]
 async fn anonymous_memory_is_bounded() {
     let admission = admission(1024);
-    let crowd: Vec<_> = (0..400).map(|n| admission.admit(there(n))).collect();
+    let flood: Vec<_> = (0..400).map(|n| admission.admit(remote_ip(n))).collect();
     advance(Duration::from_secs(1)).await;
-    for guard in &crowd {
+    for guard in &flood {
         guard.place().weigh(1 << 20);
     }
-    assert!(stay(&crowd) <= 32, "{}", stay(&crowd));
-    assert!(!is_given_up(crowd.last().unwrap()));
+    assert!(open_count(&flood) <= 32, "{}", open_count(&flood));
+    assert!(!is_evicted(flood.last().unwrap()));
     // A single connection above the budget is closed.
-    crowd.last().unwrap().place().weigh(BUDGET + 1);
-    assert_eq!(stay(&crowd), 0);
+    flood.last().unwrap().place().weigh(BUDGET + 1);
+    assert_eq!(open_count(&flood), 0);
     // The memory of an authenticated client is not counted.
-    let [ann] = people(["ann"]);
-    let guard = admission.admit(HERE);
+    let [ann] = principals(["ann"]);
+    let guard = admission.admit(LOCALHOST);
     guard.place().recognised(&ann).unwrap();
     guard.place().weigh(BUDGET + 1);
-    let other = admission.admit(HERE);
-    assert!(!is_given_up(&guard) && !is_given_up(&other));
+    let other = admission.admit(LOCALHOST);
+    assert!(!is_evicted(&guard) && !is_evicted(&other));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_user_gets_a_quarter_and_newcomers_an_eighth() {
     let admission = admission(64);
-    let all = people(["ann", "bob", "cid", "dan"]);
-    let mut known = Vec::new();
-    for who in &all {
+    let all = principals(["ann", "bob", "cid", "dan"]);
+    let mut authenticated = Vec::new();
+    for principal in &all {
         for _ in 0..16 {
-            let guard = admission.admit(HERE);
-            if guard.place().recognised(who).is_ok() {
-                known.push(guard);
+            let guard = admission.admit(LOCALHOST);
+            if guard.place().recognised(principal).is_ok() {
+                authenticated.push(guard);
             }
         }
-        let guard = admission.admit(HERE);
-        let crowded = guard.place().recognised(who).unwrap_err();
-        assert!(matches!(
-            crowded,
-            Crowded::Yours { most: 16 } | Crowded::Full
-        ));
+        let guard = admission.admit(LOCALHOST);
+        let error = guard.place().recognised(principal).unwrap_err();
+        assert!(matches!(error, Crowded::Yours { most: 16 } | Crowded::Full));
     }
-    assert_eq!(known.len(), 56);
-    let newcomers: Vec<_> = (0..20).map(|_| admission.admit(HERE)).collect();
-    assert_eq!(stay(&newcomers), 8);
+    assert_eq!(authenticated.len(), 56);
+    let anonymous: Vec<_> = (0..20).map(|_| admission.admit(LOCALHOST)).collect();
+    assert_eq!(open_count(&anonymous), 8);
     assert_eq!(
-        newcomers[19].place().recognised(&all[0]),
+        anonymous[19].place().recognised(&all[0]),
         Err(Crowded::Yours { most: 16 })
     );
     assert_eq!(
-        newcomers[0].place().recognised(&all[3]),
+        anonymous[0].place().recognised(&all[3]),
         Err(Crowded::GivenUp)
     );
-    known.truncate(16);
-    newcomers[19].place().recognised(&all[3]).unwrap();
+    authenticated.truncate(16);
+    anonymous[19].place().recognised(&all[3]).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn timeout_is_shorter_when_slots_are_scarce() {
     let admission = admission(64);
-    let crowd: Vec<_> = (0..20).map(|_| admission.admit(HERE)).collect();
+    let flood: Vec<_> = (0..20).map(|_| admission.admit(LOCALHOST)).collect();
     advance(Duration::from_secs(9)).await;
-    let _later = admission.admit(HERE);
-    assert_eq!(stay(&crowd), 20);
+    let _later = admission.admit(LOCALHOST);
+    assert_eq!(open_count(&flood), 20);
     advance(Duration::from_secs(2)).await;
-    let _last = admission.admit(HERE);
-    assert_eq!(stay(&crowd), 0);
-    let few: Vec<_> = (0..10).map(|_| admission.admit(HERE)).collect();
+    let _last = admission.admit(LOCALHOST);
+    assert_eq!(open_count(&flood), 0);
+    let flood: Vec<_> = (0..10).map(|_| admission.admit(LOCALHOST)).collect();
     advance(Duration::from_secs(50)).await;
-    let _last = admission.admit(HERE);
-    assert_eq!(stay(&few), 10, "there is room for all");
+    let _last = admission.admit(LOCALHOST);
+    assert_eq!(open_count(&flood), 10, "there is room for all");
 }
 
 #[tokio::test(start_paused = true)]
 async fn served_anonymous_connection_stays_while_active() {
     let admission = admission(64);
-    let download = admission.admit(HERE);
+    let download = admission.admit(LOCALHOST);
     download.place().served();
     assert!(!download.place().owes_a_credential());
     for _ in 0..1000 {
-        let _idle = admission.admit(HERE);
+        let _idle = admission.admit(LOCALHOST);
         advance(Duration::from_millis(10)).await;
         download.place().moved();
     }
-    assert!(!is_given_up(&download));
-    let crowd: Vec<_> = (0..64).map(|_| admission.admit(HERE)).collect();
-    assert!(is_given_up(&download), "it stood still for longest");
-    drop(crowd);
+    assert!(!is_evicted(&download));
+    let flood: Vec<_> = (0..64).map(|_| admission.admit(LOCALHOST)).collect();
+    assert!(is_evicted(&download), "it stood still for longest");
+    drop(flood);
 }
 
 #[tokio::test(start_paused = true)]
 async fn agent_connections_use_no_user_slots() {
     let admission = admission(16);
-    let [agents, ann] = people(["agents", "ann"]);
+    let [agents, ann] = principals(["agents", "ann"]);
     let mut held = Vec::new();
     for _ in 0..100 {
-        let guard = admission.admit(HERE);
+        let guard = admission.admit(LOCALHOST);
         guard.place().recognised(&agents).unwrap();
         guard.place().set_apart();
         guard.place().set_apart();
@@ -181,9 +181,9 @@ async fn agent_connections_use_no_user_slots() {
         held.push(guard);
     }
     assert_eq!(admission.counts(), (0, 0));
-    let person = admission.admit(HERE);
-    person.place().recognised(&ann).unwrap();
-    assert_eq!(stay(&held), 100);
+    let user_connection = admission.admit(LOCALHOST);
+    user_connection.place().recognised(&ann).unwrap();
+    assert_eq!(open_count(&held), 100);
     held.clear();
     assert_eq!(admission.counts(), (1, 0));
     assert!(admission.table().holds());
@@ -204,7 +204,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0u16..5).prop_map(Step::Admit),
         2 => any::<usize>().prop_map(Step::Leave),
         2 => (any::<usize>(), 0usize..(BUDGET / 4)).prop_map(|(n, bytes)| Step::Weigh(n, bytes)),
-        2 => (any::<usize>(), 0usize..3).prop_map(|(n, who)| Step::Recognise(n, who)),
+        2 => (any::<usize>(), 0usize..3).prop_map(|(n, principal)| Step::Recognise(n, principal)),
         1 => any::<usize>().prop_map(Step::Serve),
         1 => (0u64..20_000).prop_map(Step::Wait),
     ]
@@ -216,22 +216,22 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let admission = admission(16);
-            let people = people(["ann", "bob", "cid"]);
+            let principals = principals(["ann", "bob", "cid"]);
             let mut guards = Vec::new();
             for step in steps {
                 match step {
                     Step::Admit(from) => {
-                        let guard = admission.admit(there(from));
-                        prop_assert!(!is_given_up(&guard), "a newcomer always gets in");
+                        let guard = admission.admit(remote_ip(from));
+                        prop_assert!(!is_evicted(&guard), "a newcomer always gets in");
                         guards.push(guard);
                     }
                     Step::Leave(n) if !guards.is_empty() => drop(guards.swap_remove(n % guards.len())),
                     Step::Weigh(n, bytes) if !guards.is_empty() => guards[n % guards.len()].place().weigh(bytes),
-                    Step::Recognise(n, who) if !guards.is_empty() => {
+                    Step::Recognise(n, principal) if !guards.is_empty() => {
                         let guard = &guards[n % guards.len()];
-                        let was_given_up = is_given_up(guard);
-                        let known = guard.place().recognised(&people[who]);
-                        prop_assert!(!(was_given_up && known.is_ok()));
+                        let was_evicted = is_evicted(guard);
+                        let known = guard.place().recognised(&principals[principal]);
+                        prop_assert!(!(was_evicted && known.is_ok()));
                     }
                     Step::Serve(n) if !guards.is_empty() => guards[n % guards.len()].place().served(),
                     Step::Wait(millis) => advance(Duration::from_millis(millis)).await,

@@ -1,4 +1,4 @@
-//! The authenticator as protocols use it, with keys and lists in files.
+//! Tests the authenticator through its public interface, with keys and lists in files.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ fn claims() -> Value {
 }
 
 /// Returns [`claims`] with these changes.
-fn but(changes: &Value) -> Value {
+fn claims_with(changes: &Value) -> Value {
     changed(claims(), changes)
 }
 
@@ -63,11 +63,15 @@ fn without(name: &str, mut claims: Value) -> Value {
 impl Scene {
     fn new(algorithm: Algorithm) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let made = Generated::new(algorithm).unwrap();
+        let generated = Generated::new(algorithm).unwrap();
         let path = dir.path().join("key.pub");
-        std::fs::write(&path, made.public.as_ref().unwrap_or(&made.private)).unwrap();
+        std::fs::write(
+            &path,
+            generated.public.as_ref().unwrap_or(&generated.private),
+        )
+        .unwrap();
         Self {
-            key: SigningKey::from_file(&made.private).unwrap(),
+            key: SigningKey::from_file(&generated.private).unwrap(),
             auth: Auth {
                 keys: vec![path],
                 // Tests cause many failures from one address.
@@ -104,25 +108,25 @@ async fn accepted(authenticator: &Authenticator, token: &Secret) -> Principal {
     authenticator.token(token, PEER).await.unwrap()
 }
 
-async fn refused(authenticator: &Authenticator, token: &Secret, why: &str) {
-    let answer = authenticator.token(token, PEER).await;
-    assert_eq!(answer.unwrap_err(), AuthError::Refused, "{why}");
+async fn assert_refused(authenticator: &Authenticator, token: &Secret, case: &str) {
+    let result = authenticator.token(token, PEER).await;
+    assert_eq!(result.unwrap_err(), AuthError::Refused, "{case}");
 }
 
 /// Asserts the refusal with this reason, which appears only in the log.
-async fn refused_as(
+async fn assert_refused_as(
     authenticator: &Authenticator,
     token: &Secret,
-    why: &str,
+    case: &str,
     reason: CredentialRefusal,
 ) {
-    refused(authenticator, token, why).await;
+    assert_refused(authenticator, token, case).await;
     let checks = authenticator.checks.as_ref().unwrap();
     match checks.verifier.verify(token, SystemTime::now()).await {
-        Err(VerifyError::Refused(found) | VerifyError::Foreign(found)) => {
-            assert_eq!(found, reason, "{why}")
+        Err(VerifyError::Refused(actual) | VerifyError::Foreign(actual)) => {
+            assert_eq!(actual, reason, "{case}")
         }
-        _ => panic!("{why}"),
+        _ => panic!("{case}"),
     }
 }
 
@@ -149,17 +153,21 @@ async fn missing_or_foreign_scopes_allow_nothing() {
     let authenticator = scene.authenticator();
     for (claims, allowed) in [
         (without("scope", claims()), false),
-        (but(&json!({"scope": ""})), false),
-        (but(&json!({"scope": "openid profile"})), false),
-        (but(&json!({"scope": "openid list"})), true),
+        (claims_with(&json!({"scope": ""})), false),
+        (claims_with(&json!({"scope": "openid profile"})), false),
+        (claims_with(&json!({"scope": "openid list"})), true),
     ] {
-        let who = accepted(&authenticator, &scene.token(&claims)).await;
-        assert_eq!(who.access().may_anywhere(Scope::List), allowed, "{claims}");
+        let principal = accepted(&authenticator, &scene.token(&claims)).await;
+        assert_eq!(
+            principal.access().may_anywhere(Scope::List),
+            allowed,
+            "{claims}"
+        );
     }
-    let narrow = but(&json!({"ray_relay": {"clusters": ["prod-*"]}}));
-    let who = accepted(&authenticator, &scene.token(&narrow)).await;
-    assert!(who.access().may_on_cluster(Scope::Debug, "prod-1"));
-    assert!(!who.access().may_on_cluster(Scope::Debug, "dev"));
+    let narrow = claims_with(&json!({"ray_relay": {"clusters": ["prod-*"]}}));
+    let principal = accepted(&authenticator, &scene.token(&narrow)).await;
+    assert!(principal.access().may_on_cluster(Scope::Debug, "prod-1"));
+    assert!(!principal.access().may_on_cluster(Scope::Debug, "dev"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,8 +175,8 @@ async fn failing_source_is_throttled_but_not_a_valid_token() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.throttle_after = 3;
     let authenticator = scene.authenticator();
-    let good = scene.token(&claims());
-    authenticator.token(&good, PEER).await.unwrap();
+    let valid = scene.token(&claims());
+    authenticator.token(&valid, PEER).await.unwrap();
     let retry_after = loop {
         match authenticator.token(&Secret::new("x.y.z"), PEER).await {
             Err(AuthError::Refused) => {}
@@ -177,14 +185,14 @@ async fn failing_source_is_throttled_but_not_a_valid_token() {
         }
     };
     assert!(retry_after <= Duration::from_secs(1));
-    authenticator.token(&good, PEER).await.unwrap();
-    // Nor is a new token: behind a port-forward all clients have one address.
+    authenticator.token(&valid, PEER).await.unwrap();
+    // New valid tokens are not throttled either: behind a port-forward all clients share one address.
     for id in 0..100 {
-        let new = scene.token(&but(&json!({"jti": id.to_string()})));
+        let new = scene.token(&claims_with(&json!({"jti": id.to_string()})));
         authenticator.token(&new, PEER).await.unwrap();
-        let wrong = Secret::new(format!("x.y.{id}"));
-        let answer = authenticator.token(&wrong, PEER).await;
-        assert!(matches!(answer, Err(AuthError::Throttled { .. })), "{id}");
+        let invalid = Secret::new(format!("x.y.{id}"));
+        let result = authenticator.token(&invalid, PEER).await;
+        assert!(matches!(result, Err(AuthError::Throttled { .. })), "{id}");
     }
 }
 
@@ -195,16 +203,16 @@ async fn keys_are_reloaded_and_a_broken_file_is_ignored() {
     let authenticator = scene.authenticator();
     let checks = authenticator.checks.as_ref().unwrap();
     let old = scene.token(&claims());
-    for bad in ["", "-----BEGIN PUBLIC KEY-----\nMCow"] {
-        std::fs::write(path, bad).unwrap();
+    for content in ["", "-----BEGIN PUBLIC KEY-----\nMCow"] {
+        std::fs::write(path, content).unwrap();
         checks.refresh(true).await;
         authenticator.token(&old, PEER).await.unwrap();
     }
-    let made = Generated::new(Algorithm::Es256).unwrap();
-    std::fs::write(path, made.public.unwrap()).unwrap();
+    let generated = Generated::new(Algorithm::Es256).unwrap();
+    std::fs::write(path, generated.public.unwrap()).unwrap();
     checks.refresh(true).await;
-    refused(&authenticator, &old, "the old key").await;
-    let key = SigningKey::from_file(&made.private).unwrap();
+    assert_refused(&authenticator, &old, "the old key").await;
+    let key = SigningKey::from_file(&generated.private).unwrap();
     let new = key.sign("JWT", &claims()).unwrap();
     authenticator.token(&new, PEER).await.unwrap();
     std::fs::remove_file(path).unwrap();
@@ -230,9 +238,9 @@ fn all_startup_problems_are_reported_together() {
     assert_eq!(Authenticator::check(&auth).unwrap_err().problems.len(), 5);
     let failed = Authenticator::from_config(&auth, Issuers::default());
     let message = failed.unwrap_err().to_string();
-    let words = "missing.pub, private key, revoked line 1, hs256:, missing.toml";
-    for word in words.split(", ") {
-        assert!(message.contains(word), "{word} in {message}");
+    let expected = "missing.pub, private key, revoked line 1, hs256:, missing.toml";
+    for problem in expected.split(", ") {
+        assert!(message.contains(problem), "{problem} in {message}");
     }
     assert!(!message.contains("c2VjcmV0"), "{message}");
 }
@@ -246,13 +254,13 @@ async fn no_output_contains_a_token() {
     let changed = Secret::new(format!("{}AAAA", token.expose()));
     let error = authenticator.token(&changed, PEER).await.unwrap_err();
     let ticket = authenticator.issue_ticket(&ada, &paused("f", 1)).unwrap();
-    let shown = format!(
+    let debug_text = format!(
         "{ada:?} {token:?} {ticket:?} {error} {error:?} {authenticator:?} {:?}",
         scene.key
     );
     for secret in [&token, &ticket] {
         for part in secret.expose().split('.') {
-            assert!(!shown.contains(part), "{shown}");
+            assert!(!debug_text.contains(part), "{debug_text}");
         }
     }
 }
@@ -295,8 +303,8 @@ impl KeyRing for Away {
         _kid: Option<&'a str>,
         _algorithm: Algorithm,
     ) -> BoxFuture<'a, Result<Vec<Arc<VerificationKey>>, KeysUnavailable>> {
-        let away = KeysUnavailable("the key set cannot be fetched".to_owned());
-        std::future::ready(Err(away)).boxed()
+        let unavailable = KeysUnavailable("the key set cannot be fetched".to_owned());
+        std::future::ready(Err(unavailable)).boxed()
     }
 }
 
@@ -310,14 +318,14 @@ async fn kubernetes_reviews_only_tokens_unknown_to_the_keys() {
     };
     let authenticator = Authenticator::from_config(&scene.auth, issuers).unwrap();
     accepted(&authenticator, &scene.token(&claims())).await;
-    let expired = scene.token(&but(&json!({"exp": 1})));
-    refused(&authenticator, &expired, "our own key, expired").await;
+    let expired = scene.token(&claims_with(&json!({"exp": 1})));
+    assert_refused(&authenticator, &expired, "our own key, expired").await;
     assert_eq!(api.1.load(Ordering::Relaxed), 0);
     let robot = accepted(&authenticator, &Secret::new("opaque")).await;
     assert!(robot.access().may_anywhere(Scope::List));
     assert!(!robot.access().may_anywhere(Scope::View));
-    refused(&authenticator, &Secret::new("another"), "unknown").await;
-    refused(
+    assert_refused(&authenticator, &Secret::new("another"), "unknown").await;
+    assert_refused(
         &authenticator,
         &Secret::new("x".repeat(17_000)),
         "oversized",
@@ -329,18 +337,18 @@ async fn kubernetes_reviews_only_tokens_unknown_to_the_keys() {
 #[tokio::test]
 async fn unavailable_keys_are_not_an_invalid_token() {
     let (scene, other) = (Scene::new(Algorithm::EdDsa), Scene::new(Algorithm::EdDsa));
-    let known = other.token(&but(&json!({"jti": "known elsewhere"})));
+    let known = other.token(&claims_with(&json!({"jti": "known elsewhere"})));
     let text: &'static str = String::leak(known.expose().to_owned());
     let issuers = Issuers {
         rings: vec![Arc::new(Away)],
         kubernetes: kubernetes(&Arc::new(OneToken(text, AtomicUsize::new(0)))),
     };
     let authenticator = Authenticator::from_config(&scene.auth, issuers).unwrap();
-    let own = scene.token(&claims());
-    authenticator.token(&own, PEER).await.unwrap();
+    let own_token = scene.token(&claims());
+    authenticator.token(&own_token, PEER).await.unwrap();
     let unknown = other.token(&claims());
-    let answer = authenticator.token(&unknown, PEER).await.unwrap_err();
-    assert!(matches!(answer, AuthError::Unavailable(_)), "{answer:?}");
+    let result = authenticator.token(&unknown, PEER).await.unwrap_err();
+    assert!(matches!(result, AuthError::Unavailable(_)), "{result:?}");
     // Kubernetes does not need the keys.
     authenticator.token(&known, PEER).await.unwrap();
 }

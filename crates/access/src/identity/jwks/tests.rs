@@ -1,4 +1,4 @@
-//! Fetching under a paused clock against a scripted source, sets, and real files and servers.
+//! Tests fetches from a scripted source under a paused clock, the parsing of key sets, and real files and servers.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -32,17 +32,17 @@ fn set_of(keys: &[Value]) -> String {
 
 /// A source with scripted answers, which counts its fetches.
 struct ScriptedSource {
-    sets: Mutex<VecDeque<Result<String, &'static str>>>,
+    responses: Mutex<VecDeque<Result<String, &'static str>>>,
     fetches: Mutex<Vec<Instant>>,
-    takes: Mutex<Duration>,
+    latency: Mutex<Duration>,
 }
 
 impl ScriptedSource {
     fn publishing(kids: &[&str]) -> Arc<Self> {
         let script = Self {
-            sets: Mutex::default(),
+            responses: Mutex::default(),
             fetches: Mutex::default(),
-            takes: Mutex::default(),
+            latency: Mutex::default(),
         };
         script.publish(kids);
         Arc::new(script)
@@ -50,11 +50,11 @@ impl ScriptedSource {
 
     fn publish(&self, kids: &[&str]) {
         let keys: Vec<_> = kids.iter().map(|kid| ed25519(kid)).collect();
-        *self.sets.lock() = VecDeque::from([Ok(set_of(&keys))]);
+        *self.responses.lock() = VecDeque::from([Ok(set_of(&keys))]);
     }
 
-    fn fails(&self) {
-        *self.sets.lock() = VecDeque::from([Err("it is out")]);
+    fn fail_next(&self) {
+        *self.responses.lock() = VecDeque::from([Err("it is out")]);
     }
 
     fn fetches(&self) -> usize {
@@ -65,9 +65,9 @@ impl ScriptedSource {
 impl Fetch for Arc<ScriptedSource> {
     async fn fetch(&self) -> Result<Fetched, String> {
         self.fetches.lock().push(Instant::now());
-        let takes = *self.takes.lock();
-        sleep(takes).await;
-        let text = self.sets.lock()[0].clone();
+        let latency = *self.latency.lock();
+        sleep(latency).await;
+        let text = self.responses.lock()[0].clone();
         Ok(Fetched::Set(set::parse(text?.as_bytes()).unwrap()))
     }
 
@@ -85,8 +85,8 @@ fn running(script: &Arc<ScriptedSource>) -> Keys {
 }
 
 fn run<S: Fetch>(keys: &RemoteKeys<S>) {
-    let own = keys.clone();
-    tokio::spawn(async move { own.run(CancellationToken::new()).await });
+    let background = keys.clone();
+    tokio::spawn(async move { background.run(CancellationToken::new()).await });
 }
 
 async fn find<S: Fetch>(keys: &RemoteKeys<S>, kid: &str) -> Result<usize, KeysUnavailable> {
@@ -100,11 +100,11 @@ const SECOND: Duration = Duration::from_secs(1);
 #[tokio::test(start_paused = true)]
 async fn early_tokens_wait_for_the_first_key_set() {
     let script = ScriptedSource::publishing(&["a"]);
-    *script.takes.lock() = 2 * SECOND;
+    *script.latency.lock() = 2 * SECOND;
     let keys = running(&script);
-    let began = Instant::now();
+    let started = Instant::now();
     assert_eq!(find(&keys, "a").await, Ok(1));
-    assert_eq!(began.elapsed(), 2 * SECOND);
+    assert_eq!(started.elapsed(), 2 * SECOND);
     assert_eq!(script.fetches(), 1);
     for other in [Algorithm::Hs256, Algorithm::Rs256] {
         let found = keys.candidates(Some("a"), other).await.unwrap();
@@ -118,14 +118,14 @@ async fn unknown_key_triggers_one_shared_fetch() {
     let keys = running(&script);
     assert_eq!(find(&keys, "old").await, Ok(1));
     script.publish(&["old", "new"]);
-    *script.takes.lock() = SECOND;
-    let many: Vec<_> = (0..20)
+    *script.latency.lock() = SECOND;
+    let waiting: Vec<_> = (0..20)
         .map(|_| {
             let keys = keys.clone();
             tokio::spawn(async move { find(&keys, "new").await })
         })
         .collect();
-    for one in many {
+    for one in waiting {
         assert_eq!(one.await.unwrap(), Ok(1));
     }
     assert_eq!(script.fetches(), 2);
@@ -142,13 +142,13 @@ async fn made_up_key_ids_cost_one_fetch_per_30_s() {
     assert_eq!(script.fetches(), 2);
     // Clients whose key is known do not wait for the fetch of others.
     advance(40 * SECOND).await;
-    *script.takes.lock() = 3 * SECOND;
-    let began = Instant::now();
+    *script.latency.lock() = 3 * SECOND;
+    let started = Instant::now();
     let other = keys.clone();
     let waiting = tokio::spawn(async move { find(&other, "made-up").await });
     tokio::task::yield_now().await;
     assert_eq!(find(&keys, "a").await, Ok(1));
-    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
     assert_eq!(waiting.await.unwrap(), Ok(0));
     assert_eq!(script.fetches(), 3);
     sleep(100 * SECOND).await;
@@ -176,7 +176,7 @@ async fn cached_keys_outlive_failures_for_a_limited_time() {
     let script = ScriptedSource::publishing(&["a"]);
     let keys = running(&script);
     assert_eq!(find(&keys, "a").await, Ok(1));
-    script.fails();
+    script.fail_next();
     sleep(3500 * SECOND).await;
     assert_eq!(find(&keys, "a").await, Ok(1));
     sleep(101 * SECOND).await;
@@ -192,20 +192,20 @@ async fn cached_keys_outlive_failures_for_a_limited_time() {
 #[tokio::test(start_paused = true)]
 async fn unresponsive_source_times_out() {
     let script = ScriptedSource::publishing(&["a"]);
-    *script.takes.lock() = 1000 * SECOND;
+    *script.latency.lock() = 1000 * SECOND;
     let keys = running(&script);
-    let began = Instant::now();
-    let why = find(&keys, "a").await.unwrap_err();
-    assert!(why.to_string().contains("cannot be fetched"), "{why}");
-    assert_eq!(began.elapsed(), config::Jwks::default().timeout);
+    let started = Instant::now();
+    let error = find(&keys, "a").await.unwrap_err();
+    assert!(error.to_string().contains("cannot be fetched"), "{error}");
+    assert_eq!(started.elapsed(), config::Jwks::default().timeout);
 }
 
 #[test]
 fn only_known_public_signature_keys_are_loaded() {
     let rsa = |n: &[u8]| json!({"kty": "RSA", "n": b64(n), "e": "AQAB"});
-    let with = |mut key: Value, more: Value| {
-        let more = more.as_object().unwrap().clone();
-        key.as_object_mut().unwrap().extend(more);
+    let with_members = |mut key: Value, members: Value| {
+        let members = members.as_object().unwrap().clone();
+        key.as_object_mut().unwrap().extend(members);
         key
     };
     let pair = EcdsaKeyPair::generate(&aws_lc_rs::signature::ECDSA_P256_SHA256_FIXED_SIGNING);
@@ -216,38 +216,38 @@ fn only_known_public_signature_keys_are_loaded() {
     let for_rs256 = json!({"kid": "1", "alg": "RS256", "use": "sig"});
     let for_es256 = json!({"kid": "2", "alg": "ES256", "key_ops": ["verify"]});
     let for_eddsa = json!({"alg": "EdDSA", "x5c": ["ignored"], "unknown": {}});
-    let good = [
-        with(large.clone(), for_rs256),
-        with(p256.clone(), for_es256),
-        with(ed25519("3"), for_eddsa),
+    let valid = [
+        with_members(large.clone(), for_rs256),
+        with_members(p256.clone(), for_es256),
+        with_members(ed25519("3"), for_eddsa),
     ];
-    let bad = [
+    let invalid = [
         rsa(&[0xc1; 128]),
-        with(large.clone(), json!({"alg": "RS512"})),
-        with(large.clone(), json!({"alg": "HS256"})),
-        with(large, json!({"use": "enc"})),
-        with(p256.clone(), json!({"alg": "RS256"})),
-        with(p256.clone(), json!({"key_ops": ["sign"]})),
-        with(p256.clone(), json!({"d": b64(&[1; 32])})),
-        with(p256, json!({"x": b64(&[1; 32])})),
+        with_members(large.clone(), json!({"alg": "RS512"})),
+        with_members(large.clone(), json!({"alg": "HS256"})),
+        with_members(large, json!({"use": "enc"})),
+        with_members(p256.clone(), json!({"alg": "RS256"})),
+        with_members(p256.clone(), json!({"key_ops": ["sign"]})),
+        with_members(p256.clone(), json!({"d": b64(&[1; 32])})),
+        with_members(p256, json!({"x": b64(&[1; 32])})),
         json!({"kty": "OKP", "crv": "X25519", "x": b64(&[9; 32])}),
         json!({"kty": "oct", "k": b64(&[7; 64]), "alg": "HS256"}),
         json!({"kty": "new"}),
         json!("text"),
         json!(null),
     ];
-    let all: Vec<_> = good.iter().chain(&bad).cloned().collect();
-    let kept = set::parse(set_of(&all).as_bytes()).unwrap();
-    let kids: Vec<_> = kept.iter().filter_map(VerificationKey::kid).collect();
+    let all: Vec<_> = valid.iter().chain(&invalid).cloned().collect();
+    let parsed = set::parse(set_of(&all).as_bytes()).unwrap();
+    let kids: Vec<_> = parsed.iter().filter_map(VerificationKey::kid).collect();
     assert_eq!(kids, ["1", "2", "3"]);
-    for key in bad {
+    for key in invalid {
         let text = set_of(std::slice::from_ref(&key));
         assert_eq!(set::parse(text.as_bytes()).unwrap().len(), 0, "{key}");
     }
-    let many = set_of(&vec![json!({}); set::MAX_KEYS + 1]);
-    let long = set_of(&[json!("x".repeat(set::MAX_SET))]);
-    for (text, wrong) in [(many, SetError::TooMany), (long, SetError::TooLong)] {
-        assert_eq!(set::parse(text.as_bytes()).unwrap_err(), wrong);
+    let too_many = set_of(&vec![json!({}); set::MAX_KEYS + 1]);
+    let too_long = set_of(&[json!("x".repeat(set::MAX_SET))]);
+    for (text, expected) in [(too_many, SetError::TooMany), (too_long, SetError::TooLong)] {
+        assert_eq!(set::parse(text.as_bytes()).unwrap_err(), expected);
     }
     for text in [
         "",
@@ -256,8 +256,8 @@ fn only_known_public_signature_keys_are_loaded() {
         r#"{"keys": 1}"#,
         r#"{"jwks_uri": "https://x"}"#,
     ] {
-        let why = set::parse(text.as_bytes()).unwrap_err();
-        assert!(why.to_string().contains("jwks_uri"), "{why}");
+        let error = set::parse(text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("jwks_uri"), "{error}");
     }
 }
 
@@ -270,7 +270,7 @@ proptest::proptest! {
     }
 }
 
-/// Starts a server that answers every request so, and returns its address.
+/// Starts a server that answers every request with this status and body, and returns its address.
 async fn serve(status: u16, body: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -279,16 +279,16 @@ async fn serve(status: u16, body: String) -> String {
             let (stream, _) = listener.accept().await.unwrap();
             let body = body.clone();
             tokio::spawn(async move {
-                let answer = service_fn(|request: Request<hyper::body::Incoming>| {
+                let service = service_fn(|request: Request<hyper::body::Incoming>| {
                     assert_eq!(request.uri().path(), "/keys");
                     assert!(!request.headers().contains_key("authorization"));
-                    let answer = Response::builder().status(status);
-                    let answer = answer.header("location", "/other");
-                    let answer = answer.body(body.clone()).unwrap();
-                    async move { Ok::<_, Infallible>(answer) }
+                    let response = Response::builder().status(status);
+                    let response = response.header("location", "/other");
+                    let response = response.body(body.clone()).unwrap();
+                    async move { Ok::<_, Infallible>(response) }
                 });
                 let _ = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), answer)
+                    .serve_connection(TokioIo::new(stream), service)
                     .await;
             });
         }
@@ -296,7 +296,7 @@ async fn serve(status: u16, body: String) -> String {
     format!("http://{address}/keys")
 }
 
-fn web(url: String) -> Source {
+fn remote_source(url: String) -> Source {
     let config = config::Jwks {
         url: Some(url),
         ..config::Jwks::default()
@@ -306,26 +306,30 @@ fn web(url: String) -> Source {
 
 #[tokio::test]
 async fn key_set_url_accepts_only_a_key_set() {
-    let good = serve(200, set_of(&[ed25519("a")])).await;
-    let Fetched::Set(keys) = web(good).fetch().await.unwrap() else {
+    let valid = serve(200, set_of(&[ed25519("a")])).await;
+    let Fetched::Set(keys) = remote_source(valid).fetch().await.unwrap() else {
         panic!("unchanged");
     };
     assert_eq!(keys[0].kid(), Some("a"));
-    for (status, body, why) in [
+    for (status, body, error) in [
         (302, set_of(&[ed25519("a")]), "redirects"),
         (500, set_of(&[ed25519("a")]), "answered 500"),
         (200, "<html>".to_owned(), "not a JSON Web Key Set"),
         (200, "x".repeat(set::MAX_SET + 1), "longer than 256 KiB"),
     ] {
-        let failed = web(serve(status, body).await).fetch().await.err().unwrap();
-        assert!(failed.contains(why), "{failed}");
+        let failed = remote_source(serve(status, body).await)
+            .fetch()
+            .await
+            .err()
+            .unwrap();
+        assert!(failed.contains(error), "{failed}");
     }
-    let secret = web("http://127.0.0.1:1/keys?apikey=secret".to_owned());
+    let secret = remote_source("http://127.0.0.1:1/keys?apikey=secret".to_owned());
     assert!(!secret.name().contains("secret"));
     assert!(!secret.fetch().await.err().unwrap().contains("secret"));
 }
 
-fn in_file(path: &std::path::Path) -> config::Jwks {
+fn file_source(path: &std::path::Path) -> config::Jwks {
     config::Jwks {
         file: Some(path.to_owned()),
         ..config::Jwks::default()
@@ -336,21 +340,21 @@ fn in_file(path: &std::path::Path) -> config::Jwks {
 async fn changed_file_is_reloaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jwks.json");
-    let config = in_file(&path);
+    let config = file_source(&path);
     assert!(RemoteKeys::new(&config).is_err());
     std::fs::write(&path, "{}").unwrap();
-    let why = RemoteKeys::new(&config).err().unwrap().to_string();
-    assert!(why.contains("JSON Web Key Set"), "{why}");
+    let error = RemoteKeys::new(&config).err().unwrap().to_string();
+    assert!(error.contains("JSON Web Key Set"), "{error}");
     std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();
     let keys = RemoteKeys::new(&config).unwrap().unwrap();
     assert_eq!(find(&keys, "a").await, Ok(1));
     run(&keys);
-    // An atomic replacement, as Kubernetes and careful people do it.
+    // Replace the file atomically, like Kubernetes does.
     let next = dir.path().join("next");
     std::fs::write(&next, set_of(&[ed25519("b"), ed25519("c")])).unwrap();
     std::fs::rename(&next, &path).unwrap();
     let mut changes = keys.0.keys.subscribe();
-    let read = changes.wait_for(|known| known.has("b"));
+    let read = changes.wait_for(|keys| keys.has("b"));
     drop(timeout(10 * SECOND, read).await.unwrap().unwrap());
     assert_eq!(find(&keys, "a").await, Ok(0));
     assert!(RemoteKeys::new(&config::Jwks::default()).unwrap().is_none());
@@ -361,7 +365,7 @@ async fn file_is_reread_only_when_it_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("jwks.json");
     std::fs::write(&path, set_of(&[ed25519("a")])).unwrap();
-    let source = Source::new(&in_file(&path)).unwrap().unwrap();
+    let source = Source::new(&file_source(&path)).unwrap().unwrap();
     assert!(matches!(source.fetch().await, Ok(Fetched::Set(_))));
     assert!(matches!(source.fetch().await, Ok(Fetched::Unchanged)));
     ray_relay_base::wire::watched_file::testing::swap(&path, &set_of(&[ed25519("b")]));

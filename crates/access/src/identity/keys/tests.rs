@@ -47,8 +47,8 @@ fn jwk_is_used_only_for_its_declared_purpose() {
         key
     };
     let ec = |crv: &str| json!({"kty": "EC", "crv": crv, "x": X, "y": X});
-    let cut = json!({"kty": "OKP", "crv": "Ed25519", "x": &X[..20]});
-    for (entry, wrong) in [
+    let truncated = json!({"kty": "OKP", "crv": "Ed25519", "x": &X[..20]});
+    for (entry, reason) in [
         (rsa("use", json!("enc")), KeyError::OtherUse),
         (rsa("key_ops", json!(["sign"])), KeyError::OtherUse),
         (rsa("alg", json!("RS512")), KeyError::OtherUse),
@@ -56,12 +56,12 @@ fn jwk_is_used_only_for_its_declared_purpose() {
         (rsa("e", json!("AQ")), KeyError::Damaged),
         (rsa("n", json!(&N[..160])), KeyError::RsaSize),
         (json!({"kty": "oct", "k": X}), KeyError::SecretInSet),
-        (cut, KeyError::Damaged),
+        (truncated, KeyError::Damaged),
         (ec("P-384"), KeyError::Unsupported),
         // Not on the curve.
         (ec("P-256"), KeyError::Damaged),
     ] {
-        assert_eq!(jwk(&entry).unwrap_err(), wrong, "{entry}");
+        assert_eq!(jwk(&entry).unwrap_err(), reason, "{entry}");
     }
 }
 
@@ -75,7 +75,7 @@ fn key_file_is_a_public_key_or_a_marked_secret() {
     }
     let pem = |tag: &str| format!("-----BEGIN {tag}-----\nAAAA\n-----END {tag}-----\n");
     let no_base64 = "hs256:not base64 at all, but long enough to be one";
-    for (text, wrong) in [
+    for (text, reason) in [
         (&*secret, KeyError::Unknown),
         ("", KeyError::Unknown),
         ("hs256:", KeyError::Secret),
@@ -86,8 +86,8 @@ fn key_file_is_a_public_key_or_a_marked_secret() {
         (&pem("CERTIFICATE"), KeyError::Certificate),
         (&pem("PUBLIC KEY"), KeyError::Damaged),
     ] {
-        let found = VerificationKey::from_file(text).unwrap_err();
-        assert_eq!(found, wrong, "{text}");
+        let error = VerificationKey::from_file(text).unwrap_err();
+        assert_eq!(error, reason, "{text}");
     }
 }
 
@@ -95,28 +95,28 @@ fn key_file_is_a_public_key_or_a_marked_secret() {
 fn debug_output_of_a_key_contains_no_secret() {
     let secret = "0123456789abcdef0123456789abcdef";
     let key = VerificationKey::from_secret(secret.as_bytes(), None).unwrap();
-    let shown = format!("{key:?}");
+    let debug_text = format!("{key:?}");
     assert!(
-        !shown.contains("0123") && !shown.contains("48, 49"),
-        "{shown}"
+        !debug_text.contains("0123") && !debug_text.contains("48, 49"),
+        "{debug_text}"
     );
 }
 
 #[test]
 fn kid_selects_keys_and_the_algorithm_must_match() {
-    let named = |kid: &str, n: u8| {
+    let key_with_id = |kid: &str, n: u8| {
         Arc::new(VerificationKey::from_secret(&[n; 32], Some(kid.to_owned())).unwrap())
     };
-    let nameless = Arc::new(VerificationKey::from_secret(&[9; 32], None).unwrap());
-    let keys = [named("a", 1), named("b", 2), nameless];
-    let found = |kid, algorithm, thumbprints| {
+    let key_without_id = Arc::new(VerificationKey::from_secret(&[9; 32], None).unwrap());
+    let keys = [key_with_id("a", 1), key_with_id("b", 2), key_without_id];
+    let kids_of = |kid, algorithm, thumbprints| {
         let keys = fitting(&keys, kid, algorithm, thumbprints);
         let kids = keys.iter().map(|key| key.kid().unwrap_or("-"));
         kids.collect::<String>()
     };
-    assert_eq!(found(Some("b"), Algorithm::Hs256, false), "b");
-    assert_eq!(found(Some("c"), Algorithm::Hs256, false), "-");
-    assert_eq!(found(None, Algorithm::Hs256, false), "ab-");
-    assert_eq!(found(Some("c"), Algorithm::Hs256, true), "ab-");
-    assert_eq!(found(Some("b"), Algorithm::Rs256, true), "");
+    assert_eq!(kids_of(Some("b"), Algorithm::Hs256, false), "b");
+    assert_eq!(kids_of(Some("c"), Algorithm::Hs256, false), "-");
+    assert_eq!(kids_of(None, Algorithm::Hs256, false), "ab-");
+    assert_eq!(kids_of(Some("c"), Algorithm::Hs256, true), "ab-");
+    assert_eq!(kids_of(Some("b"), Algorithm::Rs256, true), "");
 }

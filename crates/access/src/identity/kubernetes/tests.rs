@@ -25,12 +25,12 @@ fn clusters(names: &[&str]) -> Places {
 }
 
 fn configured(names: &[&str]) -> config::Config {
-    let named = |name: &&str| config::Cluster {
+    let cluster = |name: &&str| config::Cluster {
         name: (*name).to_owned(),
         ..config::Cluster::default()
     };
     config::Config {
-        clusters: names.iter().map(named).collect(),
+        clusters: names.iter().map(cluster).collect(),
         ..config::Config::default()
     }
 }
@@ -91,21 +91,21 @@ async fn roles_become_cluster_scopes_by_correct_reviews() {
     assert_eq!(state.token_reviews, 1);
     let verbs =
         "list view debug attach terminal dashboard-read dashboard-write admin terminate node";
-    let of_east = verbs.split(' ').map(|verb| format!("east/{verb}"));
+    let east_verbs = verbs.split(' ').map(|verb| format!("east/{verb}"));
     // In the west `list` is refused, and a ServiceAccount may be an agent; `admin` is for the relay itself.
     let others = ["west/list", "west/node", "/admin"].map(str::to_owned);
     assert_eq!(state.access_reviews.len(), 13);
     let reviews: HashSet<_> = state.access_reviews.iter().cloned().collect();
-    assert_eq!(reviews, of_east.chain(others).collect());
+    assert_eq!(reviews, east_verbs.chain(others).collect());
     use crate::policy::Scope::*;
-    let on = |cluster: &str| {
+    let allowed_scopes = |cluster: &str| {
         let mut scopes = crate::policy::Scope::ALL.to_vec();
         scopes.retain(|scope| access(&reviewed).may_on_cluster(*scope, cluster));
         scopes
     };
-    assert_eq!(on("east"), [List, View, Debug]);
-    assert_eq!(on("west"), []);
-    assert_eq!(on("other"), []);
+    assert_eq!(allowed_scopes("east"), [List, View, Debug]);
+    assert_eq!(allowed_scopes("west"), []);
+    assert_eq!(allowed_scopes("other"), []);
 }
 
 #[tokio::test]
@@ -165,14 +165,14 @@ async fn failing_api_server_admits_no_user_and_is_retried() {
         for (tokens, access) in [(mode, Mode::Normal), (Mode::Normal, mode)] {
             fixture.server.state().tokens = tokens;
             fixture.server.state().access = access;
-            let began = Clock::now();
+            let started = Clock::now();
             let failed = fixture.review().await.unwrap_err();
             let status = match mode {
                 Mode::Status(status) => Some(status),
                 _ => None,
             };
             assert_eq!(failed, unavailable(status), "{tokens:?} {access:?}");
-            assert!(began.elapsed() < Duration::from_secs(10), "{mode:?}");
+            assert!(started.elapsed() < Duration::from_secs(10), "{mode:?}");
         }
         fixture.server.state().access = Mode::Normal;
         // A failure is not cached.
@@ -197,8 +197,8 @@ async fn unverified_api_server_gets_no_request() {
 #[tokio::test]
 async fn malformed_token_is_not_sent_for_review() {
     let fixture = fixture(|_| {}).await;
-    let over = jwt("{\"exp\": 1000}");
-    for text in ["", "a b", "a\nb", "ä", &"x".repeat(MAX_TOKEN + 1), &over] {
+    let expired = jwt("{\"exp\": 1000}");
+    for text in ["", "a b", "a\nb", "ä", &"x".repeat(MAX_TOKEN + 1), &expired] {
         let refused = fixture.reviewer.review(&Secret::new(text)).await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
@@ -236,7 +236,7 @@ async fn overloaded_api_server_is_not_retried() {
 #[tokio::test]
 async fn log_contains_no_token_for_any_api_server_answer() {
     let log = Log::start();
-    // Both quote what they were sent.
+    // Both answers quote the request.
     for mode in [Mode::NotJson, Mode::Status(400), Mode::OtherKind] {
         let fixture = fixture(|_| {}).await;
         fixture.server.state().tokens = mode;
@@ -256,16 +256,16 @@ async fn log_contains_no_token_for_any_api_server_answer() {
 async fn unusable_setup_names_its_remedy() {
     let server = Server::start("").await;
     let files = tempfile::tempdir().unwrap();
-    let good = server.files(files.path());
+    let valid = server.files(files.path());
     let refused = async |change: &dyn Fn(&mut config::Kubernetes)| {
-        let mut config = good.clone();
+        let mut config = valid.clone();
         change(&mut config);
-        let made = Reviewer::new(&config, clusters(&[])).await;
-        made.err().unwrap().to_string()
+        let reviewer = Reviewer::new(&config, clusters(&[])).await;
+        reviewer.err().unwrap().to_string()
     };
     let missing = files.path().join("missing");
-    let no_ca = refused(&|config| config.ca_file = Some(missing.clone())).await;
-    assert!(no_ca.contains("kubernetes.ca_file"), "{no_ca}");
+    let missing_ca = refused(&|config| config.ca_file = Some(missing.clone())).await;
+    assert!(missing_ca.contains("kubernetes.ca_file"), "{missing_ca}");
     let no_token = refused(&|config| config.token_file = Some(missing.clone())).await;
     assert!(no_token.contains("kubernetes.token_file"), "{no_token}");
     let broken = files.path().join("broken");
@@ -273,7 +273,7 @@ async fn unusable_setup_names_its_remedy() {
     let broken = refused(&|config| config.token_file = Some(broken.clone())).await;
     assert!(broken.contains("ends in a line break"), "{broken}");
     assert!(!broken.contains(server::OWN_TOKEN));
-    let no_pem = refused(&|config| config.ca_file = config.token_file.clone()).await;
-    assert!(no_pem.contains("no certificate"), "{no_pem}");
-    assert!(!no_pem.contains(server::OWN_TOKEN));
+    let invalid_ca = refused(&|config| config.ca_file = config.token_file.clone()).await;
+    assert!(invalid_ca.contains("no certificate"), "{invalid_ca}");
+    assert!(!invalid_ca.contains(server::OWN_TOKEN));
 }

@@ -56,9 +56,9 @@ mod tests {
     #[test]
     fn seal_matches_only_same_lines_and_secret() {
         let seal = RevocationSeal::new(b"one secret");
-        let of = seal.of(["a", "bc"]);
-        assert!(RevocationSeal::new(b"one secret").is_of(&of, ["a", "bc"]));
-        assert!(!RevocationSeal::new(b"another").is_of(&of, ["a", "bc"]));
+        let sealed = seal.of(["a", "bc"]);
+        assert!(RevocationSeal::new(b"one secret").is_of(&sealed, ["a", "bc"]));
+        assert!(!RevocationSeal::new(b"another").is_of(&sealed, ["a", "bc"]));
         for lines in [
             &["ab", "c"][..],
             &["bc", "a"],
@@ -66,10 +66,10 @@ mod tests {
             &["a", "bc", ""],
             &[],
         ] {
-            assert!(!seal.is_of(&of, lines.iter().copied()), "{lines:?}");
+            assert!(!seal.is_of(&sealed, lines.iter().copied()), "{lines:?}");
         }
         // Unlike a ticket, it is not signed with the secret itself.
         let secret = hmac::Key::new(hmac::HMAC_SHA256, b"one secret");
-        assert_ne!(hmac::sign(&secret, &written(["a", "bc"])).as_ref(), of);
+        assert_ne!(hmac::sign(&secret, &written(["a", "bc"])).as_ref(), sealed);
     }
 }

@@ -10,11 +10,11 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-fn subject(name: &str, when: u64) -> Revocation {
+fn subject(name: &str, issued_before: u64) -> Revocation {
     Revocation {
         what: Revoked::Subject {
             subject: name.to_owned(),
-            at: at(when),
+            at: at(issued_before),
         },
         until: None,
     }
@@ -32,33 +32,33 @@ fn subject_revocation_covers_earlier_credentials_only() {
     let mut list = RevocationList::default();
     list.add(subject("ada", 100)).unwrap();
     list.add(subject("ada", 50)).unwrap();
-    let of_ada = |issued: Option<u64>| list.revokes("ada", "x", issued.map(at));
+    let revokes_ada = |issued: Option<u64>| list.revokes("ada", "x", issued.map(at));
     let issued = [Some(99), Some(100), Some(101), None];
-    assert_eq!(issued.map(of_ada), [true, true, false, true]);
+    assert_eq!(issued.map(revokes_ada), [true, true, false, true]);
     assert!(!list.revokes("bob", "x", None));
 }
 
 /// An entry that is dropped too early would make a revoked credential valid again.
 #[test]
 fn longer_of_two_revocations_wins_in_either_order() {
-    let ends = |first: Option<u64>, second: Option<u64>| {
+    let merged_until = |first: Option<u64>, second: Option<u64>| {
         let mut list = RevocationList::default();
         for until in [first, second] {
             list.add(credential("x", until)).unwrap();
-            let of_subject = Revocation {
+            let subject_revocation = Revocation {
                 until: until.map(at),
                 ..subject("ada", 100)
             };
-            list.add(of_subject).unwrap();
+            list.add(subject_revocation).unwrap();
         }
         list.iter().map(|one| one.until).collect::<Vec<_>>()
     };
     let (later, never) = ([Some(at(200)); 2], [None; 2]);
     for (first, second) in [(Some(100), Some(200)), (Some(200), Some(100))] {
-        assert_eq!(ends(first, second), later);
+        assert_eq!(merged_until(first, second), later);
     }
     for (first, second) in [(Some(100), None), (None, Some(100))] {
-        assert_eq!(ends(first, second), never);
+        assert_eq!(merged_until(first, second), never);
     }
 }
 
@@ -72,15 +72,15 @@ fn changed_file_is_reloaded_without_expired_lines() {
     append(&path, &[credential("one", None)]).unwrap();
     append(&path, &[credential("old", Some(999))]).unwrap();
     append(&path, &[subject("ada", 5)]).unwrap();
-    let (list, wrong) = file.poll(now).unwrap();
-    assert!(wrong.is_none());
+    let (list, problems) = file.poll(now).unwrap();
+    assert!(problems.is_none());
     assert_eq!(list.len(), 2);
     assert!(list.revokes("-", "one", None));
     assert!(!list.revokes("-", "old", None));
     assert!(file.poll(now).is_none(), "nothing new");
     std::fs::remove_file(&path).unwrap();
-    let (list, wrong) = file.poll(now).unwrap();
-    assert!(list.is_empty() && wrong.is_some());
+    let (list, problems) = file.poll(now).unwrap();
+    assert!(list.is_empty() && problems.is_some());
     assert!(file.poll(now).is_none(), "said once");
 }
 
@@ -90,9 +90,9 @@ fn invalid_line_is_reported_and_the_others_apply() {
     let path = dir.path().join("revoked");
     std::fs::write(&path, "# by hand\n\n{\"jti\": \"one\"}\n{\"jit\": \"two\"}\n{\"jti\": \"three\", \"note\": \"lost\"}").unwrap();
     let mut file = RevocationFile::new(path.clone());
-    let (list, wrong) = file.poll(at(0)).unwrap();
+    let (list, problems) = file.poll(at(0)).unwrap();
     assert_eq!(list.len(), 2);
-    assert!(wrong.unwrap().to_string().contains("line 4"));
+    assert!(problems.unwrap().to_string().contains("line 4"));
     // The last line had no line feed, and must not swallow the next line.
     append(&path, &[credential("four", None)]).unwrap();
     assert_eq!(file.poll(at(0)).unwrap().0.len(), 3);
@@ -112,8 +112,8 @@ fn concurrent_appends_lose_nothing() {
             });
         }
     });
-    let (list, wrong) = RevocationFile::new(path).poll(at(0)).unwrap();
-    assert!(wrong.is_none());
+    let (list, problems) = RevocationFile::new(path).poll(at(0)).unwrap();
+    assert!(problems.is_none());
     assert_eq!(list.len(), 160);
 }
 
@@ -134,16 +134,16 @@ fn oversized_file_is_refused() {
     let mut file = std::fs::File::create(&path).unwrap();
     file.write_all(b"{}").unwrap();
     file.set_len(33 << 20).unwrap();
-    let (list, wrong) = RevocationFile::new(path).poll(at(0)).unwrap();
-    assert!(list.is_empty() && wrong.is_some());
+    let (list, problems) = RevocationFile::new(path).poll(at(0)).unwrap();
+    assert!(list.is_empty() && problems.is_some());
 }
 
 proptest! {
     #[test]
-    fn appended_entries_are_read_back(name in "[a-z@./: \"\\\\é]{1,20}", when in 0u64..4_000_000_000, until in proptest::option::of(0u64..4_000_000_000)) {
+    fn appended_entries_are_read_back(name in "[a-z@./: \"\\\\é]{1,20}", issued_before in 0u64..4_000_000_000, until in proptest::option::of(0u64..4_000_000_000)) {
         let name = name.trim().to_owned();
         prop_assume!(!name.is_empty());
-        for what in [Revoked::CredentialId(name.clone()), Revoked::Subject { subject: name, at: at(when) }] {
+        for what in [Revoked::CredentialId(name.clone()), Revoked::Subject { subject: name, at: at(issued_before) }] {
             let revocation = Revocation { what, until: until.map(at) };
             let line = revocation.to_line();
             prop_assert!(!line.contains('\n'));

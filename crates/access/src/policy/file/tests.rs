@@ -1,4 +1,4 @@
-//! Evaluation of policy files, and the reports of mistakes in them.
+//! Tests the evaluation of policy files, and the reports of mistakes in them.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -32,35 +32,35 @@ fn groups(names: &[&str]) -> Vec<String> {
 #[test]
 fn example_policy_matches_its_comments() {
     let policy = policy(EXAMPLE);
-    let own = breakpoint("default", "04000000", "step");
-    let other = breakpoint("default", "05000000", "step");
-    let stranger = policy.access("bob", &[]).rights(&own);
-    assert_eq!(stranger.scopes.to_string(), "list,dashboard:read");
+    let own_job = breakpoint("default", "04000000", "step");
+    let other_job = breakpoint("default", "05000000", "step");
+    let nonmember = policy.access("bob", &[]).rights(&own_job);
+    assert_eq!(nonmember.scopes.to_string(), "list,dashboard:read");
     let member = policy.access("bob", &groups(&["ml-team"]));
-    let rights = member.rights(&own);
+    let rights = member.rights(&own_job);
     assert_eq!(rights.scopes.to_string(), "list,view,debug,dashboard:read");
     let limit = rights.obligations.session_limit;
     assert_eq!(limit, Some(Duration::from_secs(36 * 3600)));
-    assert!(!member.rights(&other).scopes.contains(Scope::Debug));
-    assert!(rights.obligations.together && !member.rights(&other).obligations.together);
+    assert!(!member.rights(&other_job).scopes.contains(Scope::Debug));
+    assert!(rights.obligations.together && !member.rights(&other_job).obligations.together);
     let oncall = policy.access("oncall-3", &[]);
-    assert!(oncall.rights(&other).obligations.record);
+    assert!(oncall.rights(&other_job).obligations.record);
     assert!(oncall.may_on_cluster(Scope::DashboardWrite, "default"));
     assert!(!oncall.may_on_cluster(Scope::DashboardWrite, "staging"));
     // An unknown name matches nothing, and neither does an uncertain one.
     let mut trainer = breakpoint("default", "01000000", "train_it");
     trainer.names_mut().namespace = Some("training".to_owned());
-    let looks = |on: &Breakpoint| {
+    let may_view = |breakpoint: &Breakpoint| {
         let access = policy.access("carol", &groups(&["support"]));
-        access.rights(on).scopes.contains(Scope::View)
+        access.rights(breakpoint).scopes.contains(Scope::View)
     };
-    assert!(looks(&trainer));
+    assert!(may_view(&trainer));
     // After an earlier stop of the worker, the name may be that of a previous task.
     trainer.stop = 2;
     trainer.names_mut().provisional = true;
-    assert!(!looks(&trainer));
+    assert!(!may_view(&trainer));
     let support = policy.access("carol", &groups(&["support"]));
-    assert!(!support.rights(&other).scopes.contains(Scope::View));
+    assert!(!support.rights(&other_job).scopes.contains(Scope::View));
 }
 
 #[test]
@@ -74,18 +74,18 @@ fn empty_policy_allows_nothing() {
 
 #[test]
 fn rule_unmasks_all_or_named_variables() {
-    let shows = |scopes: &str, key: &str| {
+    let shown_names = |scopes: &str, key: &str| {
         let rule = format!("[[rule]]\nsubjects = [\"ann\"]\nscopes = [{scopes}]\n{key}\n");
         let access = policy(&rule).access("ann", &groups(&[]));
         let rights = access.rights(&breakpoint("default", "01000000", "f"));
         let visible = Visibility::of(&rights);
         ["path", "shard_1", "password"].map(|name| visible.shows(name))
     };
-    assert_eq!(shows("\"view\"", ""), [false; 3]);
-    let some = shows("\"view\"", "show = [\"path\", \"shard*\"]");
-    assert_eq!(some, [true, true, false]);
-    assert_eq!(shows("\"view\"", "unmasked = true"), [true; 3]);
-    assert_eq!(shows("\"debug\"", ""), [true; 3]);
+    assert_eq!(shown_names("\"view\"", ""), [false; 3]);
+    let named = shown_names("\"view\"", "show = [\"path\", \"shard*\"]");
+    assert_eq!(named, [true, true, false]);
+    assert_eq!(shown_names("\"view\"", "unmasked = true"), [true; 3]);
+    assert_eq!(shown_names("\"debug\"", ""), [true; 3]);
 }
 
 #[test]
@@ -98,12 +98,15 @@ fn shortest_limit_of_matching_rules_applies() {
             .collect();
         format!("[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\n{times}")
     };
-    let (one, other) = (
+    let (one, other_job) = (
         rule(["8h", "1h", "2h", "9h"]),
         rule(["4h", "3h", "1h", "16h"]),
     );
-    let none = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\"]\n";
-    for text in [[&*one, &*other, none], [none, &*other, &*one]] {
+    let without_limits = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"list\"]\n";
+    for text in [
+        [&*one, &*other_job, without_limits],
+        [without_limits, &*other_job, &*one],
+    ] {
         let access = policy(&text.concat()).access("ann", &groups(&[]));
         let all = access
             .rights(&breakpoint("default", "01000000", "f"))
@@ -117,13 +120,13 @@ fn shortest_limit_of_matching_rules_applies() {
 #[test]
 fn subject_and_group_must_both_match() {
     let policy = policy("[[rule]]\nsubjects = [\"a*\"]\ngroups = [\"ml\"]\nscopes = [\"list\"]\n");
-    let sees = |subject: &str, of: &[&str]| {
-        let access = policy.access(subject, &groups(of));
+    let may_list = |subject: &str, groups_of: &[&str]| {
+        let access = policy.access(subject, &groups(groups_of));
         access.may_anywhere(Scope::List)
     };
-    assert!(sees("alice", &["x", "ml"]));
-    assert!(!sees("alice", &["x"]));
-    assert!(!sees("bob", &["ml"]));
+    assert!(may_list("alice", &["x", "ml"]));
+    assert!(!may_list("alice", &["x"]));
+    assert!(!may_list("bob", &["ml"]));
 }
 
 #[test]
@@ -144,13 +147,13 @@ scopes = []
 idle_limit = \"90d\"
 ";
     let problems = read::parse("policy.toml", text).unwrap_err();
-    let reported: Vec<_> = problems
+    let locations: Vec<_> = problems
         .problems
         .iter()
         .map(|p| (p.place.rsplit(' ').next().unwrap(), p.key.as_str()))
         .collect();
     assert_eq!(
-        reported,
+        locations,
         [
             ("2", "rule.subject"),
             ("3", "rule.scopes"),
@@ -200,8 +203,8 @@ fn invalid_toml_is_reported_without_quotation() {
 fn policy_is_explained_in_full() {
     let policy = policy(EXAMPLE);
     let text = policy.explained().join("\n");
-    let team = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost; parked for at most 16h; the others of a job stop with a task";
-    assert!(text.contains(team), "{text}");
+    let description = "group \"ml-team\" may view, debug; jobs \"raysubmit_ml_*\" or \"04000000\"; a session for at most 36h; kept for 15m when the connection is lost; parked for at most 16h; the others of a job stop with a task";
+    assert!(text.contains(description), "{text}");
     let json = policy.to_json();
     assert_eq!(json[2]["clusters"][0], "default");
     assert_eq!(
@@ -216,7 +219,7 @@ fn policy_is_explained_in_full() {
 fn changed_policy_is_reloaded_unless_invalid() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("policy.toml");
-    let rule = |who: &str| format!("[[rule]]\nsubjects = [{who:?}]\nscopes = [\"list\"]\n");
+    let rule = |subject: &str| format!("[[rule]]\nsubjects = [{subject:?}]\nscopes = [\"list\"]\n");
     let replace = |text: &str| {
         let new = dir.path().join("new");
         std::fs::write(&new, text).unwrap();
@@ -225,27 +228,28 @@ fn changed_policy_is_reloaded_unless_invalid() {
     assert!(PolicyFile::open(path.clone()).is_err());
     replace(&rule("alice"));
     let mut file = PolicyFile::open(path.clone()).unwrap();
-    let sees =
-        |file: &PolicyFile, who: &str| file.policy().access(who, &[]).may_anywhere(Scope::List);
+    let may_list = |file: &PolicyFile, subject: &str| {
+        file.policy().access(subject, &[]).may_anywhere(Scope::List)
+    };
     assert_eq!(file.reload(), Ok(false));
     replace(&rule("bob"));
     assert_eq!(file.reload(), Ok(true));
-    assert!(sees(&file, "bob") && !sees(&file, "alice"));
+    assert!(may_list(&file, "bob") && !may_list(&file, "alice"));
     replace("[[rule]]\n");
     assert!(file.reload().is_err());
     assert_eq!(file.reload(), Ok(false), "said once");
-    assert!(sees(&file, "bob"));
+    assert!(may_list(&file, "bob"));
     std::fs::remove_file(&path).unwrap();
-    assert!(file.reload().is_err() && sees(&file, "bob"));
+    assert!(file.reload().is_err() && may_list(&file, "bob"));
     replace("");
     assert_eq!(file.reload(), Ok(true));
-    assert!(!sees(&file, "bob"));
+    assert!(!may_list(&file, "bob"));
 }
 
 fn names() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec("[ab]{0,2}\\*?[ab]?", 1..3).prop_map(|names| {
-        let anything = |n: String| if n.is_empty() { "*".to_owned() } else { n };
-        names.into_iter().map(anything).collect()
+        let non_empty = |n: String| if n.is_empty() { "*".to_owned() } else { n };
+        names.into_iter().map(non_empty).collect()
     })
 }
 
@@ -268,11 +272,14 @@ prop_compose! {
     }
 }
 
-/// Returns all rights of a person, evaluated for every kind of request.
+/// Returns all rights of a user, evaluated for every kind of request.
 fn rights(access: &Access, name: &str) -> Vec<Scopes> {
-    let fold = |may: &dyn Fn(Scope) -> bool| {
-        let words = Scope::ALL.into_iter().filter(|s| may(*s)).map(Scope::word);
-        words.collect::<Vec<_>>().join(",").parse().unwrap()
+    let fold = |is_allowed: &dyn Fn(Scope) -> bool| {
+        let granted = Scope::ALL
+            .into_iter()
+            .filter(|s| is_allowed(*s))
+            .map(Scope::word);
+        granted.collect::<Vec<_>>().join(",").parse().unwrap()
     };
     vec![
         access.rights(&breakpoint(name, name, name)).scopes,
@@ -282,8 +289,8 @@ fn rights(access: &Access, name: &str) -> Vec<Scopes> {
     ]
 }
 
-fn within(smaller: &[Scopes], larger: &[Scopes]) -> bool {
-    let mut pairs = smaller.iter().zip(larger);
+fn within(lower: &[Scopes], upper: &[Scopes]) -> bool {
+    let mut pairs = lower.iter().zip(upper);
     pairs.all(|(s, l)| s.intersection(*l) == *s)
 }
 
@@ -291,7 +298,7 @@ proptest! {
     #[test]
     fn added_rule_never_removes_a_right(
         rules in proptest::collection::vec(rule(), 0..5),
-        more in rule(),
+        added in rule(),
         at in 0usize..5,
         subject in "[ab]{1,2}",
         group in "[ab]{1,2}",
@@ -300,7 +307,7 @@ proptest! {
         let member = [group];
         let before = policy(&rules.concat());
         let mut rules = rules;
-        rules.insert(at.min(rules.len()), more);
+        rules.insert(at.min(rules.len()), added);
         let after = policy(&rules.concat());
         prop_assert_eq!(after.len(), rules.len());
         let (before, after) = (before.access(&subject, &member), after.access(&subject, &member));
@@ -324,7 +331,7 @@ proptest! {
         let member = [subject.clone()];
         let (wide, narrow) = (wide.access(&subject, &member), narrow.access(&subject, &member));
         prop_assert!(within(&rights(&narrow, &place), &rights(&wide, &place)));
-        // And so does a limit of the credential.
+        // A limit of the credential only reduces the rights, too.
         let limit = BreakpointSelector { jobs: list.iter().map(Pattern::new).collect(), ..BreakpointSelector::default() };
         let limited = wide.clone().limited(Scopes::USUAL, limit);
         prop_assert!(within(&rights(&limited, &place), &rights(&wide, &place)));

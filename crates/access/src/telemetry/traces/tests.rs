@@ -33,7 +33,7 @@ async fn collector(
             let service = service_fn(move |request: Request<hyper::body::Incoming>| {
                 let sent = sent.clone();
                 async move {
-                    let about = format!(
+                    let request_line = format!(
                         "{} {} {}",
                         request.method(),
                         request.uri(),
@@ -41,9 +41,9 @@ async fn collector(
                     );
                     let body = request.into_body().collect().await.unwrap().to_bytes();
                     let export = ExportTraceServiceRequest::decode(body).unwrap();
-                    sent.send((about, export)).await.unwrap();
-                    let answer = Response::builder().status(status);
-                    Ok::<_, Infallible>(answer.body(Empty::<Bytes>::new()).unwrap())
+                    sent.send((request_line, export)).await.unwrap();
+                    let response = Response::builder().status(status);
+                    Ok::<_, Infallible>(response.body(Empty::<Bytes>::new()).unwrap())
                 }
             });
             let io = TokioIo::new(stream);
@@ -73,15 +73,15 @@ fn traces_to(address: &str, metrics: &Arc<Metrics>) -> Arc<Traces> {
 /// Runs the exporter until the returned token is cancelled.
 fn run(traces: &Arc<Traces>) -> (CancellationToken, tokio::task::JoinHandle<()>) {
     let (token, running) = (CancellationToken::new(), Arc::clone(traces));
-    let until = token.clone();
-    (token, tokio::spawn(async move { running.run(until).await }))
+    let stop = token.clone();
+    (token, tokio::spawn(async move { running.run(stop).await }))
 }
 
 fn counted(metrics: &Metrics, outcome: &str) -> u64 {
     let text = metrics.render(&ray_relay_ray::ray::registry::Snapshot::default());
     let line = format!("ray_relay_traces_total{{outcome=\"{outcome}\"}} ");
-    let found = text.lines().find_map(|l| l.strip_prefix(&line));
-    found.map_or(0, |count| count.parse().unwrap())
+    let value = text.lines().find_map(|l| l.strip_prefix(&line));
+    value.map_or(0, |count| count.parse().unwrap())
 }
 
 #[tokio::test]
@@ -92,27 +92,33 @@ async fn collector_gets_the_child_spans() {
     let (_token, _running) = run(&traces);
     traces.offer(trace());
     traces.offer(trace());
-    let (about, export) = received.recv().await.unwrap();
-    assert_eq!(about, "POST /v1/traces application/x-protobuf");
+    let (request_line, export) = received.recv().await.unwrap();
+    assert_eq!(request_line, "POST /v1/traces application/x-protobuf");
     let sent = &export.resource_spans[0];
     let service = &sent.resource.as_ref().unwrap().attributes[0];
     assert_eq!(service, &attribute("service.name", "ray-relay"));
-    let [whole, part, other, _] = &sent.scope_spans[0].spans[..] else {
+    let [session_span, dial_span, other, _] = &sent.scope_spans[0].spans[..] else {
         panic!("{sent:?}");
     };
-    assert_eq!((whole.trace_id.len(), whole.span_id.len()), (16, 8));
-    assert!(whole.parent_span_id.is_empty() && whole.trace_id != other.trace_id);
     assert_eq!(
-        (&part.trace_id, &part.parent_span_id),
-        (&whole.trace_id, &whole.span_id)
+        (session_span.trace_id.len(), session_span.span_id.len()),
+        (16, 8)
+    );
+    assert!(session_span.parent_span_id.is_empty() && session_span.trace_id != other.trace_id);
+    assert_eq!(
+        (&dial_span.trace_id, &dial_span.parent_span_id),
+        (&session_span.trace_id, &session_span.span_id)
     );
     let seconds = |span: &Span| {
         let nanoseconds = (span.start_time_unix_nano, span.end_time_unix_nano);
         (nanoseconds.0 / 1_000_000_000, nanoseconds.1 / 1_000_000_000)
     };
-    assert_eq!((seconds(whole), seconds(part)), ((100, 110), (103, 109)));
     assert_eq!(
-        whole.attributes,
+        (seconds(session_span), seconds(dial_span)),
+        ((100, 110), (103, 109))
+    );
+    assert_eq!(
+        session_span.attributes,
         [
             attribute("ray_relay.request", "7k3f9m2qxd"),
             attribute("ray_relay.bytes_up", 7u64),
@@ -126,7 +132,7 @@ async fn collector_gets_the_child_spans() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_export_is_retried_if_retryable() {
-    for (statuses, tries, sent, failed) in [
+    for (statuses, attempts, sent, failed) in [
         (&[503, 429, 200][..], 3, 1, 0),
         (&[503], 4, 0, 1),
         (&[400], 1, 0, 1),
@@ -146,7 +152,7 @@ async fn rejected_export_is_retried_if_retryable() {
         while received.try_recv().is_ok() {
             count += 1;
         }
-        assert_eq!(count, tries, "{statuses:?}");
+        assert_eq!(count, attempts, "{statuses:?}");
     }
 }
 

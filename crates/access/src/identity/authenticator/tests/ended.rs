@@ -1,4 +1,4 @@
-//! Revocation, and tickets, which end with their holder.
+//! Tests revocations, and tickets, which end with their holder.
 
 use super::*;
 use crate::identity::PrincipalEnded;
@@ -8,17 +8,22 @@ use crate::identity::testing::identity;
 use crate::identity::ticket::{Opens, Tickets};
 
 async fn ended(principal: &Principal) -> PrincipalEnded {
-    let patience = Duration::from_secs(10);
-    let ended = tokio::time::timeout(patience, principal.ended());
+    let limit = Duration::from_secs(10);
+    let ended = tokio::time::timeout(limit, principal.ended());
     ended.await.unwrap()
 }
 
-async fn revoke(authenticator: &Authenticator, what: Revoked) -> Result<StoredIn, RevokeError> {
-    authenticator.revoke(Revocation { what, until: None }).await
+async fn revoke(authenticator: &Authenticator, target: Revoked) -> Result<StoredIn, RevokeError> {
+    authenticator
+        .revoke(Revocation {
+            what: target,
+            until: None,
+        })
+        .await
 }
 
-fn id(of: &str) -> Revoked {
-    Revoked::CredentialId(of.to_owned())
+fn id(id: &str) -> Revoked {
+    Revoked::CredentialId(id.to_owned())
 }
 
 #[tokio::test]
@@ -27,44 +32,47 @@ async fn revocation_ends_sessions_and_refuses_new_ones() {
     scene.auth.revocations_file = Some(scene.path("revoked"));
     let authenticator = scene.authenticator();
     let token = scene.token(&claims());
-    let nameless = scene.token(&without("jti", claims()));
+    let without_id = scene.token(&without("jti", claims()));
     let ada = authenticator.token(&token, PEER).await.unwrap();
-    let also_ada = authenticator.token(&nameless, PEER).await.unwrap();
-    let kept = revoke(&authenticator, id("one")).await;
-    assert_eq!(kept.unwrap(), StoredIn::File);
+    let ada_without_id = authenticator.token(&without_id, PEER).await.unwrap();
+    let stored = revoke(&authenticator, id("one")).await;
+    assert_eq!(stored.unwrap(), StoredIn::File);
     assert_eq!(ended(&ada).await, PrincipalEnded::Revoked);
-    assert_eq!(also_ada.is_over(), None);
-    refused(&authenticator, &token, "revoked").await;
-    // By the derived id, and at another relay that reads the same file.
-    let derived = id(also_ada.credential().id());
+    assert_eq!(ada_without_id.is_over(), None);
+    assert_refused(&authenticator, &token, "revoked").await;
+    // A token without an id is revoked by its derived id, also at a relay that shares the file.
+    let derived = id(ada_without_id.credential().id());
     let (other, shutdown) = (scene.authenticator(), CancellationToken::new());
-    let there = other.token(&nameless, PEER).await.unwrap();
+    let ada_at_other = other.token(&without_id, PEER).await.unwrap();
     let running = tokio::spawn({
         let (other, shutdown) = (other.clone(), shutdown.clone());
         async move { other.run(shutdown).await }
     });
-    let begun = std::time::Instant::now();
+    let started = std::time::Instant::now();
     revoke(&authenticator, derived).await.unwrap();
-    assert_eq!(ended(&there).await, PrincipalEnded::Revoked);
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    // A subject, with everything issued before; credentials issued later are valid.
-    let at = SystemTime::now() - Duration::from_secs(5);
+    assert_eq!(ended(&ada_at_other).await, PrincipalEnded::Revoked);
+    let elapsed = started.elapsed();
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    // Revoking a subject ends its earlier credentials; later ones are valid.
+    let issued_before = SystemTime::now() - Duration::from_secs(5);
     let subject = "ada".to_owned();
-    let all = Revoked::Subject { subject, at };
+    let all = Revoked::Subject {
+        subject,
+        at: issued_before,
+    };
     revoke(&authenticator, all).await.unwrap();
-    let second = scene.token(&but(&json!({"jti": "two"})));
-    refused(&authenticator, &second, "of the subject").await;
-    let new = but(&json!({"jti": "three", "iat": now()}));
+    let second = scene.token(&claims_with(&json!({"jti": "two"})));
+    assert_refused(&authenticator, &second, "of the subject").await;
+    let new = claims_with(&json!({"jti": "three", "iat": now()}));
     accepted(&authenticator, &scene.token(&new)).await;
-    // A certificate has no time of issue: it is revoked as long as its name is on the list.
+    // A certificate has no time of issue, so any revocation of its name applies.
     let later = SystemTime::now() + Duration::from_secs(60);
     assert!(authenticator.certificate("ada", "aa", later).is_err());
     assert!(authenticator.certificate("bob", "bb", later).is_ok());
     shutdown.cancel();
     running.await.unwrap();
     // Revocations still apply after a restart.
-    refused(&scene.authenticator(), &token, "revoked before").await;
+    assert_refused(&scene.authenticator(), &token, "revoked before").await;
 }
 
 #[tokio::test]
@@ -74,35 +82,35 @@ async fn unparsable_name_is_not_written() {
     scene.auth.revocations_file = Some(file.clone());
     let authenticator = scene.authenticator();
     for name in ["", " ada", "a\nb", "\u{202e}ada"] {
-        let answer = revoke(&authenticator, id(name)).await;
-        assert!(matches!(answer, Err(RevokeError::Name)), "{name:?}");
+        let result = revoke(&authenticator, id(name)).await;
+        assert!(matches!(result, Err(RevokeError::Name)), "{name:?}");
     }
     assert!(!file.exists());
-    let answer = revoke(&Authenticator::open(), id("one")).await;
-    assert!(matches!(answer, Err(RevokeError::Open)));
+    let result = revoke(&Authenticator::open(), id("one")).await;
+    assert!(matches!(result, Err(RevokeError::Open)));
 }
 
 #[tokio::test]
 async fn revocation_without_a_file_is_kept_in_memory() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
-    let kept = revoke(&authenticator, id("one")).await;
-    assert_eq!(kept.unwrap(), StoredIn::Memory);
-    refused(&authenticator, &scene.token(&claims()), "revoked").await;
+    let stored = revoke(&authenticator, id("one")).await;
+    assert_eq!(stored.unwrap(), StoredIn::Memory);
+    assert_refused(&authenticator, &scene.token(&claims()), "revoked").await;
     // If the file cannot be written, the revocation still applies here, and the answer reports the failure.
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.revocations_file = Some(scene.path("no/such/folder"));
     let authenticator = scene.authenticator();
-    let kept = revoke(&authenticator, id("one")).await;
-    assert!(matches!(kept, Err(RevokeError::NotWritten(_))));
-    refused(&authenticator, &scene.token(&claims()), "revoked").await;
+    let stored = revoke(&authenticator, id("one")).await;
+    assert!(matches!(stored, Err(RevokeError::NotWritten(_))));
+    assert_refused(&authenticator, &scene.token(&claims()), "revoked").await;
 }
 
 #[tokio::test]
 async fn ticket_is_for_one_breakpoint_and_ends_with_its_token() {
     let scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
-    let narrow = but(&json!({"ray_relay": {"clusters": ["default"]}, "groups": ["ml"]}));
+    let narrow = claims_with(&json!({"ray_relay": {"clusters": ["default"]}, "groups": ["ml"]}));
     let ada = accepted(&authenticator, &scene.token(&narrow)).await;
     let breakpoint = paused("f", 1);
     let ticket = authenticator.issue_ticket(&ada, &breakpoint).unwrap();
@@ -111,22 +119,22 @@ async fn ticket_is_for_one_breakpoint_and_ends_with_its_token() {
     assert_eq!(format!("{holder:?}"), "ada (token:one)");
     assert_eq!(holder.access(), ada.access());
     assert_eq!(holder.grants(), ada.grants());
-    let until = |who: &Principal| seconds(who.expires().unwrap());
+    let until = |principal: &Principal| seconds(principal.expires().unwrap());
     assert_eq!(until(&holder), until(&ada));
-    // A ticket is no token, and a token no ticket.
-    refused(&authenticator, &ticket, "a ticket is no token").await;
-    let refused = |ticket: &Secret| {
-        let answer = authenticator.ticket(ticket, PEER);
-        assert_eq!(answer.unwrap_err(), AuthError::Refused);
+    // Tickets and tokens are not interchangeable.
+    assert_refused(&authenticator, &ticket, "a ticket is no token").await;
+    let assert_refused = |ticket: &Secret| {
+        let result = authenticator.ticket(ticket, PEER);
+        assert_eq!(result.unwrap_err(), AuthError::Refused);
     };
-    refused(&scene.token(&claims()));
-    // Another relay has another secret, unless they share a file.
+    assert_refused(&scene.token(&claims()));
+    // Relays accept each other's tickets only if they share the secret's file.
     assert!(scene.authenticator().ticket(&ticket, PEER).is_err());
     revoke(&authenticator, id("one")).await.unwrap();
-    refused(&ticket);
+    assert_refused(&ticket);
     assert_eq!(holder.is_over(), Some(PrincipalEnded::Revoked));
-    let none = authenticator.issue_ticket(&Principal::anonymous(), &breakpoint);
-    assert!(none.is_none());
+    let refusal = authenticator.issue_ticket(&Principal::anonymous(), &breakpoint);
+    assert!(refusal.is_none());
 }
 
 #[tokio::test]
@@ -145,18 +153,22 @@ async fn replicas_with_one_secret_share_tickets() {
 fn ticket_is_short_lived_and_never_outlives_its_token() {
     let leeway = Duration::from_secs(5);
     let tickets = Tickets::new(&[7; 32], leeway).unwrap();
-    let live = LiveRevocations::open(None, SystemTime::now()).unwrap();
+    let revocations = LiveRevocations::open(None, SystemTime::now()).unwrap();
     let now = SystemTime::now();
     let principal = |expires| {
-        let who = VerifiedIdentity {
+        let identity = VerifiedIdentity {
             expires,
             ..identity("ada")
         };
-        Principal::issued(who, crate::policy::Access::default(), live.watch())
+        Principal::issued(
+            identity,
+            crate::policy::Access::default(),
+            revocations.watch(),
+        )
     };
     let opens = Opens::Breakpoint(paused("f", 1).id);
     let last = now + ticket::BREAKPOINT_TICKET_LIFETIME + leeway;
-    for (expires, good, over) in [
+    for (expires, is_valid, is_expired) in [
         (None, last - Duration::from_secs(2), last),
         (
             Some(now + Duration::from_secs(3)),
@@ -166,8 +178,8 @@ fn ticket_is_short_lived_and_never_outlives_its_token() {
     ] {
         let issued = tickets.issue(&principal(expires), &opens, now);
         let ticket = issued.unwrap();
-        assert!(tickets.read(&ticket, good).is_ok());
-        let refusal = tickets.read(&ticket, over).err();
+        assert!(tickets.read(&ticket, is_valid).is_ok());
+        let refusal = tickets.read(&ticket, is_expired).err();
         assert_eq!(refusal, Some(CredentialRefusal::Expired));
     }
 }
@@ -182,8 +194,8 @@ async fn dashboard_ticket_opens_only_its_dashboard() {
     let breakpoint = Opens::Breakpoint(paused("f", 1).id);
     for opens in [&entrance, &dashboard, &breakpoint] {
         let ticket = authenticator.issue(&ada, opens).unwrap();
-        let who = authenticator.opens(&ticket, PEER, opens).unwrap();
-        assert_eq!(who.grants(), ada.grants());
+        let principal = authenticator.opens(&ticket, PEER, opens).unwrap();
+        assert_eq!(principal.grants(), ada.grants());
         for other in [
             &entrance,
             &dashboard,
@@ -195,7 +207,7 @@ async fn dashboard_ticket_opens_only_its_dashboard() {
         }
         let attached = authenticator.ticket(&ticket, PEER);
         assert_eq!(attached.is_ok(), *opens == breakpoint, "{opens:?}");
-        refused(&authenticator, &ticket, "a ticket is no token").await;
+        assert_refused(&authenticator, &ticket, "a ticket is no token").await;
     }
     let ticket = authenticator.issue(&ada, &dashboard).unwrap();
     revoke(&authenticator, id("one")).await.unwrap();

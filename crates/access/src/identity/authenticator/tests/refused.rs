@@ -1,4 +1,4 @@
-//! Every way in which a token can be wrong.
+//! Tests that invalid tokens of every kind are refused.
 
 use super::*;
 use crate::identity::CredentialRefusal as Why;
@@ -8,11 +8,11 @@ async fn every_invalid_token_is_refused_alike() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     scene.auth.issuer = vec!["https://login".to_owned()];
     let authenticator = scene.authenticator();
-    let good = but(&json!({"iss": "https://login"}));
-    accepted(&authenticator, &scene.token(&good)).await;
-    let refused_but = async |changes: &Value, reason| {
-        let token = scene.token(&changed(good.clone(), changes));
-        refused_as(&authenticator, &token, &changes.to_string(), reason).await;
+    let valid = claims_with(&json!({"iss": "https://login"}));
+    accepted(&authenticator, &scene.token(&valid)).await;
+    let assert_changed_refused = async |changes: &Value, reason| {
+        let token = scene.token(&changed(valid.clone(), changes));
+        assert_refused_as(&authenticator, &token, &changes.to_string(), reason).await;
     };
     for (reason, changes) in [
         (Why::Expired, json!({"exp": now() - 31})),
@@ -22,15 +22,15 @@ async fn every_invalid_token_is_refused_alike() {
         (Why::Audience, json!({"aud": ["other", "ray-relay-ticket"]})),
         (Why::Issuer, json!({"iss": "https://login.evil"})),
     ] {
-        refused_but(&changes, reason).await;
+        assert_changed_refused(&changes, reason).await;
     }
-    let long = "x".repeat(257);
+    let too_long = "x".repeat(257);
     for (name, malformed) in [
         ("exp", json!([(now() + 600).to_string(), 1e300, -1, null])),
         ("nbf", json!(["0", [0]])),
         ("aud", json!([{"ray-relay": true}, null])),
         ("iss", json!([["https://login"]])),
-        ("sub", json!(["", 7, long, "ada\nroot", "ada\u{202e}"])),
+        ("sub", json!(["", 7, too_long, "ada\nroot", "ada\u{202e}"])),
         ("jti", json!([1])),
         ("scope", json!([["list"], null])),
         (
@@ -40,22 +40,22 @@ async fn every_invalid_token_is_refused_alike() {
         ("groups", json!([[1]])),
     ] {
         for value in malformed.as_array().unwrap() {
-            refused_but(&json!({name: value}), Why::Claim(name)).await;
+            assert_changed_refused(&json!({name: value}), Why::Claim(name)).await;
         }
     }
     for name in ["exp", "aud", "sub", "iss"] {
-        let token = scene.token(&without(name, good.clone()));
+        let token = scene.token(&without(name, valid.clone()));
         let reason = match name {
             "iss" => Why::Issuer,
             name => Why::Missing(name),
         };
-        refused_as(&authenticator, &token, name, reason).await;
+        assert_refused_as(&authenticator, &token, name, reason).await;
     }
     let other = SigningKey::from_file(&Generated::new(Algorithm::EdDsa).unwrap().private).unwrap();
-    let foreign = other.sign("JWT", &good).unwrap();
-    refused_as(&authenticator, &foreign, "wrong key", Why::Signature).await;
+    let foreign = other.sign("JWT", &valid).unwrap();
+    assert_refused_as(&authenticator, &foreign, "wrong key", Why::Signature).await;
     let header = json!({"alg": "EdDSA", "typ": "JWT"});
-    accepted(&authenticator, &crafted(&header, &good, &scene.key)).await;
+    accepted(&authenticator, &crafted(&header, &valid, &scene.key)).await;
     for (reason, changes) in [
         (Why::Critical, json!({"crit": ["b64"], "b64": false})),
         (Why::Critical, json!({"crit": null})),
@@ -72,16 +72,16 @@ async fn every_invalid_token_is_refused_alike() {
         (Why::Malformed, json!({"alg": ["EdDSA"]})),
         (Why::Malformed, json!({"kid": 5})),
     ] {
-        let token = crafted(&changed(header.clone(), &changes), &good, &scene.key);
-        refused_as(&authenticator, &token, &changes.to_string(), reason).await;
+        let token = crafted(&changed(header.clone(), &changes), &valid, &scene.key);
+        assert_refused_as(&authenticator, &token, &changes.to_string(), reason).await;
     }
-    let whole = scene.token(&good);
-    let text = whole.expose();
+    let complete = scene.token(&valid);
+    let text = complete.expose();
     for length in 0..text.len() {
-        refused(&authenticator, &Secret::new(&text[..length]), "truncated").await;
+        assert_refused(&authenticator, &Secret::new(&text[..length]), "truncated").await;
     }
     let unsigned = json!({"alg": "none", "typ": "JWT"});
-    let unsigned = crafted(&unsigned, &good, &scene.key);
+    let unsigned = crafted(&unsigned, &valid, &scene.key);
     let without_signature = |text: &str| format!("{}.", text.rsplit_once('.').unwrap().0);
     for (reason, text) in [
         (Why::Signature, without_signature(text)),
@@ -92,7 +92,7 @@ async fn every_invalid_token_is_refused_alike() {
         (Why::TooLong, format!("{text}{}", "A".repeat(16_384))),
         (Why::Malformed, String::new()),
     ] {
-        refused_as(&authenticator, &Secret::new(&*text), &text, reason).await;
+        assert_refused_as(&authenticator, &Secret::new(&*text), &text, reason).await;
     }
 }
 
@@ -112,7 +112,7 @@ async fn public_key_is_not_accepted_as_an_hmac_secret() {
                     header["kid"] = json!(kid);
                 }
                 let token = crafted(&header, &claims(), &forger);
-                refused_as(&authenticator, &token, algorithm.name(), Why::Key).await;
+                assert_refused_as(&authenticator, &token, algorithm.name(), Why::Key).await;
             }
         }
     }
@@ -125,30 +125,36 @@ async fn changed_or_repeated_claim_is_refused() {
     let token = scene.token(&claims());
     let mut parts = token.expose().split('.');
     let (header, signature) = (parts.next().unwrap(), parts.nth(1).unwrap());
-    let payload = URL_SAFE_NO_PAD.encode(but(&json!({"sub": "root"})).to_string());
+    let payload = URL_SAFE_NO_PAD.encode(claims_with(&json!({"sub": "root"})).to_string());
     let changed = Secret::new(format!("{header}.{payload}.{signature}"));
-    refused_as(&authenticator, &changed, "changed", Why::Signature).await;
-    let twice = claims().to_string().replacen('{', "{\"sub\":\"bob\",", 1);
-    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(twice));
+    assert_refused_as(&authenticator, &changed, "changed", Why::Signature).await;
+    let duplicated = claims().to_string().replacen('{', "{\"sub\":\"bob\",", 1);
+    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(duplicated));
     let signature = scene.key.signature_of(signed.as_bytes());
     let token = Secret::new(format!("{signed}.{signature}"));
-    refused_as(&authenticator, &token, "twice", Why::Malformed).await;
+    assert_refused_as(&authenticator, &token, "twice", Why::Malformed).await;
 }
 
 #[tokio::test]
 async fn leeway_and_max_lifetime_are_enforced() {
     let mut scene = Scene::new(Algorithm::EdDsa);
     let authenticator = scene.authenticator();
-    for late in [json!({"exp": now() - 20}), json!({"nbf": now() + 20})] {
-        accepted(&authenticator, &scene.token(&but(&late))).await;
+    for expired in [json!({"exp": now() - 20}), json!({"nbf": now() + 20})] {
+        accepted(&authenticator, &scene.token(&claims_with(&expired))).await;
     }
     scene.auth.max_lifetime = Some(Duration::from_secs(700));
     let authenticator = scene.authenticator();
     accepted(&authenticator, &scene.token(&claims())).await;
-    let long = scene.token(&but(&json!({"exp": now() + 1000})));
-    refused_as(&authenticator, &long, "too long", Why::Lifetime).await;
-    let timeless = scene.token(&without("iat", claims()));
-    refused_as(&authenticator, &timeless, "no iat", Why::Missing("iat")).await;
+    let too_long = scene.token(&claims_with(&json!({"exp": now() + 1000})));
+    assert_refused_as(&authenticator, &too_long, "too long", Why::Lifetime).await;
+    let without_times = scene.token(&without("iat", claims()));
+    assert_refused_as(
+        &authenticator,
+        &without_times,
+        "no iat",
+        Why::Missing("iat"),
+    )
+    .await;
 }
 
 fn any_json() -> impl proptest::strategy::Strategy<Value = Value> {
@@ -177,22 +183,22 @@ proptest::proptest! {
         value in any_json(),
     ) {
         let key = SigningKey::from_secret(&[1; 32]);
-        let token = key.sign("JWT", &but(&json!({&*name: value}))).unwrap();
+        let token = key.sign("JWT", &claims_with(&json!({&*name: value}))).unwrap();
         let jws = crate::identity::Jws::parse(token.expose(), 8192).unwrap();
         let Ok(read) = crate::identity::Claims::of(&jws) else {
             return Ok(());
         };
-        let is = |kind: bool| -> Result<(), proptest::test_runner::TestCaseError> {
+        let ensure = |kind: bool| -> Result<(), proptest::test_runner::TestCaseError> {
             proptest::prop_assert!(kind, "{} = {}", name, value);
             Ok(())
         };
         match &*name {
             "sub" => proptest::prop_assert_eq!(value, read.subject),
             "jti" => proptest::prop_assert_eq!(Some(value), read.id.map(Value::from)),
-            "exp" | "nbf" | "iat" => is(value.as_f64().is_some_and(|date| date >= 0.0))?,
-            "aud" | "groups" => is(value.is_string() || value.is_array())?,
-            "iss" | "scope" => is(value.is_string())?,
-            _ => is(value.is_object())?,
+            "exp" | "nbf" | "iat" => ensure(value.as_f64().is_some_and(|number| number >= 0.0))?,
+            "aud" | "groups" => ensure(value.is_string() || value.is_array())?,
+            "iss" | "scope" => ensure(value.is_string())?,
+            _ => ensure(value.is_object())?,
         }
     }
 
@@ -201,24 +207,24 @@ proptest::proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         thread_local!(static AUTHENTICATOR: Arc<Authenticator> = Scene::new(Algorithm::Hs256).authenticator());
         let authenticator = AUTHENTICATOR.with(Arc::clone);
-        let answer = runtime.block_on(authenticator.token(&Secret::new(text.as_str()), PEER));
-        proptest::prop_assert!(answer.is_err());
+        let result = runtime.block_on(authenticator.token(&Secret::new(text.as_str()), PEER));
+        proptest::prop_assert!(result.is_err());
         proptest::prop_assert!(authenticator.ticket(&Secret::new(text), PEER).is_err());
     }
 
     #[test]
-    fn one_changed_character_invalidates_a_token(at in 0usize..1000, with in "[A-Za-z0-9_-]") {
+    fn one_changed_character_invalidates_a_token(index in 0usize..1000, with in "[A-Za-z0-9_-]") {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         thread_local!(static SCENE: Scene = Scene::new(Algorithm::Es256));
         SCENE.with(|scene| {
             let authenticator = scene.authenticator();
             let token = scene.token(&claims());
             let mut text = token.expose().to_owned();
-            let at = at % text.len();
-            text.replace_range(at..=at, &with);
+            let index = index % text.len();
+            text.replace_range(index..=index, &with);
             proptest::prop_assume!(text != token.expose());
-            let answer = runtime.block_on(authenticator.token(&Secret::new(text), PEER));
-            proptest::prop_assert_eq!(answer.err(), Some(AuthError::Refused));
+            let result = runtime.block_on(authenticator.token(&Secret::new(text), PEER));
+            proptest::prop_assert_eq!(result.err(), Some(AuthError::Refused));
             Ok(())
         })?;
     }

@@ -1,4 +1,4 @@
-//! Discovered RayClusters: each one's roles are checked in its own namespace, and nowhere else.
+//! Tests that the roles on a discovered RayCluster are checked only in its own namespace.
 
 use std::collections::BTreeSet;
 
@@ -30,9 +30,9 @@ fn listing(found: &[&str]) -> Arc<Snapshot> {
         pending: false,
         incomplete: None,
     };
-    let own = ["east", "kubernetes"];
+    let configured = ["east", "kubernetes"];
     Arc::new(Snapshot {
-        clusters: own.iter().chain(found).map(status).collect(),
+        clusters: configured.iter().chain(found).map(status).collect(),
         ..Snapshot::default()
     })
 }
@@ -62,7 +62,7 @@ async fn found(names: &[&str], allowed: &'static str) -> DiscoveryScene {
 
 impl DiscoveryScene {
     async fn access(&self) -> Access {
-        // As a client that retries after a timeout.
+        // A client retries after a timeout.
         let reviewed = async {
             loop {
                 match self.reviewer.review(&self.token).await {
@@ -91,8 +91,8 @@ impl DiscoveryScene {
                     .iter()
                     .filter(|reviews| **reviews == question)
                     .count();
-                let is_asked = listed.contains(&&**place) || ["list", "node"].contains(&verb);
-                assert_eq!(times, usize::from(is_asked), "{question}");
+                let is_reviewed = listed.contains(&&**place) || ["list", "node"].contains(&verb);
+                assert_eq!(times, usize::from(is_reviewed), "{question}");
             }
         }
         places
@@ -100,7 +100,7 @@ impl DiscoveryScene {
 }
 
 /// Returns the places where `scope` is allowed.
-fn on(access: &Access, scope: Scope) -> Vec<&'static str> {
+fn places_allowing(access: &Access, scope: Scope) -> Vec<&'static str> {
     let all = [
         "east",
         "kubernetes",
@@ -110,18 +110,18 @@ fn on(access: &Access, scope: Scope) -> Vec<&'static str> {
         "serving.train",
         "empty.new",
     ];
-    let may = |cluster: &&str| access.may_on_cluster(scope, cluster);
-    all.into_iter().filter(may).collect()
+    let is_allowed = |cluster: &&str| access.may_on_cluster(scope, cluster);
+    all.into_iter().filter(is_allowed).collect()
 }
 
-const ALL: [&str; 4] = ["ml.other", "ml.train", "ray.own", "serving.train"];
+const ALL_PLACES: [&str; 4] = ["ml.other", "ml.train", "ray.own", "serving.train"];
 
 #[tokio::test]
 async fn role_on_a_raycluster_applies_to_that_one_only() {
-    let found = found(&ALL, "ml:train/debug ml:train/list").await;
+    let found = found(&ALL_PLACES, "ml:train/debug ml:train/list").await;
     let access = found.access().await;
-    assert_eq!(on(&access, Scope::Debug), ["ml.train"]);
-    assert_eq!(on(&access, Scope::List), ["ml.train"]);
+    assert_eq!(places_allowing(&access, Scope::Debug), ["ml.train"]);
+    assert_eq!(places_allowing(&access, Scope::List), ["ml.train"]);
     assert!(!access.may_on_relay(RelayScope::Admin));
     let reviews = found
         .reviews(&["ml:train"])
@@ -136,12 +136,12 @@ async fn role_on_a_raycluster_applies_to_that_one_only() {
 
 #[tokio::test]
 async fn unnamed_role_applies_to_its_whole_namespace() {
-    let found = found(&ALL, "ml:/list empty:/list empty:/view").await;
+    let found = found(&ALL_PLACES, "ml:/list empty:/list empty:/view").await;
     let access = found.access().await;
     let all = ["ml.other", "ml.train", "empty.new"];
-    assert_eq!(on(&access, Scope::List), all);
+    assert_eq!(places_allowing(&access, Scope::List), all);
     assert!(access.may_on_cluster(Scope::List, "ml.later"));
-    assert_eq!(on(&access, Scope::View), ["empty.new"]);
+    assert_eq!(places_allowing(&access, Scope::View), ["empty.new"]);
     let reviews = found.server.state().access_reviews.clone();
     assert!(
         !reviews.contains(&"ml:train/list".to_owned()),
@@ -160,15 +160,15 @@ async fn role_in_the_relay_namespace_applies_there_only() {
     let found = found(&names, "/list /debug east/list east/view").await;
     let access = found.access().await;
     // A RayCluster in the relay's namespace and a configured cluster of the same name share their roles.
-    assert_eq!(on(&access, Scope::View), ["east", "ray.east"]);
-    assert_eq!(on(&access, Scope::List), ["east", "ray.east"]);
-    assert_eq!(on(&access, Scope::Debug), ["ray.east"]);
+    assert_eq!(places_allowing(&access, Scope::View), ["east", "ray.east"]);
+    assert_eq!(places_allowing(&access, Scope::List), ["east", "ray.east"]);
+    assert_eq!(places_allowing(&access, Scope::Debug), ["ray.east"]);
 }
 
 #[tokio::test]
 async fn cluster_role_is_reviewed_once_for_all_namespaces() {
     let allowed = ":/list :/view :/debug :/attach :/terminal :/dashboard-read :/dashboard-write :/admin :/terminate :/node";
-    let found = found(&ALL, allowed).await;
+    let found = found(&ALL_PLACES, allowed).await;
     let access = found.access().await;
     let all = [
         "ml.other",
@@ -177,8 +177,8 @@ async fn cluster_role_is_reviewed_once_for_all_namespaces() {
         "serving.train",
         "empty.new",
     ];
-    assert_eq!(on(&access, Scope::Terminate), all);
-    assert_eq!(on(&access, Scope::List), all);
+    assert_eq!(places_allowing(&access, Scope::Terminate), all);
+    assert_eq!(places_allowing(&access, Scope::List), all);
     // `list` and `node` for `east`, 10 for all namespaces, and `admin` for the relay.
     assert_eq!(found.server.state().access_reviews.len(), 13);
 }
@@ -201,12 +201,12 @@ async fn new_clusters_are_reviewed_for_live_users() {
     found
         .snapshot
         .send_replace(listing(&["ml.train", "new.later", "new.other"]));
-    let came = async {
+    let granted = async {
         while !access.may_on_cluster(Scope::Debug, "new.later") {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(20), came).await.unwrap();
+    timeout(Duration::from_secs(20), granted).await.unwrap();
     assert!(!access.may_on_cluster(Scope::List, "new.other"));
     assert!(access.may_on_cluster(Scope::List, "ml.train"));
     let reviews = found.server.state().access_reviews[before..].to_vec();
@@ -242,22 +242,26 @@ async fn each_check_reviews_few_of_many_hidden_clusters() {
         all.iter()
             .all(|name| access.may_on_cluster(Scope::List, name))
     };
-    let whole = async {
+    let all_granted = async {
         while !(sees_all() && access.may_on_cluster(Scope::Debug, "n299.train")) {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(60), whole).await.unwrap();
+    timeout(Duration::from_secs(60), all_granted).await.unwrap();
     assert!(!access.may_on_cluster(Scope::List, "n8.train"));
 
-    // A second token of the same person reviews only the places where the person has rights.
+    // A second token of the same user is reviewed only for the places where the user has rights.
     let before = found.server.state().access_reviews.len();
     let other = found.reviewer.0.review(&found.token, None).await;
     let other = other.ok().flatten().unwrap();
     let reviews = found.server.state().access_reviews.len() - before;
     assert!(reviews < 9 * 16, "{reviews}");
-    let less = other.allows_less_than(&other);
-    assert!(!less && grants(&other).len() == 4, "{:?}", grants(&other));
+    let allows_less = other.allows_less_than(&other);
+    assert!(
+        !allows_less && grants(&other).len() == 4,
+        "{:?}",
+        grants(&other)
+    );
     // A removed right is noticed at the next review.
     found.server.state().allowed.remove("n290:train/list");
     let later = found.reviewer.0.review(&found.token, None).await;
@@ -267,7 +271,7 @@ async fn each_check_reviews_few_of_many_hidden_clusters() {
     ended.await.unwrap();
 }
 
-/// The figure in docs/operate.md.
+/// Checks the figure in docs/operate.md.
 #[tokio::test]
 async fn one_check_of_64_rayclusters_costs_few_reviews() {
     let names: Vec<String> = (0..64).map(|n| format!("n{}.train{n}", n % 20)).collect();
@@ -295,36 +299,36 @@ async fn lost_grants_narrow_and_removed_clusters_do_not() {
         is_partial: false,
     };
     let before = review(&[("*.*", ""), ("ml.*", "list"), ("ml.train", "list,debug")]);
-    let less = |grants: &[(&str, &str)]| review(grants).allows_less_than(&before);
-    assert!(!less(&[
+    let allows_less = |grants: &[(&str, &str)]| review(grants).allows_less_than(&before);
+    assert!(!allows_less(&[
         ("*.*", ""),
         ("ml.*", "list"),
         ("ml.train", "list,debug")
     ]));
-    assert!(less(&[
+    assert!(allows_less(&[
         ("*.*", ""),
         ("ml.*", "list"),
         ("ml.train", "list,view")
     ]));
-    assert!(less(&[
+    assert!(allows_less(&[
         ("*.*", ""),
         ("ml.*", ""),
         ("ml.train", "list,debug")
     ]));
-    // The right is gone; another has come; all rights come from another place.
-    assert!(!less(&[("*.*", ""), ("ml.*", "list")]));
-    assert!(!less(&[("*.*", "")]));
-    let more = [
+    // The right is removed, another is added, or all rights move to another place.
+    assert!(!allows_less(&[("*.*", ""), ("ml.*", "list")]));
+    assert!(!allows_less(&[("*.*", "")]));
+    let changed_roles = [
         ("*.*", ""),
         ("ml.*", "list"),
         ("ml.train", "list,debug"),
         ("a.b", ""),
     ];
-    assert!(!less(&more));
-    assert!(!less(&[
+    assert!(!allows_less(&changed_roles));
+    assert!(!allows_less(&[
         ("*.*", "list,debug"),
         ("ml.*", ""),
         ("ml.train", "")
     ]));
-    assert!(!less(&[("ml.*", "list,debug"), ("ml.train", "")]));
+    assert!(!allows_less(&[("ml.*", "list,debug"), ("ml.train", "")]));
 }

@@ -1,4 +1,4 @@
-//! Caching, shared reviews, and the end of live sessions. The clock is paused.
+//! Tests caching, shared reviews, and the end of live sessions. The clock is paused.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::policy::Scopes;
 /// Kubernetes with scripted answers.
 #[derive(Default)]
 struct Oracle {
-    /// The next answers; the last one is repeated for ever.
+    /// The next answers. The last one is repeated.
     script: Mutex<VecDeque<Reply>>,
     review_count: Mutex<usize>,
     /// Holds back all answers until it is notified.
@@ -66,13 +66,13 @@ impl Oracle {
             }
         };
         match &reply {
-            Reply::Scopes(words) | Reply::OnRelay(words) => Ok(Some(Review {
+            Reply::Scopes(scopes) | Reply::OnRelay(scopes) => Ok(Some(Review {
                 user: User {
                     name: "alice".to_owned(),
                     uid: "1".to_owned(),
                     groups: BTreeSet::new(),
                 },
-                grants: vec![("east".to_owned(), words.parse::<Scopes>().unwrap())],
+                grants: vec![("east".to_owned(), scopes.parse::<Scopes>().unwrap())],
                 administers_relay: matches!(reply, Reply::OnRelay(_)),
                 is_partial: false,
             })),
@@ -98,7 +98,7 @@ impl Oracle {
     }
 
     /// Each answer waits for `hold`.
-    fn held(reply: Reply, hold: Arc<Notify>) -> Arc<Self> {
+    fn holding(reply: Reply, hold: Arc<Notify>) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(VecDeque::from([reply])),
             hold: Some(hold),
@@ -123,7 +123,7 @@ fn config() -> config::Kubernetes {
     config::Kubernetes::default()
 }
 
-async fn ask(reviewer: &Reviewer, token: &str) -> Result<VerifiedIdentity, AuthError> {
+async fn authenticate(reviewer: &Reviewer, token: &str) -> Result<VerifiedIdentity, AuthError> {
     reviewer.review(&Secret::new(token)).await
 }
 
@@ -131,7 +131,7 @@ async fn ask(reviewer: &Reviewer, token: &str) -> Result<VerifiedIdentity, AuthE
 async fn accepted(scopes: &'static str) -> (Arc<Oracle>, Reviewer, VerifiedIdentity) {
     let oracle = Oracle::replying(&[Reply::Scopes(scopes)]);
     let reviewer = oracle.reviewer();
-    let reviewed = ask(&reviewer, "t").await.unwrap();
+    let reviewed = authenticate(&reviewer, "t").await.unwrap();
     (oracle, reviewer, reviewed)
 }
 
@@ -143,28 +143,28 @@ fn validity(reviewed: &VerifiedIdentity) -> &Validity {
 
 /// Returns the time until `reviewed` is withdrawn.
 async fn withdrawn_after(reviewed: &VerifiedIdentity) -> Duration {
-    let began = Instant::now();
+    let started = Instant::now();
     let withdrawn = timeout(60 * MINUTE, validity(reviewed).withdrawn());
     withdrawn.await.unwrap();
-    began.elapsed()
+    started.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_requests_with_one_token_share_a_review() {
     let hold = Arc::new(Notify::new());
-    let oracle = Oracle::held(Reply::Scopes("list"), Arc::clone(&hold));
+    let oracle = Oracle::holding(Reply::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
-    let ask = || {
+    let authenticate = || {
         let reviewer = reviewer.clone();
-        tokio::spawn(async move { ask(&reviewer, "t").await })
+        tokio::spawn(async move { authenticate(&reviewer, "t").await })
     };
-    let first = ask();
+    let first = authenticate();
     tokio::task::yield_now().await;
-    let others: Vec<_> = (0..50).map(|_| ask()).collect();
+    let concurrent: Vec<_> = (0..50).map(|_| authenticate()).collect();
     tokio::task::yield_now().await;
     first.abort();
     hold.notify_one();
-    for other in others {
+    for other in concurrent {
         assert_eq!(other.await.unwrap().unwrap().subject, "alice");
     }
     assert_eq!(oracle.review_count(), 1);
@@ -174,23 +174,23 @@ async fn concurrent_requests_with_one_token_share_a_review() {
 async fn cached_answers_expire() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     drop(reviewed);
-    ask(&reviewer, "t").await.unwrap();
+    authenticate(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.review_count(), 1);
     // There is no session any more: the entry is dropped, and not revalidated.
     sleep(10 * MINUTE).await;
     assert_eq!(oracle.review_count(), 1);
-    ask(&reviewer, "t").await.unwrap();
+    authenticate(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.review_count(), 2);
 
     oracle.reply_with(Reply::Refused);
     for _ in 0..3 {
-        let refused = ask(&reviewer, "u").await;
+        let refused = authenticate(&reviewer, "u").await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
     assert_eq!(oracle.review_count(), 3);
     advance(Duration::from_secs(10)).await;
     oracle.reply_with(Reply::Scopes("list"));
-    ask(&reviewer, "u").await.unwrap();
+    authenticate(&reviewer, "u").await.unwrap();
     assert_eq!(oracle.review_count(), 4);
 }
 
@@ -202,8 +202,8 @@ async fn rejected_token_ends_its_sessions_at_the_next_check() {
     assert!(oracle.review_count() >= 5, "{}", oracle.review_count());
     oracle.reply_with(Reply::Refused);
     assert!(withdrawn_after(&reviewed).await <= MINUTE);
-    let again = ask(&reviewer, "t").await;
-    assert_eq!(again.unwrap_err(), AuthError::Refused);
+    let retried = authenticate(&reviewer, "t").await;
+    assert_eq!(retried.unwrap_err(), AuthError::Refused);
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,17 +212,17 @@ async fn narrowed_roles_end_sessions_and_wider_ones_do_not() {
     oracle.reply_with(Reply::Scopes("list,debug,terminal"));
     sleep(2 * MINUTE).await;
     assert!(validity(&before).is_withdrawn().is_none());
-    let more = ask(&reviewer, "t").await.unwrap();
-    assert!(access(&more).may_anywhere(crate::policy::Scope::Terminal));
+    let wider = authenticate(&reviewer, "t").await.unwrap();
+    assert!(access(&wider).may_anywhere(crate::policy::Scope::Terminal));
     oracle.reply_with(Reply::Scopes("list,view"));
-    assert!(withdrawn_after(&more).await <= MINUTE);
+    assert!(withdrawn_after(&wider).await <= MINUTE);
     assert!(withdrawn_after(&before).await <= MINUTE);
-    let less = ask(&reviewer, "t").await.unwrap();
-    assert!(!access(&less).may_anywhere(crate::policy::Scope::Debug));
-    assert!(validity(&less).is_withdrawn().is_none());
+    let narrower = authenticate(&reviewer, "t").await.unwrap();
+    assert!(!access(&narrower).may_anywhere(crate::policy::Scope::Debug));
+    assert!(validity(&narrower).is_withdrawn().is_none());
     oracle.reply_with(Reply::OnRelay("list,view"));
     sleep(2 * MINUTE).await;
-    let root = ask(&reviewer, "t").await.unwrap();
+    let root = authenticate(&reviewer, "t").await.unwrap();
     assert!(access(&root).may_on_relay(RelayScope::Admin));
     oracle.reply_with(Reply::Scopes("list,view"));
     assert!(withdrawn_after(&root).await <= MINUTE);
@@ -232,22 +232,25 @@ async fn narrowed_roles_end_sessions_and_wider_ones_do_not() {
 async fn outage_ends_sessions_after_its_grace() {
     let (oracle, reviewer, reviewed) = accepted("list").await;
     oracle.reply_with(Reply::Nothing);
-    let other = ask(&reviewer, "u").await.unwrap_err();
+    let other = authenticate(&reviewer, "u").await.unwrap_err();
     assert_eq!(other, unavailable(None));
     sleep(3 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
     // A connected client can reconnect during the outage.
-    assert_eq!(ask(&reviewer, "t").await.unwrap().subject, "alice");
-    // Kubernetes comes back in time once, and then does not.
+    assert_eq!(authenticate(&reviewer, "t").await.unwrap().subject, "alice");
+    // Kubernetes recovers within the grace once, and then fails for longer.
     oracle.reply_with(Reply::Scopes("list"));
     sleep(3 * MINUTE).await;
     assert!(validity(&reviewed).is_withdrawn().is_none());
     oracle.reply_with(Reply::Nothing);
     let after = withdrawn_after(&reviewed).await;
     assert!((4 * MINUTE..=6 * MINUTE).contains(&after), "{after:?}");
-    let why = validity(&reviewed).is_withdrawn();
-    assert_eq!(why, Some(Withdrawn::Unanswered));
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
+    let withdrawal = validity(&reviewed).is_withdrawn();
+    assert_eq!(withdrawal, Some(Withdrawn::Unanswered));
+    assert_eq!(
+        authenticate(&reviewer, "t").await.unwrap_err(),
+        unavailable(None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -257,22 +260,31 @@ async fn user_may_return_within_the_grace_of_an_outage() {
     sleep(2 * MINUTE).await;
     assert_eq!(reviewer.0.tasks.len(), 0);
     oracle.reply_with(Reply::Nothing);
-    let back = ask(&reviewer, "t").await.unwrap();
-    assert!(access(&back).may_anywhere(crate::policy::Scope::List));
-    // Counted from the last answer.
-    let after = withdrawn_after(&back).await;
+    let reconnected = authenticate(&reviewer, "t").await.unwrap();
+    assert!(access(&reconnected).may_anywhere(crate::policy::Scope::List));
+    // The grace counts from the last answer.
+    let after = withdrawn_after(&reconnected).await;
     assert!((2 * MINUTE..=4 * MINUTE).contains(&after), "{after:?}");
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
+    assert_eq!(
+        authenticate(&reviewer, "t").await.unwrap_err(),
+        unavailable(None)
+    );
 
     // A client that is refused after the outage gets no grace period.
     let (oracle, reviewer, reviewed) = accepted("list").await;
     drop(reviewed);
     sleep(2 * MINUTE).await;
     oracle.reply_with(Reply::Refused);
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), AuthError::Refused);
+    assert_eq!(
+        authenticate(&reviewer, "t").await.unwrap_err(),
+        AuthError::Refused
+    );
     sleep(MINUTE).await;
     oracle.reply_with(Reply::Nothing);
-    assert_eq!(ask(&reviewer, "t").await.unwrap_err(), unavailable(None));
+    assert_eq!(
+        authenticate(&reviewer, "t").await.unwrap_err(),
+        unavailable(None)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,24 +293,27 @@ async fn recovery_of_the_api_server_notifies_waiters() {
     oracle.reply_with(Reply::Nothing);
     sleep(2 * MINUTE).await;
     let recovered = reviewer.answers_again();
-    let waits = tokio::spawn(async move { recovered.notified().await });
+    let waiter = tokio::spawn(async move { recovered.notified().await });
     sleep(MINUTE).await;
-    assert!(!waits.is_finished());
+    assert!(!waiter.is_finished());
     oracle.reply_with(Reply::Scopes("list"));
-    timeout(MINUTE, waits).await.unwrap().unwrap();
+    timeout(MINUTE, waiter).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn single_negative_review_ends_no_session() {
-    for no in [Reply::Refused, Reply::Scopes("list"), Reply::Scopes("")] {
-        let oracle =
-            Oracle::replying(&[Reply::Scopes("list,debug"), no, Reply::Scopes("list,debug")]);
+    for denial in [Reply::Refused, Reply::Scopes("list"), Reply::Scopes("")] {
+        let oracle = Oracle::replying(&[
+            Reply::Scopes("list,debug"),
+            denial,
+            Reply::Scopes("list,debug"),
+        ]);
         let reviewer = oracle.reviewer();
-        let reviewed = ask(&reviewer, "t").await.unwrap();
+        let reviewed = authenticate(&reviewer, "t").await.unwrap();
         for _ in 0..60 {
             sleep(Duration::from_secs(2)).await;
-            let came = ask(&reviewer, "t").await.unwrap();
-            assert!(access(&came).may_anywhere(crate::policy::Scope::Debug));
+            let reauthenticated = authenticate(&reviewer, "t").await.unwrap();
+            assert!(access(&reauthenticated).may_anywhere(crate::policy::Scope::Debug));
         }
         assert_eq!(validity(&reviewed).is_withdrawn(), None);
         assert!(oracle.review_count() >= 3, "{}", oracle.review_count());
@@ -311,32 +326,32 @@ async fn empty_grant_is_cached_only_briefly() {
     assert!(!access(&reviewed).may_anywhere(crate::policy::Scope::List));
     oracle.reply_with(Reply::Scopes("list"));
     sleep(config().refused_for).await;
-    let reviewed = ask(&reviewer, "t").await.unwrap();
+    let reviewed = authenticate(&reviewer, "t").await.unwrap();
     assert!(access(&reviewed).may_anywhere(crate::policy::Scope::List));
 }
 
 #[tokio::test(start_paused = true)]
 async fn burst_of_150_users_is_admitted() {
     let hold = Arc::new(Notify::new());
-    let oracle = Oracle::held(Reply::Scopes("list"), Arc::clone(&hold));
+    let oracle = Oracle::holding(Reply::Scopes("list"), Arc::clone(&hold));
     let reviewer = oracle.reviewer();
-    let people: Vec<_> = (0..150)
+    let clients: Vec<_> = (0..150)
         .map(|n| {
             let reviewer = reviewer.clone();
-            tokio::spawn(async move { ask(&reviewer, &n.to_string()).await })
+            tokio::spawn(async move { authenticate(&reviewer, &n.to_string()).await })
         })
         .collect();
-    let answering = tokio::spawn(async move {
+    let answerer = tokio::spawn(async move {
         loop {
             hold.notify_one();
             tokio::task::yield_now().await;
         }
     });
-    for one in people {
+    for one in clients {
         assert_eq!(one.await.unwrap().unwrap().subject, "alice");
     }
     assert_eq!(oracle.review_count(), 150);
-    answering.abort();
+    answerer.abort();
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,38 +373,38 @@ async fn identity_is_dropped_with_its_last_session() {
 async fn made_up_tokens_evict_no_user_and_are_bounded() {
     let oracle = Oracle::replying(&[Reply::Scopes("list"), Reply::Refused]);
     let reviewer = oracle.reviewer();
-    let _live = ask(&reviewer, "t").await.unwrap();
+    let _live = authenticate(&reviewer, "t").await.unwrap();
     for n in 0..3000 {
-        let refused = ask(&reviewer, &format!("made-up-{n}")).await;
+        let refused = authenticate(&reviewer, &format!("made-up-{n}")).await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }
     let review_count = oracle.review_count();
-    ask(&reviewer, "t").await.unwrap();
+    authenticate(&reviewer, "t").await.unwrap();
     assert_eq!(oracle.review_count(), review_count);
     assert_eq!(reviewer.0.known.lock().refused.len(), MAX_REMEMBERED_TOKENS);
 
-    let never = Oracle::held(Reply::Refused, Arc::default());
-    let reviewer = never.reviewer();
-    let crowd: Vec<_> = (0..MAX_QUEUED)
+    let unresponsive = Oracle::holding(Reply::Refused, Arc::default());
+    let reviewer = unresponsive.reviewer();
+    let queued: Vec<_> = (0..MAX_QUEUED)
         .map(|n| {
             let reviewer = reviewer.clone();
-            tokio::spawn(async move { ask(&reviewer, &format!("made-up-{n}")).await })
+            tokio::spawn(async move { authenticate(&reviewer, &format!("made-up-{n}")).await })
         })
         .collect();
     while reviewer.0.known.lock().asking.len() < MAX_QUEUED {
         tokio::task::yield_now().await;
     }
-    let began = Instant::now();
-    let sent_away = ask(&reviewer, "one-more").await.unwrap_err();
+    let started = Instant::now();
+    let rejected = authenticate(&reviewer, "one-more").await.unwrap_err();
     assert_eq!(
-        (sent_away, began.elapsed()),
+        (rejected, started.elapsed()),
         (unavailable(None), Duration::ZERO)
     );
-    for one in crowd {
+    for one in queued {
         assert_eq!(one.await.unwrap().unwrap_err(), unavailable(None));
     }
-    assert_eq!(began.elapsed(), config().timeout);
-    assert_eq!(never.review_count(), MAX_FIRST_REVIEWS);
+    assert_eq!(started.elapsed(), config().timeout);
+    assert_eq!(unresponsive.review_count(), MAX_FIRST_REVIEWS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -400,12 +415,12 @@ async fn throttled_reviews_are_served_first_come() {
         ..Oracle::default()
     });
     let reviewer = oracle.reviewer();
-    let began = Instant::now();
-    let mut people = Vec::new();
+    let started = Instant::now();
+    let mut clients = Vec::new();
     for n in 0..150 {
         let reviewer = reviewer.clone();
-        people.push(tokio::spawn(async move {
-            while ask(&reviewer, &n.to_string()).await.is_err() {
+        clients.push(tokio::spawn(async move {
+            while authenticate(&reviewer, &n.to_string()).await.is_err() {
                 sleep(Duration::from_secs(1)).await;
             }
             Instant::now()
@@ -413,12 +428,12 @@ async fn throttled_reviews_are_served_first_come() {
         tokio::task::yield_now().await;
     }
     let pause = config().timeout + Duration::from_secs(1);
-    for (n, person) in people.into_iter().enumerate() {
-        // All reviews before it and those that run at the same time; its answer waits for its next attempt.
+    for (n, result) in clients.into_iter().enumerate() {
+        // A client waits for all earlier reviews and those that run at the same time, and then for its next attempt.
         let turn = u32::try_from(n + MAX_FIRST_REVIEWS).unwrap();
-        let cost = THROTTLED * u32::try_from(REQUESTS).unwrap();
-        let after = person.await.unwrap() - began;
-        assert!(after <= cost * turn + pause, "{n}: {after:?}");
+        let review_time = THROTTLED * u32::try_from(REQUESTS).unwrap();
+        let after = result.await.unwrap() - started;
+        assert!(after <= review_time * turn + pause, "{n}: {after:?}");
     }
     assert_eq!(oracle.review_count(), 150, "each was reviewed once");
 }
@@ -426,7 +441,7 @@ async fn throttled_reviews_are_served_first_come() {
 #[tokio::test(start_paused = true)]
 async fn refusal_of_the_api_server_reports_its_status() {
     let oracle = Oracle::replying(&[Reply::Forbidden]);
-    let refused = ask(&oracle.reviewer(), "t").await.unwrap_err();
+    let refused = authenticate(&oracle.reviewer(), "t").await.unwrap_err();
     assert_eq!(refused, unavailable(Some(403)));
     let text = refused.to_string();
     assert!(text.contains("403") && !text.contains("answer"), "{text}");

@@ -1,4 +1,4 @@
-//! An API server with TLS that checks every field of a request, and answers as configured.
+//! A stand-in for an API server with TLS. It checks every field of a request, and answers as configured.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ pub(super) const OWN_TOKEN: &str = "own-token-of-the-relay";
 
 pub(super) const NAME: &str = "system:serviceaccount:ml:alice";
 
-/// How reviews of one kind are answered.
+/// The kind of answer to reviews.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Normal,
@@ -32,7 +32,7 @@ pub(super) enum Mode {
     NoAudience,
     /// The answer is for another audience.
     OtherAudience,
-    /// This status, with a message that quotes the request.
+    /// A failure with this status and a message that quotes the request.
     Status(u16),
     Slow,
     Huge,
@@ -95,16 +95,16 @@ impl Server {
                 token: token.to_owned(),
             })),
         };
-        let own = server.clone();
+        let shared = server.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (acceptor, own) = (acceptor.clone(), own.clone());
+                let (acceptor, server) = (acceptor.clone(), shared.clone());
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
                     };
-                    let service = service_fn(|request| own.answer(request));
+                    let service = service_fn(|request| server.answer(request));
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -139,9 +139,9 @@ impl Server {
         let text = |name: &str| Some(head.headers.get(name)?.to_str().unwrap());
         let posted: Value = serde_json::from_slice(&body).unwrap_or_default();
         let mut faults = Vec::new();
-        let mut expect = |what: &str, found: Value, expected: Value| {
-            if found != expected {
-                faults.push(format!("{what}: {found} instead of {expected}"));
+        let mut expect = |field: &str, actual: Value, expected: Value| {
+            if actual != expected {
+                faults.push(format!("{field}: {actual} instead of {expected}"));
             }
         };
         expect("method", json!(head.method == Method::POST), json!(true));
@@ -166,9 +166,9 @@ impl Server {
             }
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                 let attributes = &posted["spec"]["resourceAttributes"];
-                let word = |key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
-                let checked = format!("{}/{}", word("name"), word("verb"));
-                let checked = match &*word("namespace") {
+                let attribute = |key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
+                let checked = format!("{}/{}", attribute("name"), attribute("verb"));
+                let checked = match &*attribute("namespace") {
                     "ray" => checked,
                     other => format!("{other}:{checked}"),
                 };
@@ -183,8 +183,8 @@ impl Server {
                     "groups": ["system:authenticated", "system:serviceaccounts"],
                     "extra": {"authentication.kubernetes.io/pod-name": ["p"]},
                     "resourceAttributes": {
-                        "group": "ray-relay.dev", "resource": "breakpoints", "namespace": word("namespace"),
-                        "verb": word("verb"), "name": word("name"),
+                        "group": "ray-relay.dev", "resource": "breakpoints", "namespace": attribute("namespace"),
+                        "verb": attribute("verb"), "name": attribute("name"),
                     },
                 });
                 if attributes["name"].is_null() {
@@ -206,8 +206,8 @@ impl Server {
             }
         };
         self.state().faults.extend(faults);
-        let mut whole = posted;
-        whole["status"] = answer;
+        let mut response = posted;
+        response["status"] = answer;
         let (status, text) = match mode {
             Mode::Status(status) => {
                 let quoted = format!("cannot handle {}", String::from_utf8_lossy(&body));
@@ -216,19 +216,19 @@ impl Server {
             }
             Mode::Slow => std::future::pending().await,
             Mode::Huge => {
-                whole["padding"] = json!("x".repeat(300 * 1024));
-                (201, whole.to_string())
+                response["padding"] = json!("x".repeat(300 * 1024));
+                (201, response.to_string())
             }
             Mode::NotJson => (201, format!("{}<html>", String::from_utf8_lossy(&body))),
             Mode::OtherKind => {
-                whole["kind"] = json!("SelfSubjectReview");
-                (201, whole.to_string())
+                response["kind"] = json!("SelfSubjectReview");
+                (201, response.to_string())
             }
             Mode::NoStatus => {
-                whole.as_object_mut().unwrap().remove("status");
-                (201, whole.to_string())
+                response.as_object_mut().unwrap().remove("status");
+                (201, response.to_string())
             }
-            _ => (201, whole.to_string()),
+            _ => (201, response.to_string()),
         };
         let answer = Response::builder()
             .status(status)

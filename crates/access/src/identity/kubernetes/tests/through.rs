@@ -1,4 +1,4 @@
-//! Through the authenticator: the principal, its tickets, and its end.
+//! Tests Kubernetes principals through the authenticator: their tickets and their end.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -36,8 +36,8 @@ async fn scene(change: impl Fn(&mut Config, &std::path::Path)) -> Scene {
     let (_, snapshot) = watch::channel(Arc::default());
     let issuers = Issuers::from_config(&config, snapshot).await.unwrap();
     let auth = Authenticator::from_config(&config.auth, issuers).unwrap();
-    let own = Arc::clone(&auth);
-    tokio::spawn(async move { own.run(CancellationToken::new()).await });
+    let background = Arc::clone(&auth);
+    tokio::spawn(async move { background.run(CancellationToken::new()).await });
     Scene {
         server,
         auth,
@@ -73,14 +73,14 @@ async fn principal_and_tickets_last_while_kubernetes_confirms() {
 
     // The ServiceAccount is deleted.
     scene.server.state().tokens = Mode::Refuse;
-    let both = async { (principal.ended().await, child.ended().await) };
-    let ended = timeout(Duration::from_secs(20), both).await.unwrap();
-    let refused = PrincipalEnded::Withdrawn(Withdrawn::NotAccepted);
-    assert_eq!(ended, (refused, refused));
-    let refused = scene.auth.ticket(&ticket, PEER);
-    assert_eq!(refused.unwrap_err(), AuthError::Refused);
-    let again = scene.auth.token(&scene.token, PEER).await;
-    assert_eq!(again.unwrap_err(), AuthError::Refused);
+    let all_ended = async { (principal.ended().await, child.ended().await) };
+    let ended = timeout(Duration::from_secs(20), all_ended).await.unwrap();
+    let not_accepted = PrincipalEnded::Withdrawn(Withdrawn::NotAccepted);
+    assert_eq!(ended, (not_accepted, not_accepted));
+    let not_accepted = scene.auth.ticket(&ticket, PEER);
+    assert_eq!(not_accepted.unwrap_err(), AuthError::Refused);
+    let retried = scene.auth.token(&scene.token, PEER).await;
+    assert_eq!(retried.unwrap_err(), AuthError::Refused);
     assert_eq!(scene.server.state().faults, Vec::<String>::new());
 }
 
@@ -91,10 +91,11 @@ async fn removed_role_binding_ends_the_session() {
     let principal = scene.auth.token(&scene.token, PEER).await.unwrap();
     scene.server.state().allowed = HashSet::from(["default/list"]);
     let ended = timeout(Duration::from_secs(20), principal.ended()).await;
-    let less = PrincipalEnded::Withdrawn(Withdrawn::AllowsLess);
-    assert_eq!(ended.unwrap(), less);
+    let allows_less = PrincipalEnded::Withdrawn(Withdrawn::AllowsLess);
+    assert_eq!(ended.unwrap(), allows_less);
     assert!(
-        less.to_string()
+        allows_less
+            .to_string()
             .contains("your roles in Kubernetes allow less")
     );
     let after = scene.auth.token(&scene.token, PEER).await.unwrap();
@@ -126,16 +127,16 @@ async fn unavailable_keys_do_not_lock_out_kubernetes_users() {
     scene.auth.token(&scene.token, PEER).await.unwrap();
     let other = Secret::new(jwt("{\"sub\": \"eve\"}"));
     scene.server.state().tokens = Mode::Refuse;
-    let cannot = scene.auth.token(&other, PEER).await.unwrap_err();
-    assert!(cannot.to_string().contains("cannot be fetched"), "{cannot}");
+    let error = scene.auth.token(&other, PEER).await.unwrap_err();
+    assert!(error.to_string().contains("cannot be fetched"), "{error}");
 }
 
 #[tokio::test]
 async fn token_of_a_known_key_is_not_sent_to_kubernetes() {
     use crate::identity::SigningKey;
     use crate::identity::keys::Algorithm;
-    let made = crate::identity::Generated::new(Algorithm::EdDsa).unwrap();
-    let public = pem::parse(made.public.as_ref().unwrap()).unwrap();
+    let generated = crate::identity::Generated::new(Algorithm::EdDsa).unwrap();
+    let public = pem::parse(generated.public.as_ref().unwrap()).unwrap();
     // The last 32 bytes of such a key are the key.
     let x = URL_SAFE_NO_PAD.encode(&public.contents()[public.contents().len() - 32..]);
     let scene = scene(|config, dir| {
@@ -145,7 +146,7 @@ async fn token_of_a_known_key_is_not_sent_to_kubernetes() {
         config.jwks.file = Some(path);
     })
     .await;
-    let key = SigningKey::from_file(&made.private).unwrap();
+    let key = SigningKey::from_file(&generated.private).unwrap();
     let claims = |aud: &str| {
         let exp = 4_000_000_000_u64;
         serde_json::json!({"sub": "ada", "aud": aud, "exp": exp, "scope": "list"})
@@ -154,8 +155,8 @@ async fn token_of_a_known_key_is_not_sent_to_kubernetes() {
     let principal = scene.auth.token(&token, PEER).await.unwrap();
     assert_eq!(principal.subject(), "ada");
     let other = key.sign("JWT", &claims("other")).unwrap();
-    let refused = scene.auth.token(&other, PEER).await;
-    assert_eq!(refused.unwrap_err(), AuthError::Refused);
+    let not_accepted = scene.auth.token(&other, PEER).await;
+    assert_eq!(not_accepted.unwrap_err(), AuthError::Refused);
     assert_eq!(scene.server.state().token_reviews, 0);
     drop(scene.dir);
 }

@@ -1,4 +1,3 @@
-//! Tests of these metrics.
 #![allow(clippy::unwrap_used)]
 
 use tokio::time::advance;
@@ -38,7 +37,7 @@ fn known(n: u8, job: &str, gpus: f64) -> Breakpoint {
 async fn held_resources_are_charged_for_the_whole_hold() {
     let (registry, held) = held();
     let known = known(1, "01000000", 0.5);
-    // At first only the pause itself is known.
+    // At first the resources are unknown.
     let mut new = paused("train", 1);
     *new.names_mut() = ray_relay_ray::ray::registry::Names::default();
     held.changed(Change::Appeared, &new);
@@ -109,7 +108,7 @@ async fn job_series_are_bounded() {
         text.contains("held_gpus{kind=\"debugpy\",ray_job=\"other\"} 6\n"),
         "{text}"
     );
-    // A job that holds nothing makes room, though not at once.
+    // The series of an idle job is removed after a period.
     held.changed(Change::Died, &known(7, "00000007", 1.0));
     exported(&registry, &held);
     held.changed(Change::Appeared, &known(200, "00000200", 1.0));
