@@ -211,7 +211,7 @@ mod tests {
         adopt_orphans();
         let mark = format!("RAY_RELAY_TEST_MARK={}", std::process::id());
         let (name, value) = mark.split_once('=').unwrap();
-        // One child in another session, one orphan, and a parent that ignores TERM.
+        // The family has a child in another session, an orphan, and a parent that ignores TERM.
         let script = "trap '' TERM; setsid sleep 600 & (setsid sleep 601 &) ; echo up; wait; wait";
         let mut child = Command::new("sh")
             .args(["-c", script])
@@ -220,16 +220,16 @@ mod tests {
             .process_group(0)
             .spawn()
             .unwrap();
-        let mut up = [0; 3];
-        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut up).unwrap();
+        let mut ready_bytes = [0; 3];
+        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut ready_bytes).unwrap();
         let mut family = ProcessGroup::marked(mark.clone());
         family.add(child.id());
         assert!(!family.scan().is_empty());
-        let patience = CancellationToken::new();
-        let left = family.end(Duration::from_millis(200), &patience, || {
+        let cancellation = CancellationToken::new();
+        let remaining = family.end(Duration::from_millis(200), &cancellation, || {
             let _ = child.try_wait();
         });
-        assert_eq!(left, Vec::<i32>::new());
+        assert_eq!(remaining, Vec::<i32>::new());
         let mut marked = table().into_keys();
         assert!(!marked.any(|pid| environment_has(pid, &mark)));
     }

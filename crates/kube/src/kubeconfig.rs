@@ -190,21 +190,24 @@ mod tests {
             ..ExecConfig::default()
         };
         for mode in [None, Some(ExecInteractiveMode::IfAvailable)] {
-            let mut silent = plugin(mode.clone());
-            without_terminal(&mut silent, false).unwrap();
-            assert_eq!(silent.interactive_mode, Some(ExecInteractiveMode::Never));
-            let mut asking = plugin(mode.clone());
-            without_terminal(&mut asking, true).unwrap();
-            assert_eq!(asking.interactive_mode, mode);
+            let mut noninteractive = plugin(mode.clone());
+            without_terminal(&mut noninteractive, false).unwrap();
+            assert_eq!(
+                noninteractive.interactive_mode,
+                Some(ExecInteractiveMode::Never)
+            );
+            let mut interactive_plugin = plugin(mode.clone());
+            without_terminal(&mut interactive_plugin, true).unwrap();
+            assert_eq!(interactive_plugin.interactive_mode, mode);
         }
         let mut always = plugin(Some(ExecInteractiveMode::Always));
-        let refused = without_terminal(&mut always, false).unwrap_err();
+        let error_of = without_terminal(&mut always, false).unwrap_err();
         let expected = "the kubeconfig's credential plugin login wants a terminal to ask at";
-        assert_eq!(refused.to_string(), expected);
+        assert_eq!(error_of.to_string(), expected);
     }
 
     /// Returns the error for a kubeconfig with this `user` and `cluster`.
-    async fn refused(cluster: &str, user: &str) -> KubeError {
+    async fn error_of(cluster: &str, user: &str) -> KubeError {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config");
         let text = format!(
@@ -222,7 +225,7 @@ mod tests {
     async fn insecure_api_server_is_refused() {
         let insecure = "server: 'https://api:6443', insecure-skip-tls-verify: true";
         for cluster in [insecure, "server: 'http://u:s3cret@api'"] {
-            let error = refused(cluster, "token: s3cret").await;
+            let error = error_of(cluster, "token: s3cret").await;
             assert!(matches!(error, KubeError::Unsafe { .. }), "{error}");
             assert!(error.is_misconfigured());
             let all = format!("{error} {error:?} {}", error.hint());
@@ -263,7 +266,7 @@ mod tests {
                 "yes prints more than 1048576 bytes",
             ),
         ] {
-            let error = refused(cluster, user).await;
+            let error = error_of(cluster, user).await;
             let all = format!("{error} {error:?} {}", error.hint());
             assert!(all.contains(expected), "{all}");
             assert!(!all.contains("s3cret"), "{all}");

@@ -237,7 +237,7 @@ mod tests {
                 {"name": "ray-relay", "ports": [relay]},
             ]},
         }));
-        for (service, found) in [
+        for (service, expected) in [
             (
                 json!({"port": 80, "targetPort": "relay"}),
                 Some((5678, false)),
@@ -253,14 +253,14 @@ mod tests {
             let relay_pod = relay_pod(&pod, &port(service));
             assert_eq!(
                 relay_pod.map(|relay_pod| (relay_pod.port, relay_pod.https)),
-                found
+                expected
             );
         }
     }
 
     #[test]
     fn https_probe_of_the_kubelet_implies_tls() {
-        let with = |probe: Value| {
+        let pod_with_probe = |probe: Value| {
             pod(json!({
                 "metadata": {"name": "a"},
                 "spec": {"containers": [{
@@ -279,7 +279,9 @@ mod tests {
             (json!({"port": 9, "scheme": "HTTPS"}), false),
         ] {
             assert_eq!(
-                relay_pod(&with(probe.clone()), &service).unwrap().https,
+                relay_pod(&pod_with_probe(probe.clone()), &service)
+                    .unwrap()
+                    .https,
                 https,
                 "{probe}"
             );
@@ -290,8 +292,8 @@ mod tests {
     fn port_named_relay_is_chosen_among_several() {
         let relay = port(json!({"name": "relay", "port": 5678}));
         let metrics = port(json!({"name": "metrics", "port": 9}));
-        let both = [metrics.clone(), relay.clone()];
-        assert_eq!(relay_port(&both), Some(&relay));
+        let ports = [metrics.clone(), relay.clone()];
+        assert_eq!(relay_port(&ports), Some(&relay));
         assert_eq!(relay_port(std::slice::from_ref(&metrics)), Some(&metrics));
         assert_eq!(relay_port(&[metrics.clone(), metrics]), None);
     }
@@ -300,15 +302,15 @@ mod tests {
     fn terminating_pod_is_not_ready() {
         let status = json!({"conditions": [{"type": "Ready", "status": "True"}]});
         let ready = pod(json!({"metadata": {"name": "a"}, "status": status}));
-        let leaving = pod(json!({
+        let terminating = pod(json!({
             "metadata": {"name": "a", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "status": status,
         }));
         assert!(is_ready(&ready));
-        assert!(!is_ready(&leaving));
+        assert!(!is_ready(&terminating));
         assert!(!is_ready(&pod(json!({"metadata": {"name": "a"}}))));
         assert_eq!(
-            describe_unready(std::slice::from_ref(&leaving)),
+            describe_unready(std::slice::from_ref(&terminating)),
             "of 1, all are being deleted"
         );
         assert_eq!(describe_unready(&[]), "there is none");

@@ -1,4 +1,4 @@
-//! Errors about a kubeconfig, a credential plugin, a proxy and an answer, and the size limit of answers.
+//! Tests errors of kubeconfigs, credential plugins, proxies and answers, and the size limit of answers.
 #![allow(clippy::unwrap_used)]
 
 use futures_util::StreamExt as _;
@@ -18,7 +18,7 @@ const SECRET: &str = "eyJhbGciOi";
 
 #[test]
 fn unreadable_kubeconfig_is_not_quoted() {
-    let begun = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n";
+    let prefix = "apiVersion: v1\nkind: Config\nusers:\n- name: me\n  user:\n";
     for broken in [
         format!("    token: [{SECRET}\n"),
         format!("    token: {SECRET}: x\n"),
@@ -26,8 +26,8 @@ fn unreadable_kubeconfig_is_not_quoted() {
         format!("    token: {SECRET}\n    exec: {SECRET}\n"),
         format!("    exec: {{command: [], args: [{SECRET}]}}\n"),
     ] {
-        let why = Kubeconfig::from_yaml(&format!("{begun}{broken}")).unwrap_err();
-        let outcome = KubeError::of_kubeconfig(&why).cause();
+        let error = Kubeconfig::from_yaml(&format!("{prefix}{broken}")).unwrap_err();
+        let outcome = KubeError::of_kubeconfig(&error).cause();
         assert!(!outcome.contains(SECRET), "{outcome}");
         assert!(
             outcome.starts_with("it cannot be read as YAML (line "),
@@ -116,7 +116,7 @@ fn answer(status: &str, body: &str) -> String {
 #[tokio::test]
 async fn refusal_is_a_status_and_a_plain_word() {
     let quoting = json!({"kind": "Status", "code": 200, "reason": "Forbidden", "message": SECRET});
-    for (body, word) in [
+    for (body, part) in [
         (quoting.to_string(), "Forbidden"),
         (json!({"reason": SECRET.repeat(5)}).to_string(), ""),
         (json!({"reason": "no word"}).to_string(), ""),
@@ -126,19 +126,19 @@ async fn refusal_is_a_status_and_a_plain_word() {
     ] {
         let address = serving(answer("403 Forbidden", &body)).await;
         let outcome = get_api(&address, Proxies::none()).await.unwrap_err();
-        let why = KubeAnswer {
+        let error = KubeAnswer {
             status: Some(403),
-            word: word.to_owned(),
+            word: part.to_owned(),
         };
-        assert_eq!(outcome, Unread::Refused(why));
+        assert_eq!(outcome, Unread::Refused(error));
     }
 }
 
 #[tokio::test]
 async fn answer_is_bounded_and_invalid_json_is_not_quoted() {
-    let fits = json!({"a": "x".repeat(900)});
-    let address = serving(answer("200 OK", &fits.to_string())).await;
-    assert_eq!(get_api(&address, Proxies::none()).await.unwrap(), fits);
+    let small = json!({"a": "x".repeat(900)});
+    let address = serving(answer("200 OK", &small.to_string())).await;
+    assert_eq!(get_api(&address, Proxies::none()).await.unwrap(), small);
     let large = json!({"a": "x".repeat(1000)}).to_string();
     let address = serving(answer("200 OK", &large)).await;
     let outcome = get_api(&address, Proxies::none()).await.unwrap_err();
@@ -177,10 +177,10 @@ async fn watch_bounds_each_line_but_not_the_total() {
 
 #[tokio::test]
 async fn invalid_watch_line_is_not_quoted() {
-    let gone =
+    let expired_version =
         json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}});
     assert_eq!(
-        watched(&format!("{gone}\n")).await,
+        watched(&format!("{expired_version}\n")).await,
         [Ok("410 Expired".to_owned())]
     );
     for line in [format!("{{\"a\": \"{SECRET}\"}}\n"), format!("{SECRET}\n")] {

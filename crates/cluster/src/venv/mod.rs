@@ -151,8 +151,8 @@ mod tests {
         assert!(!finished(&venv, "ray\n"));
         fs::write(dir.path().join(MARKER), "ray\n").unwrap();
         let progress = PreparationClock::new("test");
-        let again = prepare(dir.path(), "2.60.0", &["ray".to_owned()], &progress).await;
-        assert_eq!(again.unwrap().python(), bin.join("python"));
+        let second = prepare(dir.path(), "2.60.0", &["ray".to_owned()], &progress).await;
+        assert_eq!(second.unwrap().python(), bin.join("python"));
         assert!(!finished(&venv, "ray\ndebugpy\n"));
     }
 }

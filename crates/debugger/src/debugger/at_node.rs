@@ -284,17 +284,17 @@ mod tests {
     #[tokio::test]
     async fn next_address_is_dialled_if_the_first_refuses() {
         let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let nobody = closed.local_addr().unwrap();
+        let refusing = closed.local_addr().unwrap();
         drop(closed);
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let there = open.local_addr().unwrap();
-        let patience = Duration::from_secs(5);
-        let dialled = dial(&[nobody, there], patience).await.unwrap();
-        assert_eq!(dialled.peer_addr().unwrap(), there);
-        for ways in [&[nobody, nobody][..], &[nobody]] {
-            let why = dial(ways, patience).await.unwrap_err();
-            assert_eq!(why.kind(), io::ErrorKind::ConnectionRefused);
+        let accepting = open.local_addr().unwrap();
+        let timeout = Duration::from_secs(5);
+        let dialled = dial(&[refusing, accepting], timeout).await.unwrap();
+        assert_eq!(dialled.peer_addr().unwrap(), accepting);
+        for addresses in [&[refusing, refusing][..], &[refusing]] {
+            let error = dial(addresses, timeout).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         }
-        assert!(dial(&[], patience).await.is_err());
+        assert!(dial(&[], timeout).await.is_err());
     }
 }

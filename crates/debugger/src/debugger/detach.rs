@@ -263,13 +263,13 @@ mod tests {
         let mut commands = Vec::new();
         while commands.last().is_none_or(|last| last != "disconnect") {
             let next = timeout(2 * RESPONSE_TIMEOUT, debugger.read()).await;
-            let asked = next.expect("in time").unwrap();
-            let command = asked["command"].as_str().unwrap().to_owned();
+            let request = next.expect("in time").unwrap();
+            let command = request["command"].as_str().unwrap().to_owned();
             assert!(!spy.0.load(Ordering::SeqCst), "free before {command}");
             if command == "disconnect" {
-                assert_eq!(asked["arguments"]["terminateDebuggee"], false);
+                assert_eq!(request["arguments"]["terminateDebuggee"], false);
             }
-            let answer = json!({"seq": 1, "type": "response", "request_seq": asked["seq"], "command": command,
+            let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"], "command": command,
                 "success": true, "body": {"result": "None"}});
             debugger.send(&answer).await.unwrap();
             commands.push(command);
@@ -285,7 +285,7 @@ mod tests {
         assert!(spy.0.load(Ordering::SeqCst));
     }
 
-    /// debugpy's adapter exits if its client is gone when an expression ends.
+    /// debugpy's adapter exits if its client has disconnected when an expression ends.
     #[tokio::test]
     async fn detach_interrupts_a_running_expression_and_waits_for_its_answer() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -298,16 +298,16 @@ mod tests {
         let expression = frame(&request(9, Command::Evaluate, arguments));
         worker.write_all(&expression).await.unwrap();
         drop(worker);
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for _ in 0..2 {
             let next = timeout(2 * RESPONSE_TIMEOUT, debugger.read()).await;
-            asked.push(next.expect("in time").unwrap());
-            assert_eq!(asked.last().unwrap()["command"], "evaluate");
+            requests.push(next.expect("in time").unwrap());
+            assert_eq!(requests.last().unwrap()["command"], "evaluate");
         }
-        let early = timeout(Duration::from_millis(200), debugger.read()).await;
-        assert!(early.is_err(), "{early:?}");
-        for asked in asked {
-            let answer = json!({"seq": 1, "type": "response", "request_seq": asked["seq"], "command": "evaluate",
+        let premature = timeout(Duration::from_millis(200), debugger.read()).await;
+        assert!(premature.is_err(), "{premature:?}");
+        for requests in requests {
+            let answer = json!({"seq": 1, "type": "response", "request_seq": requests["seq"], "command": "evaluate",
                 "success": true, "body": {"result": "None"}});
             debugger.send(&answer).await.unwrap();
         }
@@ -320,11 +320,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn settling_waits_for_a_machine_that_was_paused() {
         const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-        let began = Instant::now();
+        let started = Instant::now();
         let pause = tokio::spawn(settled());
         tokio::task::yield_now().await;
         advance(STOP_TIMEOUT).await;
         pause.await.unwrap();
-        assert!(began.elapsed() >= STOP_TIMEOUT + SETTLE_PERIOD / 2);
+        assert!(started.elapsed() >= STOP_TIMEOUT + SETTLE_PERIOD / 2);
     }
 }

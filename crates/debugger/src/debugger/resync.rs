@@ -136,7 +136,7 @@ mod tests {
     use crate::debugger::{Direct, Stream};
     use ray_relay_base::wire::dap::codec::put_frame;
 
-    /// A debugger that was at work for a person whose relay is gone says the rest of a message first.
+    /// The debugger first sends the rest of a message that the lost relay has read in part.
     #[tokio::test]
     async fn resync_resumes_behind_a_partial_message() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -162,10 +162,10 @@ mod tests {
                 .write_all(b"ngth: 7\r\n\r\n{\"a\":1}")
                 .await
                 .unwrap();
-            let mut asked = Frames::new(MAX_MESSAGE_BYTES);
+            let mut requests = Frames::new(MAX_MESSAGE_BYTES);
             let question = loop {
-                assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
-                if let Some(body) = asked.next_body().unwrap() {
+                assert!(debugger.read_buf(requests.buffer()).await.unwrap() > 0);
+                if let Some(body) = requests.next_body().unwrap() {
                     break parse(&body).unwrap();
                 }
             };
@@ -178,18 +178,18 @@ mod tests {
             debugger.write_all(b"Content-Le").await.unwrap();
         };
         let (resynced, ()) = tokio::join!(worker.resync(), answers);
-        let (part, kept) = resynced.unwrap();
-        assert!(b"Content-Le".starts_with(&part));
-        assert!(!kept.runs(), "a thread has stopped since");
+        let (partial, stored_messages) = resynced.unwrap();
+        assert!(b"Content-Le".starts_with(&partial));
+        assert!(!stored_messages.runs(), "a thread has stopped since");
         assert!(worker.stays() && !worker.is_quiet(), "it still evaluates");
 
         let value = json!({"seq": 11, "type": "response", "request_seq": 5, "command": "evaluate", "success": true, "body": {"result": "1"}});
         let rest = frame(&value);
         let rest = rest.strip_prefix(b"Content-Le").unwrap();
         debugger.write_all(rest).await.unwrap();
-        let mut room = [0; 1024];
+        let mut buffer = [0; 1024];
         while !worker.is_quiet() {
-            assert!(worker.read(&mut room).await.unwrap() > 0);
+            assert!(worker.read(&mut buffer).await.unwrap() > 0);
         }
     }
 
@@ -199,10 +199,10 @@ mod tests {
         )
     }
 
-    /// The relay before has written down that it sends `configurationDone`, and was killed in that moment: it may have, or not.
+    /// The previous relay was killed while it sent `configurationDone`: the debugger may have received it or not.
     #[tokio::test]
     async fn resync_sends_a_possibly_lost_configuration_done() {
-        for was_told in [true, false] {
+        for was_sent in [true, false] {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let near = TcpStream::connect(listener.local_addr().unwrap());
             let (near, far) = tokio::join!(near, listener.accept());
@@ -218,16 +218,16 @@ mod tests {
             };
             let stream = Stream::Direct(Direct::new(near.unwrap()));
             let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
-            let mut asked = Frames::new(MAX_MESSAGE_BYTES);
+            let mut requests = Frames::new(MAX_MESSAGE_BYTES);
             let debugpy = async {
                 let mut commands = Vec::new();
-                while commands.len() < 1 + usize::from(!was_told) {
-                    assert!(debugger.read_buf(asked.buffer()).await.unwrap() > 0);
-                    while let Some(body) = asked.next_body().unwrap() {
+                while commands.len() < 1 + usize::from(!was_sent) {
+                    assert!(debugger.read_buf(requests.buffer()).await.unwrap() > 0);
+                    while let Some(body) = requests.next_body().unwrap() {
                         let request = parse(&body).unwrap();
-                        if was_told {
-                            let told = success(&"configurationDone".into(), &7.into());
-                            debugger.write_all(&told).await.unwrap();
+                        if was_sent {
+                            let configured = success(&"configurationDone".into(), &7.into());
+                            debugger.write_all(&configured).await.unwrap();
                         }
                         let answer = success(&request["command"], &request["seq"]);
                         debugger.write_all(&answer).await.unwrap();
@@ -236,14 +236,14 @@ mod tests {
                 }
                 commands
             };
-            let both = async { tokio::join!(worker.resync(), debugpy) };
-            let (resynced, commands) = timeout(Duration::from_secs(20), both).await.unwrap();
+            let exchange = async { tokio::join!(worker.resync(), debugpy) };
+            let (resynced, commands) = timeout(Duration::from_secs(20), exchange).await.unwrap();
             resynced.unwrap();
             let expected = ["threads", "configurationDone"];
-            assert_eq!(commands, expected[..commands.len()], "told: {was_told}");
-            let mut room = [0; 1024];
+            assert_eq!(commands, expected[..commands.len()], "told: {was_sent}");
+            let mut buffer = [0; 1024];
             while !worker.is_quiet() {
-                assert!(worker.read(&mut room).await.unwrap() > 0);
+                assert!(worker.read(&mut buffer).await.unwrap() > 0);
             }
         }
     }
@@ -258,26 +258,26 @@ mod tests {
         };
         let stream = Stream::Direct(Direct::new(near.await.unwrap()));
         let mut worker = Worker::restored(stream, &stored, None, TaskTracker::new());
-        let why = worker.resync().await.unwrap_err();
-        assert_eq!(why.kind(), io::ErrorKind::InvalidData);
+        let error = worker.resync().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     proptest! {
-        /// Wherever the process before has stopped reading, the next one goes on at a message, and loses none behind that.
+        /// The next process must resume at a message boundary and lose no later message.
         #[test]
         fn next_message_is_found_from_any_offset(
             texts in prop::collection::vec(".{0,80}|(Content-Length: [0-9]\r\n\r\n){1,3}", 2..6),
             cut in 0_usize..400,
         ) {
             let mut stream = Vec::new();
-            let mut begins = Vec::new();
+            let mut starts = Vec::new();
             for text in &texts {
-                begins.push(stream.len());
+                starts.push(stream.len());
                 put_frame(&mut stream, Value::from(text.as_str()).to_string().as_bytes());
             }
             let cut = cut.min(stream.len());
-            let found = first_header(&stream[cut..]).map(|at| at + cut);
-            let next = begins.into_iter().find(|begin| *begin >= cut);
+            let found = first_header(&stream[cut..]).map(|offset| offset + cut);
+            let next = starts.into_iter().find(|start| *start >= cut);
             prop_assert_eq!(found, next);
         }
     }

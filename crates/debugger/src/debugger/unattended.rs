@@ -445,26 +445,26 @@ mod tests {
 
     #[tokio::test]
     async fn park_is_ready_when_quiet_and_for_a_prompt_when_stopped() {
-        for (stands, asked) in [(true, false), (false, false), (true, true)] {
+        for (is_stopped, has_request) in [(true, false), (false, false), (true, true)] {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let near = TcpStream::connect(listener.local_addr().unwrap());
             let (near, far) = tokio::join!(near, listener.accept());
             let stream = Stream::Direct(Direct::new(near.unwrap()));
             let mut worker = Worker::resumed(stream, None, TaskTracker::new());
-            if asked {
+            if has_request {
                 let question = request(9, Command::Threads, json!({}));
                 worker.write_all(&frame(&question)).await.unwrap();
             }
-            let mut kept = StoredMessages::default();
-            if stands {
-                kept.stopped(STOP);
+            let mut stored = StoredMessages::default();
+            if is_stopped {
+                stored.stopped(STOP);
             }
             let splice = keeping(Account::default(), worker, Vec::new(), 1 << 20);
-            let unattended = Unattended::splice(splice, kept);
-            assert_eq!(unattended.is_ready(Taker::Editor), !asked);
-            assert_eq!(unattended.is_ready(Taker::Relay), !asked);
-            let for_prompt = stands && !asked;
-            assert_eq!(unattended.is_ready(Taker::Prompt), for_prompt);
+            let unattended = Unattended::splice(splice, stored);
+            assert_eq!(unattended.is_ready(Taker::Editor), !has_request);
+            assert_eq!(unattended.is_ready(Taker::Relay), !has_request);
+            let is_ready_for_prompt = is_stopped && !has_request;
+            assert_eq!(unattended.is_ready(Taker::Prompt), is_ready_for_prompt);
             drop(far);
         }
     }

@@ -372,14 +372,14 @@ mod tests {
         let large = frame(&request("setVariable", 32 << 20));
         let mut written = 0;
         std::future::poll_fn(|cx| {
-            while let Poll::Ready(now) = worker.poll_pass(cx, &large[written..]) {
-                written += now.unwrap();
+            while let Poll::Ready(count) = worker.poll_pass(cx, &large[written..]) {
+                written += count.unwrap();
             }
             Poll::Ready(())
         })
         .await;
         assert!((1..large.len()).contains(&written), "{written}");
-        // The message behind it was not begun, and is lost.
+        // The next message was not begun, and is dropped.
         worker.complete(&[&large[written..], &frame(&request("pause", 0))].concat());
         drop(worker);
 
@@ -388,15 +388,18 @@ mod tests {
             debugger.write_all(&frame(&event)).await.unwrap();
         }
         let mut frames = Frames::new(1 << 26);
-        let mut got = Vec::new();
-        while got.len() < 3 {
+        let mut received = Vec::new();
+        while received.len() < 3 {
             assert!(debugger.read_buf(frames.buffer()).await.unwrap() > 0);
             while let Some(body) = frames.next_body().unwrap() {
                 let message = parse(&body).unwrap();
-                got.push((message["command"].as_str().unwrap().to_owned(), body.len()));
+                received.push((message["command"].as_str().unwrap().to_owned(), body.len()));
             }
         }
-        let commands: Vec<_> = got.iter().map(|(command, _)| command.as_str()).collect();
+        let commands: Vec<_> = received
+            .iter()
+            .map(|(command, _)| command.as_str())
+            .collect();
         assert_eq!(
             commands,
             ["attach", "setVariable", "setFunctionBreakpoints"]
@@ -406,7 +409,7 @@ mod tests {
         tasks.wait().await;
     }
 
-    /// A process that finds less written down would say goodbye to a task that runs, and end an adapter that is at work.
+    /// With an outdated record the next process would detach a running task and end its busy adapter.
     #[tokio::test]
     async fn resuming_request_is_stored_before_it_is_sent() {
         for (command, attach, starting) in [
@@ -414,28 +417,28 @@ mod tests {
             ("configurationDone", Attach::No, true),
             ("evaluate", Attach::No, false),
         ] {
-            let place = keeper::place();
-            let _keeper = keeper::keeper(&place).await;
-            let relay = keeper::relay(&place).await;
+            let keeper_path = keeper::place();
+            let _keeper = keeper::keeper(&keeper_path).await;
+            let relay = keeper::relay(&keeper_path).await;
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
             let near = TcpStream::connect(listener.local_addr().unwrap());
             let (near, far) = tokio::join!(near, listener.accept());
             let (near, _debugger) = (near.unwrap(), far.unwrap());
             let slot = relay.keeper.keep(near.as_fd()).unwrap();
-            // It takes nothing more.
+            // Fill the socket, so that nothing more can be sent.
             near.writable().await.unwrap();
             while near.try_write(&[b' '; 1 << 16]).is_ok() {}
-            let kept = KeptConnection::new(slot, Stored::of(Value::Null));
-            let stream = Stream::Direct(Direct::kept(near, kept));
+            let connection = KeptConnection::new(slot, Stored::of(Value::Null));
+            let stream = Stream::Direct(Direct::kept(near, connection));
             let mut worker = Worker::new(stream, None, TaskTracker::new());
             let message = frame(&request(command, 0));
-            let writes = timeout(Duration::from_millis(100), worker.write(&message));
-            assert!(writes.await.is_err(), "{command} is not sent");
+            let writing = timeout(Duration::from_millis(100), worker.write(&message));
+            assert!(writing.await.is_err(), "{command} is not sent");
 
             relay.killed().await;
-            let mut next = keeper::relay(&place).await;
-            let left = next.is_left(1).await.remove(0);
-            let stored: Stored = serde_json::from_slice(&left.record).unwrap();
+            let mut next = keeper::relay(&keeper_path).await;
+            let unclaimed = next.is_left(1).await.remove(0);
+            let stored: Stored = serde_json::from_slice(&unclaimed.record).unwrap();
             assert!(!stored.midway, "{command}");
             let expected = Progress {
                 attach,

@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn said(record: &Record) -> Option<Vec<u8>> {
+    fn stored_bytes(record: &Record) -> Option<Vec<u8>> {
         let descriptor = record.as_fd().try_clone_to_owned().unwrap();
         Record::read(descriptor).ok().map(|(_, bytes)| bytes)
     }
@@ -117,20 +117,20 @@ mod tests {
     #[test]
     fn last_write_is_read_and_can_be_replaced() {
         let mut record = Record::new().unwrap();
-        assert_eq!(said(&record), None);
+        assert_eq!(stored_bytes(&record), None);
         for text in ["one", "two", "a third that is longer", ""] {
             record.write(text.as_bytes()).unwrap();
-            assert_eq!(said(&record).unwrap(), text.as_bytes());
+            assert_eq!(stored_bytes(&record).unwrap(), text.as_bytes());
         }
         assert!(record.write(&vec![7; HALF_BYTES]).is_err());
-        assert_eq!(said(&record).unwrap(), b"");
-        let (mut taken, _) = Record::read(record.as_fd().try_clone_to_owned().unwrap()).unwrap();
-        taken.write(b"by the next process").unwrap();
-        assert_eq!(said(&record).unwrap(), b"by the next process");
+        assert_eq!(stored_bytes(&record).unwrap(), b"");
+        let (mut reopened, _) = Record::read(record.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        reopened.write(b"by the next process").unwrap();
+        assert_eq!(stored_bytes(&record).unwrap(), b"by the next process");
     }
 
     proptest! {
-        /// A process that is killed while it writes has written a beginning of it, over what was there.
+        /// A process killed during a write has overwritten the slot with a prefix of the record.
         #[test]
         fn interrupted_write_keeps_the_previous_record(
             before in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..4),
@@ -141,14 +141,14 @@ mod tests {
             for bytes in &before {
                 record.write(bytes).unwrap();
             }
-            let mut whole = Record::new().unwrap();
-            whole.number = record.number;
-            whole.write(&next).unwrap();
+            let mut complete = Record::new().unwrap();
+            complete.number = record.number;
+            complete.write(&next).unwrap();
             let mut bytes = vec![0; HEADER_BYTES + next.len()];
-            whole.file.read_exact_at(&mut bytes, offset(whole.number)).unwrap();
+            complete.file.read_exact_at(&mut bytes, offset(complete.number)).unwrap();
             let cut = cut.min(bytes.len());
-            record.file.write_all_at(&bytes[..cut], offset(whole.number)).unwrap();
-            let read = said(&record).unwrap();
+            record.file.write_all_at(&bytes[..cut], offset(complete.number)).unwrap();
+            let read = stored_bytes(&record).unwrap();
             let last = before.last().unwrap();
             prop_assert!(read == *last || (cut == bytes.len() && read == next), "{cut}");
         }

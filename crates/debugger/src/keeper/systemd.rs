@@ -187,9 +187,9 @@ mod tests {
             let unit = "ray-relay.service";
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docker/systemd");
             let text = std::fs::read_to_string(format!("{folder}/{unit}")).unwrap();
-            let of = |name| text.lines().find_map(|line| line.strip_prefix(name));
-            let kept = of("FileDescriptorStoreMax=").unwrap();
-            assert_eq!(of("Environment=FDSTORE="), Some(kept), "{unit}");
+            let value_of = |name| text.lines().find_map(|line| line.strip_prefix(name));
+            let max_stored = value_of("FileDescriptorStoreMax=").unwrap();
+            assert_eq!(value_of("Environment=FDSTORE="), Some(max_stored), "{unit}");
         }
     }
 }

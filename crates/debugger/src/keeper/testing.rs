@@ -1,4 +1,4 @@
-//! A keeper, and relays as far as it sees them, for tests of what is left of one that is killed.
+//! A keeper and stand-ins for relays, for tests of connections that a killed relay leaves behind.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::fs;
@@ -23,7 +23,7 @@ use ray_relay_base::wire::tunnel::text::Hex;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A path at which a keeper may listen.
+/// A path for the socket of a keeper.
 pub struct KeeperPlace {
     _folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -39,21 +39,21 @@ pub fn place() -> KeeperPlace {
     }
 }
 
-/// A keeper that listens.
+/// Starts a keeper, and waits until it listens.
 pub async fn keeper(place: &KeeperPlace) -> AbortOnDropHandle<Result<(), Error>> {
     let path = place.path.clone();
     let signals = Signals::new().unwrap();
     let serving = tokio::spawn(async move { serve::serve(&path, signals).await });
-    let listens = async {
+    let listening = async {
         while UnixStream::connect(&place.path).is_err() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(TEST_TIMEOUT, listens).await.unwrap();
+    timeout(TEST_TIMEOUT, listening).await.unwrap();
     AbortOnDropHandle::new(serving)
 }
 
-/// A `connection` that a service manager kept, with the record `stored`.
+/// Returns `connection` as stored by a service manager, with the record `stored`.
 pub fn left(connection: OwnedFd, stored: &Value) -> UnclaimedConnection {
     let manager = ServiceManager::at(UnixDatagram::unbound().unwrap());
     let slot = KeptSlot {
@@ -70,13 +70,12 @@ pub fn left(connection: OwnedFd, stored: &Value) -> UnclaimedConnection {
     }
 }
 
-/// A relay, as far as the keeper sees it: what was left for it, what is left later, and the task that is to be aborted
-/// for the relay to be killed.
+/// A relay as the keeper sees it. Aborting its task simulates a kill.
 pub struct KeptRelay {
     pub keeper: Arc<Keeper>,
     pub(super) left: Vec<UnclaimedConnection>,
     pub(super) later: mpsc::Receiver<UnclaimedConnection>,
-    runs: AbortOnDropHandle<()>,
+    running: AbortOnDropHandle<()>,
 }
 
 pub async fn relay(place: &KeeperPlace) -> KeptRelay {
@@ -87,15 +86,15 @@ pub async fn relay(place: &KeeperPlace) -> KeptRelay {
 }
 
 impl KeptRelay {
-    /// One that has opened `keeper`, and found so much there.
+    /// Returns a relay that has opened `keeper` and found these connections.
     pub fn linked(keeper: Arc<Keeper>, left: Vec<UnclaimedConnection>) -> Self {
-        let (leave, later) = mpsc::channel(8);
-        let runs = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&keeper).run(leave)));
+        let (unclaimed, later) = mpsc::channel(8);
+        let running = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&keeper).run(unclaimed)));
         Self {
             keeper,
             left,
             later,
-            runs,
+            running,
         }
     }
 
@@ -103,7 +102,7 @@ impl KeptRelay {
     pub async fn is_left(&mut self, connections: usize) -> Vec<UnclaimedConnection> {
         let mut left = std::mem::take(&mut self.left);
         while left.len() < connections {
-            // The keeper has seen the end of that one a moment later.
+            // The keeper notices the end of the previous process with a delay.
             left.push(
                 timeout(TEST_TIMEOUT, self.later.recv())
                     .await
@@ -115,7 +114,7 @@ impl KeptRelay {
     }
 
     pub async fn killed(self) {
-        self.runs.abort();
-        _ = self.runs.await;
+        self.running.abort();
+        _ = self.running.await;
     }
 }

@@ -297,13 +297,13 @@ mod tests {
             ..at(4)
         };
         table.add(disabled).unwrap();
-        let told = |table: &PromptBreakpoints, more: &[u32]| {
-            table.request("/a.py", more)["breakpoints"].take()
+        let table_text = |table: &PromptBreakpoints, extra: &[u32]| {
+            table.request("/a.py", extra)["breakpoints"].take()
         };
-        let either = json!([{"line": 3, "condition": "(x) or (y)"}]);
-        assert_eq!(told(&table, &[]), either);
+        let two_expressions = json!([{"line": 3, "condition": "(x) or (y)"}]);
+        assert_eq!(table_text(&table, &[]), two_expressions);
         table.add(at(3)).unwrap();
-        assert_eq!(told(&table, &[7]), json!([{"line": 3}, {"line": 7}]));
+        assert_eq!(table_text(&table, &[7]), json!([{"line": 3}, {"line": 7}]));
     }
 
     proptest::proptest! {
@@ -312,16 +312,16 @@ mod tests {
             steps in proptest::collection::vec((proptest::bool::ANY, 0usize..12), 0..24), text in "[ +-]{0,2}[0-9x]{0,2}[ ]?",
         ) {
             let mut table = PromptBreakpoints::default();
-            let mut there = BTreeSet::new();
-            for (adds, number) in steps {
-                if adds {
-                    there.insert(table.add(at(3)).unwrap().number);
+            let mut numbers = BTreeSet::new();
+            for (is_added, number) in steps {
+                if is_added {
+                    numbers.insert(table.add(at(3)).unwrap().number);
                 } else {
-                    let gone = table.remove(|one| one.number == number);
-                    proptest::prop_assert_eq!(gone.len(), usize::from(there.remove(&number)));
+                    let removed = table.remove(|one| one.number == number);
+                    proptest::prop_assert_eq!(removed.len(), usize::from(numbers.remove(&number)));
                 }
             }
-            let number = text.trim().parse::<usize>().ok().filter(|number| there.contains(number));
+            let number = text.trim().parse::<usize>().ok().filter(|number| numbers.contains(number));
             proptest::prop_assert_eq!(table.named(&text).ok().map(|one| one.number), number);
         }
     }

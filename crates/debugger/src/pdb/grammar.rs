@@ -353,7 +353,7 @@ mod tests {
         fn alias_expansion_is_bounded(alias in "([a-z ;]|%[0-9*]){0,40}", line in "[a-z]{1,3}( [a-z0-9]{1,9}){0,12}", times in 1usize..3000) {
             let long = alias.repeat(times);
             proptest::prop_assert!(expand(&long, &line).is_none_or(|text| text.len() <= MAX_EXPANDED_BYTES));
-            // As pdb does it.
+            // The expansion of pdb.
             let words: Vec<&str> = line.split_whitespace().skip(1).collect();
             let numbered = words.iter().zip(1..);
             let text = numbered.fold(alias, |text, (word, number)| text.replace(&format!("%{number}"), word));

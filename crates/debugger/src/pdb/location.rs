@@ -56,7 +56,7 @@ mod tests {
             (":3", file("", Ok(3)), None),
             ("mod.f", Location::Function("mod.f"), None),
             (",x", Location::Function(",x"), None),
-            // A colon in the condition is none of the place.
+            // A colon in the condition is not part of the location.
             ("f, x[1:2]", Location::Function("f"), Some("x[1:2]")),
         ] {
             assert_eq!(read(text), (location, condition), "{text}");
@@ -70,11 +70,11 @@ mod tests {
         ) {
             let file = Location::File { name: &name, line: Ok(line) };
             let condition = condition.trim();
-            let wanted = Some(condition).filter(|text| !text.is_empty());
+            let expected = Some(condition).filter(|text| !text.is_empty());
             let text = format!("{name}{blanks}:{blanks}{line}{blanks},{blanks}{condition}");
-            proptest::prop_assert_eq!(read(&text), (file, wanted));
+            proptest::prop_assert_eq!(read(&text), (file, expected));
             let text = format!("{line}{blanks},{condition}");
-            proptest::prop_assert_eq!(read(&text), (Location::Line(line), wanted));
+            proptest::prop_assert_eq!(read(&text), (Location::Line(line), expected));
         }
 
         #[test]

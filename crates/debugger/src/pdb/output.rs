@@ -90,8 +90,8 @@ mod tests {
     fn parts_of_a_long_text_have_tight_capacity() {
         let text = "é".repeat(3 * MAX_PIECE_BYTES);
         let parts: Vec<Piece> = Piece::Text(text.clone()).parts().collect();
-        let together: String = parts.iter().map(Piece::text).collect();
-        assert_eq!(together, text);
+        let joined: String = parts.iter().map(Piece::text).collect();
+        assert_eq!(joined, text);
         for part in parts {
             let Piece::Text(part) = part else {
                 panic!("{part:?}");

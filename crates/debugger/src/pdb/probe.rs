@@ -93,18 +93,18 @@ mod tests {
         assert!(!expression.contains('\n'));
     }
 
-    /// The output of `p` for `value` after running `before`, in a process of its own.
+    /// Returns the output of `p` for `value` after `before`, in a separate process.
     fn digest(before: &str, value: &str) -> Option<String> {
-        let ask = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
-        let program = format!("{before}\nprint({})\n", super::expression(&ask));
-        let said = printed(&program)?;
-        let told = serde_json::from_slice::<Value>(&said).unwrap();
-        Some(told["text"].as_str().unwrap().trim_end().to_owned())
+        let request = serde_json::json!({"op": "p", "text": value, "limit": 1000, "digest": true});
+        let program = format!("{before}\nprint({})\n", super::expression(&request));
+        let stdout = printed(&program)?;
+        let response = serde_json::from_slice::<Value>(&stdout).unwrap();
+        Some(response["text"].as_str().unwrap().trim_end().to_owned())
     }
 
     #[test]
     fn array_is_digested_by_its_metadata() {
-        // As numpy has them, as far as the probe asks.
+        // A stand-in for numpy with the attributes that the probe reads.
         let numpy = r#"
 import sys, types
 class ndarray:
@@ -132,27 +132,30 @@ sys.modules["numpy"] = np
                 "ndarray(float('nan'), *[2.0] * 15)",
                 "array (8, 2) float32, not finite: 1 of 16, norm nan, checksum ",
             ),
-            // Another type than the library's own is not asked for more than it says by itself.
+            // A subclass may run user code, so only its metadata are read.
             ("Own(*[2.0] * 16)", "array (8, 2) float32"),
             ("ndarray(*'x' * 16)", "array (8, 2) float32"),
             ("ndarray(1.0, 2.0)", "its elements"),
             ("[0] * 3", "[0, 0, 0]"),
         ];
-        for (value, says) in cases {
-            let Some(told) = digest(numpy, value) else {
+        for (value, expected) in cases {
+            let Some(response) = digest(numpy, value) else {
                 return;
             };
-            let known = says.ends_with("checksum ");
+            let is_prefix = expected.ends_with("checksum ");
             assert!(
-                told == says || known && told.starts_with(says) && told.len() == says.len() + 8,
-                "{value}: {told}"
+                response == expected
+                    || is_prefix
+                        && response.starts_with(expected)
+                        && response.len() == expected.len() + 8,
+                "{value}: {response}"
             );
         }
         assert_ne!(
             digest(numpy, "ndarray(*[2.0] * 16)"),
             digest(numpy, "ndarray(*[3.0] + [2.0] * 15)")
         );
-        // A library that the process has not loaded is not loaded for it.
+        // The probe must not import a library.
         let loaded = digest(
             "import sys",
             "[i for i in [[0] * 20] if 'numpy' in sys.modules]",
@@ -162,9 +165,9 @@ sys.modules["numpy"] = np
 
     #[test]
     fn process_facts_are_read_without_user_code() {
-        let ask = serde_json::json!({"op": "snapshot", "limit": 20, "names": 50, "frames": 5, "locals": true, "process": true,
+        let request = serde_json::json!({"op": "snapshot", "limit": 20, "names": 50, "frames": 5, "locals": true, "process": true,
             "around": 0, "room": 1000});
-        // As a task that waits at a breakpoint of Ray's.
+        // A task that waits in Ray's breakpoint.
         let program = format!(
             "import os, sys, random, threading, types\n\
              os.environ.update(OMP_NUM_THREADS='8', RAY_JOB='x', LONG='y' * 30)\n\
@@ -174,30 +177,33 @@ sys.modules["numpy"] = np
              there = {{'ask': {}}}\n\
              exec(code, there)\n\
              there['set_trace']()\n",
-            Value::from(super::expression(&ask))
+            Value::from(super::expression(&request))
         );
-        let Some(said) = printed(&program) else {
+        let Some(stdout) = printed(&program) else {
             return;
         };
-        let told: Value = serde_json::from_slice(&said).unwrap();
-        let process = &told["threads"][1];
-        assert_eq!(process["process"], true, "{told}");
-        let of = |kind: usize| &process["frames"][kind]["locals"];
+        let response: Value = serde_json::from_slice(&stdout).unwrap();
+        let process = &response["threads"][1];
+        assert_eq!(process["process"], true, "{response}");
+        let locals_of = |kind: usize| &process["frames"][kind]["locals"];
         assert_eq!(
-            (&of(0)["OMP_NUM_THREADS"], &of(0)["LONG"]),
+            (&locals_of(0)["OMP_NUM_THREADS"], &locals_of(0)["LONG"]),
             (&"8".into(), &format!("{}...", "y".repeat(20)).into())
         );
-        assert!(of(0).get("RAY_JOB").is_none(), "{told}");
-        assert_eq!(of(1)["own"], "1.2");
+        assert!(locals_of(0).get("RAY_JOB").is_none(), "{response}");
+        assert_eq!(locals_of(1)["own"], "1.2");
         assert!(
-            of(2)["random"].as_str().unwrap().starts_with("checksum "),
-            "{told}"
+            locals_of(2)["random"]
+                .as_str()
+                .unwrap()
+                .starts_with("checksum "),
+            "{response}"
         );
     }
 
     #[test]
     fn rank_comes_from_loaded_libraries_or_environment() {
-        let ask = super::expression(&serde_json::json!({"op": "ranks"}));
+        let request = super::expression(&serde_json::json!({"op": "ranks"}));
         let environment =
             "import os, sys, types\nos.environ.update(RANK='3', LOCAL_RANK='1', WORLD_SIZE='8')";
         let torch = "d = sys.modules['torch.distributed'] = types.ModuleType('torch.distributed')\n\
@@ -224,20 +230,20 @@ sys.modules["numpy"] = np
                 r#"{"rank":2,"local_rank":0,"world_size":4}"#,
             ),
         ];
-        for (before, wanted) in cases {
-            let program = format!("{environment}\n{before}\nprint({ask})\n");
-            let Some(said) = printed(&program) else {
+        for (before, expected) in cases {
+            let program = format!("{environment}\n{before}\nprint({request})\n");
+            let Some(stdout) = printed(&program) else {
                 return;
             };
-            let told: Value = serde_json::from_slice(&said).unwrap();
-            let wanted: Value = serde_json::from_str(wanted).unwrap();
-            assert_eq!(told, wanted, "{before}");
+            let response: Value = serde_json::from_slice(&stdout).unwrap();
+            let expected: Value = serde_json::from_str(expected).unwrap();
+            assert_eq!(response, expected, "{before}");
         }
     }
 
     #[test]
     fn interrupt_stops_the_evaluation_and_not_the_task() {
-        // As pydevd evaluates: in the main thread, which is stopped, or in another.
+        // pydevd evaluates in the stopped main thread or in another thread.
         let program = r#"
 import sys, threading, time
 import os
@@ -287,26 +293,26 @@ print(ended)
         let interrupt = interrupt();
         let interrupt = interrupt["expression"].as_str().unwrap();
         let interrupt = Value::from(interrupt).to_string();
-        let Some(said) = printed(&program.replace("INTERRUPT", &interrupt)) else {
+        let Some(stdout) = printed(&program.replace("INTERRUPT", &interrupt)) else {
             return;
         };
         assert_eq!(
-            String::from_utf8(said).unwrap().trim_end(),
+            String::from_utf8(stdout).unwrap().trim_end(),
             "['KeyboardInterrupt', 'KeyboardInterrupt', 'KeyboardInterrupt', 'KeyboardInterrupt', True]"
         );
     }
 
     #[test]
     fn only_a_valid_answer_is_parsed() {
-        let wanted = serde_json::json!({"a": "it's \"x\"\\"});
-        for good in [
+        let expected = serde_json::json!({"a": "it's \"x\"\\"});
+        for valid in [
             r#"'{"a": "it\'s \\"x\\"\\\\"}'"#,
             r#"{"a": "it's \"x\"\\"}"#,
         ] {
-            assert_eq!(answer::<Value>(good).as_ref(), Some(&wanted), "{good}");
+            assert_eq!(answer::<Value>(valid).as_ref(), Some(&expected), "{valid}");
         }
-        for bad in ["", "'", "None", "'!'", r"'\n'", r"'\", "'{}'x"] {
-            assert_eq!(answer::<Value>(bad), None, "{bad}");
+        for invalid in ["", "'", "None", "'!'", r"'\n'", r"'\", "'{}'x"] {
+            assert_eq!(answer::<Value>(invalid), None, "{invalid}");
         }
     }
 

@@ -38,8 +38,8 @@ mod tests {
         };
         let result: Value = serde_json::from_slice(&printed).unwrap();
         assert!(result["tried"].as_u64().unwrap() > 5000, "{result}");
-        for nothing in ["leaked", "called", "same", "differ"] {
-            assert_eq!(result[nothing], json!([]), "{nothing}: {result}");
+        for unexpected in ["leaked", "called", "same", "differ"] {
+            assert_eq!(result[unexpected], json!([]), "{unexpected}: {result}");
         }
         let text = |name: &str| result["texts"][name].as_str().unwrap().to_owned();
         for (name, value) in [

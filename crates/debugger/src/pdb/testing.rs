@@ -1,12 +1,12 @@
-//! Shared by the tests of the probe.
+//! Helpers for the tests of the probe.
 
-/// Python with values that have a secret inside, and how to find it.
+/// Python values that contain a secret, and a search for it.
 pub const PLANTED: &str = include_str!("planted_values.py");
 
-/// Runs `program` in a Python process and returns its output; `None`: there is no Python, which is reported.
+/// Runs `program` in a Python process, and returns its output, or `None` with a message if Python is missing.
 #[allow(clippy::print_stderr)]
 pub fn printed(program: &str) -> Option<Vec<u8>> {
-    // One that hangs fails its test, and holds up no other.
+    // The timeout limits a hanging process to its test.
     let python = std::process::Command::new("timeout")
         .args(["120", "python3", "-c", program])
         .output();

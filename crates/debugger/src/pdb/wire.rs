@@ -338,15 +338,15 @@ mod tests {
         assert_eq!(wire.read().await.unwrap_err(), Lost::Closed);
     }
 
-    /// One for which there is no memory is skipped in the same way, whichever session has that.
+    /// A message is also skipped if other sessions use up the memory.
     #[tokio::test]
     async fn message_without_memory_is_skipped_and_reported() {
         let memory = Memory::new(64 << 20);
         let account = memory.account(Some("ann"));
         let (near, mut far) = tokio::io::duplex(1 << 16);
         let mut wire = Wire::new(near, &account);
-        let mut others = account.empty(MemoryUse::Messages);
-        others.insist(memory.owner_limit());
+        let mut reserved = account.empty(MemoryUse::Messages);
+        reserved.insist(memory.owner_limit());
         let writer = tokio::spawn(async move {
             for round in 0..2 {
                 let long = json!({"seq": 1, "type": "response", "request_seq": 7, "success": true, "body": "x".repeat(1 << 20)});
@@ -359,23 +359,26 @@ mod tests {
         let PromptMessage::Answer { to: 7, body, .. } = wire.read().await.unwrap() else {
             panic!("no answer");
         };
-        let why = body.unwrap_err();
-        assert!(why.contains("is not shown, because your requests"), "{why}");
+        let error = body.unwrap_err();
+        assert!(
+            error.contains("is not shown, because your requests"),
+            "{error}"
+        );
         let PromptMessage::Event { name, body } = wire.read().await.unwrap() else {
             panic!("no event");
         };
         assert_eq!((name, &body["threadId"]), (Some(Event::Stopped), &json!(0)));
-        drop(others);
+        drop(reserved);
         let PromptMessage::Answer { body, .. } = wire.read().await.unwrap() else {
             panic!("no answer");
         };
         assert!(body.is_ok());
-        let held = memory.used(MemoryUse::Messages);
-        assert!((3 << 20..16 << 20).contains(&held), "{held}");
-        let kept = wire.keep();
+        let used_bytes = memory.used(MemoryUse::Messages);
+        assert!((3 << 20..16 << 20).contains(&used_bytes), "{used_bytes}");
+        let stored_wire = wire.keep();
         wire.read().await.unwrap();
-        assert!(memory.used(MemoryUse::Messages) >= held);
-        drop((kept, wire));
+        assert!(memory.used(MemoryUse::Messages) >= used_bytes);
+        drop((stored_wire, wire));
         assert_eq!(memory.used(MemoryUse::Messages), 0);
         writer.await.unwrap();
     }

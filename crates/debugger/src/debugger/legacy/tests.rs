@@ -34,9 +34,9 @@ fn last_missed_output_is_stored_up_to_the_bound() {
     for n in 0..100u8 {
         transcript.store_missed(&[n; 1000]);
     }
-    let (cut, missed) = transcript.take_missed();
+    let (dropped_bytes, missed) = transcript.take_missed();
     assert_eq!(
-        (cut, missed.len()),
+        (dropped_bytes, missed.len()),
         (100_008 - MAX_STORED_BYTES, MAX_STORED_BYTES)
     );
     assert_eq!(missed.last(), Some(&99));
@@ -50,32 +50,32 @@ async fn connection() -> (TcpStream, TcpStream) {
     (near.unwrap(), far.unwrap().0)
 }
 
-async fn read(stream: &mut TcpStream, wanted: &str) {
-    let mut transcript = vec![0; wanted.len()];
+async fn read(stream: &mut TcpStream, expected: &str) {
+    let mut transcript = vec![0; expected.len()];
     stream.read_exact(&mut transcript).await.unwrap();
-    assert_eq!(String::from_utf8_lossy(&transcript), wanted);
+    assert_eq!(String::from_utf8_lossy(&transcript), expected);
 }
 
-/// Of a relay that is lost half a line is no command, and of what was not heard its next one is told.
+/// A lost relay's partial line is no command, and its next relay gets the missed output.
 #[tokio::test]
 async fn agent_sends_whole_lines_and_stores_missed_output() {
     let (near, mut far) = connection().await;
     let tasks = TaskTracker::new();
-    let mut entered = LegacySession::new(Stream::Direct(Direct::new(near)), &tasks);
+    let mut session = LegacySession::new(Stream::Direct(Direct::new(near)), &tasks);
     for bytes in [&b"x = "[..], b"1\np", b" x\nde"] {
-        let taken = poll_fn(|cx| entered.poll_forward(cx, bytes)).await;
-        assert_eq!(taken.unwrap(), bytes.len());
+        let accepted = poll_fn(|cx| session.poll_forward(cx, bytes)).await;
+        assert_eq!(accepted.unwrap(), bytes.len());
     }
     read(&mut far, "x = 1\np x\n").await;
-    entered.complete(b"l y");
+    session.complete(b"l y");
     far.write_all(b"1\r\n(Pdb) ").await.unwrap();
-    while !entered.asks() {
-        assert!(entered.receive_unattended().await.unwrap() > 0);
+    while !session.asks() {
+        assert!(session.receive_unattended().await.unwrap() > 0);
     }
-    assert!(entered.is_paused());
-    assert_eq!(entered.missed_output(), b"1\r\n(Pdb) ");
-    assert_eq!(entered.missed_output(), b"(Pdb) ");
-    drop(entered);
+    assert!(session.is_paused());
+    assert_eq!(session.missed_output(), b"1\r\n(Pdb) ");
+    assert_eq!(session.missed_output(), b"(Pdb) ");
+    drop(session);
     read(&mut far, "c\n").await;
     drop(far);
     tasks.close();

@@ -58,29 +58,28 @@ fn evaluations_are_counted_and_disconnect_is_located() {
     ledger.received(&frame(&response("evaluate", false)));
     assert_eq!(ledger.progress.evaluating, 1);
     let threads = frame(&request("threads"));
-    let both = [&threads[..], &frame(&request("disconnect")), &threads].concat();
-    let end = both.len() - threads.len();
-    assert_eq!(ledger.up_to_disconnect(&both), (threads.len(), end));
-    let whole = (threads.len(), threads.len());
-    assert_eq!(ledger.up_to_disconnect(&threads), whole);
+    let sent = [&threads[..], &frame(&request("disconnect")), &threads].concat();
+    let end = sent.len() - threads.len();
+    assert_eq!(ledger.up_to_disconnect(&sent), (threads.len(), end));
+    let at_boundary = (threads.len(), threads.len());
+    assert_eq!(ledger.up_to_disconnect(&threads), at_boundary);
     ledger.received(&frame(&response("evaluate", true)));
-    assert_eq!(ledger.up_to_disconnect(&both), (end, end));
-    // Also for one that goes out together with it.
+    assert_eq!(ledger.up_to_disconnect(&sent), (end, end));
     let evaluate = frame(&request("evaluate"));
-    let all = [&evaluate[..], &both].concat();
+    let all = [&evaluate[..], &sent].concat();
     let before = evaluate.len() + threads.len();
     assert_eq!(
         ledger.up_to_disconnect(&all),
         (before, evaluate.len() + end)
     );
-    ledger.sent(&both);
+    ledger.sent(&sent);
     assert_eq!(ledger.up_to_disconnect(&threads), (0, 0));
 }
 
 #[test]
 fn attach_with_path_mappings_is_recognised() {
     let mapped = json!([{"localRoot": "/home/ann", "remoteRoot": "."}]);
-    for (mappings, wanted) in [
+    for (mappings, expected) in [
         (mapped, true),
         (mappings::none(), false),
         (json!([]), false),
@@ -89,7 +88,7 @@ fn attach_with_path_mappings_is_recognised() {
         attach["arguments"]["pathMappings"] = mappings;
         let mut ledger = ProtocolTracker::default();
         ledger.sent(&frame(&attach));
-        assert_eq!(ledger.progress.mapped, wanted, "{attach}");
+        assert_eq!(ledger.progress.mapped, expected, "{attach}");
     }
 }
 
@@ -120,33 +119,33 @@ proptest! {
         let events = ["output", "initialized", "stopped", "thread", "terminated", "process", "module"];
         let sent: Vec<u8> = names.iter().flat_map(|n| frame(&request(commands[*n]))).collect();
         let received: Vec<u8> = names.iter().flat_map(|n| frame(&event(events[*n]))).collect();
-        let (mut whole, mut pieces) = (ProtocolTracker::default(), ProtocolTracker::default());
-        whole.sent(&sent);
-        whole.received(&received);
-        for (bytes, up) in [(&sent, true), (&received, false)] {
+        let (mut is_complete, mut chunked) = (ProtocolTracker::default(), ProtocolTracker::default());
+        is_complete.sent(&sent);
+        is_complete.received(&received);
+        for (bytes, is_upstream) in [(&sent, true), (&received, false)] {
             let mut rest = &bytes[..];
             for cut in cuts.iter().cycle() {
                 if rest.is_empty() {
                     break;
                 }
                 let (now, later) = rest.split_at((*cut).min(rest.len()));
-                if up {
-                    // Of the message in which the cut is, exactly the rest is wanted.
-                    let left = pieces.under_way(rest);
-                    let mut behind = pieces.sent.clone();
-                    let whole = behind.cut(&rest[..left], |_, _| ()).is_ok() && behind.between();
-                    prop_assert!(whole);
+                if is_upstream {
+                    // Exactly the rest of the interrupted message is expected.
+                    let remaining = chunked.under_way(rest);
+                    let mut tracked = chunked.sent.clone();
+                    let is_complete = tracked.cut(&rest[..remaining], |_, _| ()).is_ok() && tracked.between();
+                    prop_assert!(is_complete);
                 }
-                match up {
-                    true => pieces.sent(now),
-                    false => pieces.received(now),
+                match is_upstream {
+                    true => chunked.sent(now),
+                    false => chunked.received(now),
                 }
-                prop_assert!(pieces.sent.part.len() <= MAX_STORED_BYTES + 512 && pieces.received.part.len() <= MAX_STORED_BYTES + 512);
+                prop_assert!(chunked.sent.part.len() <= MAX_STORED_BYTES + 512 && chunked.received.part.len() <= MAX_STORED_BYTES + 512);
                 rest = later;
             }
         }
-        let seen = |l: &ProtocolTracker| (l.progress.greeted, l.progress.attach, l.progress.configured, l.progress.disconnect, l.lost);
-        prop_assert_eq!(seen(&whole), seen(&pieces));
-        prop_assert!(pieces.between_messages());
+        let progress = |l: &ProtocolTracker| (l.progress.greeted, l.progress.attach, l.progress.configured, l.progress.disconnect, l.lost);
+        prop_assert_eq!(progress(&is_complete), progress(&chunked));
+        prop_assert!(chunked.between_messages());
     }
 }

@@ -1,4 +1,4 @@
-//! Prompts on a debugger whose part the test plays.
+//! Tests prompts on a debugger played by the test.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::pdb::error::PromptError;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::{event, task_end_before_stop};
 
-/// Stops once in `file`, answers requests that run no Python, and has none to run: each `evaluate` fails.
+/// Plays a debugger that stops once in `file` and fails each `evaluate`.
 async fn debugger(stream: DuplexStream, file: String) {
     let mut client = Conversation::new(stream, 1 << 20);
     while let Ok(request) = client.read().await {
@@ -35,7 +35,7 @@ async fn debugger(stream: DuplexStream, file: String) {
     }
 }
 
-/// The task ends before it stops; both are told before the prompt reads the first.
+/// Plays a debugger whose task ends before it stops. It sends both events before the prompt reads the first.
 async fn debugger_of_one_that_ends(stream: DuplexStream) {
     let mut client = Conversation::new(stream, 1 << 20);
     while let Ok(request) = client.read().await {
@@ -56,23 +56,23 @@ async fn debugger_of_one_that_ends(stream: DuplexStream) {
 
 #[tokio::test]
 async fn task_that_ends_before_its_stop_is_reported() {
-    let (here, there) = tokio::io::duplex(1 << 16);
-    tokio::spawn(debugger_of_one_that_ends(there));
+    let (prompt_end, debugger_end) = tokio::io::duplex(1 << 16);
+    tokio::spawn(debugger_of_one_that_ends(debugger_end));
     let (out, _pieces) = mpsc::channel(10);
-    let opened = Prompt::open(here, &Options::default(), out).await;
+    let opened = Prompt::open(prompt_end, &Options::default(), out).await;
     assert_eq!(opened.err(), Some(PromptError::TaskEnded));
 }
 
-/// A prompt at a stop in `file`, and what it writes.
+/// Returns a prompt at a stop in `file`, and its output.
 async fn stopped(file: &str, options: Options) -> (Prompt<DuplexStream>, mpsc::Receiver<Piece>) {
-    let (here, there) = tokio::io::duplex(1 << 16);
-    tokio::spawn(debugger(there, file.to_owned()));
+    let (prompt_end, debugger_end) = tokio::io::duplex(1 << 16);
+    tokio::spawn(debugger(debugger_end, file.to_owned()));
     let (out, pieces) = mpsc::channel(10_000);
-    let (prompt, _) = Prompt::open(here, &options, out).await.unwrap();
+    let (prompt, _) = Prompt::open(prompt_end, &options, out).await.unwrap();
     (prompt, pieces)
 }
 
-/// The text written so far.
+/// Returns the text written so far.
 fn written(pieces: &mut mpsc::Receiver<Piece>) -> String {
     let pieces = std::iter::from_fn(|| pieces.try_recv().ok());
     pieces.map(|piece| piece.text().to_owned()).collect()
@@ -89,12 +89,12 @@ async fn local_source_is_shown_only_if_requested() {
             ..Options::default()
         };
         let (mut prompt, mut pieces) = stopped(file.to_str().unwrap(), options).await;
-        let here = std::fs::canonicalize(&file).unwrap();
+        let prompt_end = std::fs::canonicalize(&file).unwrap();
         for line in [
             "list",
             "longlist",
             "where",
-            &format!("b {}:2", here.display()),
+            &format!("b {}:2", prompt_end.display()),
         ] {
             prompt.line(line).await;
         }
@@ -122,7 +122,7 @@ async fn recursive_alias_terminates() {
         assert_eq!(prompt.line(line).await, After::Prompt);
     }
     assert_eq!(written(&mut pieces), "*** too many commands at once\n");
-    // Each word becomes a thousand.
+    // Each word expands to a thousand.
     prompt
         .line(&format!("alias c c{}", " %*".repeat(1000)))
         .await;
@@ -136,11 +136,11 @@ async fn recursive_alias_terminates() {
 #[tokio::test]
 async fn commands_list_on_one_line_may_be_long() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
-    let at = PromptBreakpoint {
+    let breakpoint = PromptBreakpoint {
         file: "/a.py".to_owned(),
         ..PromptBreakpoint::default()
     };
-    prompt.table.add(at).unwrap();
+    prompt.table.add(breakpoint).unwrap();
     prompt.line("commands 1").await;
     let line = format!("p 1{}p 2;; end;; p 3", ";;".repeat(100_000));
     assert_eq!(prompt.line(&line).await, After::Prompt);
@@ -150,32 +150,32 @@ async fn commands_list_on_one_line_may_be_long() {
     written(&mut pieces);
 }
 
-/// Lets the program run, and says what came of the news that its task has ended.
-async fn let_run(prompt: &mut Prompt<DuplexStream>) -> Option<After> {
+/// Resumes the program, and returns the reaction to the end of its task.
+async fn resume_and_settle(prompt: &mut Prompt<DuplexStream>) -> Option<After> {
     let handle = prompt.interrupter();
-    // Said while nothing ran, it is no news.
+    // An interrupt while nothing runs has no effect.
     handle.task_ended();
     let mut running = std::pin::pin!(prompt.line("c"));
-    let moment = std::time::Duration::from_secs(5);
-    assert!(tokio::time::timeout(moment, &mut running).await.is_err());
+    let limit = std::time::Duration::from_secs(5);
+    assert!(tokio::time::timeout(limit, &mut running).await.is_err());
     handle.task_ended();
-    tokio::time::timeout(moment, running).await.ok()
+    tokio::time::timeout(limit, running).await.ok()
 }
 
 #[tokio::test(start_paused = true)]
 async fn ended_task_ends_the_session_unless_it_may_stop_again() {
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
     assert_eq!(
-        let_run(&mut prompt).await,
+        resume_and_settle(&mut prompt).await,
         Some(After::Ended(PromptEnd::TaskEnded))
     );
     assert!(!written(&mut pieces).contains("the task has ended"));
     let (mut prompt, mut pieces) = stopped("/a.py", Options::default()).await;
-    let at = PromptBreakpoint {
+    let breakpoint = PromptBreakpoint {
         file: "/a.py".to_owned(),
         ..PromptBreakpoint::default()
     };
-    prompt.table.add(at).unwrap();
-    assert_eq!(let_run(&mut prompt).await, None);
+    prompt.table.add(breakpoint).unwrap();
+    assert_eq!(resume_and_settle(&mut prompt).await, None);
     assert!(written(&mut pieces).contains("[the task has ended; "));
 }

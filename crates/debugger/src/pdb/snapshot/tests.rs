@@ -1,12 +1,11 @@
-//! Tests of snapshots, run by a real Python.
+//! Tests snapshots in a real Python process.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 use crate::pdb::testing::printed;
 use crate::pdb::{ComparisonKey, Visible};
 
-/// A thread that waits in a helper of debugpy's while it handles an exception; what is asked of it, and which of
-/// its own methods were called for that.
+/// A thread that waits in a helper of debugpy while it handles an exception. Prints the answer and the called methods.
 const PROGRAM: &str = "
 import threading, types
 called = []
@@ -34,7 +33,7 @@ print(answer)
 print(sorted(set(called)))
 ";
 
-fn asked(locals: bool, visible: Visible) -> Option<(Value, String)> {
+fn inspect(locals: bool, visible: Visible) -> Option<(Value, String)> {
     let limits = SnapshotLimits {
         locals,
         rendering: Rendering {
@@ -45,8 +44,8 @@ fn asked(locals: bool, visible: Visible) -> Option<(Value, String)> {
         ..SnapshotLimits::default()
     };
     let program = PROGRAM.replace("EXPRESSION", &expression(&limits));
-    let said = String::from_utf8(printed(&program)?).unwrap();
-    let mut lines = said.lines();
+    let stdout = String::from_utf8(printed(&program)?).unwrap();
+    let mut lines = stdout.lines();
     let threads = read(lines.next().unwrap()).unwrap();
     Some((threads, lines.next().unwrap().to_owned()))
 }
@@ -58,7 +57,7 @@ fn snapshot_runs_no_user_code_unless_fully_visible() {
         (true, Visible::Structure),
         (true, Visible::Text),
     ] {
-        let Some((threads, called)) = asked(locals, visible) else {
+        let Some((threads, called)) = inspect(locals, visible) else {
             return;
         };
         let exception = threads[0]["exception"].as_str().unwrap();
@@ -66,37 +65,36 @@ fn snapshot_runs_no_user_code_unless_fully_visible() {
         assert_eq!(threads[0]["raised"][0]["function"], "fails", "{threads}");
         assert_eq!(called, "[]");
     }
-    let (threads, called) = asked(true, Visible::Full).unwrap();
+    let (threads, called) = inspect(true, Visible::Full).unwrap();
     assert_eq!(threads[0]["exception"], "Failed: noisy", "{threads}");
     assert_eq!(called, "['Failed', 'Noisy']");
 }
 
 #[test]
 fn masked_text_is_compared_by_checksums() {
-    let Some((threads, _)) = asked(true, Visible::Structure) else {
+    let Some((threads, _)) = inspect(true, Visible::Structure) else {
         return;
     };
     assert_eq!(threads[0]["exception"], "Failed()", "{threads}");
     let variables = threads[0]["raised"][0]["variables"].as_array().unwrap();
-    let of = |name: &str| variables.iter().find(|one| one["name"] == name).unwrap();
-    let (text, same, other) = (of("text"), of("same"), of("other"));
+    let field = |name: &str| variables.iter().find(|one| one["name"] == name).unwrap();
+    let (text, same, other) = (field("text"), field("same"), field("other"));
     assert_eq!(text["value"], "str, 7 characters", "{threads}");
     assert_eq!(text["digest"], same["digest"], "{threads}");
     assert_ne!(text["digest"], other["digest"], "{threads}");
     assert!(!threads.to_string().contains("hunter2"), "{threads}");
-    // Another answer has other checksums.
+    // The checksums of each answer use a new key.
     let digest = text["digest"].as_str().unwrap();
-    let (again, _) = asked(true, Visible::Structure).unwrap();
-    assert!(!again.to_string().contains(digest), "{again}");
-    // With text, values have checksums as well: it may be cut.
-    let (full, _) = asked(true, Visible::Full).unwrap();
+    let (second, _) = inspect(true, Visible::Structure).unwrap();
+    assert!(!second.to_string().contains(digest), "{second}");
+    // Values shown as text also have checksums, because the text may be truncated.
+    let (full, _) = inspect(true, Visible::Full).unwrap();
     let frame = &full[0]["raised"][0];
     assert_eq!(frame["locals"]["text"], "'hunter2'", "{full}");
     assert_eq!(frame["digests"]["text"], frame["digests"]["same"], "{full}");
 }
 
-/// A task that waits in a helper of debugpy's with these variables, and is looked at twice; the seconds of each
-/// time.
+/// A task with these variables that waits in a helper of debugpy. Prints two snapshots and the seconds of each.
 const VALUES: &str = "
 import json, sys, threading, time, types
 main = threading.main_thread()
@@ -129,77 +127,77 @@ go.set()
 import os; sys.stdout.flush(); os._exit(0)
 ";
 
-/// Both snapshots of a task with these variables besides, with the seconds that each took, and the threads that ran
-/// a `__repr__`.
+/// Returns two snapshots of a task with these additional variables, the seconds of each, and the threads that ran a
+/// `__repr__`.
 fn values(locals: &str) -> Option<([(Value, f64); 2], String)> {
     let expression = expression(&SnapshotLimits::default());
     let program = VALUES.replace("LOCALS", locals);
     let program = program.replace("EXPRESSION", &expression);
-    let said = String::from_utf8(printed(&program)?).unwrap();
-    let mut lines = said.lines();
+    let stdout = String::from_utf8(printed(&program)?).unwrap();
+    let mut lines = stdout.lines();
     let mut next = || {
         let threads = read(lines.next().unwrap()).unwrap();
         let frames = threads[0]["frames"].as_array().unwrap();
         let frame = frames.last().unwrap().clone();
         (frame, lines.next().unwrap().parse().unwrap())
     };
-    let both = [next(), next()];
-    Some((both, lines.next().unwrap().to_owned()))
+    let snapshots = [next(), next()];
+    Some((snapshots, lines.next().unwrap().to_owned()))
 }
 
 #[test]
 fn hanging_value_is_isolated_from_the_others() {
-    let Some(([(frame, took), (again, took_again)], ran_by)) =
+    let Some(([(frame, seconds), (second, second_seconds)], ran_by)) =
         values("bad, behind = Value(hangs), Value(lambda: None)")
     else {
         return;
     };
-    let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
-    assert_eq!(of("step"), "7");
-    assert_eq!(of("names"), "{'a', 'b'}");
-    assert!(of("text").ends_with("..."), "{frame}");
-    assert_eq!(of("good"), "done");
-    assert_eq!(of("exit"), "‹no repr: SystemExit›");
-    assert_eq!(of("interrupt"), "‹no repr: KeyboardInterrupt›");
-    assert_eq!(of("bad"), "‹no repr within 0.5 s›");
+    let field = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
+    assert_eq!(field("step"), "7");
+    assert_eq!(field("names"), "{'a', 'b'}");
+    assert!(field("text").ends_with("..."), "{frame}");
+    assert_eq!(field("good"), "done");
+    assert_eq!(field("exit"), "‹no repr: SystemExit›");
+    assert_eq!(field("interrupt"), "‹no repr: KeyboardInterrupt›");
+    assert_eq!(field("bad"), "‹no repr within 0.5 s›");
     assert_eq!(frame["types"]["bad"], "Value");
-    assert_eq!(of("behind"), "‹not asked for its repr: Value›");
-    assert!(took < 7.0, "{took}");
-    // Its thread hangs still: the next snapshot begins no other, and says so.
-    let of = |name: &str| again["locals"][name].as_str().unwrap().to_owned();
+    assert_eq!(field("behind"), "‹not asked for its repr: Value›");
+    assert!(seconds < 7.0, "{seconds}");
+    // While that thread hangs, the next snapshot starts no other thread and says so.
+    let field = |name: &str| second["locals"][name].as_str().unwrap().to_owned();
     assert_eq!(
-        (&*of("step"), &again["types"]["good"]),
+        (&*field("step"), &second["types"]["good"]),
         ("7", &json!("Value"))
     );
-    assert!(of("plain").starts_with("<object object at "), "{again}");
+    assert!(field("plain").starts_with("<object object at "), "{second}");
     assert_eq!(
-        of("good"),
+        field("good"),
         "‹no repr: one of an earlier snapshot has not returned›"
     );
-    assert!(took_again < 1.0, "{took_again}");
+    assert!(second_seconds < 1.0, "{second_seconds}");
     assert_eq!(ran_by, "['ray-relay-probe']");
 }
 
 #[test]
 fn slow_values_share_a_five_second_budget() {
-    let many = "many = [Value(slow) for _ in range(20)]; a, b, c, d = many[:4]";
-    let Some(([(frame, took), _], _)) = values(many) else {
+    let locals = "many = [Value(slow) for _ in range(20)]; a, b, c, d = many[:4]";
+    let Some(([(frame, seconds), _], _)) = values(locals) else {
         return;
     };
-    let of = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
-    assert_eq!((&*of("step"), &*of("good")), ("7", "done"));
-    assert_eq!(of("many"), "‹no repr within 0.5 s›");
+    let field = |name: &str| frame["locals"][name].as_str().unwrap().to_owned();
+    assert_eq!((&*field("step"), &*field("good")), ("7", "done"));
+    assert_eq!(field("many"), "‹no repr within 0.5 s›");
     for name in ["a", "b", "c", "d"] {
-        assert_eq!(of(name), "‹not asked for its repr: Value›");
+        assert_eq!(field(name), "‹not asked for its repr: Value›");
     }
-    assert!((4.5..7.0).contains(&took), "{took}");
+    assert!((4.5..7.0).contains(&seconds), "{seconds}");
 }
 
 #[test]
 fn any_snapshot_answer_is_parsed_or_refused() {
     let frame = json!({"file": "a.py", "line": 1, "function": "f", "source": ""});
-    let good = json!({"threads": [{"name": "MainThread", "frames": [frame]}]});
-    assert!(read(&good.to_string()).is_ok());
+    let valid = json!({"threads": [{"name": "MainThread", "frames": [frame]}]});
+    assert!(read(&valid.to_string()).is_ok());
     let shapes = [
         json!([]),
         json!("x"),
@@ -217,22 +215,22 @@ fn any_snapshot_answer_is_parsed_or_refused() {
     }
 }
 
-/// The threads of a snapshot while a thread handles what `fails` raises.
-fn raised_by(fails: &str) -> Option<Vec<Value>> {
-    let program = PROGRAM.replace("        raise Failed()\n", fails);
+/// Returns the threads of a snapshot while a thread handles the exception of `raising_code`.
+fn raised_by(raising_code: &str) -> Option<Vec<Value>> {
+    let program = PROGRAM.replace("        raise Failed()\n", raising_code);
     let program = program.replace("except Failed:", "except Exception:");
     let limits = SnapshotLimits::default();
     let program = program.replace("EXPRESSION", &expression(&limits));
-    let said = String::from_utf8(printed(&program)?).unwrap();
-    let Value::Array(threads) = read(said.lines().next().unwrap()).unwrap() else {
-        panic!("{said}");
+    let stdout = String::from_utf8(printed(&program)?).unwrap();
+    let Value::Array(threads) = read(stdout.lines().next().unwrap()).unwrap() else {
+        panic!("{stdout}");
     };
     Some(threads)
 }
 
 #[test]
 fn each_exception_of_a_group_has_frames_and_notes() {
-    let fails = "
+    let raising_code = "
         def load(shard):
             raise ValueError('shard %d' % shard)
         def caught(shard):
@@ -246,16 +244,16 @@ fn each_exception_of_a_group_has_frames_and_notes() {
     if version.is_none_or(|version| !version.starts_with(b"True")) {
         return;
     }
-    let threads = raised_by(fails).unwrap();
-    let of = |key: &str| {
+    let threads = raised_by(raising_code).unwrap();
+    let field = |key: &str| {
         let texts = threads.iter().map(|thread| thread[key].as_str().unwrap());
         texts.collect::<Vec<_>>()
     };
     assert_eq!(
-        of("name")[1..],
+        field("name")[1..],
         ["exception 1 of 2", "exception 2 of 2", "exception 1 of 1"]
     );
-    let exceptions = of("exception");
+    let exceptions = field("exception");
     assert!(
         exceptions[0].starts_with("ExceptionGroup: "),
         "{exceptions:?}"
@@ -272,7 +270,7 @@ fn each_exception_of_a_group_has_frames_and_notes() {
 
 #[test]
 fn exception_chain_is_shown_within_bounds() {
-    let fails = "
+    let raising_code = "
         def reads(shard): raise KeyError(shard)
         def loads(shard):
             try: reads(shard)
@@ -283,16 +281,16 @@ fn exception_chain_is_shown_within_bounds() {
         try: raise first
         except ValueError: raise RuntimeError('no batch')
 ";
-    let Some(threads) = raised_by(fails) else {
+    let Some(threads) = raised_by(raising_code) else {
         return;
     };
-    let of = |key: &str| {
+    let field = |key: &str| {
         let texts = threads.iter().map(|thread| thread[key].as_str().unwrap());
         texts.collect::<Vec<_>>()
     };
-    assert_eq!(of("name")[1..], ["cause", "cause"]);
+    assert_eq!(field("name")[1..], ["cause", "cause"]);
     assert_eq!(
-        of("exception"),
+        field("exception"),
         [
             "RuntimeError: RuntimeError('no batch')",
             "ValueError: ValueError('shard 3')",
@@ -303,47 +301,47 @@ fn exception_chain_is_shown_within_bounds() {
     assert_eq!(cause[1]["function"], "reads", "{cause}");
     assert_eq!(cause[1]["locals"]["shard"], "3", "{cause}");
 
-    let fails = "
+    let raising_code = "
         error = None
         for number in range(20):
             try: raise ValueError(number) from error
             except ValueError as why: error = why
         raise error
 ";
-    let threads = raised_by(fails).unwrap();
+    let threads = raised_by(raising_code).unwrap();
     assert_eq!(threads.len(), 17);
     assert_eq!(threads[16]["exception"], "… more exceptions");
 }
 
 #[test]
 fn deep_stack_shows_first_and_last_frames_and_a_count() {
-    let fails = "
+    let raising_code = "
         def falls(depth): return falls(depth + 1)
         falls(0)
 ";
-    let Some(threads) = raised_by(fails) else {
+    let Some(threads) = raised_by(raising_code) else {
         return;
     };
     let frames = threads[0]["raised"].as_array().unwrap();
-    let most = SnapshotLimits::default().frames;
-    assert_eq!(frames.len(), most + 1);
-    let gap = &frames[most / 4];
+    let max_frames = SnapshotLimits::default().frames;
+    assert_eq!(frames.len(), max_frames + 1);
+    let omission = &frames[max_frames / 4];
     assert_eq!(
-        (&gap["file"], &gap["line"]),
+        (&omission["file"], &omission["line"]),
         (&json!("<not shown>"), &json!(0))
     );
     assert!(
-        gap["function"].as_str().unwrap().ends_with(" frames"),
-        "{gap}"
+        omission["function"].as_str().unwrap().ends_with(" frames"),
+        "{omission}"
     );
-    let depth = |at: usize| {
-        frames[at]["locals"]["depth"]
+    let depth = |index: usize| {
+        frames[index]["locals"]["depth"]
             .as_str()
             .unwrap()
             .parse::<usize>()
             .unwrap()
     };
     assert_eq!((&frames[0]["function"], depth(1)), (&json!("fails"), 0));
-    let left_out = depth(most / 4 + 1) - depth(most / 4 - 1) - 1;
-    assert_eq!(gap["function"], format!("… {left_out} frames"));
+    let omitted = depth(max_frames / 4 + 1) - depth(max_frames / 4 - 1) - 1;
+    assert_eq!(omission["function"], format!("… {omitted} frames"));
 }
