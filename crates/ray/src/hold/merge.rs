@@ -125,8 +125,8 @@ mod tests {
     use super::*;
     use ray_relay_base::wire::tunnel::messages::{Hex, HoldRow, Kind, Parked};
 
-    /// A hold of another relay's `session`, attached or parked.
-    fn remote(session: &str, parked: bool) -> RemoteHold {
+    /// Returns a hold of another relay's `session`, attached or parked.
+    fn remote_hold(session: &str, parked: bool) -> RemoteHold {
         let parked = parked.then(|| Parked {
             owner: "ada".into(),
             credential: None,
@@ -162,10 +162,10 @@ mod tests {
     #[test]
     fn only_a_parked_worker_can_be_taken_over() {
         let mut hold = Hold::default();
-        hold.set_remote(Some(remote("7", false)));
+        hold.set_remote(Some(remote_hold("7", false)));
         assert_eq!(hold.take(1, holder()).unwrap_err().session, 7);
         assert_eq!(hold.take_over(1), None, "its client is there");
-        hold.set_remote(Some(remote("7", true)));
+        hold.set_remote(Some(remote_hold("7", true)));
         assert!(hold.take(1, holder()).is_err());
         assert_eq!(hold.take_over(1), Some(MergeStep::Same));
         assert_eq!(hold.take_over(2), None, "that has it already");
@@ -175,22 +175,25 @@ mod tests {
 
     #[test]
     fn resumed_task_is_at_another_stop() {
-        for ran in [true, false] {
+        for has_run in [true, false] {
             let mut hold = Hold::default();
             hold.take(1, holder()).unwrap();
-            let step = match ran {
+            let step = match has_run {
                 true => MergeStep::Over,
                 false => MergeStep::Free,
             };
-            assert_eq!(hold.release(1, ran), step);
+            assert_eq!(hold.release(1, has_run), step);
             assert!(!hold.is_held());
         }
         // The task may have run between two sessions of other relays.
         let mut hold = Hold::default();
-        hold.set_remote(Some(remote("7", false)));
-        assert_eq!(hold.set_remote(Some(remote("8", false))), MergeStep::Over);
-        hold.set_remote(Some(remote("8", true)));
-        let resumed = hold.set_remote(Some(remote("9", false)));
+        hold.set_remote(Some(remote_hold("7", false)));
+        assert_eq!(
+            hold.set_remote(Some(remote_hold("8", false))),
+            MergeStep::Over
+        );
+        hold.set_remote(Some(remote_hold("8", true)));
+        let resumed = hold.set_remote(Some(remote_hold("9", false)));
         assert!(matches!(resumed, MergeStep::Held(holder) if holder.session == 9));
         assert_eq!(hold.set_remote(None), MergeStep::Over);
     }

@@ -380,12 +380,12 @@ mod tests {
         let mut holds = NodeHolds::default();
         let first = holds.take(&open, Hex([1; 8]), 1).unwrap();
         holds.park(first, &keep, 9, false, "first").unwrap();
-        let late = LetRun::of(&holds.rows()[0]);
+        let outdated = LetRun::of(&holds.rows()[0]);
         holds.release(first);
         let next = holds.take(&open, Hex([2; 8]), 2).unwrap();
         holds.park(next, &keep, 9, false, "next").unwrap();
-        assert_eq!(holds.to_let_run(&late), None);
-        let meant = LetRun::of(&holds.rows()[0]);
-        assert_eq!(holds.to_let_run(&meant), Some(&"next"));
+        assert_eq!(holds.to_let_run(&outdated), None);
+        let current = LetRun::of(&holds.rows()[0]);
+        assert_eq!(holds.to_let_run(&current), Some(&"next"));
     }
 }

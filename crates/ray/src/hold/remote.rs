@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// A report about the worker `w`.
-    fn held() -> HoldRow {
+    /// Returns a report about the worker `w`.
+    fn hold_row() -> HoldRow {
         HoldRow {
             worker_id: "w".into(),
             kind: Kind::Debugpy,
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// The worker `w`, as the registry lists it on that node.
+    /// Returns the worker `w` as the registry lists it on that node.
     fn worker<'a>(cluster: &'a str, node_id: &'a str) -> Worker<'a> {
         Worker {
             cluster,
@@ -195,12 +195,12 @@ mod tests {
 
     #[test]
     fn agent_reports_count_for_its_own_nodes_only() {
-        let mut said = RemoteHolds::default();
-        said.set_report(1, vec![node("east", "a1")], &[held()]);
-        assert!(said.of(&worker("east", "a1")).is_some());
+        let mut reports = RemoteHolds::default();
+        reports.set_report(1, vec![node("east", "a1")], &[hold_row()]);
+        assert!(reports.of(&worker("east", "a1")).is_some());
         for (cluster, node_id) in [("east", "b2"), ("west", "a1")] {
             assert_eq!(
-                said.of(&worker(cluster, node_id)),
+                reports.of(&worker(cluster, node_id)),
                 None,
                 "{cluster} {node_id}"
             );
@@ -209,27 +209,33 @@ mod tests {
             worker_id: "v",
             ..worker("east", "a1")
         };
-        assert_eq!(said.of(&another), None);
+        assert_eq!(reports.of(&another), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn report_outlives_a_broken_link_but_not_a_detached_agent() {
         let now = Instant::now();
-        for stands in [true, false] {
-            let mut said = RemoteHolds::default();
-            said.set_report(1, vec![node("east", "a1")], &[held()]);
-            said.set_report(2, vec![node("east", "b2")], &[held()]);
-            said.end_link(1, stands, now);
-            let early = now + REPORT_VALIDITY - Duration::from_millis(1);
-            assert!(said.expire(early).is_empty());
-            assert_eq!(said.of(&worker("east", "a1")).is_some(), stands);
-            assert_eq!(said.next_expiry(), stands.then_some(now + REPORT_VALIDITY));
+        for is_held in [true, false] {
+            let mut reports = RemoteHolds::default();
+            reports.set_report(1, vec![node("east", "a1")], &[hold_row()]);
+            reports.set_report(2, vec![node("east", "b2")], &[hold_row()]);
+            reports.end_link(1, is_held, now);
+            let before_expiry = now + REPORT_VALIDITY - Duration::from_millis(1);
+            assert!(reports.expire(before_expiry).is_empty());
+            assert_eq!(reports.of(&worker("east", "a1")).is_some(), is_held);
             assert_eq!(
-                said.expire(now + REPORT_VALIDITY).len(),
-                usize::from(stands)
+                reports.next_expiry(),
+                is_held.then_some(now + REPORT_VALIDITY)
             );
-            assert_eq!(said.of(&worker("east", "a1")), None);
-            assert!(said.of(&worker("east", "b2")).is_some(), "another's word");
+            assert_eq!(
+                reports.expire(now + REPORT_VALIDITY).len(),
+                usize::from(is_held)
+            );
+            assert_eq!(reports.of(&worker("east", "a1")), None);
+            assert!(
+                reports.of(&worker("east", "b2")).is_some(),
+                "another's word"
+            );
         }
     }
 }

@@ -97,30 +97,30 @@ mod tests {
 
     #[test]
     fn cluster_session_uses_one_slot_per_batch_of_sessions() {
-        let mut ann = UserSlots::default();
+        let mut slots = UserSlots::default();
         for _ in 0..SESSIONS_PER_SLOT {
-            assert_eq!(ann.check_slot(Some(&"ranks")), Ok(()));
-            ann.add(Some("ranks"));
+            assert_eq!(slots.check_slot(Some(&"ranks")), Ok(()));
+            slots.add(Some("ranks"));
         }
-        assert_eq!(ann.used(), 1);
-        ann.add(Some("ranks"));
-        assert_eq!(ann.used(), 2);
+        assert_eq!(slots.used(), 1);
+        slots.add(Some("ranks"));
+        assert_eq!(slots.used(), 2);
         for _ in 2..SLOTS_PER_USER {
-            ann.add(None);
+            slots.add(None);
         }
-        assert_eq!(ann.check_slot(None), Err(NoSlot::Yours));
-        assert_eq!(ann.check_slot(Some(&"others")), Err(NoSlot::Yours));
-        assert_eq!(ann.check_slot(Some(&"ranks")), Ok(()));
-        ann.remove(Some(&"ranks"));
-        assert_eq!(ann.check_slot(Some(&"ranks")), Ok(()));
-        assert_eq!(ann.check_slot(None), Ok(()));
+        assert_eq!(slots.check_slot(None), Err(NoSlot::Yours));
+        assert_eq!(slots.check_slot(Some(&"others")), Err(NoSlot::Yours));
+        assert_eq!(slots.check_slot(Some(&"ranks")), Ok(()));
+        slots.remove(Some(&"ranks"));
+        assert_eq!(slots.check_slot(Some(&"ranks")), Ok(()));
+        assert_eq!(slots.check_slot(None), Ok(()));
         for _ in 0..SESSIONS_PER_SLOT {
-            ann.remove(Some(&"ranks"));
+            slots.remove(Some(&"ranks"));
         }
         for _ in 2..SLOTS_PER_USER {
-            ann.remove(None);
+            slots.remove(None);
         }
-        assert_eq!(ann.used(), 0);
-        assert!(ann.families.is_empty());
+        assert_eq!(slots.used(), 0);
+        assert!(slots.families.is_empty());
     }
 }

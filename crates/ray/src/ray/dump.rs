@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// The response of a head of 2.60 for a worker that waits in debugpy.
+    /// Returns the response of a head of Ray 2.60 for a worker that waits in debugpy.
     fn recorded(name: &str) -> String {
         let fixtures =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/ray/2.60.0");
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn stack_dump_of_a_head_becomes_a_snapshot() {
-        let look = read(&recorded("traceback_ip.txt")).unwrap();
-        assert_eq!((look.pid, &*look.python), (501, "3.11.7"));
-        let main = &look.threads[0];
+        let snapshot = read(&recorded("traceback_ip.txt")).unwrap();
+        assert_eq!((snapshot.pid, &*snapshot.python), (501, "3.11.7"));
+        let main = &snapshot.threads[0];
         assert!(main.is_main && main.name == "MainThread", "{main:?}");
         assert_eq!((main.idle, main.holds_gil), (Some(true), Some(false)));
         let first = &main.frames[0];
@@ -140,11 +140,11 @@ mod tests {
         );
         assert_eq!(main.frames.last().unwrap().function, "<module>");
         assert_eq!(main.frames.len(), 11);
-        assert!(look.threads[1..].iter().all(|thread| !thread.is_main));
-        assert_eq!(look.threads[1].name, "PythonGCThread");
-        // It is a look as every other one.
-        let again = Look::read(&serde_json::to_vec(&look).unwrap()).unwrap();
-        assert_eq!(again, look);
+        assert!(snapshot.threads[1..].iter().all(|thread| !thread.is_main));
+        assert_eq!(snapshot.threads[1].name, "PythonGCThread");
+        // The parsed dump can be serialised like any snapshot.
+        let reread = Look::read(&serde_json::to_vec(&snapshot).unwrap()).unwrap();
+        assert_eq!(reread, snapshot);
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod tests {
     fn malformed_lines_of_a_dump_are_skipped() {
         let dump = "Process 7: ray::f\nPython v3.12.0 (/p)\n\nThread 0x7F12 (active+gil): \"a (b)\"\n    \
             f (my (odd) file.py:7)\n            x: 1\n    garbage\n    PyEval (libpython3.so)\n    <lambda> (C:\\x.py:3)\n";
-        let look = read(dump).unwrap();
-        let thread = &look.threads[0];
+        let snapshot = read(dump).unwrap();
+        let thread = &snapshot.threads[0];
         assert_eq!((thread.id, &*thread.name), (0x7f12, "a (b)"));
         assert_eq!((thread.holds_gil, thread.idle), (Some(true), Some(false)));
         let frames: Vec<_> = thread
@@ -186,8 +186,8 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_dump_is_parsed_without_panic(dump in "(Process [0-9]{1,11}: .{0,9}\n|Thread [0-9x]{1,5} \\(.{0,6}\\).{0,5}\n|    .{0,12} \\(.{0,9}:[0-9]{0,12}\\)\n|.{0,20}\n){0,12}") {
-            if let Some(look) = read(&dump) {
-                proptest::prop_assert!(Look::read(&serde_json::to_vec(&look).unwrap()).is_ok());
+            if let Some(snapshot) = read(&dump) {
+                proptest::prop_assert!(Look::read(&serde_json::to_vec(&snapshot).unwrap()).is_ok());
             }
         }
     }

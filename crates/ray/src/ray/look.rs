@@ -246,17 +246,17 @@ mod tests {
             "name": "MainThread", "native_id": 7, "is_main": true, "holds_gil": null, "idle": null, "task": null,
             "frames": [{"file": "/a/b.py", "line": 3, "function": "f", "locals": [{"name": "x", "type": "int",
             "value": "3", "cut": false}], "locals_cut": 0}], "frames_cut": 0}], "threads_cut": 0});
-        let look = Look::read(json.to_string().as_bytes()).unwrap();
-        assert_eq!(look.source, Source::Hook);
-        assert_eq!(serde_json::to_value(&look).unwrap(), json);
+        let snapshot = Look::read(json.to_string().as_bytes()).unwrap();
+        assert_eq!(snapshot.source, Source::Hook);
+        assert_eq!(serde_json::to_value(&snapshot).unwrap(), json);
     }
 
     #[test]
     fn optional_snapshot_fields_may_be_missing() {
         let json = br#"{"pid":1,"source":"traceback","threads":[{"id":0,"frames":[{"file":"a.py","line":1,"function":"f"}]}]}"#;
-        let look = Look::read(json).unwrap();
-        assert_eq!(look.threads[0].frames[0].locals, None);
-        assert_eq!((look.threads[0].idle, &*look.python), (None, ""));
+        let snapshot = Look::read(json).unwrap();
+        assert_eq!(snapshot.threads[0].frames[0].locals, None);
+        assert_eq!((snapshot.threads[0].idle, &*snapshot.python), (None, ""));
     }
 
     #[test]
@@ -270,11 +270,14 @@ mod tests {
         let mut threads = vec![thread, deep];
         threads.extend(vec![shallow; MAX_THREADS]);
         let json = json!({"pid": 1, "source": "hook", "threads": threads});
-        let look = Look::read(json.to_string().as_bytes()).unwrap();
-        assert_eq!((look.threads.len(), look.threads_cut), (MAX_THREADS, 2));
-        assert_eq!(look.threads[1].frames.len(), MAX_FRAMES);
-        assert_eq!(look.threads[1].frames_cut, 7);
-        let frame = &look.threads[0].frames[0];
+        let snapshot = Look::read(json.to_string().as_bytes()).unwrap();
+        assert_eq!(
+            (snapshot.threads.len(), snapshot.threads_cut),
+            (MAX_THREADS, 2)
+        );
+        assert_eq!(snapshot.threads[1].frames.len(), MAX_FRAMES);
+        assert_eq!(snapshot.threads[1].frames_cut, 7);
+        let frame = &snapshot.threads[0].frames[0];
         assert_eq!(frame.locals.as_ref().unwrap().len(), MAX_LOCALS);
         assert_eq!(frame.locals_cut, 2);
     }
@@ -285,9 +288,9 @@ mod tests {
         let json = json!({"pid": 1, "source": "hook", "note": "a\nb", "threads": [{"id": 1, "name": "\u{1b}[2Jx", "frames": [
             {"file": long, "line": 1, "function": "f\u{202e}", "locals": [
             {"name": "x", "type": "str", "value": "a\nb\t\u{1b}c"}, {"name": "y", "value": long}]}]}]});
-        let look = Look::read(json.to_string().as_bytes()).unwrap();
-        assert_eq!(look.note.as_deref(), Some("a\\nb"));
-        let thread = &look.threads[0];
+        let snapshot = Look::read(json.to_string().as_bytes()).unwrap();
+        assert_eq!(snapshot.note.as_deref(), Some("a\\nb"));
+        let thread = &snapshot.threads[0];
         let frame = &thread.frames[0];
         let locals = frame.locals.as_ref().unwrap();
         assert_eq!((&*thread.name, &*frame.function), ("[2Jx", "f"));
@@ -299,7 +302,7 @@ mod tests {
     #[test]
     fn oversized_or_invalid_snapshot_is_refused() {
         assert!(Look::read(&vec![b' '; MAX_INSPECTION_BYTES + 1]).is_err());
-        for wrong in [
+        for invalid in [
             "",
             "[]",
             "{}",
@@ -307,9 +310,9 @@ mod tests {
             r#"{"pid":1,"source":"\u001b[2J\u001b]52;c;eA==\u0007","threads":[]}"#,
             r#"{"pid":"\u001b[2J","source":"hook","threads":[]}"#,
         ] {
-            // The parser quotes what it does not take.
-            let why = Look::read(wrong.as_bytes()).unwrap_err().to_string();
-            assert!(!why.contains(char::is_control), "{why:?}");
+            // The parser quotes invalid input.
+            let error = Look::read(invalid.as_bytes()).unwrap_err().to_string();
+            assert!(!error.contains(char::is_control), "{error:?}");
         }
     }
 }

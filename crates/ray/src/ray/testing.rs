@@ -13,7 +13,7 @@ use crate::ray::registry::{
 };
 use ray_relay_base::timestamp::testing::at;
 
-/// A paused worker number `n` that runs `name`.
+/// Returns a paused worker number `n` that runs `name`.
 pub fn paused(name: &str, n: u8) -> Breakpoint {
     let worker_id = format!("{n:02x}").repeat(28);
     Breakpoint {
@@ -41,7 +41,7 @@ pub fn paused(name: &str, n: u8) -> Breakpoint {
     }
 }
 
-/// The same in Ray's legacy debugger.
+/// Returns the same in Ray's legacy debugger.
 pub fn paused_in_pdb(name: &str, n: u8) -> Breakpoint {
     let key = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e".to_owned();
     Breakpoint {
@@ -56,7 +56,7 @@ pub fn paused_in_pdb(name: &str, n: u8) -> Breakpoint {
     }
 }
 
-/// `breakpoint` with a debugger on a port of this machine, whose part the test plays.
+/// Returns `breakpoint` with the address of a local listener, on which the test plays the debugger.
 pub async fn listening(breakpoint: Breakpoint) -> (TcpListener, Breakpoint) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,21 +68,21 @@ pub async fn listening(breakpoint: Breakpoint) -> (TcpListener, Breakpoint) {
     (listener, breakpoint)
 }
 
-/// The same, in the list of `registry`.
+/// Adds such a breakpoint to `registry`, and returns its listener.
 pub async fn listed(registry: &Registry, breakpoint: Breakpoint) -> TcpListener {
     let (listener, breakpoint) = listening(breakpoint).await;
     registry.insert(breakpoint);
     listener
 }
 
-/// No client has so much as connected.
+/// Asserts that no client has connected.
 pub fn assert_not_dialled(listener: TcpListener) {
-    let heard = listener.into_std().unwrap().accept();
-    let nothing = heard.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
-    assert!(nothing, "the debugger was dialled");
+    let accepted = listener.into_std().unwrap().accept();
+    let is_untouched = accepted.is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+    assert!(is_untouched, "the debugger was dialled");
 }
 
-/// A list of these, of the cluster `default`.
+/// Returns a list of these breakpoints in the cluster `default`.
 pub fn snapshot(live: Vec<Breakpoint>) -> Snapshot {
     let status = ClusterStatus {
         name: "default".into(),

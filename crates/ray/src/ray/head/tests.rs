@@ -1,4 +1,4 @@
-//! The client against a small server on a real socket: paths, token, deadlines, refusals.
+//! Tests the client against a small server on a real socket: paths, token, deadlines, refusals.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -14,18 +14,18 @@ use tokio::net::TcpListener;
 use crate::ray::head::*;
 use ray_relay_base::memory::{Memory, MemoryUse};
 
-type Seen = Arc<Mutex<Vec<(String, Option<String>, Option<String>)>>>;
+type RequestLog = Arc<Mutex<Vec<(String, Option<String>, Option<String>)>>>;
 
-/// A head that wants `token` (if any), and notes path, `Host` and `Authorization`.
-async fn head(token: Option<&'static str>) -> (SocketAddr, Seen) {
+/// Starts a head that requires `token`, if any, and logs path, `Host` and `Authorization`.
+async fn head(token: Option<&'static str>) -> (SocketAddr, RequestLog) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let seen = Seen::default();
-    let notes = Arc::clone(&seen);
+    let requests = RequestLog::default();
+    let log = Arc::clone(&requests);
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let notes = Arc::clone(&notes);
+            let log = Arc::clone(&log);
             tokio::spawn(async move {
                 let answer = service_fn(|request: Request<Incoming>| {
                     let text = |name| {
@@ -34,8 +34,7 @@ async fn head(token: Option<&'static str>) -> (SocketAddr, Seen) {
                     };
                     let path = request.uri().path_and_query().unwrap().to_string();
                     let sent = text("authorization");
-                    notes
-                        .lock()
+                    log.lock()
                         .unwrap()
                         .push((path.clone(), text("host"), sent.clone()));
                     async move {
@@ -49,7 +48,7 @@ async fn head(token: Option<&'static str>) -> (SocketAddr, Seen) {
             });
         }
     });
-    (address, seen)
+    (address, requests)
 }
 
 async fn answer(
@@ -132,13 +131,13 @@ async fn error(client: &HeadClient, path: &str) -> HeadError {
 
 #[tokio::test]
 async fn path_prefix_of_the_head_address_is_kept() {
-    let (address, seen) = head(None).await;
+    let (address, requests) = head(None).await;
     let client = client_of(&format!("http://{address}/c/one/"), no_token());
     assert_eq!(
         client.get_json::<Vec<u32>>("/api/x?a=1").await.unwrap(),
         [1]
     );
-    let (path, host, sent) = seen.lock().unwrap()[0].clone();
+    let (path, host, sent) = requests.lock().unwrap()[0].clone();
     assert_eq!(
         (path.as_str(), host, sent),
         ("/c/one/api/x?a=1", Some(address.to_string()), None)
@@ -150,12 +149,12 @@ async fn path_prefix_of_the_head_address_is_kept() {
 async fn each_refusal_names_the_next_step() {
     let (address, _) = head(None).await;
     let client = client_of(&format!("http://{address}"), no_token());
-    let bad = error(&client, "/bad").await.to_string();
-    assert!(bad.contains("answered 500: no [31m way;"), "{bad}");
-    let bad = error(&client, "/traceback").await.to_string();
+    let message = error(&client, "/bad").await.to_string();
+    assert!(message.contains("answered 500: no [31m way;"), "{message}");
+    let message = error(&client, "/traceback").await.to_string();
     assert!(
-        bad.contains("answered 500: ValueError: too many; see dashboard.log"),
-        "{bad}"
+        message.contains("answered 500: ValueError: too many; see dashboard.log"),
+        "{message}"
     );
     assert!(matches!(
         error(&client, "/text").await,
@@ -196,18 +195,18 @@ async fn silent_head_times_out() {
         HeadError::TimedOut { .. }
     ));
     let body = || Empty::new().map_err(|never| match never {}).boxed();
-    let began = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let request = Request::get("/slow").body(body()).unwrap();
     assert!(matches!(
         client.send(request).await,
         Err(HeadError::TimedOut { .. })
     ));
-    assert_eq!(began.elapsed().as_secs(), PROXY_TIMEOUT.as_secs());
+    assert_eq!(started.elapsed().as_secs(), PROXY_TIMEOUT.as_secs());
 }
 
 #[tokio::test]
 async fn changed_token_file_is_reread_after_a_refusal() {
-    let (address, seen) = head(Some("second")).await;
+    let (address, requests) = head(Some("second")).await;
     let file = token_file("first");
     let client = client_of(&format!("http://{address}"), file_token(&file));
     let refused = error(&client, "/").await;
@@ -217,11 +216,11 @@ async fn changed_token_file_is_reread_after_a_refusal() {
             .contains(&file.path().display().to_string())
     );
     assert!(!format!("{refused} {refused:?} {client:?}").contains("first"));
-    // Same length, same second: only the refusal makes the relay look.
+    // The file has the same length and time, so only the refusal makes the relay read it again.
     std::fs::write(file.path(), "second\n").unwrap();
     assert_eq!(client.get_json::<Vec<u32>>("/").await.unwrap(), [1]);
     assert_eq!(
-        seen.lock().unwrap().last().unwrap().2.as_deref(),
+        requests.lock().unwrap().last().unwrap().2.as_deref(),
         Some("Bearer second")
     );
 }
@@ -243,7 +242,7 @@ async fn changed_token_file_is_reread_within_a_second() {
 
 #[tokio::test]
 async fn configured_token_replaces_the_one_in_the_request() {
-    let (address, seen) = head(Some("secret")).await;
+    let (address, requests) = head(Some("secret")).await;
     let file = token_file("secret");
     let client = client_of(&format!("http://{address}"), file_token(&file));
     let body = Empty::new().map_err(|never| match never {}).boxed();
@@ -252,7 +251,7 @@ async fn configured_token_replaces_the_one_in_the_request() {
         .header("host", "relay:5678");
     let answer = client.send(request.body(body).unwrap()).await.unwrap();
     assert_eq!(answer.status(), 200);
-    let (_, host, sent) = seen.lock().unwrap()[0].clone();
+    let (_, host, sent) = requests.lock().unwrap()[0].clone();
     assert_eq!(
         (host, sent.as_deref()),
         (Some(address.to_string()), Some("Bearer secret"))
@@ -298,7 +297,7 @@ async fn tokens_are_found_where_ray_looks() {
         assert!(header.is_sensitive());
         assert_eq!(header.to_str().unwrap(), expected);
     }
-    // The other clusters take nothing from the environment.
+    // Other clusters ignore the environment.
     assert_eq!(no_token().header().await, None);
 }
 
@@ -338,28 +337,33 @@ async fn invalid_head_address_is_refused_without_its_secret() {
     }
 }
 
-/// One head takes a quarter of what there is at most, and says so; what is small does not wait for that.
+/// One cluster gets at most a quarter of the memory; small answers do not need it.
 #[tokio::test(start_paused = true)]
 async fn head_answers_count_against_their_clusters_memory() {
     let memory = Memory::new(64 << 20);
     let turns = large::Turns::new();
     turns.count(memory.cluster("bad"));
     let body = |size: usize| Full::new(Bytes::from(vec![b'x'; size]));
-    let (most, limit) = (memory.owner_limit(), 32 << 20);
-    let answer = turns.read(body(most / 4), limit).await.unwrap();
-    assert_eq!(answer.bytes.len(), most / 4);
-    let held = memory.used(MemoryUse::Answers);
-    assert!(held >= most / 4, "{held}");
+    let (limit_per_owner, limit) = (memory.owner_limit(), 32 << 20);
+    let answer = turns.read(body(limit_per_owner / 4), limit).await.unwrap();
+    assert_eq!(answer.bytes.len(), limit_per_owner / 4);
+    let used = memory.used(MemoryUse::Answers);
+    assert!(used >= limit_per_owner / 4, "{used}");
     drop(answer);
     assert_eq!(memory.used(MemoryUse::Answers), 0);
     let _others = memory
         .cluster("bad")
-        .take(MemoryUse::Answers, most)
+        .take(MemoryUse::Answers, limit_per_owner)
         .unwrap();
     assert!(turns.read(body(1000), limit).await.is_ok());
-    let refused = turns.read(body(most / 4), limit).await;
+    let refused = turns.read(body(limit_per_owner / 4), limit).await;
     assert!(matches!(refused, Err(NotRead::Crowded)));
-    let good = large::Turns::new();
-    good.count(memory.cluster("good"));
-    assert!(good.read(body(most / 4), limit).await.is_ok());
+    let other_cluster = large::Turns::new();
+    other_cluster.count(memory.cluster("good"));
+    assert!(
+        other_cluster
+            .read(body(limit_per_owner / 4), limit)
+            .await
+            .is_ok()
+    );
 }

@@ -108,13 +108,13 @@ mod tests {
             {"pid": 5, "thread_id": 7, "thread_name": "MainThread", "os_thread_id": 5, "active": true, "owns_gil": true,
             "frames": [{"name": "f", "filename": "/a/b.py", "module": null, "short_filename": "b.py", "line": 3,
             "locals": [{"name": "x", "addr": 1, "arg": true, "repr": "\u001b[2J"}], "is_entry": false}], "process_info": null}]"#;
-        let look = Look::of_py_spy(json.as_bytes(), 41).unwrap();
-        assert_eq!((look.pid, look.source), (41, Source::PySpy));
-        let main = &look.threads[0];
+        let snapshot = Look::of_py_spy(json.as_bytes(), 41).unwrap();
+        assert_eq!((snapshot.pid, snapshot.source), (41, Source::PySpy));
+        let main = &snapshot.threads[0];
         assert!(main.is_main && main.holds_gil == Some(true) && main.idle == Some(false));
         assert_eq!(main.frames[0].locals.as_ref().unwrap()[0].value, "\\x1b[2J");
         assert_eq!(
-            (&*look.threads[1].name, look.threads[1].idle),
+            (&*snapshot.threads[1].name, snapshot.threads[1].idle),
             ("loop", Some(true))
         );
         assert!(Look::of_py_spy(b"Error: no", 41).is_err());

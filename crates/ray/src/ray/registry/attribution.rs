@@ -264,24 +264,33 @@ mod tests {
 
     #[test]
     fn debugger_addresses_are_the_listed_one_and_loopback() {
-        let ways = |ip: &str, own: &[&str]| {
-            let own: Vec<IpAddr> = own.iter().map(|ip| ip.parse().unwrap()).collect();
-            let ways = debugpy(row(&json!({"ip": ip})), 4000).unwrap().ways(&own);
-            ways.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let addresses = |ip: &str, own_addresses: &[&str]| {
+            let own_addresses: Vec<IpAddr> =
+                own_addresses.iter().map(|ip| ip.parse().unwrap()).collect();
+            let addresses = debugpy(row(&json!({"ip": ip})), 4000)
+                .unwrap()
+                .ways(&own_addresses);
+            addresses
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
         };
         assert_eq!(
-            ways("10.0.0.7", &["10.0.0.7"]),
+            addresses("10.0.0.7", &["10.0.0.7"]),
             ["10.0.0.7:4000", "127.0.0.1:4000"]
         );
         assert_eq!(
-            ways("2001:db8::7", &["2001:db8::7"]),
+            addresses("2001:db8::7", &["2001:db8::7"]),
             ["[2001:db8::7]:4000", "[::1]:4000", "127.0.0.1:4000"]
         );
-        assert_eq!(ways("127.0.0.1", &[]), ["127.0.0.1:4000"]);
+        assert_eq!(addresses("127.0.0.1", &[]), ["127.0.0.1:4000"]);
         // A node of `ray-relay demo`.
-        assert_eq!(ways("127.0.0.3", &[]), ["127.0.0.3:4000", "127.0.0.1:4000"]);
-        assert_eq!(ways("10.0.0.8", &["10.0.0.7"]), [""; 0]);
-        assert_eq!(ways("::ffff:10.0.0.7", &["10.0.0.7"]).len(), 2);
+        assert_eq!(
+            addresses("127.0.0.3", &[]),
+            ["127.0.0.3:4000", "127.0.0.1:4000"]
+        );
+        assert_eq!(addresses("10.0.0.8", &["10.0.0.7"]), [""; 0]);
+        assert_eq!(addresses("::ffff:10.0.0.7", &["10.0.0.7"]).len(), 2);
     }
 
     #[test]
@@ -305,7 +314,7 @@ mod tests {
         let of_worker = pdb(&stop("10.0.0.7:41001", "aaaa"), Some(&row(&json!({})))).unwrap();
         assert_eq!(of_worker.owner(), &Owner::Process(41));
         assert_eq!(of_worker.node_id(), "aaaa");
-        // An entry that another worker has written.
+        // The entry names another node than that of its worker.
         assert_eq!(
             pdb(&stop("10.0.0.7:41001", "bbbb"), Some(&row(&json!({})))),
             None

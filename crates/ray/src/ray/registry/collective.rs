@@ -106,19 +106,19 @@ mod tests {
             unlimited,
         ]);
         let jobs = list.collective_timeouts(|_| true);
-        let told: Vec<_> = jobs
+        let timeouts: Vec<_> = jobs
             .iter()
-            .map(|(job, one)| (job.1, one.ends, one.limit))
+            .map(|(job, timeout)| (job.1, timeout.ends, timeout.limit))
             .collect();
         let secs = Duration::from_secs;
         assert_eq!(
-            told,
+            timeouts,
             [
                 ("01000000", at(650), secs(600)),
                 ("02000000", at(70), secs(60))
             ]
         );
-        // Parked, it stands.
+        // A parked task is paused, so its collective counts.
         if let State::Attached(holder) = &mut held.state {
             holder.parked_until = Some(at(9000));
         }

@@ -109,7 +109,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn why(exit_type: &str, exit_detail: &str) -> String {
+    fn cause(exit_type: &str, exit_detail: &str) -> String {
         let row = serde_json::json!({
             "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
         });
@@ -124,7 +124,7 @@ mod tests {
             });
             of_worker(&serde_json::from_value(row).unwrap()).intended
         };
-        // As Ray 2.20 to 2.49, and from 2.52 on, say it.
+        // The wording of Ray 2.20 to 2.49, and from 2.52 on.
         for (exit_type, detail) in [
             (
                 "INTENDED_SYSTEM_EXIT",
@@ -136,7 +136,7 @@ mod tests {
             ),
         ] {
             assert!(intended(exit_type, detail));
-            assert_eq!(why(exit_type, detail), "its job is over");
+            assert_eq!(cause(exit_type, detail), "its job is over");
         }
         let actor = "Worker exits because the actor is killed. The actor is dead because all references to the actor were removed.";
         assert!(intended("INTENDED_SYSTEM_EXIT", actor));
@@ -161,7 +161,7 @@ mod tests {
             ("USER_ERROR", monitor),
         ] {
             assert!(
-                why(exit_type, detail)
+                cause(exit_type, detail)
                     .starts_with("the worker was killed because the node ran out of memory")
             );
         }
@@ -172,16 +172,16 @@ mod tests {
         let detail = "Worker unexpectedly exits with a connection error code 2. End of file. Some common causes \
             include: (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called";
         assert_eq!(
-            why("SYSTEM_ERROR", detail),
+            cause("SYSTEM_ERROR", detail),
             "the worker process crashed or was killed from outside: Worker unexpectedly exits with a connection error code 2. End of file."
         );
     }
 
     #[test]
     fn unknown_exit_type_still_gives_a_sentence() {
-        assert_eq!(why("", ""), "the worker is gone");
+        assert_eq!(cause("", ""), "the worker is gone");
         assert_eq!(
-            why("SOMETHING_NEW", "x"),
+            cause("SOMETHING_NEW", "x"),
             "the worker ended with SOMETHING_NEW: x"
         );
     }

@@ -116,19 +116,19 @@ mod tests {
     #[test]
     fn id_prefix_matches_one_none_or_several() {
         let ids = ["3kfz0q8m", "3kfa0000", "7c000000"];
-        let only = |text: &str| {
+        let match_id = |text: &str| {
             let prefix: BreakpointIdPrefix = text.parse().unwrap();
             let found = prefix.only(ids.iter().map(|id| (id, "step".to_owned())));
             found.map(|id| id.map(ToString::to_string))
         };
-        assert_eq!(only("3kfz").unwrap().as_deref(), Some("3kfz0q8m"));
-        assert_eq!(only("7C0").unwrap().as_deref(), Some("7c000000"));
-        assert_eq!(only("3kfz0q8m").unwrap().as_deref(), Some("3kfz0q8m"));
-        assert_eq!(only("zzz").unwrap(), None);
-        let several = only("3kf").unwrap_err().to_string();
+        assert_eq!(match_id("3kfz").unwrap().as_deref(), Some("3kfz0q8m"));
+        assert_eq!(match_id("7C0").unwrap().as_deref(), Some("7c000000"));
+        assert_eq!(match_id("3kfz0q8m").unwrap().as_deref(), Some("3kfz0q8m"));
+        assert_eq!(match_id("zzz").unwrap(), None);
+        let ambiguous = match_id("3kf").unwrap_err().to_string();
         assert!(
-            several.ends_with("3kfz0q8m (step), 3kfa0000 (step)"),
-            "{several}"
+            ambiguous.ends_with("3kfz0q8m (step), 3kfa0000 (step)"),
+            "{ambiguous}"
         );
         for text in ["", "3k", "3kfz0q8m0", "ilo", "ü00", "3-k"] {
             assert_eq!(text.parse::<BreakpointIdPrefix>(), Err(BadPrefix), "{text}");

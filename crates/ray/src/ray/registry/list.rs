@@ -241,9 +241,9 @@ mod tests {
     use crate::ray::testing::paused;
     use ray_relay_base::timestamp::testing::at;
 
-    fn breakpoint(seen: u64, n: u8) -> Arc<Breakpoint> {
+    fn breakpoint(first_seen: u64, n: u8) -> Arc<Breakpoint> {
         let mut breakpoint = paused("square", n);
-        breakpoint.first_seen = at(seen);
+        breakpoint.first_seen = at(first_seen);
         Arc::new(breakpoint)
     }
 
@@ -264,12 +264,12 @@ mod tests {
         ) {
             let (mut list, mut model) = (List::default(), Vec::<Arc<Breakpoint>>::new());
             let mut versions = Vec::new();
-            for (step, (remove, seen, n)) in steps.into_iter().enumerate() {
-                let row = breakpoint(seen, n);
-                let known = model.iter().position(|other| sort_key(other) == sort_key(&row));
-                match known {
-                    Some(known) if remove => {
-                        model.remove(known);
+            for (step, (remove, first_seen, n)) in steps.into_iter().enumerate() {
+                let row = breakpoint(first_seen, n);
+                let index = model.iter().position(|other| sort_key(other) == sort_key(&row));
+                match index {
+                    Some(index) if remove => {
+                        model.remove(index);
                         prop_assert!(list.remove(&row));
                     }
                     Some(_) => {}
@@ -288,10 +288,10 @@ mod tests {
             versions.push((list, expected(&model)));
             for (list, expected) in versions {
                 prop_assert_eq!(&rows(&list), &expected);
-                let backwards: Vec<_> = list.iter().rev().cloned().collect();
-                prop_assert!(backwards.iter().eq(expected.iter().rev()));
-                for (at, row) in expected.iter().enumerate() {
-                    prop_assert_eq!(&list[at], row);
+                let reversed: Vec<_> = list.iter().rev().cloned().collect();
+                prop_assert!(reversed.iter().eq(expected.iter().rev()));
+                for (index, row) in expected.iter().enumerate() {
+                    prop_assert_eq!(&list[index], row);
                     let first = expected.iter().find(|other| other.id == row.id);
                     prop_assert_eq!(list.find(row.id), first);
                 }
@@ -305,8 +305,11 @@ mod tests {
         let mut without = all.clone();
         assert!(without.remove(&breakpoint(200, 200)));
         let shared = |(a, b): (&Arc<Part>, &Arc<Part>)| Arc::ptr_eq(a, b);
-        let kept = all.parts.iter().zip(&without.parts).filter(|p| shared(*p));
-        assert_eq!((kept.count(), all.len(), without.len()), (1, 255, 254));
+        let shared_parts = all.parts.iter().zip(&without.parts).filter(|p| shared(*p));
+        assert_eq!(
+            (shared_parts.count(), all.len(), without.len()),
+            (1, 255, 254)
+        );
     }
 
     #[test]

@@ -63,7 +63,7 @@ mod tests {
     fn live_nodes_are_replaced_without_redundant_wakeups() {
         let (east, west) = (Arc::from("east"), Arc::from("west"));
         let published = watch::Sender::new(Arc::from([]));
-        let mut seen = published.subscribe();
+        let mut watcher = published.subscribe();
         let rows = [
             row("b2", "10.0.0.2", "ALIVE"),
             row("a1", "fd00::1", "ALIVE"),
@@ -73,19 +73,22 @@ mod tests {
         ];
         publish(&published, &west, alive(&west, &rows[..1]));
         publish(&published, &east, alive(&east, &rows));
-        let shown = |all: &[RayNode]| {
-            let shown = all
+        let summaries = |all: &[RayNode]| {
+            let summaries = all
                 .iter()
                 .map(|n| format!("{} {} {}", n.cluster, n.node_id, n.address));
-            shown.collect::<Vec<_>>()
+            summaries.collect::<Vec<_>>()
         };
         assert_eq!(
-            shown(&seen.borrow_and_update()),
+            summaries(&watcher.borrow_and_update()),
             ["east a1 fd00::1", "east b2 10.0.0.2", "west b2 10.0.0.2"]
         );
         publish(&published, &east, alive(&east, &rows));
-        assert!(!seen.has_changed().unwrap_or(true));
+        assert!(!watcher.has_changed().unwrap_or(true));
         publish(&published, &east, Vec::new());
-        assert_eq!(shown(&seen.borrow_and_update()), ["west b2 10.0.0.2"]);
+        assert_eq!(
+            summaries(&watcher.borrow_and_update()),
+            ["west b2 10.0.0.2"]
+        );
     }
 }

@@ -355,11 +355,11 @@ mod tests {
 
     #[test]
     fn collective_timeout_is_read_from_the_environment() {
-        let said = |environment| of_task(&task("f", environment)).collective_timeout;
+        let timeout_of = |environment| of_task(&task("f", environment)).collective_timeout;
         let minutes = |minutes: u64| Some(std::time::Duration::from_secs(60 * minutes));
         let environment = r#"{"env_vars": {"A": "b", "RAY_RELAY_COLLECTIVE_TIMEOUT": "10m"}}"#;
-        assert_eq!(said(environment), minutes(10));
-        for nothing in [
+        assert_eq!(timeout_of(environment), minutes(10));
+        for invalid in [
             r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": "soon"}}"#,
             r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": "0s"}}"#,
             r#"{"env_vars": {"RAY_RELAY_COLLECTIVE_TIMEOUT": "9999d"}}"#,
@@ -367,9 +367,9 @@ mod tests {
             r#"{"env_vars": ["RAY_RELAY_COLLECTIVE_TIMEOUT"]}"#,
             "{}",
         ] {
-            assert_eq!(said(nothing), None, "{nothing}");
+            assert_eq!(timeout_of(invalid), None, "{invalid}");
         }
-        // Of an actor whose method says nothing.
+        // An actor's value applies to a method without one.
         let mut actor = actor("Trainer", "", "");
         actor.serialized_runtime_env = environment.to_owned();
         assert_eq!(of_actor(&actor).names.collective_timeout, minutes(10));
@@ -377,40 +377,40 @@ mod tests {
 
     #[test]
     fn ranks_come_from_the_runtime_environment() {
-        let of = |environment: &str| {
+        let ranks_of = |environment: &str| {
             let names = of_tasks(&[task("step_rank_9", environment)]).unwrap().names;
             (names.rank, names.local_rank, names.world_size)
         };
         let all =
             r#"{"env_vars": {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "TOKEN": "x"}}"#;
-        assert_eq!(of(all), (Some(3), Some(1), Some(8)));
-        // One that is none of its world, or no number, is none.
-        let none = r#"{"env_vars": {"RANK": "8", "LOCAL_RANK": "x", "WORLD_SIZE": "8"}}"#;
-        assert_eq!(of(none), (Some(9), None, Some(8)));
+        assert_eq!(ranks_of(all), (Some(3), Some(1), Some(8)));
+        // Ranks outside the world size and values that are no numbers are ignored.
+        let invalid = r#"{"env_vars": {"RANK": "8", "LOCAL_RANK": "x", "WORLD_SIZE": "8"}}"#;
+        assert_eq!(ranks_of(invalid), (Some(9), None, Some(8)));
         for other in ["{}", r#"{"env_vars": []}"#, r#"{"env_vars": {"RANK": 3}}"#] {
-            assert_eq!(of(other), (Some(9), None, None), "{other}");
+            assert_eq!(ranks_of(other), (Some(9), None, None), "{other}");
         }
-        // An actor's own is meant before its name.
+        // An actor's environment overrides its name.
         let mut names = Names::default();
-        let mut named = actor("Trainer", "worker-7", "");
-        named.serialized_runtime_env = all.to_owned();
-        add_actor(&mut names, &named);
+        let mut ranked_actor = actor("Trainer", "worker-7", "");
+        ranked_actor.serialized_runtime_env = all.to_owned();
+        add_actor(&mut names, &ranked_actor);
         assert_eq!((names.rank, names.world_size), (Some(3), Some(8)));
     }
 
     #[test]
     fn certain_rank_stays_with_its_actor_and_beats_a_name() {
-        let said = |actor: &str, rank, certain| Names {
+        let names_with = |actor: &str, rank, certain| Names {
             actor_id: Some(actor.to_owned()),
             rank: Some(rank),
             rank_is_certain: certain,
             ..Names::default()
         };
-        let before = said("a", 5, true);
+        let before = names_with("a", 5, true);
         for (mut next, rank) in [
-            (said("a", 7, false), 5),
-            (said("a", 7, true), 7),
-            (said("b", 7, false), 7),
+            (names_with("a", 7, false), 5),
+            (names_with("a", 7, true), 7),
+            (names_with("b", 7, false), 7),
         ] {
             next.keep_rank(&before);
             assert_eq!(next.rank, Some(rank));

@@ -125,12 +125,15 @@ mod tests {
 
     #[test]
     fn resources_use_ray_names_and_resolution() {
-        let some = Resources::of(&[
+        let resources = Resources::of(&[
             ("CPU", 1.0),
             ("GPU", 0.25),
             ("accelerator_type:A100", 0.001),
         ]);
-        assert_eq!((some.cpus().as_f64(), some.gpus().as_f64()), (1.0, 0.25));
+        assert_eq!(
+            (resources.cpus().as_f64(), resources.gpus().as_f64()),
+            (1.0, 0.25)
+        );
         assert_eq!(
             json(&[("CPU", 1.0), ("GPU", 0.1 + 0.2)]),
             r#"{"CPU":1.0,"GPU":0.3}"#

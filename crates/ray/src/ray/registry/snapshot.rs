@@ -149,7 +149,7 @@ mod tests {
         let unknown = "ff".repeat(28);
         let id = list.id_of(&unknown).unwrap();
         assert_eq!(id, BreakpointId::derive("default", &unknown));
-        let alone = list.of_one(id);
-        assert!(alone.find(id).is_none() && alone.live.iter().eq([&first.into()]));
+        let single = list.of_one(id);
+        assert!(single.find(id).is_none() && single.live.iter().eq([&first.into()]));
     }
 }

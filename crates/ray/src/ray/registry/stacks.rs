@@ -88,35 +88,35 @@ fn refused(why: &HeadError) -> NoStack {
 mod tests {
     use super::*;
 
-    fn of(status: u16, words: &str) -> NoStack {
+    fn refusal(status: u16, message: &str) -> NoStack {
         refused(&HeadError::Status {
             address: "http://head:8265".to_owned(),
             status,
-            words: words.to_owned(),
+            words: message.to_owned(),
         })
     }
 
     #[test]
     fn refused_stack_names_its_remedy() {
-        let profiling = of(403, "Profiling is disabled by default");
+        let profiling = refusal(403, "Profiling is disabled by default");
         assert!(
             profiling
                 .to_string()
                 .contains("RAY_DASHBOARD_ENABLE_PROFILING=1")
         );
-        for words in [
+        for message in [
             "Failed to execute py-spy: Permission Denied: Try running again with elevated permissions",
             "Error: EPERM: Operation not permitted",
         ] {
-            assert_eq!(of(500, words), NoStack::NotPermitted, "{words}");
+            assert_eq!(refusal(500, message), NoStack::NotPermitted, "{message}");
         }
-        let gone =
+        let exited =
             "Error: Failed to get process executable name. Check that the process is running.";
-        assert_eq!(of(500, gone), NoStack::Gone);
-        assert_eq!(of(500, "py-spy is not installed"), NoStack::NoPySpy);
+        assert_eq!(refusal(500, exited), NoStack::Gone);
+        assert_eq!(refusal(500, "py-spy is not installed"), NoStack::NoPySpy);
         let failed = "grpc.aio._call.AioRpcError: <AioRpcError of RPC that terminated with:";
-        assert_eq!(of(500, failed), NoStack::NoSudo);
-        let other = of(500, "Failed to get agent address for node at IP 10.0.0.9").to_string();
+        assert_eq!(refusal(500, failed), NoStack::NoSudo);
+        let other = refusal(500, "Failed to get agent address for node at IP 10.0.0.9").to_string();
         assert!(other.contains("Failed to get agent address"), "{other}");
     }
 

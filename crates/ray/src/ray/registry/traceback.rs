@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn unpacked_package_path_is_shown_relative() {
         let session = "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_0a1b";
-        let of = |file: &str| {
+        let file_of = |file: &str| {
             let traceback = format!(
                 "Traceback (most recent call last):\n  File \"{file}\", line 3, in f\nKeyError: 1\n"
             );
             of_post_mortem(&traceback).location.unwrap().file
         };
-        assert_eq!(of(&format!("{session}/pkg/train.py")), "pkg/train.py");
-        assert_eq!(of("/srv/train.py"), "/srv/train.py");
+        assert_eq!(file_of(&format!("{session}/pkg/train.py")), "pkg/train.py");
+        assert_eq!(file_of("/srv/train.py"), "/srv/train.py");
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
     fn exception_type_is_shown_without_its_message() {
         let frames =
             "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\n    ^^^\n";
-        for (rest, wanted) in [
+        for (rest, expected) in [
             (
                 "ValueError: token=abc: d\nsecond line\n  File of words\n",
                 Some("ValueError"),
@@ -195,7 +195,7 @@ mod tests {
               Traceback (most recent call last):\n  File \"b.py\", line 2, in g\n    h()\nOSError: [Errno 2]\n",
                 Some("OSError"),
             ),
-            // As the legacy debugger writes it.
+            // The format of the legacy debugger.
             (
                 "\n  File \"c.py\", line 3, in h\n    i()\n\nStopIteration: 4711\n",
                 Some("StopIteration"),
@@ -205,7 +205,7 @@ mod tests {
         ] {
             assert_eq!(
                 raised(&format!("{frames}{rest}")).as_deref(),
-                wanted,
+                expected,
                 "{rest}"
             );
         }

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn breakpoint_id_is_stable_and_unique_to_its_worker() {
         let id = BreakpointId::derive("east", "01ab");
-        // People have it in their notes, and other replicas give it as well.
+        // The id must be stable: users note it down, and other replicas derive the same id.
         assert_eq!(id.to_string(), "cgvem00x");
         for (cluster, worker) in [("west", "01ab"), ("east", "01ac"), ("east0", "1ab")] {
             let other = BreakpointId::derive(cluster, worker);

@@ -332,7 +332,7 @@ mod tests {
 
     use super::*;
 
-    /// The connection to a head that has moved stands for a quarter of an hour, and no host is at its other end.
+    /// The connection to a head that has moved stays open for a quarter of an hour without a peer.
     #[tokio::test]
     async fn unanswered_connection_is_not_reused() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -343,17 +343,17 @@ mod tests {
             gcs_address: Gcs::At(address),
             ..config::Cluster::default()
         };
-        let patience = Duration::from_millis(100);
-        let head = HeadClient::new(&cluster, patience, false).unwrap();
-        let gcs = GcsClient::of(&cluster, &head, patience).unwrap();
-        let mut silent = Vec::new();
+        let timeout_limit = Duration::from_millis(100);
+        let head = HeadClient::new(&cluster, timeout_limit, false).unwrap();
+        let gcs = GcsClient::of(&cluster, &head, timeout_limit).unwrap();
+        let mut unanswered = Vec::new();
         for _ in 0..3 {
-            let (asked, accepted) = tokio::join!(
+            let (result, accepted) = tokio::join!(
                 gcs.breakpoints(),
                 timeout(Duration::from_secs(10), listener.accept())
             );
-            assert!(matches!(asked, Err(GcsError::Unreachable { .. })));
-            silent.push(accepted.unwrap().unwrap());
+            assert!(matches!(result, Err(GcsError::Unreachable { .. })));
+            unanswered.push(accepted.unwrap().unwrap());
         }
     }
 }

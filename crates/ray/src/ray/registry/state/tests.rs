@@ -1,5 +1,4 @@
-//! The core against a model: random rows, claims, deaths and lost nodes, applied in any order
-//! and with answers that come late.
+//! Tests the state against a model: random rows, claims, deaths and lost nodes in any order, with late answers.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -19,20 +18,20 @@ const WORKERS: usize = 4;
 /// One step; numbers pick a worker (the node of worker `i` is `i % 2`).
 #[derive(Debug, Clone)]
 enum Step {
-    /// The program changes: this worker pauses (or not).
+    /// This worker pauses, or runs.
     Pause(usize, bool),
     Kill(usize),
     LoseNode(usize),
-    /// The head evaluates a poll now; it arrives at some later step.
+    /// The head evaluates a poll, whose answer arrives at a later step.
     Ask,
-    /// The oldest poll on its way arrives, and what it leaves is asked and answered at once.
+    /// The answer of the oldest poll arrives, and its follow-up lookups are answered at once.
     Arrive,
     Nodes,
     Claim(usize),
     GiveBack(usize),
-    /// The debugger of a claimed worker attaches: its count falls to 0.
+    /// The debugger of a claimed worker attaches, so its count of paused threads falls to 0.
     Attach(usize),
-    /// Due lookups are answered: not at all, in part, or completely.
+    /// Due lookups are answered not at all, in part, or completely.
     LookUp(usize),
 }
 
@@ -59,14 +58,14 @@ struct Worker {
     dead: bool,
 }
 
-/// The cluster as it really is.
+/// The real state of the cluster.
 #[derive(Default)]
-struct Truth {
+struct ClusterModel {
     workers: [Worker; WORKERS],
     lost: [bool; 2],
 }
 
-impl Truth {
+impl ClusterModel {
     fn row(&self, index: usize) -> WorkerRow {
         let Worker { paused, dead } = self.workers[index];
         serde_json::from_value(json!({
@@ -95,18 +94,18 @@ impl Truth {
 
 struct Bench {
     state: State,
-    truth: Truth,
-    on_the_way: VecDeque<(Instant, Vec<WorkerRow>)>,
+    cluster: ClusterModel,
+    pending_polls: VecDeque<(Instant, Vec<WorkerRow>)>,
     claims: HashMap<usize, u64>,
     next_claim: u64,
     clock: Instant,
-    began: Instant,
-    /// Live stops by worker, according to events alone.
-    heard: HashMap<Arc<str>, u64>,
+    started: Instant,
+    /// Live stops by worker, according to the events.
+    listed_stops: HashMap<Arc<str>, u64>,
     last_stop: HashMap<Arc<str>, u64>,
     published: List,
-    /// The rows that arrived last.
-    taken: Vec<WorkerRow>,
+    /// The rows of the last answer.
+    last_rows: Vec<WorkerRow>,
 }
 
 impl Bench {
@@ -114,16 +113,16 @@ impl Bench {
         let clock = Instant::now();
         Self {
             state: State::new(["default".into()], Duration::from_secs(3600)),
-            truth: Truth::default(),
-            on_the_way: VecDeque::new(),
+            cluster: ClusterModel::default(),
+            pending_polls: VecDeque::new(),
             claims: HashMap::new(),
             next_claim: 0,
             clock,
-            began: clock,
-            heard: HashMap::new(),
+            started: clock,
+            listed_stops: HashMap::new(),
             last_stop: HashMap::new(),
             published: List::default(),
-            taken: Vec::new(),
+            last_rows: Vec::new(),
         }
     }
 
@@ -131,7 +130,7 @@ impl Bench {
         self.clock += Duration::from_millis(10);
         Now {
             instant: self.clock,
-            time: SystemTime::UNIX_EPOCH + (self.clock - self.began),
+            time: SystemTime::UNIX_EPOCH + (self.clock - self.started),
         }
     }
 
@@ -142,14 +141,16 @@ impl Bench {
     fn step(&mut self, step: &Step) {
         let now = self.tick();
         match *step {
-            Step::Pause(w, on) => self.truth.workers[w].paused = on,
-            Step::Kill(w) => self.truth.workers[w].dead = true,
-            Step::LoseNode(n) => self.truth.lost[n] = true,
-            Step::Ask => self.on_the_way.push_back((now.instant, self.truth.rows())),
+            Step::Pause(w, on) => self.cluster.workers[w].paused = on,
+            Step::Kill(w) => self.cluster.workers[w].dead = true,
+            Step::LoseNode(n) => self.cluster.lost[n] = true,
+            Step::Ask => self
+                .pending_polls
+                .push_back((now.instant, self.cluster.rows())),
             Step::Arrive => self.arrive(),
             Step::Nodes => {
-                let changes = self.state.apply_nodes(0, &self.truth.nodes(), now);
-                self.hear(changes);
+                let changes = self.state.apply_nodes(0, &self.cluster.nodes(), now);
+                self.apply_changes(changes);
             }
             Step::Claim(w) => self.claim(w, now),
             Step::GiveBack(w) => {
@@ -157,20 +158,20 @@ impl Bench {
                     let changes = self
                         .state
                         .release_claim(0, &format!("w{w}"), claim, true, now);
-                    self.hear(changes);
+                    self.apply_changes(changes);
                 }
             }
             Step::Attach(w) => {
                 if self.claims.contains_key(&w) {
-                    self.truth.workers[w].paused = false;
+                    self.cluster.workers[w].paused = false;
                 }
             }
-            Step::LookUp(how) => self.look_up(how, now),
+            Step::LookUp(completeness) => self.look_up(completeness, now),
         }
         self.check();
     }
 
-    fn look_up(&mut self, how: usize, now: Now) {
+    fn look_up(&mut self, completeness: usize, now: Now) {
         let certainties = [
             Certainty::Provisional,
             Certainty::Likely,
@@ -178,24 +179,24 @@ impl Bench {
         ];
         for target in self.state.due_names(0, now.instant) {
             let mut found = Found::default();
-            found.names.name = Some(format!("name {:?}", self.clock - self.began));
-            found.certainty = certainties[how];
-            let found = (how > 0 || target.pid > 2).then_some(found);
+            found.names.name = Some(format!("name {:?}", self.clock - self.started));
+            found.certainty = certainties[completeness];
+            let found = (completeness > 0 || target.pid > 2).then_some(found);
             let changes = self
                 .state
                 .apply_found(0, &target.worker_id, target.stop, found, now);
-            self.hear(changes);
+            self.apply_changes(changes);
         }
         assert!(self.state.next_names(0).is_none_or(|at| at > now.instant));
         while self.state.due_location(0).is_some() {}
     }
 
     fn arrive(&mut self) {
-        let Some((sent, rows)) = self.on_the_way.pop_front() else {
+        let Some((sent, rows)) = self.pending_polls.pop_front() else {
             return;
         };
         let now = self.tick();
-        let same = self.state.is_settled(0) && rows == self.taken;
+        let same = self.state.is_settled(0) && rows == self.last_rows;
         if same {
             self.publish();
         }
@@ -207,16 +208,16 @@ impl Bench {
             assert!(changes.is_empty() && questions == FollowUps::default());
             assert!(self.state.publish(now.instant).is_none() && self.state.is_settled(0));
         }
-        self.taken = rows;
-        self.hear(changes);
-        let asked = self.tick().instant;
-        let rows = self.truth.rows();
+        self.last_rows = rows;
+        self.apply_changes(changes);
+        let requested = self.tick().instant;
+        let rows = self.cluster.rows();
         let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
         let now = self.tick();
-        let changes = self
-            .state
-            .apply_vanished(0, &questions.vanished, &rows, true, asked, now);
-        self.hear(changes);
+        let changes =
+            self.state
+                .apply_vanished(0, &questions.vanished, &rows, true, requested, now);
+        self.apply_changes(changes);
     }
 
     fn claim(&mut self, w: usize, now: Now) {
@@ -224,26 +225,28 @@ impl Bench {
             since: now,
             ..Holder::here(1, None, "c", Some(([127, 0, 0, 1], 1).into()))
         };
-        let known = self.heard.contains_key(&*format!("w{w}"));
+        let is_listed = self.listed_stops.contains_key(&*format!("w{w}"));
         match self.state.claim(Self::id(w), self.next_claim, holder, now) {
             Ok((_, breakpoint, _)) => {
-                assert!(known && breakpoint.holder().is_some());
+                assert!(is_listed && breakpoint.holder().is_some());
                 assert!(!self.claims.contains_key(&w));
                 self.claims.insert(w, self.next_claim);
                 self.next_claim += 1;
             }
-            Err(ClaimError::InUse(_)) => assert!(known && self.claims.contains_key(&w)),
-            Err(ClaimError::Ended(_) | ClaimError::Unknown) => assert!(!known),
+            Err(ClaimError::InUse(_)) => assert!(is_listed && self.claims.contains_key(&w)),
+            Err(ClaimError::Ended(_) | ClaimError::Unknown) => assert!(!is_listed),
         }
     }
 
-    fn hear(&mut self, changes: Changes) {
+    fn apply_changes(&mut self, changes: Changes) {
         for (change, breakpoint) in changes {
             let worker = breakpoint.worker_id.clone();
             match change {
                 Change::Appeared => {
                     assert!(
-                        self.heard.insert(worker.clone(), breakpoint.stop).is_none(),
+                        self.listed_stops
+                            .insert(worker.clone(), breakpoint.stop)
+                            .is_none(),
                         "listed twice"
                     );
                     let last = self.last_stop.insert(worker, breakpoint.stop).unwrap_or(0);
@@ -251,7 +254,7 @@ impl Bench {
                 }
                 Change::Released | Change::Died => {
                     assert_eq!(
-                        self.heard.remove(&worker),
+                        self.listed_stops.remove(&worker),
                         Some(breakpoint.stop),
                         "ended without being live"
                     );
@@ -271,7 +274,7 @@ impl Bench {
         }
     }
 
-    /// The published list is what the events say.
+    /// Checks that the list agrees with the events.
     fn check(&mut self) {
         let entries = &self.state.clusters[0].entries;
         entries.check();
@@ -280,7 +283,7 @@ impl Bench {
             .map(|(_, entry)| entry.breakpoint())
             .map(|b| (b.worker_id.clone(), b.stop))
             .collect();
-        assert_eq!(listed, self.heard);
+        assert_eq!(listed, self.listed_stops);
         for w in self.claims.keys() {
             assert!(
                 listed.contains_key(&*format!("w{w}")),
@@ -290,7 +293,7 @@ impl Bench {
         assert!(self.state.ended.len() <= MAX_ENDED);
     }
 
-    /// The list that is kept is the one that sorting all anew gives, whatever of it was published before.
+    /// Publishes the list, and checks that it equals a newly sorted one.
     fn publish(&mut self) {
         if let Some(lists) = self.state.publish(self.clock) {
             self.published = lists.live;
@@ -301,9 +304,9 @@ impl Bench {
         assert!(self.published.iter().eq(live));
     }
 
-    /// Whatever has happened, answers that are up to date make the list right.
-    fn settle(&mut self) {
-        self.on_the_way.clear();
+    /// Checks that current answers correct the list after any history.
+    fn converge(&mut self) {
+        self.pending_polls.clear();
         for step in [
             Step::Nodes,
             Step::Ask,
@@ -314,9 +317,9 @@ impl Bench {
             self.step(&step);
         }
         for w in 0..WORKERS {
-            let Worker { paused, dead } = self.truth.workers[w];
-            let lost = self.truth.lost[w % 2];
-            let listed = self.heard.contains_key(&*format!("w{w}"));
+            let Worker { paused, dead } = self.cluster.workers[w];
+            let lost = self.cluster.lost[w % 2];
+            let listed = self.listed_stops.contains_key(&*format!("w{w}"));
             let expected = (paused && !dead && !lost) || self.claims.contains_key(&w);
             assert_eq!(listed, expected, "w{w}");
             assert!(!(lost && listed), "listed on a lost node");
@@ -334,7 +337,7 @@ proptest! {
                 bench.publish();
             }
         }
-        bench.settle();
+        bench.converge();
         bench.publish();
     }
 }
@@ -422,18 +425,18 @@ fn breakpoints_per_cluster_are_bounded() {
         let mut new = 0;
         while response.has_more() {
             let part = bench.state.apply_workers(0, &mut response, now).len();
-            // A listener of the events keeps up.
+            // The bound lets a listener of the events keep up.
             assert!(part <= 1024);
             new += part;
         }
-        let asked = bench.state.end_workers(0, response, now);
+        let requested = bench.state.end_workers(0, response, now);
         assert!(bench.state.clusters[0].stops.len() <= MAX_COUNTED);
-        (new, asked.vanished.len(), asked.refused)
+        (new, requested.vanished.len(), requested.refused)
     };
     let rows = |from: usize| (from..from + MAX_LIVE).map(row).collect::<Vec<_>>();
     assert_eq!(poll(&rows(0)), (MAX_LIVE, 0, 0));
     assert_eq!(poll(&rows(0)), (0, 0, 0));
-    // All of them vanish, and the head does not say what became of them.
+    // All workers vanish, and the head does not report their end.
     for time in 1..10 {
         assert_eq!(poll(&rows(time * MAX_LIVE)), (0, MAX_LIVE, MAX_LIVE));
     }

@@ -1,4 +1,4 @@
-//! Claims: what a session holds, what it hears, and answers that come too late.
+//! Tests claims: the held breakpoint, its events, and late answers of the head.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -25,11 +25,11 @@ async fn a_lost_node_ends_its_breakpoints_and_their_sessions() {
         w.workers[0] = worker("w1", 0);
         w.nodes = vec![node(NODE, "DEAD")];
     });
-    let told = tokio::time::timeout(12 * SECOND, claim.died())
+    let cause = tokio::time::timeout(12 * SECOND, claim.died())
         .await
         .unwrap();
-    assert_eq!(&*told, "node 10.0.0.7 was lost");
-    assert_eq!(why(&next(&mut events, Change::Died).await), *told);
+    assert_eq!(&*cause, "node 10.0.0.7 was lost");
+    assert_eq!(death_cause(&next(&mut events, Change::Died).await), *cause);
     assert!(registry.snapshot().live.is_empty());
     drop(claim);
     tokio::time::sleep(5 * SECOND).await;
@@ -50,19 +50,19 @@ async fn parked_hold_passes_to_another_session() {
         ..holder(7)
     };
     claim.held_by(parked.clone());
-    let told = next(&mut events, Change::Parked).await;
-    assert_eq!(told.breakpoint.state.word(), "parked");
-    assert_eq!(told.breakpoint.holder(), Some(&parked));
+    let event = next(&mut events, Change::Parked).await;
+    assert_eq!(event.breakpoint.state.word(), "parked");
+    assert_eq!(event.breakpoint.holder(), Some(&parked));
     match registry.claim(id, holder(8)) {
-        Err(ClaimError::InUse(by)) => assert_eq!(*by, parked),
+        Err(ClaimError::InUse(current)) => assert_eq!(*current, parked),
         other => panic!("{other:?}"),
     }
     claim.held_by(holder(9));
-    let told = next(&mut events, Change::Attached).await;
-    assert_eq!(told.breakpoint.holder().unwrap().session, 9);
+    let event = next(&mut events, Change::Attached).await;
+    assert_eq!(event.breakpoint.holder().unwrap().session, 9);
     assert_eq!(
         registry.snapshot().live,
-        [told.breakpoint].into_iter().collect()
+        [event.breakpoint].into_iter().collect()
     );
     drop(claim);
     assert!(registry.snapshot().find(id).unwrap().is_paused());
@@ -72,16 +72,16 @@ async fn parked_hold_passes_to_another_session() {
 async fn new_list_shares_unchanged_parts_with_the_previous() {
     let registry = Registry::offline(&["default"], &settings());
     let rows = [paused("square", 1), paused("cube", 2)];
-    let [over, held] = rows.each_ref().map(|row| row.id);
+    let [resumed_id, held_id] = rows.each_ref().map(|row| row.id);
     rows.into_iter().for_each(|row| registry.insert(row));
-    let claim = registry.claim(over, holder(7)).unwrap();
+    let claim = registry.claim(resumed_id, holder(7)).unwrap();
     claim.lease().let_run();
     drop(claim);
     let before = registry.snapshot();
     assert_eq!(before.ended.len(), 1);
-    let claim = registry.claim(held, holder(8)).unwrap();
+    let claim = registry.claim(held_id, holder(8)).unwrap();
     let after = registry.snapshot();
-    assert!(after.find(held).unwrap().holder().is_some());
+    assert!(after.find(held_id).unwrap().holder().is_some());
     assert!(Arc::ptr_eq(&before.ended, &after.ended));
     assert!(Arc::ptr_eq(&before.clusters, &after.clusters));
     claim.set_location(None);
@@ -119,7 +119,7 @@ async fn claimed_breakpoint_stays_although_its_row_is_unpaused() {
         7
     );
     match registry.claim(id, holder(8)) {
-        Err(ClaimError::InUse(by)) => assert_eq!(by.session, 7),
+        Err(ClaimError::InUse(current)) => assert_eq!(current.session, 7),
         other => panic!("{other:?}"),
     }
     claim.lease().let_run();
@@ -145,17 +145,20 @@ async fn still_paused_task_reappears_at_once_after_a_session() {
     let id = live(&registry, |_| true).await.id;
     let claim = registry.claim(id, holder(1)).unwrap();
     tokio::time::sleep(3 * SECOND).await;
-    let began = Instant::now();
+    let started = Instant::now();
     claim.lease().let_run();
     drop(claim);
     next(&mut events, Change::Released).await;
-    let again = next(&mut events, Change::Appeared).await;
+    let reappeared = next(&mut events, Change::Appeared).await;
     assert!(
-        began.elapsed() < Duration::from_millis(100),
+        started.elapsed() < Duration::from_millis(100),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
-    assert_eq!((again.breakpoint.id, again.breakpoint.stop), (id, 2));
+    assert_eq!(
+        (reappeared.breakpoint.id, reappeared.breakpoint.stop),
+        (id, 2)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,9 +169,9 @@ async fn answer_older_than_a_claim_is_ignored() {
     let mut events = registry.events();
     let id = live(&registry, |_| true).await.id;
     next(&mut events, Change::Appeared).await;
-    // This answer says "paused", but it leaves the head after the session has come and gone.
-    head.with(|w| w.hold = true);
-    head.holds().await;
+    // This answer says "paused", but it arrives after the session has ended.
+    head.with(|w| w.hold_answers = true);
+    head.wait_for_held_answer().await;
     tokio::time::sleep(SECOND / 10).await;
     let claim = registry.claim(id, holder(1)).unwrap();
     head.with(|w| w.workers[0] = worker("w1", 0));
@@ -178,12 +181,12 @@ async fn answer_older_than_a_claim_is_ignored() {
     head.release();
     tokio::time::sleep(5 * SECOND).await;
     assert!(registry.snapshot().live.is_empty());
-    let mut seen = Vec::new();
+    let mut changes = Vec::new();
     while let Ok(event) = events.try_recv() {
-        seen.push(event.change);
+        changes.push(event.change);
     }
-    seen.retain(|change| *change != Change::Named);
-    assert_eq!(seen, [Change::Attached, Change::Released]);
+    changes.retain(|change| *change != Change::Named);
+    assert_eq!(changes, [Change::Attached, Change::Released]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,18 +197,18 @@ async fn a_session_learns_why_its_worker_died() {
     let id = live(&registry, |_| true).await.id;
     let mut claim = registry.claim(id, holder(1)).unwrap();
     assert_eq!(claim.ask_why_died(SECOND).await, None);
-    // The row says so only a moment after the process ended.
+    // Ray updates the row shortly after the process ended.
     let later = head.clone();
     tokio::spawn(async move {
         tokio::time::sleep(SECOND / 4).await;
         later.with(|w| w.workers[0] = dead("w1", "SYSTEM_ERROR", "exit code 1"));
     });
-    let told = claim.ask_why_died(2 * SECOND).await.unwrap();
+    let cause = claim.ask_why_died(2 * SECOND).await.unwrap();
     assert_eq!(
-        &*told,
+        &*cause,
         "the worker process crashed or was killed from outside: exit code 1"
     );
-    assert_eq!(claim.died().await, told);
+    assert_eq!(claim.died().await, cause);
     assert!(registry.snapshot().find(id).is_none());
     drop(claim);
     assert!(matches!(
@@ -231,7 +234,10 @@ async fn offline_registry_is_filled_by_insert() {
     assert_eq!(claim.ask_why_died(SECOND).await, None);
     registry.end(id, Some("killed"));
     assert_eq!(&*claim.died().await, "killed");
-    assert_eq!(why(&next(&mut events, Change::Died).await), "killed");
+    assert_eq!(
+        death_cause(&next(&mut events, Change::Died).await),
+        "killed"
+    );
     assert!(registry.snapshot().find_ended(id).is_some() && registry.head("other").is_none());
     assert_eq!(registry.clusters().count(), 2);
 }
@@ -247,11 +253,11 @@ async fn breakpoint_is_free_once_the_last_lease_is_dropped() {
     drop(claim);
     assert!(matches!(
         registry.claim(id, holder(2)),
-        Err(ClaimError::InUse(by)) if by.session == 1
+        Err(ClaimError::InUse(current)) if current.session == 1
     ));
     drop(lease);
-    let waits = registry.snapshot().find(id).unwrap().clone();
-    assert!(waits.is_paused() && waits.stop == 1);
+    let listed = registry.snapshot().find(id).unwrap().clone();
+    assert!(listed.is_paused() && listed.stop == 1);
     let claim = registry.claim(id, holder(2)).unwrap();
     claim.lease().let_run();
     drop(claim);
@@ -268,22 +274,22 @@ async fn released_worker_is_looked_up_at_the_head() {
     let lease = claim.lease();
     drop(claim);
     lease.let_run();
-    let left = lease.release();
-    // Still paused at the last poll; there is no poll after it.
+    let lookup = lease.release();
+    // The last poll still reports it as paused.
     live(&registry, |b| b.is_paused()).await;
-    assert_eq!(left.now().await, WorkerLocation::Listed);
+    assert_eq!(lookup.now().await, WorkerLocation::Listed);
     drop(guard);
     head.with(|w| w.workers[0]["num_paused_threads"] = 0.into());
     assert!(!registry.snapshot().live.is_empty());
-    assert_eq!(left.now().await, WorkerLocation::Unlisted);
+    assert_eq!(lookup.now().await, WorkerLocation::Unlisted);
     let id = registry.snapshot().live[0].id;
     let claim = registry.claim(id, holder(2)).unwrap();
-    assert_eq!(left.now().await, WorkerLocation::Taken);
+    assert_eq!(lookup.now().await, WorkerLocation::Taken);
     drop(claim);
     head.with(|w| w.workers[0]["is_alive"] = false.into());
-    assert_eq!(left.now().await, WorkerLocation::Dead);
+    assert_eq!(lookup.now().await, WorkerLocation::Dead);
     head.with(|w| w.workers.clear());
-    assert_eq!(left.now().await, WorkerLocation::Unknown);
+    assert_eq!(lookup.now().await, WorkerLocation::Unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,18 +302,21 @@ async fn lookups_of_released_workers_are_rate_limited() {
     let claim = registry.claim(id, holder(1)).unwrap();
     let lease = claim.lease();
     drop(claim);
-    let left = lease.release();
-    let about_one = "filter_keys=worker_id";
-    head.with(|w| w.slow = Some((about_one, SECOND)));
-    let answers = futures_util::future::join_all((0..40).map(|_| left.now())).await;
+    let lookup = lease.release();
+    let worker_filter = "filter_keys=worker_id";
+    head.with(|w| w.slow_path = Some((worker_filter, SECOND)));
+    let answers = futures_util::future::join_all((0..40).map(|_| lookup.now())).await;
     assert!(answers.iter().all(|now| *now == WorkerLocation::Listed));
-    let asked: Vec<Instant> = head.with(|w| {
-        let all = w.asked.iter();
-        // Its name is looked up beside.
-        let of = all.filter(|(_, path)| path.contains("workers?") && path.contains(about_one));
-        of.map(|(at, _)| *at).collect()
+    let request_times: Vec<Instant> = head.with(|w| {
+        let all = w.requests.iter();
+        // Requests for its name are ignored.
+        let lookups =
+            all.filter(|(_, path)| path.contains("workers?") && path.contains(worker_filter));
+        lookups.map(|(time, _)| *time).collect()
     });
-    assert_eq!(asked.len(), 40);
-    let at_first = asked.iter().filter(|at| **at < asked[0] + SECOND);
-    assert!(at_first.count() <= 16);
+    assert_eq!(request_times.len(), 40);
+    let in_first_second = request_times
+        .iter()
+        .filter(|time| **time < request_times[0] + SECOND);
+    assert!(in_first_second.count() <= 16);
 }

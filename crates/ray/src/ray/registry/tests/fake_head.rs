@@ -1,5 +1,5 @@
-//! A head of the test's own making on a real socket: answers the State API from rows that the
-//! test sets, filters as the GCS does, and keeps a record of what it was asked.
+//! A stand-in for a head on a real socket. It answers the State API from rows that the test sets, filters like the GCS,
+//! and records its requests.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -34,23 +34,23 @@ pub(super) struct World {
     pub(super) tasks: Vec<Value>,
     pub(super) actors: Vec<Value>,
     pub(super) jobs: Vec<Value>,
-    /// Answer with this status and text instead.
+    /// Status and text of all answers, if set.
     pub(super) broken: Option<(u16, &'static str)>,
-    /// Questions about workers are answered with an error, all others as ever.
+    /// Fails requests for workers.
     pub(super) broken_polls: bool,
-    /// Text of /worker/traceback; `None`: 403, as by default from Ray 2.56.
+    /// Text of /worker/traceback. `None` answers 403, the default since Ray 2.56.
     pub(super) stack: Option<&'static str>,
-    /// Only filters with `job_id` find tasks, as before Ray 2.38 beyond 10,000 tasks.
-    pub(super) crowded: bool,
-    /// So many workers more than the head looks at.
-    pub(super) unseen: u64,
-    /// Answers about workers wait for `FakeHead::release`.
-    pub(super) hold: bool,
-    /// How long every answer takes.
+    /// Tasks are only found by `job_id`, like beyond 10,000 tasks before Ray 2.38.
+    pub(super) exceeds_task_limit: bool,
+    /// Number of workers beyond the limit of the head.
+    pub(super) omitted_workers: u64,
+    /// Holds answers about workers until `FakeHead::release`.
+    pub(super) hold_answers: bool,
+    /// Delay of every answer.
     pub(super) latency: Duration,
-    /// How long answers to paths take that hold this.
-    pub(super) slow: Option<(&'static str, Duration)>,
-    pub(super) asked: Vec<(Instant, String)>,
+    /// Delay of answers to paths that contain this text.
+    pub(super) slow_path: Option<(&'static str, Duration)>,
+    pub(super) requests: Vec<(Instant, String)>,
 }
 
 #[derive(Clone)]
@@ -58,7 +58,7 @@ pub(super) struct FakeHead {
     pub(super) address: SocketAddr,
     world: Arc<Mutex<World>>,
     gate: Arc<Notify>,
-    held: Arc<Notify>,
+    held_answer: Arc<Notify>,
     stop: Arc<Mutex<CancellationToken>>,
 }
 
@@ -69,7 +69,7 @@ impl FakeHead {
             address: listener.local_addr().unwrap(),
             world: Arc::default(),
             gate: Arc::default(),
-            held: Arc::default(),
+            held_answer: Arc::default(),
             stop: Arc::default(),
         };
         head.with(|world| world.nodes.push(node(NODE, "ALIVE")));
@@ -86,26 +86,29 @@ impl FakeHead {
         self.stop.lock().unwrap().cancel();
     }
 
-    pub(super) async fn start_again(&self) {
+    pub(super) async fn restart(&self) {
         *self.stop.lock().unwrap() = CancellationToken::new();
         self.serve(TcpListener::bind(self.address).await.unwrap());
     }
 
-    /// Waits until an answer is being held.
-    pub(super) async fn holds(&self) {
-        self.held.notified().await;
+    /// Waits until an answer is held.
+    pub(super) async fn wait_for_held_answer(&self) {
+        self.held_answer.notified().await;
     }
 
-    /// Lets the held answer out, as it was when it was asked for.
+    /// Sends the held answer, unchanged since its request.
     pub(super) fn release(&self) {
-        self.with(|world| world.hold = false);
+        self.with(|world| world.hold_answers = false);
         self.gate.notify_one();
     }
 
-    /// Requests so far whose path holds `part`.
-    pub(super) fn asked(&self, part: &str) -> Vec<Instant> {
+    /// Returns the times of all requests whose path contains `part`.
+    pub(super) fn requests(&self, part: &str) -> Vec<Instant> {
         self.with(|world| {
-            let matching = world.asked.iter().filter(|(_, path)| path.contains(part));
+            let matching = world
+                .requests
+                .iter()
+                .filter(|(_, path)| path.contains(part));
             matching.map(|(at, _)| *at).collect()
         })
     }
@@ -134,25 +137,25 @@ impl FakeHead {
     async fn answer<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
         let path = request.uri().path_and_query().unwrap().as_str().to_owned();
         if !request.headers().contains_key("user-agent") {
-            // As Ray 2.9's dashboard does.
-            let trouble = "500 Internal Server Error\n\nServer got itself in trouble";
+            // The behaviour of the dashboard of Ray 2.9.
+            let message = "500 Internal Server Error\n\nServer got itself in trouble";
             return Ok(Response::builder()
                 .status(500)
-                .body(Full::new(trouble.into()))
+                .body(Full::new(message.into()))
                 .unwrap());
         }
-        let (status, text, latency, hold) = self.with(|world| {
-            world.asked.push((Instant::now(), path.clone()));
+        let (status, text, latency, hold_answers) = self.with(|world| {
+            world.requests.push((Instant::now(), path.clone()));
             let (status, text) = world.answer(&path);
             (
                 status,
                 text,
-                world.slowness(&path),
-                world.hold && path.starts_with("/api/v0/workers"),
+                world.latency_of(&path),
+                world.hold_answers && path.starts_with("/api/v0/workers"),
             )
         });
-        if hold {
-            self.held.notify_one();
+        if hold_answers {
+            self.held_answer.notify_one();
             self.gate.notified().await;
         }
         if !latency.is_zero() {
@@ -166,9 +169,9 @@ impl FakeHead {
 }
 
 impl World {
-    fn slowness(&self, path: &str) -> Duration {
-        let slow = self.slow.filter(|(part, _)| path.contains(part));
-        slow.map_or(self.latency, |(_, latency)| latency)
+    fn latency_of(&self, path: &str) -> Duration {
+        let slow_path = self.slow_path.filter(|(part, _)| path.contains(part));
+        slow_path.map_or(self.latency, |(_, latency)| latency)
     }
 
     fn answer(&self, path: &str) -> (u16, String) {
@@ -193,15 +196,17 @@ impl World {
             _ => return (404, "404: Not Found".to_owned()),
         };
         let filters = filters(query);
-        let crowded = self.crowded && path.ends_with("tasks");
-        let cut = crowded && !filters.iter().any(|(key, ..)| key == "job_id");
+        let exceeds_task_limit = self.exceeds_task_limit && path.ends_with("tasks");
+        let omits_tasks = exceeds_task_limit && !filters.iter().any(|(key, ..)| key == "job_id");
         let rows: Vec<_> = rows
             .iter()
-            .filter(|row| !cut && passes(row, &filters))
+            .filter(|row| !omits_tasks && matches_filters(row, &filters))
             .collect();
-        let total = match crowded {
+        let total = match exceeds_task_limit {
             true => 20_000,
-            false if path.ends_with("workers") && self.unseen > 0 => 10_000 + self.unseen,
+            false if path.ends_with("workers") && self.omitted_workers > 0 => {
+                10_000 + self.omitted_workers
+            }
             false => rows.len() as u64,
         };
         let list = json!({"total": total, "num_after_truncation": total.min(10_000), "num_filtered": rows.len(), "result": rows});
@@ -226,7 +231,7 @@ fn filters(query: &str) -> Vec<(String, bool, String)> {
         .collect()
 }
 
-fn passes(row: &Value, filters: &[(String, bool, String)]) -> bool {
+fn matches_filters(row: &Value, filters: &[(String, bool, String)]) -> bool {
     filters.iter().all(|(key, equal, value)| {
         let found = match &row[key] {
             Value::String(text) => text.clone(),
@@ -271,7 +276,7 @@ pub(super) fn settings() -> config::Registry {
 }
 
 pub(super) fn cluster(address: &str) -> config::Cluster {
-    // A token file that is not there: the tests must not depend on the environment's.
+    // A missing token file keeps the tests independent of the environment.
     config::Cluster {
         name: "default".to_owned(),
         ray_address: address.to_owned(),
@@ -281,7 +286,7 @@ pub(super) fn cluster(address: &str) -> config::Cluster {
     }
 }
 
-/// A registry that polls `head` until the guard is dropped.
+/// Returns a registry that polls `head` until the guard is dropped.
 pub(super) fn watch(head: &FakeHead, settings: &config::Registry) -> (Registry, DropGuard) {
     watch_with(head, config::Gcs::Off, settings)
 }
@@ -301,23 +306,26 @@ pub(super) fn watch_with(
     (registry, shutdown.drop_guard())
 }
 
-/// The first snapshot that fits; a minute without one fails the test.
-pub(super) async fn until(
+/// Waits up to a minute for a snapshot that meets the condition.
+pub(super) async fn wait_for_list(
     registry: &Registry,
-    fits: impl FnMut(&Arc<Snapshot>) -> bool,
+    condition: impl FnMut(&Arc<Snapshot>) -> bool,
 ) -> Arc<Snapshot> {
     let mut watch = registry.watch();
-    let found = tokio::time::timeout(Duration::from_secs(60), watch.wait_for(fits)).await;
+    let found = tokio::time::timeout(Duration::from_secs(60), watch.wait_for(condition)).await;
     Arc::clone(&found.expect("nothing fitting within a minute").unwrap())
 }
 
-/// The first live breakpoint that fits.
+/// Waits for a live breakpoint that meets the condition.
 pub(super) async fn live(
     registry: &Registry,
-    fits: impl Fn(&Breakpoint) -> bool,
+    condition: impl Fn(&Breakpoint) -> bool,
 ) -> Arc<Breakpoint> {
-    let snapshot = until(registry, |snapshot| snapshot.live.iter().any(|b| fits(b))).await;
-    Arc::clone(snapshot.live.iter().find(|b| fits(b)).unwrap())
+    let snapshot = wait_for_list(registry, |snapshot| {
+        snapshot.live.iter().any(|b| condition(b))
+    })
+    .await;
+    Arc::clone(snapshot.live.iter().find(|b| condition(b)).unwrap())
 }
 
 pub(super) fn holder(session: u64) -> Holder {
@@ -326,7 +334,7 @@ pub(super) fn holder(session: u64) -> Holder {
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// The next event of a kind; a minute without one fails the test.
+/// Waits up to a minute for the next event of this kind.
 pub(super) async fn next(events: &mut Receiver<Event>, change: Change) -> Event {
     let found = async {
         loop {
@@ -341,10 +349,12 @@ pub(super) async fn next(events: &mut Receiver<Event>, change: Change) -> Event 
         .unwrap_or_else(|_| panic!("no {change:?} within a minute"))
 }
 
-/// Why a breakpoint died.
-pub(super) fn why(event: &Event) -> String {
+/// Returns the cause of a breakpoint's death.
+pub(super) fn death_cause(event: &Event) -> String {
     match &event.breakpoint.state {
-        State::Died { why, .. } => why.to_string(),
+        State::Died {
+            why: death_cause, ..
+        } => death_cause.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! A GCS that speaks TLS and wants a client certificate, as Ray's does with `RAY_USE_TLS=1`.
+//! Tests a GCS with mutual TLS, which Ray uses with `RAY_USE_TLS=1`.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use ray_relay_base::dial::testing::{Authority, Files, Pair, certificate};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Takes clients with certificates of `authority` alone.
-fn mutual(authority: &Authority) -> TlsAcceptor {
+/// Accepts only clients with certificates of `authority`.
+fn mutual_tls(authority: &Authority) -> TlsAcceptor {
     let mut roots = RootCertStore::empty();
     roots.add(certificate(&authority.pem)).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let clients =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
-    let own = authority.server();
+    let server_pair = authority.server();
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(clients.build().unwrap())
         .with_single_cert(
-            vec![certificate(&own.cert)],
-            PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap(),
+            vec![certificate(&server_pair.cert)],
+            PrivateKeyDer::from_pem_slice(server_pair.key.as_bytes()).unwrap(),
         )
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -56,7 +56,7 @@ fn pems(authority: &Authority, Pair { cert, key }: Pair) -> TlsPems {
 #[tokio::test]
 async fn legacy_breakpoints_are_listed_over_mutual_tls() {
     let authority = Authority::new("ray");
-    let (gcs, address) = FakeGcs::start_with(Some(mutual(&authority))).await;
+    let (gcs, address) = FakeGcs::start_with(Some(mutual_tls(&authority))).await;
     gcs.put("RAY_PDB_01", entry(40_001, "waits"));
     let files = Files::new(&authority.server());
     let head = FakeHead::start().await;
@@ -71,15 +71,15 @@ async fn legacy_breakpoints_are_listed_over_mutual_tls() {
     let shutdown = CancellationToken::new();
     let (running, token) = (registry.clone(), shutdown.clone());
     tokio::spawn(async move { running.run(token).await });
-    let found = live(&registry, |b| b.kind == Kind::Pdb).await;
-    assert_eq!(found.name(), "waits");
+    let legacy = live(&registry, |b| b.kind == Kind::Pdb).await;
+    assert_eq!(legacy.name(), "waits");
     shutdown.cancel();
 }
 
 #[tokio::test]
 async fn certificates_are_fetched_again_after_a_failure() {
     let (authority, other) = (Authority::new("ray"), Authority::new("other"));
-    let (gcs, address) = FakeGcs::start_with(Some(mutual(&authority))).await;
+    let (gcs, address) = FakeGcs::start_with(Some(mutual_tls(&authority))).await;
     gcs.put("RAY_PDB_01", entry(40_001, "waits"));
     let head = FakeHead::start().await;
     let watched = config::Cluster {
@@ -87,14 +87,15 @@ async fn certificates_are_fetched_again_after_a_failure() {
         ..cluster(&format!("http://{}", head.address))
     };
     let head = HeadClient::new(&watched, TEST_TIMEOUT, false).unwrap();
-    let given = GivenTls::new();
-    let client = GcsClient::of_found(&watched, Some(given.clone()), &head, TEST_TIMEOUT).unwrap();
-    // Of yesterday: the GCS does not take it.
-    given.give(pems(&authority, other.server()));
-    let refused = client.breakpoints().await.unwrap_err().to_string();
-    assert!(refused.contains("gcs_ca_file"), "{refused}");
-    timeout(TEST_TIMEOUT, given.failed()).await.unwrap();
-    given.give(pems(&authority, authority.server()));
+    let tls_source = GivenTls::new();
+    let client =
+        GcsClient::of_found(&watched, Some(tls_source.clone()), &head, TEST_TIMEOUT).unwrap();
+    // The GCS refuses a certificate of another authority.
+    tls_source.give(pems(&authority, other.server()));
+    let error = client.breakpoints().await.unwrap_err().to_string();
+    assert!(error.contains("gcs_ca_file"), "{error}");
+    timeout(TEST_TIMEOUT, tls_source.failed()).await.unwrap();
+    tls_source.give(pems(&authority, authority.server()));
     let entries = timeout(TEST_TIMEOUT, async {
         loop {
             if let Ok(entries) = client.breakpoints().await {
@@ -103,22 +104,22 @@ async fn certificates_are_fetched_again_after_a_failure() {
         }
     });
     assert_eq!(entries.await.unwrap().len(), 1);
-    assert!(!format!("{given:?} {client:?}").contains("PRIVATE"));
+    assert!(!format!("{tls_source:?} {client:?}").contains("PRIVATE"));
 }
 
 #[tokio::test]
 async fn gcs_of_another_ca_receives_no_request() {
     let (authority, other) = (Authority::new("ray"), Authority::new("other"));
-    let (_gcs, address) = FakeGcs::start_with(Some(mutual(&other))).await;
+    let (_gcs, address) = FakeGcs::start_with(Some(mutual_tls(&other))).await;
     let head = FakeHead::start().await;
     let watched = config::Cluster {
         gcs_address: Gcs::At(address.to_string()),
         ..cluster(&format!("http://{}", head.address))
     };
     let head = HeadClient::new(&watched, TEST_TIMEOUT, false).unwrap();
-    let given = GivenTls::new();
-    given.give(pems(&authority, other.server()));
-    let client = GcsClient::of_found(&watched, Some(given), &head, TEST_TIMEOUT).unwrap();
-    let refused = client.breakpoints().await.unwrap_err().to_string();
-    assert!(refused.contains("certificate"), "{refused}");
+    let tls_source = GivenTls::new();
+    tls_source.give(pems(&authority, other.server()));
+    let client = GcsClient::of_found(&watched, Some(tls_source), &head, TEST_TIMEOUT).unwrap();
+    let error = client.breakpoints().await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
 }

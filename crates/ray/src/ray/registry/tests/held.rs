@@ -1,5 +1,4 @@
-//! Tests the list's row of a worker that a session holds, held, or requests: whether its debugger is there, its task, and
-//! its location.
+//! Tests the row of a worker that a session holds, has held or requests: its debugger, its task and its location.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::Value;
@@ -18,21 +17,21 @@ async fn dead_debugger_is_unreachable_until_a_successful_dial() {
     let id = live(&registry, |_| true).await.id;
     let claim = registry.claim(id, holder(1)).unwrap();
     claim.dialled(false);
-    let found_out = claim.breakpoint().first_seen.instant.elapsed();
+    let noticed_after = claim.breakpoint().first_seen.instant.elapsed();
     drop(claim);
     let event = next(&mut events, Change::Unreachable).await;
     assert_eq!(event.breakpoint.state.word(), "unreachable");
-    // Ray says "paused" as before.
+    // Ray still reports it as paused.
     sleep(30 * SECOND).await;
     let list = registry.snapshot();
     let row = list.find(id).unwrap();
     let State::Unreachable { since } = row.state else {
         panic!("{:?}", row.state);
     };
-    assert_eq!(row.first_seen.until(since), found_out);
+    assert_eq!(row.first_seen.until(since), noticed_after);
     assert!(row.is_free() && row.unreachable().is_some() && row.stop == 1);
     assert_eq!(list.paused().count(), 0, "it is offered");
-    // Dialled again: the time of the first stays, even if the session ends as one that detached it.
+    // A second failed dial keeps the time of the first.
     let claim = registry.claim(id, holder(2)).unwrap();
     claim.dialled(false);
     drop(claim);
@@ -69,26 +68,26 @@ async fn next_task_in_a_session_has_its_own_name_and_time() {
     let claim = registry.claim(id, holder(1)).unwrap();
     let mut end = TaskEnd::new(Some(claim.current_task()));
     let first = claim.breakpoint().clone();
-    // It stops again in the same task.
+    // The worker stops again in the same task.
     sleep(60 * SECOND).await;
     end.resumed();
     end.stopped();
     timeout(10 * SECOND, end.ended()).await.unwrap_err();
     let row = registry.snapshot().find(id).unwrap().clone();
     assert_eq!((row.stop, row.first_seen), (1, first.first_seen));
-    // That task ends, with the session there: the list says so.
+    // The task ends during the session.
     head.with(|w| w.tasks[0]["state"] = "FINISHED".into());
     end.resumed();
     timeout(10 * SECOND, end.ended()).await.unwrap();
     let row = registry.snapshot().find(id).unwrap().clone();
     assert!(row.task_ended.is_some() && row.holder().is_some());
-    let waited = row.waiting(ray_relay_base::timestamp::Timestamp::now());
+    let waiting_time = row.waiting(ray_relay_base::timestamp::Timestamp::now());
     sleep(60 * SECOND).await;
     assert_eq!(
         row.waiting(ray_relay_base::timestamp::Timestamp::now()),
-        waited
+        waiting_time
     );
-    // And its worker stops in another one.
+    // The worker stops in another task.
     head.with(|w| w.tasks.push(task("w1", "cube")));
     end.stopped();
     let stopped = tokio::time::Instant::now();
@@ -111,7 +110,7 @@ async fn late_end_report_does_not_hide_the_next_task() {
     let id = live(&registry, |b| b.names.task_id.is_some()).await.id;
     let claim = registry.claim(id, holder(1)).unwrap();
     let mut end = TaskEnd::new(Some(claim.current_task()));
-    // Both run, as far as Ray says.
+    // Ray reports both tasks as running.
     head.with(|w| w.tasks.push(task("w1", "cube")));
     end.resumed();
     end.stopped();
@@ -144,35 +143,38 @@ async fn free_breakpoints_come_first() {
 #[tokio::test(start_paused = true)]
 async fn unlisted_worker_is_found_by_its_id() {
     let head = FakeHead::start().await;
-    let whole = "1f2e3d4c".repeat(7);
-    let unable = |id: &str, key: &str, value: Value| {
+    let full_id = "1f2e3d4c".repeat(7);
+    let unsuitable = |id: &str, key: &str, value: Value| {
         let mut row = worker(id, 0);
         row[key] = value;
         row
     };
     head.with(|w| {
         w.workers = vec![
-            worker(&whole, 0),
-            unable(&"aaaaaaaa".repeat(7), "debugger_port", Value::Null),
-            unable(&"bbbbbbbb".repeat(7), "is_alive", false.into()),
+            worker(&full_id, 0),
+            unsuitable(&"aaaaaaaa".repeat(7), "debugger_port", Value::Null),
+            unsuitable(&"bbbbbbbb".repeat(7), "is_alive", false.into()),
             worker(&format!("cccccccc{}", "01".repeat(24)), 0),
             worker(&format!("cccccccc{}", "02".repeat(24)), 0),
         ];
-        w.tasks.push(task(&whole, "square"));
+        w.tasks.push(task(&full_id, "square"));
     });
     let (registry, _guard) = watch(&head, &settings());
-    for none in [
+    for unknown in [
         "1f2e3d4", "no hex!!", "99999999", "aaaaaaaa", "bbbbbbbb", "cccccccc",
     ] {
-        assert_eq!(registry.look_again(None, none).await, None, "{none}");
+        assert_eq!(registry.look_again(None, unknown).await, None, "{unknown}");
     }
-    assert_eq!(registry.look_again(Some("other"), &whole).await, None);
+    assert_eq!(registry.look_again(Some("other"), &full_id).await, None);
     let id = registry.look_again(None, "1F2E3D4C").await.unwrap();
-    assert_eq!(registry.look_again(Some("default"), &whole).await, Some(id));
+    assert_eq!(
+        registry.look_again(Some("default"), &full_id).await,
+        Some(id)
+    );
     let row = live(&registry, |b| b.name() == "square").await;
     assert_eq!((row.id, row.state.word()), (id, "unlisted"));
     assert_eq!(registry.snapshot().paused().count(), 0, "it is offered");
-    // The one who asked has a while to take it.
+    // The row stays for some seconds, so that the user can attach.
     sleep(8 * SECOND).await;
     let claim = registry.claim(id, holder(1)).unwrap();
     sleep(60 * SECOND).await;
@@ -180,13 +182,13 @@ async fn unlisted_worker_is_found_by_its_id() {
     claim.lease().let_run();
     drop(claim);
     assert!(registry.snapshot().live.is_empty());
-    // It has stopped before: rights that are narrowed by task need a name that is not from that stop.
-    registry.look_again(None, &whole).await.unwrap();
+    // The worker has stopped before: rights by task need a name of the new stop.
+    registry.look_again(None, &full_id).await.unwrap();
     assert!(registry.snapshot().find(id).unwrap().is_named());
     sleep(13 * SECOND).await;
     assert!(registry.snapshot().live.is_empty());
-    // And what Ray lists after all waits like any other.
-    registry.look_again(None, &whole).await.unwrap();
+    // Once Ray lists the worker, its row is like any other.
+    registry.look_again(None, &full_id).await.unwrap();
     head.with(|w| w.workers[0]["num_paused_threads"] = 1.into());
     live(&registry, |b| b.is_paused()).await;
     sleep(60 * SECOND).await;

@@ -1,4 +1,4 @@
-//! How a job ended, asked from a fake head.
+//! Tests the end of a job as a fake head reports it.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn job_end_is_awaited_and_reported() {
         ];
     });
     let (registry, _guard) = watch(&head, &settings());
-    for (job, told) in [
+    for (job, expected) in [
         (
             "01000000",
             Some("raysubmit_a (job 01000000) has ended: FAILED"),
@@ -27,16 +27,16 @@ async fn job_end_is_awaited_and_reported() {
         ("04000000", None),
     ] {
         let end = registry.job_end("default", job).await;
-        assert_eq!(end.as_deref(), told, "{job}");
+        assert_eq!(end.as_deref(), expected, "{job}");
     }
     assert_eq!(registry.job_end("other", "01000000").await, None);
-    let (asks, ends) = tokio::join!(registry.job_end("default", "03000000"), async {
+    let (job_end, job_ends) = tokio::join!(registry.job_end("default", "03000000"), async {
         tokio::time::sleep(3 * SECOND).await;
         head.with(|w| w.jobs[2]["status"] = "SUCCEEDED".into());
     });
-    let () = ends;
+    let () = job_ends;
     assert_eq!(
-        asks.as_deref(),
+        job_end.as_deref(),
         Some("raysubmit_c (job 03000000) has ended: SUCCEEDED")
     );
 }

@@ -1,4 +1,4 @@
-//! Breakpoints of the legacy debugger, with a GCS of the test's own making: HTTP/2 and gRPC framing on a real socket.
+//! Tests breakpoints of the legacy debugger with a stand-in for the GCS: HTTP/2 and gRPC framing on a real socket.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::ray::registry::gcs::messages::{
     KeyValue, KeysReply, KeysRequest, MultiGetReply, MultiGetRequest,
 };
 use crate::ray::registry::tests::fake_head::{
-    FakeHead, SECOND, dead, holder, live, settings, until, watch, watch_with, worker,
+    FakeHead, SECOND, dead, holder, live, settings, wait_for_list, watch, watch_with, worker,
 };
 use crate::ray::registry::{EnteredBreakpoint, Kind, RayNode, Reason};
 use ray_relay_base::config::Gcs;
@@ -35,7 +35,7 @@ const KEY: &str = "RAY_PDB_84ccee9342eb4d10a70c5c08b7a0424e";
 #[derive(Clone, Default)]
 pub(super) struct FakeGcs {
     entries: Arc<Mutex<BTreeMap<String, Value>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl FakeGcs {
@@ -43,7 +43,7 @@ impl FakeGcs {
         Self::start_with(None).await
     }
 
-    /// One that speaks TLS, if it has that.
+    /// Starts a GCS, with TLS if `tls` is set.
     pub(super) async fn start_with(tls: Option<TlsAcceptor>) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,15 +80,18 @@ impl FakeGcs {
         self.entries.lock().unwrap().remove(key);
     }
 
-    /// Returns when what is stored now has been read and taken in.
+    /// Waits until the registry has applied all stored entries.
     async fn read(&self) {
         let polls = || {
-            let asked = self.asked.lock().unwrap();
-            asked.iter().filter(|path| path.ends_with("Keys")).count()
+            let requests = self.requests.lock().unwrap();
+            requests
+                .iter()
+                .filter(|path| path.ends_with("Keys"))
+                .count()
         };
-        // The first may have been on its way, and the third begins when the second is taken in.
-        let enough = polls() + 3;
-        while polls() < enough {
+        // The first request may be older, and the third begins after the second is applied.
+        let target = polls() + 3;
+        while polls() < target {
             tokio::task::yield_now().await;
         }
     }
@@ -99,15 +102,15 @@ impl FakeGcs {
     ) -> Result<Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, Infallible>
     {
         let path = request.uri().path().to_owned();
-        self.asked.lock().unwrap().push(path.clone());
+        self.requests.lock().unwrap().push(path.clone());
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        // A flag and the length come before the message.
+        // The message follows a flag and its length.
         let message = &body[5..];
         let reply = match path.rsplit('/').next().unwrap() {
             "InternalKVKeys" => {
-                let asked = KeysRequest::decode(message).unwrap();
+                let request = KeysRequest::decode(message).unwrap();
                 assert_eq!(
-                    (&*asked.prefix, &*asked.namespace),
+                    (&*request.prefix, &*request.namespace),
                     (&b"RAY_PDB_"[..], &b"ray_pdb"[..])
                 );
                 let keys = self
@@ -120,9 +123,9 @@ impl FakeGcs {
                 KeysReply { status: None, keys }.encode_to_vec()
             }
             "InternalKVMultiGet" => {
-                let asked = MultiGetRequest::decode(message).unwrap();
+                let request = MultiGetRequest::decode(message).unwrap();
                 let entries = self.entries.lock().unwrap();
-                let found = asked.keys.into_iter().filter_map(|key| {
+                let entries_found = request.keys.into_iter().filter_map(|key| {
                     let value = entries.get(std::str::from_utf8(&key).unwrap())?;
                     Some(KeyValue {
                         value: value.to_string().into_bytes(),
@@ -131,7 +134,7 @@ impl FakeGcs {
                 });
                 MultiGetReply {
                     status: None,
-                    found: found.collect(),
+                    found: entries_found.collect(),
                 }
                 .encode_to_vec()
             }
@@ -168,13 +171,13 @@ async fn legacy_entry_is_listed_held_and_continued_in_another_task() {
     head.with(|world| world.workers.push(worker("bb", 1)));
     gcs.put(KEY, entry(40_001, "outer"));
     gcs.put("RAY_PDB_CONTINUE_84ccee", json!({"job_id": "01000000"}));
-    // Entries left behind in a long life hide none.
+    // Stale entries of a long-lived cluster hide no breakpoint.
     for n in 0..2500 {
         gcs.put(&format!("RAY_PDB_{n:032x}"), json!({"exit_debugger": true}));
     }
     let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings());
-    let both = until(&registry, |list| list.live.len() == 2).await;
-    assert!(both.live.iter().any(|b| b.kind == Kind::Debugpy));
+    let list = wait_for_list(&registry, |list| list.live.len() == 2).await;
+    assert!(list.live.iter().any(|b| b.kind == Kind::Debugpy));
     let legacy = live(&registry, |b| b.kind == Kind::Pdb).await;
     assert_eq!(
         (legacy.name().as_str(), legacy.reason),
@@ -186,22 +189,22 @@ async fn legacy_entry_is_listed_held_and_continued_in_another_task() {
     let claim = registry.claim(legacy.id, holder(1)).unwrap();
     gcs.delete(KEY);
     gcs.put(KEY, entry(40_002, "inner"));
-    let polls = gcs.asked.lock().unwrap().len();
-    while gcs.asked.lock().unwrap().len() < polls + 4 {
+    let polls = gcs.requests.lock().unwrap().len();
+    while gcs.requests.lock().unwrap().len() < polls + 4 {
         tokio::task::yield_now().await;
     }
-    let held = live(&registry, |b| b.id == legacy.id).await;
-    assert!(held.holder().is_some() && held.upstream().port() == 40_001);
+    let held_row = live(&registry, |b| b.id == legacy.id).await;
+    assert!(held_row.holder().is_some() && held_row.upstream().port() == 40_001);
     claim.lease().let_run();
     drop(claim);
-    // `remote`: the same id, another socket, another stop.
+    // A remote breakpoint in the next task has the same id, another socket and another stop.
     let next = live(&registry, |b| b.upstream().port() == 40_002).await;
     assert_eq!(
         (next.id, next.stop, next.name().as_str()),
         (legacy.id, 2, "inner")
     );
     gcs.delete(KEY);
-    until(&registry, |list| list.live.len() == 1).await;
+    wait_for_list(&registry, |list| list.live.len() == 1).await;
 }
 
 #[tokio::test]
@@ -214,25 +217,25 @@ async fn legacy_session_ends_by_the_exit_marker_only() {
     gcs.put("RAY_PDB_00", json!({"exit_debugger": true}));
     let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings);
     let stop = live(&registry, |b| b.kind == Kind::Pdb).await;
-    let is_over = async || {
-        let over = timeout(Duration::ZERO, registry.goes_no_further(&stop));
-        over.await.is_ok()
+    let has_ended = async || {
+        let result = timeout(Duration::ZERO, registry.goes_no_further(&stop));
+        result.await.is_ok()
     };
-    // Entered, told to go on, and neither is there yet.
+    // The breakpoint is entered and resumed, and the GCS has no new entry yet.
     let claim = registry.claim(stop.id, holder(1)).unwrap();
     gcs.delete(KEY);
     claim.lease().let_run();
     drop(claim);
     gcs.read().await;
-    assert!(!is_over().await);
+    assert!(!has_ended().await);
     gcs.put(KEY, json!({"exit_debugger": true}));
-    let over = timeout(60 * SECOND, registry.goes_no_further(&stop)).await;
-    over.expect("Ray's word is heard");
+    let result = timeout(60 * SECOND, registry.goes_no_further(&stop)).await;
+    result.expect("Ray's word is heard");
     assert!(registry.snapshot().find(stop.id).is_none());
-    // It was tried again and waits: what was said of the last stop is not said of this one.
+    // The task is retried and stops again: the marker of the last stop does not apply.
     gcs.put(KEY, entry(40_002, "outer"));
     live(&registry, |b| b.upstream().port() == 40_002).await;
-    assert!(!is_over().await);
+    assert!(!has_ended().await);
 }
 
 #[tokio::test]
@@ -244,15 +247,15 @@ async fn entries_of_dead_jobs_and_workers_are_not_listed() {
         world.jobs = vec![job("01000000", "RUNNING"), job("02000000", "FAILED")];
         world.workers.push(dead("dd", "SYSTEM_ERROR", ""));
     });
-    let mut of_job = entry(40_001, "of_a_dead_job");
-    of_job["job_id"] = "02000000".into();
-    let mut of_worker = entry(40_002, "of_a_dead_worker");
-    of_worker["worker_id"] = "dd".into();
-    gcs.put("RAY_PDB_01", of_job);
-    gcs.put("RAY_PDB_02", of_worker);
+    let mut dead_job_entry = entry(40_001, "of_a_dead_job");
+    dead_job_entry["job_id"] = "02000000".into();
+    let mut dead_worker_entry = entry(40_002, "of_a_dead_worker");
+    dead_worker_entry["worker_id"] = "dd".into();
+    gcs.put("RAY_PDB_01", dead_job_entry);
+    gcs.put("RAY_PDB_02", dead_worker_entry);
     gcs.put("RAY_PDB_03", entry(40_003, "waits"));
     let (registry, _guard) = watch_with(&head, Gcs::At(address.to_string()), &settings());
-    let list = until(&registry, |list| !list.live.is_empty()).await;
+    let list = wait_for_list(&registry, |list| !list.live.is_empty()).await;
     let names: Vec<_> = list.live.iter().map(|b| b.name()).collect();
     assert_eq!(names, ["waits"]);
 }
@@ -261,15 +264,15 @@ async fn entries_of_dead_jobs_and_workers_are_not_listed() {
 async fn unreachable_gcs_leaves_the_rest_working() {
     let head = FakeHead::start().await;
     head.with(|world| world.workers.push(worker("bb", 1)));
-    // Nothing listens there.
+    // No GCS listens at that address.
     let (registry, _guard) = watch_with(&head, Gcs::At("127.0.0.1:9".to_owned()), &settings());
-    let list = until(&registry, |list| list.live.len() == 1).await;
+    let list = wait_for_list(&registry, |list| list.live.len() == 1).await;
     assert_eq!(list.clusters[0].trouble, None);
     let (registry, _guard) = watch(&head, &settings());
-    until(&registry, |list| list.live.len() == 1).await;
+    wait_for_list(&registry, |list| list.live.len() == 1).await;
 }
 
-/// Of a legacy breakpoint that was entered Ray says nothing to a relay that comes later.
+/// Ray no longer lists an entered legacy breakpoint, so a later relay depends on the report of the agent.
 #[tokio::test]
 async fn entered_legacy_breakpoint_is_listed_while_reported() {
     let (gcs, address) = FakeGcs::start().await;
@@ -305,7 +308,7 @@ async fn entered_legacy_breakpoint_is_listed_while_reported() {
             entered: EnteredBreakpoint::to_text(&row),
         }),
     };
-    // Its report about another port is not believed.
+    // A report about another port is ignored.
     registry.update_remote(|remote| remote.set_report(1, vec![node.clone()], &[parked(40_002)]));
     assert!(registry.snapshot().live.is_empty());
     registry.update_remote(|remote| remote.set_report(1, vec![node.clone()], &[parked(40_001)]));

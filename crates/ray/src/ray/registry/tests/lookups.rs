@@ -1,4 +1,4 @@
-//! Names and places of stops, asked from a fake head.
+//! Tests the names and locations of stops that a fake head reports.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ async fn many_new_workers_are_named_by_one_request() {
         }
     });
     let (registry, _guard) = watch(&head, &settings());
-    let snapshot = until(&registry, |s| {
+    let snapshot = wait_for_list(&registry, |s| {
         s.live.len() == 50 && s.live.iter().all(|b| b.names.name.is_some())
     })
     .await;
-    assert_eq!(head.asked("/api/v0/tasks").len(), 1);
+    assert_eq!(head.requests("/api/v0/tasks").len(), 1);
     for breakpoint in &snapshot.live {
         assert_eq!(breakpoint.name(), breakpoint.worker_id.replace('w', "f"));
     }
@@ -48,12 +48,12 @@ async fn many_workers_without_tasks_cost_few_requests() {
     });
     let (registry, _guard) = watch(&head, &settings());
     let named = |s: &Arc<Snapshot>| s.live.iter().filter(|b| b.names.name.is_some()).count();
-    until(&registry, |s| named(s) == 50).await;
+    wait_for_list(&registry, |s| named(s) == 50).await;
     tokio::time::sleep(SECOND).await;
     head.with(|w| w.tasks = (50..100).map(|i| task(&format!("w{i}"), "late")).collect());
-    until(&registry, |s| named(s) == 100).await;
-    let asked = head.asked("/api/v0/tasks").len() + head.asked("/api/v0/actors").len();
-    assert!(asked <= 10, "{asked}");
+    wait_for_list(&registry, |s| named(s) == 100).await;
+    let requests = head.requests("/api/v0/tasks").len() + head.requests("/api/v0/actors").len();
+    assert!(requests <= 10, "{requests}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,15 +63,15 @@ async fn names_are_looked_up_until_they_are_known() {
     let (registry, _guard) = watch(&head, &settings());
     assert_eq!(live(&registry, |_| true).await.name(), "worker w1");
     tokio::time::sleep(SECOND).await;
-    let tries = head.asked("/api/v0/tasks").len();
-    assert!((2..=4).contains(&tries), "{tries}");
+    let attempts = head.requests("/api/v0/tasks").len();
+    assert!((2..=4).contains(&attempts), "{attempts}");
     head.with(|w| w.tasks.push(task("w1", "square")));
     let named = live(&registry, |b| b.names.name.is_some()).await;
     assert_eq!(named.title(), "square · pid 4711 @ 10.0.0.7");
     tokio::time::sleep(10 * SECOND).await;
-    head.with(|w| w.asked.clear());
+    head.with(|w| w.requests.clear());
     tokio::time::sleep(60 * SECOND).await;
-    assert!(head.asked("/api/v0/tasks").is_empty());
+    assert!(head.requests("/api/v0/tasks").is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +84,9 @@ async fn stale_task_of_a_reused_worker_is_corrected() {
     let (registry, _guard) = watch(&head, &settings());
     live(&registry, |b| b.name() == "finished_long_ago").await;
     head.with(|w| w.tasks[0] = task("w1", "square"));
-    let began = Instant::now();
+    let started = Instant::now();
     live(&registry, |b| b.name() == "square").await;
-    assert!(began.elapsed() <= 2 * SECOND);
+    assert!(started.elapsed() <= 2 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +110,7 @@ async fn drivers_replicas_and_actors_are_named() {
         ];
     });
     let (registry, _guard) = watch(&head, &settings());
-    let snapshot = until(&registry, |s| {
+    let snapshot = wait_for_list(&registry, |s| {
         s.live.len() == 3 && s.live.iter().all(|b| b.names.name.is_some())
     })
     .await;
@@ -128,10 +128,10 @@ async fn drivers_replicas_and_actors_are_named() {
     );
 }
 
-/// Policies name submissions, which rows of tasks and actors do not tell.
+/// Policies name submissions, which the rows of tasks and actors do not contain.
 #[tokio::test(start_paused = true)]
 async fn task_and_actor_get_the_submission_of_their_job() {
-    // Asked one by one, and together.
+    // Few workers are queried one by one, many together.
     for count in [2, 20] {
         let head = FakeHead::start().await;
         head.with(|w| {
@@ -151,7 +151,7 @@ async fn task_and_actor_get_the_submission_of_their_job() {
             ];
         });
         let (registry, _guard) = watch(&head, &settings());
-        let snapshot = until(&registry, |s| {
+        let snapshot = wait_for_list(&registry, |s| {
             s.live.len() == count && s.live.iter().all(|b| b.names.name.is_some())
         })
         .await;
@@ -166,7 +166,7 @@ async fn task_and_actor_get_the_submission_of_their_job() {
 async fn truncated_task_list_falls_back_to_the_job() {
     let head = FakeHead::start().await;
     head.with(|w| {
-        w.crowded = true;
+        w.exceeds_task_limit = true;
         w.workers.push(worker("w1", 1));
         w.tasks.push(task("w1", "square"));
         w.jobs = vec![
@@ -185,7 +185,7 @@ async fn truncated_task_list_falls_back_to_the_job() {
 async fn truncated_task_list_costs_one_request_per_job() {
     let head = FakeHead::start().await;
     head.with(|w| {
-        w.crowded = true;
+        w.exceeds_task_limit = true;
         for i in 0..60 {
             w.workers.push(worker(&format!("w{i}"), 1));
             let mut row = task(&format!("w{i}"), &format!("f{i}"));
@@ -198,8 +198,8 @@ async fn truncated_task_list_costs_one_request_per_job() {
     });
     let (registry, _guard) = watch(&head, &settings());
     let named = |s: &Arc<Snapshot>| s.live.iter().filter(|b| b.names.name.is_some()).count();
-    until(&registry, |s| named(s) == 60).await;
-    assert!(head.asked("/api/v0/tasks").len() <= 4);
+    wait_for_list(&registry, |s| named(s) == 60).await;
+    assert!(head.requests("/api/v0/tasks").len() <= 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,23 +220,23 @@ async fn lookups_are_batched_into_few_lists() {
     };
     let (registry, _guard) = watch(&head, &settings);
     let mut lists = registry.watch();
-    let counted = tokio::spawn(async move {
-        let (mut count, began) = (0, Instant::now());
+    let counter = tokio::spawn(async move {
+        let (mut count, started) = (0, Instant::now());
         loop {
             lists.changed().await.unwrap();
             count += 1;
             let list = lists.borrow_and_update();
             if list.live.len() == 2000 && list.live.iter().all(|b| b.location.is_some()) {
-                return (count, began.elapsed());
+                return (count, started.elapsed());
             }
         }
     });
-    let (count, took) = tokio::time::timeout(120 * SECOND, counted)
+    let (count, elapsed) = tokio::time::timeout(120 * SECOND, counter)
         .await
         .unwrap()
         .unwrap();
-    let paced = took.as_millis() / 50 + 20;
-    assert!(count <= paced, "{count} lists in {took:?}");
+    let max_lists = elapsed.as_millis() / 50 + 20;
+    assert!(count <= max_lists, "{count} lists in {elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,14 +255,18 @@ async fn location_of_a_stop_is_looked_up_once() {
             ..settings()
         },
     );
-    let found = live(&registry, |b| b.location.is_some()).await;
+    let located = live(&registry, |b| b.location.is_some()).await;
     assert_eq!(
-        (found.location.as_ref().unwrap().to_string(), found.reason),
+        (
+            located.location.as_ref().unwrap().to_string(),
+            located.reason
+        ),
         ("scen.py:26".to_owned(), Reason::Breakpoint)
     );
     tokio::time::sleep(20 * SECOND).await;
     assert_eq!(
-        head.asked("/worker/traceback?pid=4711&ip=10.0.0.7").len(),
+        head.requests("/worker/traceback?pid=4711&ip=10.0.0.7")
+            .len(),
         1
     );
 }
@@ -283,12 +287,12 @@ async fn head_refusing_stacks_is_not_retried_for_a_while() {
         tokio::time::sleep(5 * SECOND).await;
         head.with(|w| w.workers.push(worker(&format!("w{i}"), 1)));
     }
-    until(&registry, |s| s.live.len() == 4).await;
+    wait_for_list(&registry, |s| s.live.len() == 4).await;
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(head.asked("/worker/traceback").len(), 1);
+    assert_eq!(head.requests("/worker/traceback").len(), 1);
 }
 
-/// Eight ranks, each an actor of its own with a rank in its name, and what they run.
+/// Adds eight ranks, each a separate actor with its rank in its name, which run `method`.
 fn ranks(w: &mut World, method: &str) {
     for rank in 0..8u32 {
         let id = format!("rank{rank}");
@@ -305,15 +309,15 @@ fn ranks(w: &mut World, method: &str) {
 }
 
 fn all_are_ranks(list: &Snapshot) -> bool {
-    let of = |rank: u32| {
+    let is_rank = |rank: u32| {
         let mut live = list.live.iter();
-        let one = live.find(|one| *one.worker_id == *format!("rank{rank}"));
-        one.is_some_and(|one| {
-            let names = &one.names;
+        let row = live.find(|row| *row.worker_id == *format!("rank{rank}"));
+        row.is_some_and(|row| {
+            let names = &row.names;
             names.group.as_deref() == Some("Trainer") && names.rank == Some(rank)
         })
     };
-    list.live.len() == 8 && (0..8).all(of)
+    list.live.len() == 8 && (0..8).all(is_rank)
 }
 
 #[tokio::test(start_paused = true)]
@@ -321,18 +325,18 @@ async fn actors_are_named_before_the_slow_task_list() {
     let head = FakeHead::start().await;
     head.with(|w| {
         ranks(w, "Trainer.step");
-        w.slow = Some(("/api/v0/tasks", 4 * SECOND));
+        w.slow_path = Some(("/api/v0/tasks", 4 * SECOND));
     });
     let (registry, _guard) = watch(&head, &settings());
-    let began = Instant::now();
-    let named = until(&registry, |s| all_are_ranks(s)).await;
-    assert!(began.elapsed() < 3 * SECOND);
+    let started = Instant::now();
+    let named = wait_for_list(&registry, |s| all_are_ranks(s)).await;
+    assert!(started.elapsed() < 3 * SECOND);
     assert!(
-        named.live.iter().all(|one| !one.is_named()),
+        named.live.iter().all(|row| !row.is_named()),
         "a better name may follow"
     );
-    let step = |s: &Arc<Snapshot>| s.live.iter().all(|one| one.name() == "Trainer.step");
-    until(&registry, step).await;
+    let step = |s: &Arc<Snapshot>| s.live.iter().all(|row| row.name() == "Trainer.step");
+    wait_for_list(&registry, step).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -345,28 +349,28 @@ async fn actor_keeps_its_names_at_the_next_stop() {
     });
     let (registry, _guard) = watch(&head, &settings());
     let named =
-        |s: &Arc<Snapshot>| s.live.len() == 9 && s.live.iter().all(|one| one.names.name.is_some());
-    until(&registry, named).await;
+        |s: &Arc<Snapshot>| s.live.len() == 9 && s.live.iter().all(|row| row.names.name.is_some());
+    wait_for_list(&registry, named).await;
     let before = head.with(|w| {
-        w.slow = Some(("/api/v0/tasks", 3600 * SECOND));
+        w.slow_path = Some(("/api/v0/tasks", 3600 * SECOND));
         let before = w.workers.clone();
         w.workers
             .iter_mut()
             .for_each(|row| row["num_paused_threads"] = 0.into());
         before
     });
-    until(&registry, |s| s.live.is_empty()).await;
+    wait_for_list(&registry, |s| s.live.is_empty()).await;
     head.with(|w| w.workers = before);
-    let list = until(&registry, |s| s.live.len() == 9).await;
-    for one in &list.live {
-        let names = &one.names;
-        match one.worker_id.strip_prefix("rank") {
+    let list = wait_for_list(&registry, |s| s.live.len() == 9).await;
+    for row in &list.live {
+        let names = &row.names;
+        match row.worker_id.strip_prefix("rank") {
             Some(rank) => {
-                assert_eq!(one.name(), "Trainer.step");
+                assert_eq!(row.name(), "Trainer.step");
                 assert_eq!((names.rank, names.provisional), (rank.parse().ok(), true));
                 assert_eq!(names.task_id, None, "it may run another method");
             }
-            None => assert_eq!(one.name(), "worker plain"),
+            None => assert_eq!(row.name(), "worker plain"),
         }
     }
 }

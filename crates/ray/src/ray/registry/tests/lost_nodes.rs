@@ -21,13 +21,13 @@ async fn rows_of_a_lost_node_are_never_listed() {
     tokio::time::sleep(30 * SECOND).await;
     assert!(registry.snapshot().live.is_empty() && events.try_recv().is_err());
     assert_eq!(
-        head.asked("/api/v0/nodes").len(),
+        head.requests("/api/v0/nodes").len(),
         1,
         "a dead node is asked for once"
     );
 }
 
-/// Ray says nothing of a killed node for 13 s; its tasks fail within two, and who was attached there knows at once.
+/// Ray reports a killed node after 13 s. Its tasks fail within 2 s, and an attached session notices at once.
 #[tokio::test(start_paused = true)]
 async fn lost_attachment_clears_the_other_tasks_of_the_node() {
     let head = FakeHead::start().await;
@@ -47,7 +47,7 @@ async fn lost_attachment_clears_the_other_tasks_of_the_node() {
     let named = |s: &Arc<crate::ray::registry::Snapshot>| {
         s.live.len() == 3 && s.live.iter().all(|b| b.names.name.is_some())
     };
-    let list = until(&registry, named).await;
+    let list = wait_for_list(&registry, named).await;
     let id = |worker: &str| {
         list.live
             .iter()
@@ -58,8 +58,8 @@ async fn lost_attachment_clears_the_other_tasks_of_the_node() {
     let mut claim = registry.claim(id("w1"), holder(1)).unwrap();
     tokio::time::sleep(5 * SECOND).await;
     let mut events = registry.events();
-    let began = Instant::now();
-    // The rows of the node's workers stay as they were, that of the attached one too.
+    let started = Instant::now();
+    // Ray does not change the rows of the node's workers.
     head.with(|w| {
         w.workers[0]["num_paused_threads"] = 0.into();
         for task in &mut w.tasks {
@@ -73,12 +73,12 @@ async fn lost_attachment_clears_the_other_tasks_of_the_node() {
     let died = next(&mut events, Change::Died).await;
     assert_eq!(&*died.breakpoint.worker_id, "w2");
     assert!(
-        why(&died).starts_with("node 10.0.0.7 was lost"),
+        death_cause(&died).starts_with("node 10.0.0.7 was lost"),
         "{}",
-        why(&died)
+        death_cause(&died)
     );
-    assert!(began.elapsed() <= 4 * SECOND, "{:?}", began.elapsed());
-    // Ray's list goes on to have it as paused.
+    assert!(started.elapsed() <= 4 * SECOND, "{:?}", started.elapsed());
+    // Ray still lists it as paused.
     tokio::time::sleep(10 * SECOND).await;
     let list = registry.snapshot();
     assert_eq!(list.live.len(), 1, "{list:?}");
@@ -86,11 +86,11 @@ async fn lost_attachment_clears_the_other_tasks_of_the_node() {
     head.with(|w| w.nodes[0]["state"] = "DEAD".into());
     tokio::time::sleep(100 * SECOND).await;
     assert_eq!(registry.snapshot().live.len(), 1);
-    let asked = head.asked("/api/v0/nodes").len();
-    assert!(asked < 20, "{asked} questions for nodes");
+    let requests = head.requests("/api/v0/nodes").len();
+    assert!(requests < 20, "{requests} questions for nodes");
 }
 
-/// A raylet that is killed takes its workers along, and Ray says so 13 s later; by then no session is left to be told.
+/// Ray reports a killed raylet after 13 s, when the sessions with its workers have ended.
 #[tokio::test(start_paused = true)]
 async fn late_cause_of_death_appears_in_the_ended_list() {
     for node_is_lost in [true, false] {
@@ -120,22 +120,30 @@ async fn late_cause_of_death_appears_in_the_ended_list() {
             }
         });
         tokio::time::sleep(3 * SECOND).await;
-        let State::Died { why, intended, .. } = ended() else {
+        let State::Died {
+            why: death_cause,
+            intended,
+            ..
+        } = ended()
+        else {
             panic!("{:?}", ended());
         };
         let reason = match node_is_lost {
             true => "node 10.0.0.7 was lost",
             false => "the worker process crashed or was killed from outside",
         };
-        assert!(why.starts_with(reason) && !intended, "{why}");
-        // No head is asked any more.
-        let asked = head.asked("/api/v0/nodes").len();
+        assert!(
+            death_cause.starts_with(reason) && !intended,
+            "{death_cause}"
+        );
+        // The lookups stop.
+        let requests = head.requests("/api/v0/nodes").len();
         tokio::time::sleep(30 * SECOND).await;
-        assert_eq!(head.asked("/api/v0/nodes").len(), asked);
+        assert_eq!(head.requests("/api/v0/nodes").len(), requests);
     }
 }
 
-/// A worker that runs after its debugger has detached was released, and stays so.
+/// A released worker that keeps running stays released.
 #[tokio::test(start_paused = true)]
 async fn lookups_of_a_live_released_worker_stop() {
     let head = FakeHead::start().await;
@@ -148,8 +156,8 @@ async fn lookups_of_a_live_released_worker_stop() {
     claim.unexplained();
     drop(claim);
     tokio::time::sleep(100 * SECOND).await;
-    let asked = head.asked("/api/v0/nodes").len();
-    assert!((60..100).contains(&asked), "{asked} questions");
+    let requests = head.requests("/api/v0/nodes").len();
+    assert!((60..100).contains(&requests), "{requests} questions");
     head.with(|w| w.nodes[0]["state"] = "DEAD".into());
     tokio::time::sleep(100 * SECOND).await;
     let ended = registry.snapshot().find_ended(id).cloned();
@@ -166,16 +174,19 @@ async fn suspected_but_live_node_loses_nothing() {
         }
     });
     let (registry, _guard) = watch(&head, &settings());
-    let list = until(&registry, |s| s.live.len() == 2).await;
+    let list = wait_for_list(&registry, |s| s.live.len() == 2).await;
     let mut claim = registry.claim(list.live[0].id, holder(1)).unwrap();
     tokio::time::sleep(5 * SECOND).await;
-    let asked = head.asked("/api/v0/nodes").len();
+    let requests = head.requests("/api/v0/nodes").len();
     assert_eq!(claim.ask_why_died(2 * SECOND).await, None);
     drop(claim);
     tokio::time::sleep(200 * SECOND).await;
     assert_eq!(registry.snapshot().live.len(), 2);
-    let asked = head.asked("/api/v0/nodes").len() - asked;
-    assert!((60..=110).contains(&asked), "{asked} questions for nodes");
+    let requests = head.requests("/api/v0/nodes").len() - requests;
+    assert!(
+        (60..=110).contains(&requests),
+        "{requests} questions for nodes"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,15 +198,15 @@ async fn dead_node_ends_all_its_breakpoints_with_one_cause() {
         ..settings()
     };
     let (registry, _guard) = watch(&head, &settings);
-    let list = until(&registry, |s| s.live.len() == 2).await;
+    let list = wait_for_list(&registry, |s| s.live.len() == 2).await;
     let mut claim = registry.claim(list.live[0].id, holder(1)).unwrap();
     tokio::time::sleep(5 * SECOND).await;
     head.with(|w| w.nodes[0]["state"] = "DEAD".into());
-    let began = Instant::now();
-    let told = claim.ask_why_died(2 * SECOND).await.unwrap();
-    assert_eq!(&*told, "node 10.0.0.7 was lost");
-    until(&registry, |s| s.live.is_empty()).await;
-    assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
+    let started = Instant::now();
+    let cause = claim.ask_why_died(2 * SECOND).await.unwrap();
+    assert_eq!(&*cause, "node 10.0.0.7 was lost");
+    wait_for_list(&registry, |s| s.live.is_empty()).await;
+    assert!(started.elapsed() <= SECOND, "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +215,7 @@ async fn live_nodes_are_polled_only_while_watched() {
     let (registry, _guard) = watch(&head, &settings());
     tokio::time::sleep(30 * SECOND).await;
     assert!(
-        head.asked("/api/v0/nodes").is_empty(),
+        head.requests("/api/v0/nodes").is_empty(),
         "nobody wants to know"
     );
     let mut nodes = registry.watch_nodes();
@@ -216,22 +227,22 @@ async fn live_nodes_are_polled_only_while_watched() {
             .collect::<Vec<_>>()
     };
     assert_eq!(ids(&nodes.borrow()), [NODE]);
-    let before = head.asked("/api/v0/nodes").len();
+    let before = head.requests("/api/v0/nodes").len();
     tokio::time::sleep(30 * SECOND).await;
-    let every = settings().node_interval.as_secs();
-    let asked = head.asked("/api/v0/nodes").len() - before;
+    let interval_seconds = settings().node_interval.as_secs();
+    let requests = head.requests("/api/v0/nodes").len() - before;
     assert!(
-        (2..=1 + 30 / usize::try_from(every).unwrap()).contains(&asked),
-        "{asked}"
+        (2..=1 + 30 / usize::try_from(interval_seconds).unwrap()).contains(&requests),
+        "{requests}"
     );
-    // One that has just joined, of which a hundred agents know: at once, and not a hundred times.
+    // A hundred agents ask for a new node: it is found at once, without a hundred requests.
     head.with(|w| w.nodes.push(node("bbbb", "ALIVE")));
-    let before = head.asked("/api/v0/nodes").len();
-    let began = Instant::now();
-    let asking = (0..100).map(|_| registry.nodes_refreshed());
-    futures_util::future::join_all(asking).await;
+    let before = head.requests("/api/v0/nodes").len();
+    let started = Instant::now();
+    let refreshes = (0..100).map(|_| registry.nodes_refreshed());
+    futures_util::future::join_all(refreshes).await;
     assert_eq!(ids(&nodes.borrow_and_update()), [NODE, "bbbb"]);
-    assert!(began.elapsed() <= 2 * SECOND, "{:?}", began.elapsed());
-    let asked = head.asked("/api/v0/nodes").len() - before;
-    assert!(asked <= 3, "{asked}");
+    assert!(started.elapsed() <= 2 * SECOND, "{:?}", started.elapsed());
+    let requests = head.requests("/api/v0/nodes").len() - before;
+    assert!(requests <= 3, "{requests}");
 }

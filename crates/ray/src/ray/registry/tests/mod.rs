@@ -1,4 +1,4 @@
-//! Tests of the registry as a whole; those of one pure part lie beside it.
+//! Tests of the whole registry. Unit tests are next to their code.
 
 mod claims;
 mod current;

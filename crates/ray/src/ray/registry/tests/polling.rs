@@ -1,5 +1,4 @@
-//! The poller against a fake head on a real socket, with tokio's clock paused: it moves on by
-//! itself when everybody waits.
+//! Tests the poller with a fake head on a real socket. The clock is paused, and advances when all tasks wait.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Arc, Mutex};
@@ -16,20 +15,20 @@ use ray_relay_base::config;
 async fn a_stop_is_listed_within_one_interval() {
     let head = FakeHead::start().await;
     let (registry, _guard) = watch(&head, &settings());
-    until(&registry, |s| s.clusters[0].polled.is_some()).await;
-    let began = Instant::now();
+    wait_for_list(&registry, |s| s.clusters[0].polled.is_some()).await;
+    let started = Instant::now();
     head.with(|w| w.workers.push(worker("w1", 1)));
     let found = live(&registry, |b| *b.worker_id == *"w1").await;
     assert!(
-        began.elapsed() <= SECOND + Duration::from_millis(50),
+        started.elapsed() <= SECOND + Duration::from_millis(50),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
     assert_eq!(
         (found.stop, found.pid, found.port, found.is_paused()),
         (1, 4711, 30_001, true)
     );
-    let version = until(&registry, |s| s.clusters[0].ray_version.is_some()).await;
+    let version = wait_for_list(&registry, |s| s.clusters[0].ray_version.is_some()).await;
     assert_eq!(version.clusters[0].ray_version.as_deref(), Some("2.60.0"));
 }
 
@@ -43,19 +42,19 @@ async fn thousand_paused_workers_cost_one_request_per_poll() {
         }
     });
     let (registry, _guard) = watch(&head, &settings());
-    until(&registry, |s| {
+    wait_for_list(&registry, |s| {
         s.live.len() == 1000 && s.live.iter().all(|b| b.names.name.is_some())
     })
     .await;
-    // Past the confirming question for names.
+    // Let the second lookup of the names pass.
     tokio::time::sleep(5 * SECOND).await;
-    head.with(|w| w.asked.clear());
+    head.with(|w| w.requests.clear());
     tokio::time::sleep(20 * SECOND).await;
-    let polls = head.asked("/api/v0/workers");
+    let polls = head.requests("/api/v0/workers");
     assert!((19..=21).contains(&polls.len()), "{} polls", polls.len());
-    let nodes = head.asked("/api/v0/nodes").len();
+    let nodes = head.requests("/api/v0/nodes").len();
     assert!((1..=3).contains(&nodes), "{nodes} questions for nodes");
-    assert_eq!(head.with(|w| w.asked.len()), polls.len() + nodes);
+    assert_eq!(head.with(|w| w.requests.len()), polls.len() + nodes);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +63,7 @@ async fn poll_schedule_does_not_drift() {
     head.with(|w| w.latency = Duration::from_millis(300));
     let (_registry, _guard) = watch(&head, &settings());
     tokio::time::sleep(10 * SECOND + SECOND / 2).await;
-    let polls = head.asked("/api/v0/workers");
+    let polls = head.requests("/api/v0/workers");
     assert!((10..=11).contains(&polls.len()), "{} polls", polls.len());
 }
 
@@ -74,7 +73,7 @@ async fn slow_head_is_not_flooded() {
     head.with(|w| w.latency = Duration::from_millis(1700));
     let (registry, _guard) = watch(&head, &settings());
     tokio::time::sleep(20 * SECOND).await;
-    let polls = head.asked("/api/v0/workers").len();
+    let polls = head.requests("/api/v0/workers").len();
     assert!((8..=11).contains(&polls), "{polls} polls");
     assert!(registry.snapshot().clusters[0].trouble.is_none());
 }
@@ -86,27 +85,27 @@ async fn unreachable_head_keeps_its_list_and_is_backed_off() {
     let (registry, _guard) = watch(&head, &settings());
     live(&registry, |b| *b.worker_id == *"w1").await;
     head.stop();
-    let lost = until(&registry, |s| s.clusters[0].trouble.is_some()).await;
-    let trouble = lost.clusters[0].trouble.clone().unwrap();
+    let list = wait_for_list(&registry, |s| s.clusters[0].trouble.is_some()).await;
+    let problem = list.clusters[0].trouble.clone().unwrap();
     assert!(
-        trouble.contains("cannot reach the Ray head")
-            && trouble.contains(&head.address.to_string()),
-        "{trouble}"
+        problem.contains("cannot reach the Ray head")
+            && problem.contains(&head.address.to_string()),
+        "{problem}"
     );
     tokio::time::sleep(120 * SECOND).await;
-    let kept = registry.snapshot();
-    assert_eq!(kept.live.len(), 1);
-    assert!(kept.age(Instant::now().into_std()).unwrap() > 100 * SECOND);
+    let list = registry.snapshot();
+    assert_eq!(list.live.len(), 1);
+    assert!(list.age(Instant::now().into_std()).unwrap() > 100 * SECOND);
 
-    head.start_again().await;
-    let began = Instant::now();
-    until(&registry, |s| s.clusters[0].trouble.is_none()).await;
-    // However rare the polls have become.
-    assert!(began.elapsed() <= 4 * SECOND, "{:?}", began.elapsed());
-    head.with(|w| w.asked.clear());
+    head.restart().await;
+    let started = Instant::now();
+    wait_for_list(&registry, |s| s.clusters[0].trouble.is_none()).await;
+    // The backoff does not delay the recovery.
+    assert!(started.elapsed() <= 4 * SECOND, "{:?}", started.elapsed());
+    head.with(|w| w.requests.clear());
     tokio::time::sleep(10 * SECOND).await;
     assert!(
-        head.asked("/api/v0/workers").len() >= 9,
+        head.requests("/api/v0/workers").len() >= 9,
         "the normal pace is back at once"
     );
 }
@@ -122,10 +121,10 @@ async fn resumed_head_is_polled_again_at_once() {
         tokio::time::sleep(60 * SECOND).await;
         assert!(registry.snapshot().clusters[0].trouble.is_some());
         head.with(|w| w.latency = Duration::ZERO);
-        let began = Instant::now();
-        until(&registry, |s| s.clusters[0].trouble.is_none()).await;
-        // One that hangs may still be waited for, up to the request timeout.
-        assert!(began.elapsed() <= 9 * SECOND, "{:?}", began.elapsed());
+        let started = Instant::now();
+        wait_for_list(&registry, |s| s.clusters[0].trouble.is_none()).await;
+        // A hanging request may last until its timeout.
+        assert!(started.elapsed() <= 9 * SECOND, "{:?}", started.elapsed());
     }
 }
 
@@ -133,14 +132,14 @@ async fn resumed_head_is_polled_again_at_once() {
 async fn head_failing_only_polls_stays_backed_off() {
     let head = FakeHead::start().await;
     let (registry, _guard) = watch(&head, &settings());
-    until(&registry, |s| s.clusters[0].polled.is_some()).await;
+    wait_for_list(&registry, |s| s.clusters[0].polled.is_some()).await;
     head.with(|w| w.broken_polls = true);
-    until(&registry, |s| s.clusters[0].trouble.is_some()).await;
-    head.with(|w| w.asked.clear());
+    wait_for_list(&registry, |s| s.clusters[0].trouble.is_some()).await;
+    head.with(|w| w.requests.clear());
     tokio::time::sleep(600 * SECOND).await;
-    let polls = head.asked("/api/v0/workers").len();
+    let polls = head.requests("/api/v0/workers").len();
     assert!((20..=90).contains(&polls), "{polls} polls");
-    let probes = head.asked("/api/version").len();
+    let probes = head.requests("/api/version").len();
     assert!(probes <= 800, "{probes} probes");
 }
 
@@ -150,22 +149,22 @@ async fn back_off_grows_to_its_bound() {
     head.with(|w| w.broken = Some((500, "no")));
     let (registry, _guard) = watch(&head, &settings());
     tokio::time::sleep(600 * SECOND).await;
-    let polls = head.asked("/api/v0/workers");
+    let polls = head.requests("/api/v0/workers");
     // Full jitter up to 30 s is 15 s on average.
     assert!((20..=90).contains(&polls.len()), "{} polls", polls.len());
     assert!(polls.windows(2).all(|two| two[1] - two[0] <= 31 * SECOND));
-    let trouble = registry.snapshot().clusters[0].trouble.clone().unwrap();
-    assert!(trouble.contains("answered 500: no"), "{trouble}");
+    let problem = registry.snapshot().clusters[0].trouble.clone().unwrap();
+    assert!(problem.contains("answered 500: no"), "{problem}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_head_times_out() {
     let head = FakeHead::start().await;
     head.with(|w| w.latency = 3600 * SECOND);
-    let began = Instant::now();
+    let started = Instant::now();
     let (registry, _guard) = watch(&head, &settings());
-    let snapshot = until(&registry, |s| s.clusters[0].trouble.is_some()).await;
-    assert!(began.elapsed() < 6 * SECOND);
+    let snapshot = wait_for_list(&registry, |s| s.clusters[0].trouble.is_some()).await;
+    assert!(started.elapsed() < 6 * SECOND);
     assert!(
         snapshot.clusters[0]
             .trouble
@@ -182,7 +181,7 @@ async fn released_stop_ends_and_the_next_has_a_new_number() {
     let (registry, _guard) = watch(&head, &settings());
     let mut events = registry.events();
     live(&registry, |b| b.stop == 1).await;
-    // Old versions keep the row and say 0; new ones leave it out.
+    // Old versions of Ray keep the row with a zero, new ones omit it.
     head.with(|w| w.workers[0] = worker("w1", 0));
     let released = next(&mut events, Change::Released).await;
     assert_eq!(released.breakpoint.state.word(), "released");
@@ -222,7 +221,11 @@ async fn killed_worker_reports_its_cause() {
         live(&registry, |_| true).await;
         head.with(|w| w.workers[0] = dead("w1", exit_type, detail));
         let died = next(&mut events, Change::Died).await;
-        assert!(why(&died).contains(expected), "{}", why(&died));
+        assert!(
+            death_cause(&died).contains(expected),
+            "{}",
+            death_cause(&died)
+        );
         assert!(registry.snapshot().live.is_empty());
     }
 }
@@ -232,7 +235,7 @@ async fn many_vanished_workers_cost_one_request() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers = (0..40).map(|i| worker(&format!("w{i}"), 1)).collect());
     let (registry, _guard) = watch(&head, &settings());
-    until(&registry, |s| s.live.len() == 40).await;
+    wait_for_list(&registry, |s| s.live.len() == 40).await;
     head.with(|w| {
         for i in 0..40 {
             let id = format!("w{i}");
@@ -242,9 +245,9 @@ async fn many_vanished_workers_cost_one_request() {
                 worker(&id, 0)
             };
         }
-        w.asked.clear();
+        w.requests.clear();
     });
-    let snapshot = until(&registry, |s| s.live.is_empty()).await;
+    let snapshot = wait_for_list(&registry, |s| s.live.is_empty()).await;
     let died = snapshot
         .ended
         .iter()
@@ -252,7 +255,7 @@ async fn many_vanished_workers_cost_one_request() {
         .count();
     assert_eq!((died, snapshot.ended.len()), (20, 40));
     assert!(
-        head.asked("/api/v0/workers?detail=1&limit=10000&filter_keys=worker_id")
+        head.requests("/api/v0/workers?detail=1&limit=10000&filter_keys=worker_id")
             .is_empty()
     );
 }
@@ -262,21 +265,21 @@ async fn rows_unseen_by_the_head_are_reported() {
     let head = FakeHead::start().await;
     head.with(|w| {
         w.workers.push(worker("w1", 1));
-        w.unseen = 2_000;
+        w.omitted_workers = 2_000;
     });
     let (registry, _guard) = watch(&head, &settings());
-    let told = until(&registry, |s| s.clusters[0].incomplete.is_some()).await;
-    let sentence = told.clusters[0].incomplete.as_ref().unwrap();
+    let list = wait_for_list(&registry, |s| s.clusters[0].incomplete.is_some()).await;
+    let sentence = list.clusters[0].incomplete.as_ref().unwrap();
     assert!(
         sentence.contains("10000 of its 12000 workers"),
         "{sentence}"
     );
-    assert_eq!((told.live.len(), &told.clusters[0].trouble), (1, &None));
-    head.with(|w| w.unseen = 0);
-    until(&registry, |s| s.clusters[0].incomplete.is_none()).await;
+    assert_eq!((list.live.len(), &list.clusters[0].trouble), (1, &None));
+    head.with(|w| w.omitted_workers = 0);
+    wait_for_list(&registry, |s| s.clusters[0].incomplete.is_none()).await;
 }
 
-// With a clock that goes: a long answer takes its time.
+// The clock is not paused, because a long answer takes real time.
 #[tokio::test]
 async fn rows_beyond_the_limit_are_dropped_and_reported() {
     let head = FakeHead::start().await;
@@ -288,10 +291,10 @@ async fn rows_beyond_the_limit_are_dropped_and_reported() {
         ..settings()
     };
     let (registry, _guard) = watch(&head, &settings);
-    let told = until(&registry, |s| s.clusters[0].incomplete.is_some()).await;
-    let sentence = told.clusters[0].incomplete.as_ref().unwrap();
+    let list = wait_for_list(&registry, |s| s.clusters[0].incomplete.is_some()).await;
+    let sentence = list.clusters[0].incomplete.as_ref().unwrap();
     assert!(sentence.contains("sent 7 rows"), "{sentence}");
-    assert_eq!(told.live.len(), 10_000);
+    assert_eq!(list.live.len(), 10_000);
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,20 +302,20 @@ async fn slow_lookup_does_not_delay_polls() {
     let head = FakeHead::start().await;
     head.with(|w| w.workers = (0..40).map(|i| worker(&format!("w{i}"), 1)).collect());
     let (registry, _guard) = watch(&head, &settings());
-    until(&registry, |s| s.live.len() == 40).await;
+    wait_for_list(&registry, |s| s.live.len() == 40).await;
     head.with(|w| {
-        w.slow = Some(("filter_keys=debugger_port", 4 * SECOND));
+        w.slow_path = Some(("filter_keys=debugger_port", 4 * SECOND));
         w.workers = (0..40).map(|i| worker(&format!("w{i}"), 0)).collect();
     });
     let mut oldest = Duration::ZERO;
-    let began = Instant::now();
+    let started = Instant::now();
     while !registry.snapshot().live.is_empty() {
         tokio::time::sleep(SECOND / 10).await;
         let age = registry.snapshot().age(Instant::now().into_std());
         oldest = oldest.max(age.unwrap());
-        assert!(began.elapsed() < 20 * SECOND);
+        assert!(started.elapsed() < 20 * SECOND);
     }
-    assert!(began.elapsed() >= 4 * SECOND, "{:?}", began.elapsed());
+    assert!(started.elapsed() >= 4 * SECOND, "{:?}", started.elapsed());
     assert!(oldest <= 2 * SECOND, "{oldest:?}");
 }
 
@@ -337,7 +340,7 @@ async fn rows_without_a_usable_address_are_dropped() {
         ];
     });
     let (registry, _guard) = watch(&head, &settings());
-    let snapshot = until(&registry, |s| !s.live.is_empty()).await;
+    let snapshot = wait_for_list(&registry, |s| !s.live.is_empty()).await;
     let mut upstreams: Vec<_> = snapshot
         .live
         .iter()
@@ -389,7 +392,7 @@ async fn observer_gets_every_poll_outcome() {
             let (registry, token) = (registry.clone(), token.clone());
             async move { registry.run(token).await }
         });
-        until(&registry, |s| s.clusters[0].trouble.is_some()).await;
+        wait_for_list(&registry, |s| s.clusters[0].trouble.is_some()).await;
         assert_eq!(observer.0.lock().unwrap()[0], expected, "{text}");
         token.cancel();
         running.await.unwrap();
@@ -404,23 +407,23 @@ async fn refresh_polls_at_once() {
         ..settings()
     };
     let (registry, _guard) = watch(&head, &settings);
-    until(&registry, |s| s.clusters[0].polled.is_some()).await;
+    wait_for_list(&registry, |s| s.clusters[0].polled.is_some()).await;
     tokio::time::sleep(10 * SECOND).await;
     head.with(|w| w.workers.push(worker("w1", 1)));
     let refreshed = tokio::time::timeout(SECOND, registry.refreshed());
     refreshed.await.unwrap();
     assert_eq!(registry.snapshot().live.len(), 1);
-    // However many ask, the head is not asked without a pause.
-    let before = head.asked("/api/v0/workers").len();
-    let began = Instant::now();
+    // Many refreshes are limited to one poll per interval.
+    let before = head.requests("/api/v0/workers").len();
+    let started = Instant::now();
     for _ in 0..20 {
-        // The last poll was before this question.
+        // Make the refresh later than the last poll.
         tokio::time::sleep(Duration::from_millis(1)).await;
         registry.refreshed().await;
     }
-    assert!(began.elapsed() >= SECOND / 2, "{:?}", began.elapsed());
-    assert!(head.asked("/api/v0/workers").len() <= before + 21);
-    // A head that is down is no reason to wait.
+    assert!(started.elapsed() >= SECOND / 2, "{:?}", started.elapsed());
+    assert!(head.requests("/api/v0/workers").len() <= before + 21);
+    // An unreachable head does not delay a refresh.
     head.stop();
     let refreshed = tokio::time::timeout(30 * SECOND, registry.refreshed());
     refreshed.await.unwrap();
@@ -453,18 +456,18 @@ async fn observer_gets_every_change_and_the_list_delay() {
     let registry =
         Registry::new(&[cluster(&format!("http://{}", head.address))], &settings()).unwrap();
     registry.observe(Arc::clone(&observer) as Arc<dyn Observer>);
-    let run = registry.clone();
+    let runner = registry.clone();
     let token = tokio_util::sync::CancellationToken::new();
-    let until_then = token.clone();
-    let running = tokio::spawn(async move { run.run(until_then).await });
-    until(&registry, |s| s.live.len() == 1).await;
-    // It is not known how long that one has waited.
+    let shutdown = token.clone();
+    let running = tokio::spawn(async move { runner.run(shutdown).await });
+    wait_for_list(&registry, |s| s.live.len() == 1).await;
+    // The waiting time before the first poll is unknown.
     assert!(observer.0.lock().unwrap().0.is_empty());
     tokio::time::sleep(10 * SECOND).await;
     head.with(|w| w.workers.push(worker("w2", 1)));
-    until(&registry, |s| s.live.len() == 2).await;
+    wait_for_list(&registry, |s| s.live.len() == 2).await;
     head.with(|w| w.workers.clear());
-    until(&registry, |s| s.live.is_empty()).await;
+    wait_for_list(&registry, |s| s.live.is_empty()).await;
     token.cancel();
     running.await.unwrap();
     let (listed, changes) = &*observer.0.lock().unwrap();
@@ -472,7 +475,7 @@ async fn observer_gets_every_change_and_the_list_delay() {
     assert_eq!(listed.len(), 1);
     assert!((interval..interval * 2).contains(&listed[0]), "{listed:?}");
     for (change, count) in [(Change::Appeared, 2), (Change::Named, 1)] {
-        let heard = changes.iter().filter(|c| **c == change).count();
-        assert_eq!(heard, count, "{changes:?}");
+        let reported = changes.iter().filter(|c| **c == change).count();
+        assert_eq!(reported, count, "{changes:?}");
     }
 }

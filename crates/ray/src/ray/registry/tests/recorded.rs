@@ -1,4 +1,4 @@
-//! The recorded answers of eleven Ray versions, read as the registry reads them.
+//! Tests the parsing of recorded answers of eleven Ray versions.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn rows<T: DeserializeOwned>(version: &str, name: &str) -> Vec<T> {
     list(version, name).into_rows()
 }
 
-/// The rows with their state set to RUNNING: some were recorded in the second before that.
+/// Returns the rows with the state RUNNING: some were recorded just before that.
 fn running(version: &str, name: &str) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = rows(version, name);
     rows.iter_mut()
@@ -117,7 +117,7 @@ fn killed_worker_has_no_address_and_a_cause() {
                 why.starts_with("the worker process crashed or was killed"),
                 "{version}: {why}"
             );
-            // Ray's guesses name the kernel's OOM killer; that is not known here.
+            // Ray's detail speculates about the kernel's OOM killer.
             assert!(
                 !why.to_lowercase().contains("oom") && !why.contains("memory"),
                 "{version}: {why}"
@@ -129,11 +129,11 @@ fn killed_worker_has_no_address_and_a_cause() {
 #[test]
 fn driver_end_is_the_cause_for_its_workers() {
     for version in VERSIONS {
-        let noted = json(version, "noted.json");
-        let row: WorkerRow = serde_json::from_value(noted["driver_killed"].clone()).unwrap();
+        let notes = json(version, "noted.json");
+        let row: WorkerRow = serde_json::from_value(notes["driver_killed"].clone()).unwrap();
         let exit::WorkerExit { why, intended } = exit::of_worker(&row);
         assert!(!row.is_alive && !why.is_empty(), "{version}");
-        // The oldest take it for a crash.
+        // The oldest versions report a crash.
         let crashed = ["2.9.3", "2.20.0"].contains(&version);
         assert_eq!(intended, !crashed, "{version}: {why}");
         if row.exit_detail.contains("job has finished") {
@@ -145,8 +145,8 @@ fn driver_end_is_the_cause_for_its_workers() {
 #[test]
 fn paused_driver_is_listed_as_a_driver() {
     for version in VERSIONS {
-        let noted = json(version, "noted.json");
-        let row: WorkerRow = serde_json::from_value(noted["driver"].clone()).unwrap();
+        let notes = json(version, "noted.json");
+        let row: WorkerRow = serde_json::from_value(notes["driver"].clone()).unwrap();
         assert!(
             row.is_driver() && row.debugger().is_some() && row.paused_threads() == 1,
             "{version}"
@@ -171,7 +171,7 @@ fn tasks_and_actor_methods_are_named() {
 
         let mut actor = names::of_tasks(&running(version, "tasks_of_actor_worker.json")).unwrap();
         assert_eq!(actor.names.name.as_deref(), Some("Bp.method"), "{version}");
-        // The resources to create the actor, which does not keep them.
+        // These resources are only needed to create the actor.
         assert_eq!(cpus(&actor.names), None, "{version}");
         let rows: Vec<ActorRow> = rows(version, "actors.json");
         let row = rows
@@ -179,7 +179,7 @@ fn tasks_and_actor_methods_are_named() {
             .find(|row| Some(&row.actor_id) == actor.names.actor_id.as_ref());
         names::add_actor(&mut actor.names, row.unwrap_or_else(|| panic!("{version}")));
         assert_eq!(cpus(&actor.names), Some(0.0), "{version}");
-        // An anonymous actor has a random namespace, which says nothing.
+        // The namespace of an anonymous actor is random.
         assert_eq!(
             (actor.names.actor_name, actor.names.namespace),
             (None, None),

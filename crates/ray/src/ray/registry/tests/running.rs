@@ -1,4 +1,4 @@
-//! Tests the running tasks, methods, replicas and drivers that a head reports, by one query of a client.
+//! Tests the running tasks, methods, replicas and drivers in one query of a client.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,22 +11,25 @@ use crate::ray::registry::{NoStack, Registry, Running, RunningIn, RunningQuery, 
 
 const DRIVER: &str = "01000000ffffffffffffffffffffffffffffffffffffffffffffffff";
 
-async fn cluster_of(head: &FakeHead) -> Registry {
+async fn registry_of(head: &FakeHead) -> Registry {
     let cluster = cluster(&format!("http://{}", head.address));
     Registry::new(&[cluster], &settings()).unwrap()
 }
 
-async fn ask(registry: &Registry, job: Option<&str>) -> RunningIn {
-    let on = |_: &str| true;
-    let asked = RunningQuery { on: &on, job };
-    let mut all = registry.running(&asked).await;
+async fn running_in(registry: &Registry, job: Option<&str>) -> RunningIn {
+    let any_cluster = |_: &str| true;
+    let requests = RunningQuery {
+        on: &any_cluster,
+        job,
+    };
+    let mut all = registry.running(&requests).await;
     assert_eq!(all.len(), 1);
     all.pop().unwrap()
 }
 
-fn named<'a>(found: &'a RunningIn, name: &str) -> &'a Running {
-    let row = found.rows.iter().find(|row| row.name() == name);
-    row.unwrap_or_else(|| panic!("no {name} in {found:?}"))
+fn named<'a>(result: &'a RunningIn, name: &str) -> &'a Running {
+    let row = result.rows.iter().find(|row| row.name() == name);
+    row.unwrap_or_else(|| panic!("no {name} in {result:?}"))
 }
 
 fn worker_at(id: &str, pid: u32) -> Value {
@@ -35,7 +38,7 @@ fn worker_at(id: &str, pid: u32) -> Value {
     row
 }
 
-/// A task, a method of a named actor, a replica without a task, an idle worker and a driver.
+/// Starts a head with a task, a method of a named actor, a replica without a task, an idle worker and a driver.
 async fn head() -> FakeHead {
     let head = FakeHead::start().await;
     head.with(|world| {
@@ -53,9 +56,9 @@ async fn head() -> FakeHead {
         plain["func_or_class_name"] = "lib.square".into();
         let mut method = task("w2", "Trainer.step");
         (method["actor_id"], method["worker_pid"]) = ("a2".into(), 502.into());
-        let mut over = task("w4", "over");
-        over["state"] = "FINISHED".into();
-        world.tasks = vec![plain, method, over];
+        let mut finished = task("w4", "over");
+        finished["state"] = "FINISHED".into();
+        world.tasks = vec![plain, method, finished];
         world.actors = vec![
             json!({"actor_id": "a2", "class_name": "Trainer", "name": "worker-3", "state": "ALIVE", "job_id": "01000000",
                 "node_id": NODE, "pid": 502, "ray_namespace": "ml"}),
@@ -73,12 +76,17 @@ async fn head() -> FakeHead {
 #[tokio::test]
 async fn running_rows_have_names_location_and_start() {
     let head = head().await;
-    let registry = cluster_of(&head).await;
-    let found = ask(&registry, None).await;
-    assert!(found.complete && found.trouble.is_none(), "{found:?}");
-    assert_eq!(found.rows.len(), 4, "{found:?}");
-    assert!(found.rows.windows(2).all(|two| two[0].key() < two[1].key()));
-    let plain = named(&found, "square");
+    let registry = registry_of(&head).await;
+    let result = running_in(&registry, None).await;
+    assert!(result.complete && result.trouble.is_none(), "{result:?}");
+    assert_eq!(result.rows.len(), 4, "{result:?}");
+    assert!(
+        result
+            .rows
+            .windows(2)
+            .all(|two| two[0].key() < two[1].key())
+    );
+    let plain = named(&result, "square");
     assert_eq!((plain.what, &*plain.group), (WorkKind::Task, "lib.square"));
     assert_eq!((&*plain.worker_id, plain.pid), ("w1", Some(501)));
     assert_eq!(
@@ -90,7 +98,7 @@ async fn running_rows_have_names_location_and_start() {
         Some(UNIX_EPOCH + Duration::from_millis(1_795_236_270_139))
     );
     assert_eq!(plain.names.submission_id.as_deref(), Some("raysubmit_x"));
-    let method = named(&found, "Trainer.step");
+    let method = named(&result, "Trainer.step");
     assert_eq!((method.what, &*method.group), (WorkKind::Method, "Trainer"));
     assert_eq!(
         (method.names.actor_name.as_deref(), method.names.rank),
@@ -102,12 +110,12 @@ async fn running_rows_have_names_location_and_start() {
         None,
         "Ray does not say since when"
     );
-    let replica = named(&found, "Serve app:Echo");
+    let replica = named(&result, "Serve app:Echo");
     assert_eq!(
         (replica.what, &*replica.worker_id),
         (WorkKind::Replica, "w3")
     );
-    let driver = named(&found, "driver: python train.py");
+    let driver = named(&result, "driver: python train.py");
     assert_eq!(
         (driver.what, driver.pid, &*driver.group),
         (WorkKind::Driver, Some(400), "driver")
@@ -119,10 +127,10 @@ async fn running_rows_have_names_location_and_start() {
 async fn running_tasks_are_fetched_only_on_request() {
     let head = head().await;
     let (registry, _guard) = super::fake_head::watch(&head, &settings());
-    super::fake_head::until(&registry, |list| list.clusters[0].polled.is_some()).await;
-    assert!(head.asked("/api/v0/tasks").is_empty());
-    ask(&registry, None).await;
-    assert_eq!(head.asked("/api/v0/tasks").len(), 1);
+    super::fake_head::wait_for_list(&registry, |list| list.clusters[0].polled.is_some()).await;
+    assert!(head.requests("/api/v0/tasks").is_empty());
+    running_in(&registry, None).await;
+    assert_eq!(head.requests("/api/v0/tasks").len(), 1);
 }
 
 #[tokio::test]
@@ -133,75 +141,80 @@ async fn running_tasks_of_one_job_are_fetched_by_either_id() {
         other["job_id"] = "02000000".into();
         world.tasks.push(other);
     });
-    let registry = cluster_of(&head).await;
+    let registry = registry_of(&head).await;
     for job in ["01000000", "raysubmit_x"] {
-        let found = ask(&registry, Some(job)).await;
-        let names: Vec<_> = found.rows.iter().map(Running::name).collect();
+        let result = running_in(&registry, Some(job)).await;
+        let names: Vec<_> = result.rows.iter().map(Running::name).collect();
         assert_eq!(names.len(), 3, "{names:?}");
         assert!(
             !names.contains(&"other") && !names.contains(&"Serve app:Echo"),
             "{names:?}"
         );
     }
-    let asked = head.asked("filter_keys=job_id");
-    assert_eq!(asked.len(), 2);
-    assert!(ask(&registry, Some("09000000")).await.rows.is_empty());
+    let requests = head.requests("filter_keys=job_id");
+    assert_eq!(requests.len(), 2);
+    assert!(
+        running_in(&registry, Some("09000000"))
+            .await
+            .rows
+            .is_empty()
+    );
 }
 
 #[tokio::test]
 async fn truncated_running_list_is_fetched_per_job() {
     let head = head().await;
-    head.with(|world| world.crowded = true);
-    let registry = cluster_of(&head).await;
-    let found = ask(&registry, None).await;
+    head.with(|world| world.exceeds_task_limit = true);
+    let registry = registry_of(&head).await;
+    let result = running_in(&registry, None).await;
     assert!(
-        found.rows.iter().any(|row| row.name() == "square"),
-        "{found:?}"
+        result.rows.iter().any(|row| row.name() == "square"),
+        "{result:?}"
     );
-    // This head always says that there is more.
-    assert!(!found.complete && found.trouble.unwrap().contains("name a job"));
+    // This head always reports more tasks than it returns.
+    assert!(!result.complete && result.trouble.unwrap().contains("name a job"));
 }
 
 #[tokio::test]
 async fn failing_head_is_reported_without_rows() {
     let head = head().await;
     head.with(|world| world.broken = Some((500, "the GCS is away")));
-    let registry = cluster_of(&head).await;
-    let found = ask(&registry, None).await;
-    assert!(!found.complete && found.rows.is_empty());
-    assert!(found.trouble.unwrap().contains("the GCS is away"));
+    let registry = registry_of(&head).await;
+    let result = running_in(&registry, None).await;
+    assert!(!result.complete && result.rows.is_empty());
+    assert!(result.trouble.unwrap().contains("the GCS is away"));
 }
 
 #[tokio::test]
 async fn stack_of_a_process_or_its_refusal_is_returned() {
     let head = head().await;
-    let registry = cluster_of(&head).await;
-    let found = ask(&registry, None).await;
-    let running = named(&found, "square");
-    let refused = registry.stack(running).await.unwrap_err();
-    assert_eq!(refused, NoStack::Refused);
+    let registry = registry_of(&head).await;
+    let result = running_in(&registry, None).await;
+    let running = named(&result, "square");
+    let error = registry.stack(running).await.unwrap_err();
+    assert_eq!(error, NoStack::Refused);
     head.with(|world| {
         world.stack = Some("Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    f (a.py:3)\n");
     });
-    let look = registry.stack(running).await.unwrap();
-    assert_eq!((look.pid, look.source), (501, Source::Traceback));
-    assert_eq!(look.threads[0].frames[0].function, "f");
+    let snapshot = registry.stack(running).await.unwrap();
+    assert_eq!((snapshot.pid, snapshot.source), (501, Source::Traceback));
+    assert_eq!(snapshot.threads[0].frames[0].function, "f");
     assert!(
         !head
-            .asked("/worker/traceback?pid=501&ip=10.0.0.7")
+            .requests("/worker/traceback?pid=501&ip=10.0.0.7")
             .is_empty()
     );
     head.with(|world| world.stack = Some("Process 501: ray::IDLE\nPython v3.11.7 (/p)\n"));
     assert_eq!(registry.stack(running).await.unwrap_err(), NoStack::Idle);
     head.with(|world| world.stack = Some("<html>"));
-    let why = registry.stack(running).await.unwrap_err().to_string();
-    assert!(why.contains("something else than a stack"), "{why}");
-    let nowhere = Running {
+    let error = registry.stack(running).await.unwrap_err().to_string();
+    assert!(error.contains("something else than a stack"), "{error}");
+    let without_address = Running {
         node_ip: None,
         ..running.clone()
     };
     assert_eq!(
-        registry.stack(&nowhere).await.unwrap_err(),
+        registry.stack(&without_address).await.unwrap_err(),
         NoStack::Nowhere
     );
 }
