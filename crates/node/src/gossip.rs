@@ -164,46 +164,46 @@ mod tests {
 
     #[test]
     fn notice_reaches_every_other_relay_once_and_late_ones() {
-        let board = RevocationGossip::new();
+        let gossip = RevocationGossip::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
-        let (mut first, mut second) = (board.reader(one), board.reader(other));
-        board.put(one, notice(1));
-        board.put(other, notice(1));
-        board.put(other, notice(2));
+        let (mut first, mut second) = (gossip.reader(one), gossip.reader(other));
+        gossip.put(one, notice(1));
+        gossip.put(other, notice(1));
+        gossip.put(other, notice(2));
         assert_eq!(all(&mut first), [2]);
         assert_eq!(all(&mut second), [1]);
         assert!(all(&mut second).is_empty());
-        board.put(one, notice(3));
+        gossip.put(one, notice(3));
         assert_eq!(all(&mut second), [3]);
-        assert_eq!(all(&mut board.reader(Hex([3; 8]))), [1, 2, 3]);
+        assert_eq!(all(&mut gossip.reader(Hex([3; 8]))), [1, 2, 3]);
     }
 
     #[test]
     fn notices_of_one_relay_evict_only_its_own() {
-        let board = RevocationGossip::new();
-        board.put(Hex([1; 8]), notice(0));
+        let gossip = RevocationGossip::new();
+        gossip.put(Hex([1; 8]), notice(0));
         for mac in 1..=200 {
-            board.put(Hex([2; 8]), notice(mac));
+            gossip.put(Hex([2; 8]), notice(mac));
         }
-        let kept = all(&mut board.reader(Hex([3; 8])));
-        assert_eq!(kept.first(), Some(&0));
+        let remaining = all(&mut gossip.reader(Hex([3; 8])));
+        assert_eq!(remaining.first(), Some(&0));
         assert_eq!(
-            (kept.len(), kept.last()),
+            (remaining.len(), remaining.last()),
             (1 + MAX_NOTICES_PER_RELAY, Some(&200))
         );
     }
 
     #[test]
     fn relay_process_gets_one_link() {
-        let board = RevocationGossip::new();
-        let relays = board.relays();
-        let link = board.claim(Hex([1; 8])).unwrap();
-        assert!(board.claim(Hex([1; 8])).is_none());
-        let other = board.claim(Hex([2; 8]));
+        let gossip = RevocationGossip::new();
+        let relays = gossip.relays();
+        let link = gossip.claim(Hex([1; 8])).unwrap();
+        assert!(gossip.claim(Hex([1; 8])).is_none());
+        let other = gossip.claim(Hex([2; 8]));
         assert_eq!(*relays.borrow(), [Hex([1; 8]), Hex([2; 8])]);
         drop(link);
         assert_eq!(*relays.borrow(), [Hex([2; 8])]);
         drop(other);
-        assert!(board.claim(Hex([1; 8])).is_some());
+        assert!(gossip.claim(Hex([1; 8])).is_some());
     }
 }

@@ -228,26 +228,26 @@ mod tests {
     #[test]
     fn worker_is_held_until_its_last_connection_ends() {
         let table = HoldTable::new();
-        let mut shown = table.watch();
+        let mut rows = table.watch();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
         let first = table.acquire(&open("w", Some("7")), one).unwrap();
-        assert_eq!(shown.borrow_and_update().len(), 1);
-        assert_eq!(&*shown.borrow().first().unwrap().name, "ada");
+        assert_eq!(rows.borrow_and_update().len(), 1);
+        assert_eq!(&*rows.borrow().first().unwrap().name, "ada");
         let child = table.acquire(&open("w", None), one).unwrap();
-        assert!(!shown.has_changed().unwrap());
+        assert!(!rows.has_changed().unwrap());
         let holder = table.acquire(&open("w", Some("8")), other).unwrap_err();
         assert_eq!((&*holder.name, holder.replica), ("ada", one));
         assert!(table.acquire(&open("w", None), other).is_err());
-        let elsewhere = table.acquire(&open("v", Some("9")), other).unwrap();
+        let other_worker = table.acquire(&open("v", Some("9")), other).unwrap();
         drop(first);
         assert!(table.acquire(&open("w", Some("8")), other).is_err());
         drop(child);
-        // The next session of the same relay may come while the previous one is being detached.
+        // The next session of a relay may begin while the previous one detaches.
         let detaching = table.acquire(&open("w", Some("8")), other).unwrap();
         let next = table.acquire(&open("w", Some("9")), other).unwrap();
-        assert_eq!(shown.borrow_and_update().len(), 3);
-        drop((detaching, next, elsewhere));
-        assert!(shown.borrow_and_update().is_empty());
+        assert_eq!(rows.borrow_and_update().len(), 3);
+        drop((detaching, next, other_worker));
+        assert!(rows.borrow_and_update().is_empty());
     }
 
     fn keep(owner: &str) -> ParkTerms {
@@ -273,14 +273,14 @@ mod tests {
         let relay = Hex([1; 8]);
         let first = table.acquire(&open("w", Some("7")), relay).unwrap();
         drop(first.park(&keep("ada"), PARK_TIME, false).unwrap());
-        let late = LetRun::of(&table.watch().borrow()[0]);
+        let outdated = LetRun::of(&table.watch().borrow()[0]);
         drop(first);
         let next = table.acquire(&open("w", Some("8")), relay).unwrap();
         let mut requests = next.park(&keep("bob"), PARK_TIME, false).unwrap();
-        table.resume_task(&late);
+        table.resume_task(&outdated);
         assert!(requests.try_recv().is_err());
-        let meant = LetRun::of(&table.watch().borrow()[0]);
-        table.resume_task(&meant);
+        let current = LetRun::of(&table.watch().borrow()[0]);
+        table.resume_task(&current);
         assert!(matches!(requests.try_recv().unwrap(), HeldRequest::Resume));
     }
 
@@ -288,33 +288,33 @@ mod tests {
     async fn kept_subprocess_is_released_when_the_owner_changes() {
         let table = HoldTable::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
-        let of = |process| Open {
+        let subprocess_open = |process| Open {
             process: Some(process),
             ..open("w", None)
         };
         let worker = table.acquire(&open("w", Some("7")), one).unwrap();
-        let subprocess = table.acquire(&of(9), one).unwrap();
+        let subprocess = table.acquire(&subprocess_open(9), one).unwrap();
         assert_eq!(table.watch().borrow().len(), 1, "no relay is told of it");
         let requests = worker.park(&keep("ada"), PARK_TIME, false).unwrap();
         let other_requests = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
         assert!(subprocess.worker_keep_time().is_some());
-        let resumes = |owner: &str| Open {
+        let resume_request = |owner: &str| Open {
             resume: Some(owner.into()),
             ..open("w", Some("8"))
         };
-        assert_eq!(table.kept_subprocesses(&resumes("ada")), [9]);
-        assert!(table.kept_subprocesses(&resumes("bob")).is_empty());
+        assert_eq!(table.kept_subprocesses(&resume_request("ada")), [9]);
+        assert!(table.kept_subprocesses(&resume_request("bob")).is_empty());
         drop(requests);
-        worker.resume(&resumes("ada"), other);
+        worker.resume(&resume_request("ada"), other);
         assert!(subprocess.worker_keep_time().is_none());
         // Its debugger already has a client.
-        assert!(table.acquire(&of(9), other).is_err());
-        drop(table.acquire(&of(10), other).unwrap());
-        let stays = subprocess.owner_lost_worker();
-        assert!(futures_util::FutureExt::now_or_never(stays).is_none());
+        assert!(table.acquire(&subprocess_open(9), other).is_err());
+        drop(table.acquire(&subprocess_open(10), other).unwrap());
+        let still_waiting = subprocess.owner_lost_worker();
+        assert!(futures_util::FutureExt::now_or_never(still_waiting).is_none());
         drop(worker);
         subprocess.owner_lost_worker().await;
-        // It does not keep another relay from the worker.
+        // The subprocess does not block another relay's access to the worker.
         let next = table.acquire(&open("w", Some("9")), one);
         drop((next.unwrap(), other_requests));
     }
@@ -323,71 +323,71 @@ mod tests {
     async fn subprocess_follows_a_take_over_of_its_worker() {
         let table = HoldTable::new();
         let (one, other) = (Hex([1; 8]), Hex([2; 8]));
-        let of = |worker: &str| Open {
+        let subprocess_open = |worker: &str| Open {
             process: Some(9),
             ..open(worker, None)
         };
         let park = |worker: &str| {
             let worker_hold = table.acquire(&open(worker, Some("7")), one).unwrap();
-            let subprocess = table.acquire(&of(worker), one).unwrap();
+            let subprocess = table.acquire(&subprocess_open(worker), one).unwrap();
             let requests = worker_hold.park(&keep("ada"), PARK_TIME, false).unwrap();
             let other_requests = subprocess.park(&keep("ada"), PARK_TIME, false).unwrap();
             (worker_hold, subprocess, (requests, other_requests))
         };
-        let (worker, subprocess, _asks) = park("w");
-        let (_other_worker, others, _others_asks) = park("v");
-        let mut takes = Open {
+        let (worker, subprocess, _requests) = park("w");
+        let (_other_worker, other_subprocess, _other_requests) = park("v");
+        let mut take_over = Open {
             resume: Some("ada".into()),
             ..open("w", Some("8"))
         };
-        if let Some(holder) = &mut takes.holder {
+        if let Some(holder) = &mut take_over.holder {
             holder.name = "bob".into();
         }
-        worker.resume(&takes, other);
-        let kept_for = |worker: &str| {
+        worker.resume(&take_over, other);
+        let owner_of_subprocess = |worker: &str| {
             let holds = table.holds.lock();
-            let kept = holds.kept(&worker.into(), 4000, Some(9));
-            kept.map(|(owner, _)| owner.to_string())
+            let park = holds.kept(&worker.into(), 4000, Some(9));
+            park.map(|(owner, _)| owner.to_string())
         };
-        assert_eq!(kept_for("w").as_deref(), Some("bob"));
-        assert_eq!(kept_for("v").as_deref(), Some("ada"));
-        let stays = subprocess.owner_lost_worker();
-        assert!(futures_util::FutureExt::now_or_never(stays).is_none());
-        assert!(others.worker_keep_time().is_some());
-        // The next holder of the worker is another person.
+        assert_eq!(owner_of_subprocess("w").as_deref(), Some("bob"));
+        assert_eq!(owner_of_subprocess("v").as_deref(), Some("ada"));
+        let still_waiting = subprocess.owner_lost_worker();
+        assert!(futures_util::FutureExt::now_or_never(still_waiting).is_none());
+        assert!(other_subprocess.worker_keep_time().is_some());
+        // The worker passes to another user.
         drop(worker);
         let _next = table.acquire(&open("w", Some("9")), one).unwrap();
-        let lost = subprocess.owner_lost_worker();
-        assert!(futures_util::FutureExt::now_or_never(lost).is_some());
+        let released = subprocess.owner_lost_worker();
+        assert!(futures_util::FutureExt::now_or_never(released).is_some());
     }
 
     #[test]
     fn kept_workers_are_bounded_per_user_and_in_total() {
         let table = HoldTable::new();
-        let take = |worker: &str| {
+        let acquire = |worker: &str| {
             table
                 .acquire(&open(worker, Some("7")), Hex([1; 8]))
                 .unwrap()
         };
-        let mut kept = Vec::new();
+        let mut parked = Vec::new();
         for n in 0..MAX_KEPT_WORKERS {
-            let hold = take(&n.to_string());
+            let hold = acquire(&n.to_string());
             let requests = hold.park(&keep(&(n / SLOTS_PER_USER).to_string()), PARK_TIME, false);
-            kept.push((hold, requests.unwrap()));
+            parked.push((hold, requests.unwrap()));
         }
-        let more = take("more");
-        assert!(more.park(&keep("another"), PARK_TIME, false).is_err());
-        kept.pop();
-        assert!(more.park(&keep("0"), PARK_TIME, false).is_err());
-        assert!(more.park(&keep("another"), PARK_TIME, false).is_ok());
+        let extra = acquire("more");
+        assert!(extra.park(&keep("another"), PARK_TIME, false).is_err());
+        parked.pop();
+        assert!(extra.park(&keep("0"), PARK_TIME, false).is_err());
+        assert!(extra.park(&keep("another"), PARK_TIME, false).is_ok());
     }
 
     #[test]
     fn cluster_session_uses_one_slot_of_its_user() {
         let table = HoldTable::new();
-        let mut kept = Vec::new();
+        let mut parked = Vec::new();
         let mut park = |owner: &str, family: Option<u8>| {
-            let worker = kept.len().to_string();
+            let worker = parked.len().to_string();
             let hold = table
                 .acquire(&open(&worker, Some("7")), Hex([1; 8]))
                 .unwrap();
@@ -397,7 +397,7 @@ mod tests {
             };
             let requests = hold.park(&keep, PARK_TIME, false);
             let is_kept = requests.is_ok();
-            kept.push((hold, requests));
+            parked.push((hold, requests));
             is_kept
         };
         for _ in 0..SESSIONS_PER_SLOT {
@@ -410,7 +410,7 @@ mod tests {
         assert!(park("ada", Some(1)));
         assert!(!park("ada", None) && !park("ada", Some(2)));
         assert!(park("ada", Some(1)));
-        // Others have their own share, and where authentication is off there are no shares.
+        // Other users have their own share, and without authentication there are no shares.
         assert!(park("bob", Some(1)));
         for _ in 0..=SLOTS_PER_USER {
             assert!(park("", None));
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn rows_of_kept_workers_fit_one_message() {
         let table = HoldTable::new();
-        let long = |n: usize| {
+        let longest_open = |n: usize| {
             let mut open = open(&format!("{n:056}"), Some("7"));
             let quotes = "\"".repeat(128);
             open.holder = Some(WorkerTaker {
@@ -432,15 +432,18 @@ mod tests {
             open
         };
         let mut holds = Vec::new();
-        let mut kept = 0;
+        let mut parked_count = 0;
         for n in 0..MAX_ROWS {
-            let hold = table.acquire(&long(n), Hex([1; 8])).unwrap();
+            let hold = table.acquire(&longest_open(n), Hex([1; 8])).unwrap();
             let owner = format!("{n:03}{}", "\"".repeat(253));
             let requests = hold.park(&keep(&owner), PARK_TIME, false);
-            kept += usize::from(requests.is_ok());
+            parked_count += usize::from(requests.is_ok());
             holds.push((hold, requests));
         }
-        assert!((40..MAX_KEPT_WORKERS).contains(&kept), "{kept}");
+        assert!(
+            (40..MAX_KEPT_WORKERS).contains(&parked_count),
+            "{parked_count}"
+        );
         let workers = table.watch().borrow().to_vec();
         assert_eq!(workers.len(), MAX_ROWS);
         let message = written(&FromAgent::Held { workers });

@@ -1,4 +1,4 @@
-//! The agent between a relay, a head and a debugger of the tests' own making, on real sockets.
+//! Tests the agent between stand-ins for a relay, a head and a debugger, on real sockets.
 #![allow(clippy::unwrap_used)]
 
 mod failing;

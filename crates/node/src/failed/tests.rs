@@ -1,4 +1,4 @@
-//! The stored failures, and their share for each process.
+//! Tests the stored failures, and their share for each process.
 
 use proptest::prelude::*;
 
@@ -19,9 +19,9 @@ fn task(id: u8, job: u8) -> FailedTask {
     }
 }
 
-fn settings(most: u32, bytes: u64) -> PostMortem {
+fn settings(max_tasks: u32, bytes: u64) -> PostMortem {
     PostMortem {
-        most,
+        most: max_tasks,
         bytes,
         keep_ms: 60_000,
     }
@@ -48,7 +48,7 @@ fn failures_are_kept_only_while_a_relay_requests_them() {
 }
 
 /// Returns a task of the worker whose process is `pid`.
-fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
+fn task_of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
     FailedTask {
         pid,
         worker_id: format!("beef{pid}").as_str().into(),
@@ -60,11 +60,11 @@ fn of_worker(id: u8, job: u8, pid: u32) -> FailedTask {
 fn repeatedly_failing_job_evicts_only_its_own_tasks() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(3, 1000), &[]);
-    boxes.put(of_worker(1, 1, 7), vec![0]);
-    boxes.attribute(&of_worker(1, 1, 7), Some("01000000"));
+    boxes.put(task_of_worker(1, 1, 7), vec![0]);
+    boxes.attribute(&task_of_worker(1, 1, 7), Some("01000000"));
     for id in 2..20 {
-        boxes.put(of_worker(id, 2, 8), vec![0]);
-        boxes.attribute(&of_worker(id, 2, 8), Some("02000000"));
+        boxes.put(task_of_worker(id, 2, 8), vec![0]);
+        boxes.attribute(&task_of_worker(id, 2, 8), Some("02000000"));
     }
     assert_eq!(ids(&boxes), [1, 18, 19]);
 }
@@ -73,17 +73,17 @@ fn repeatedly_failing_job_evicts_only_its_own_tasks() {
 fn worker_claiming_many_jobs_evicts_its_own_tasks() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(4, 1000), &[]);
-    boxes.put(of_worker(1, 1, 7), vec![0]);
-    boxes.put(of_worker(2, 1, 7), vec![0]);
-    boxes.attribute(&of_worker(1, 1, 7), Some("01000000"));
+    boxes.put(task_of_worker(1, 1, 7), vec![0]);
+    boxes.put(task_of_worker(2, 1, 7), vec![0]);
+    boxes.attribute(&task_of_worker(1, 1, 7), Some("01000000"));
     for id in 3..20 {
-        boxes.put(of_worker(id, id, 8), vec![0]);
+        boxes.put(task_of_worker(id, id, 8), vec![0]);
     }
     assert_eq!(ids(&boxes), [1, 2, 18, 19]);
     // Ray has listed neither process yet: the one with the most entries loses its oldest.
-    boxes.put(of_worker(20, 1, 9), vec![0]);
+    boxes.put(task_of_worker(20, 1, 9), vec![0]);
     for id in 21..30 {
-        boxes.put(of_worker(id, id, 8), vec![0]);
+        boxes.put(task_of_worker(id, id, 8), vec![0]);
     }
     assert_eq!(ids(&boxes), [1, 2, 20, 29]);
 }
@@ -93,7 +93,7 @@ fn job_of_each_worker_is_requested_until_ray_knows_it() {
     let boxes = BlackBoxes::new();
     boxes.configure(settings(9, 1000), &[]);
     for (id, pid) in [(1, 7), (2, 7), (3, 8)] {
-        boxes.put(of_worker(id, 1, pid), vec![0]);
+        boxes.put(task_of_worker(id, 1, pid), vec![0]);
     }
     let unattributed = || -> Vec<u8> {
         boxes
@@ -103,11 +103,11 @@ fn job_of_each_worker_is_requested_until_ray_knows_it() {
             .collect()
     };
     assert_eq!(unattributed(), [3, 2]);
-    boxes.attribute(&of_worker(2, 1, 7), Some("01000000"));
-    boxes.put(of_worker(4, 1, 7), vec![0]);
+    boxes.attribute(&task_of_worker(2, 1, 7), Some("01000000"));
+    boxes.put(task_of_worker(4, 1, 7), vec![0]);
     for _ in 0..MAX_JOB_REQUESTS {
         assert_eq!(unattributed(), [3]);
-        boxes.attribute(&of_worker(3, 1, 8), None);
+        boxes.attribute(&task_of_worker(3, 1, 8), None);
     }
     assert!(unattributed().is_empty());
 }
@@ -129,22 +129,25 @@ async fn old_failures_expire() {
 #[test]
 fn largest_failure_report_fits_one_message() {
     use ray_relay_base::wire::tunnel::messages::{FromAgent, MAX_MESSAGE_BYTES, written};
-    let long = "\"".repeat(300);
+    let longest_text = "\"".repeat(300);
     let row = FailedTask {
-        node_id: long[..64].into(),
-        worker_id: long[..64].into(),
-        task_id: long[..64].into(),
+        node_id: longest_text[..64].into(),
+        worker_id: longest_text[..64].into(),
+        task_id: longest_text[..64].into(),
         pid: u32::MAX,
         ago_ms: u64::MAX,
-        exception: long.as_str().into(),
-        file: long.as_str().into(),
-        function: long.as_str().into(),
+        exception: longest_text.as_str().into(),
+        file: longest_text.as_str().into(),
+        function: longest_text.as_str().into(),
         line: u32::MAX,
         ..task(1, 1)
     };
     let tasks = vec![row; MAX_AGENT_FAILURES];
-    let trouble = Some(Sentence::new(&"x".repeat(1000)));
-    let text = written(&FromAgent::Failed(Failures { tasks, trouble }));
+    let problem = Some(Sentence::new(&"x".repeat(1000)));
+    let text = written(&FromAgent::Failed(Failures {
+        tasks,
+        trouble: problem,
+    }));
     assert!(text.len() < MAX_MESSAGE_BYTES, "{}", text.len());
 }
 
@@ -153,16 +156,16 @@ proptest! {
     fn kept_failures_stay_within_the_requested_bounds(most in 1u32..6, bytes in 1u64..40, put in proptest::collection::vec((0u8..4, 1usize..20), 0..40)) {
         let boxes = BlackBoxes::new();
         boxes.configure(settings(most, bytes), &[]);
-        for (at, (job, size)) in put.iter().enumerate() {
+        for (index, (job, size)) in put.iter().enumerate() {
             let before = ids(&boxes);
-            boxes.put(task(at as u8, *job), vec![0; *size]);
-            let kept = boxes.boxes.lock();
-            prop_assert!(kept.entries.len() <= most as usize);
-            prop_assert!(kept.entries.iter().map(|one| one.snapshot.len() as u64).sum::<u64>() <= bytes);
-            drop(kept);
+            boxes.put(task(index as u8, *job), vec![0; *size]);
+            let stored = boxes.boxes.lock();
+            prop_assert!(stored.entries.len() <= most as usize);
+            prop_assert!(stored.entries.iter().map(|one| one.snapshot.len() as u64).sum::<u64>() <= bytes);
+            drop(stored);
             // No removed entry comes back, and the order stays.
             let after = ids(&boxes);
-            prop_assert!(after.iter().all(|id| before.contains(id) || *id == at as u8));
+            prop_assert!(after.iter().all(|id| before.contains(id) || *id == index as u8));
             prop_assert!(after.windows(2).all(|two| two[0] < two[1]));
         }
     }

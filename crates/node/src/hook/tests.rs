@@ -1,4 +1,4 @@
-//! The hook in real Python processes, each with its own session folder.
+//! Tests the hook in real Python processes, each with its own session folder.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,8 +17,8 @@ mod folder;
 mod stopping;
 mod values;
 
-/// A stand-in for Ray's module as far as the hook uses it, and the hook's `setup()`.
-const BEGINS: &str = r#"
+/// A stand-in for the parts of Ray that the hook uses, and the hook's `setup()`.
+const PROLOGUE: &str = r#"
 import os, sys, types
 module = types.ModuleType("ray._private.worker")
 class Node:
@@ -37,7 +37,7 @@ def ready():
     return sys.stdin.readline()
 "#;
 
-/// Read when a test begins, so that it can be broken without a build.
+/// The file is read at run time, so that a test can be broken without a build.
 const HOOK: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../src/python/ray_relay/__init__.py"
@@ -62,11 +62,11 @@ impl Drop for Hooked {
 
 impl Hooked {
     /// Starts `program` and waits for its first `ready()`. Returns `None` without Python.
-    pub(crate) fn runs(program: &str) -> Option<Self> {
-        Self::runs_with(program, &[])
+    pub(crate) fn start(program: &str) -> Option<Self> {
+        Self::start_with(program, &[])
     }
 
-    pub(crate) fn runs_with(program: &str, env: &[(&str, &str)]) -> Option<Self> {
+    pub(crate) fn start_with(program: &str, env: &[(&str, &str)]) -> Option<Self> {
         let session = tempfile::tempdir().unwrap();
         fs::create_dir(session.path().join("sockets")).unwrap();
         Self::within(session, program, env)
@@ -74,7 +74,7 @@ impl Hooked {
 
     fn within(session: tempfile::TempDir, program: &str, env: &[(&str, &str)]) -> Option<Self> {
         let child = Command::new("python3")
-            .args(["-c", &format!("{BEGINS}\n{program}")])
+            .args(["-c", &format!("{PROLOGUE}\n{program}")])
             .arg(session.path())
             .arg(fs::read_to_string(HOOK).unwrap())
             .envs(env.iter().copied())
@@ -93,7 +93,7 @@ impl Hooked {
             stdout,
         };
         let first = hooked.line();
-        assert_eq!(first, "READY", "{}", hooked.complaint());
+        assert_eq!(first, "READY", "{}", hooked.stderr_output());
         Some(hooked)
     }
 
@@ -109,26 +109,26 @@ impl Hooked {
         self.folder().join(format!("ray-relay-{}", self.pid()))
     }
 
-    /// Returns the next line that it prints.
+    /// Returns the next line that the process prints.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    /// Resumes it, and returns the next line that it prints.
-    pub(crate) fn goes_on(&mut self) -> String {
+    /// Resumes the process, and returns the next line that it prints.
+    pub(crate) fn resume(&mut self) -> String {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         self.line()
     }
 
-    /// Ends the process and returns its complaints.
-    fn complaint(&mut self) -> String {
+    /// Ends the process, and returns its standard error.
+    fn stderr_output(&mut self) -> String {
         _ = self.child.kill();
-        let mut complaint = String::new();
+        let mut stderr_output = String::new();
         let stderr = self.child.stderr.as_mut().unwrap();
-        stderr.read_to_string(&mut complaint).unwrap();
-        complaint
+        stderr.read_to_string(&mut stderr_output).unwrap();
+        stderr_output
     }
 
     fn send(&self, request: &str) -> String {
@@ -140,7 +140,7 @@ impl Hooked {
         serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer:?}"))
     }
 
-    fn look(&self) -> Value {
+    fn snapshot(&self) -> Value {
         self.answers(&json!({"do": "look", "evaluate": false, "worker_id": WORKER}))
     }
 }
@@ -159,16 +159,16 @@ fn exchange(socket: &Path, request: &[u8]) -> String {
 }
 
 /// Returns the frames of the main thread.
-fn main_frames(look: &Value) -> &[Value] {
-    let threads = look["threads"].as_array().unwrap();
+fn main_frames(snapshot: &Value) -> &[Value] {
+    let threads = snapshot["threads"].as_array().unwrap();
     let main = threads.iter().find(|thread| thread["is_main"] == true);
     main.unwrap()["frames"].as_array().unwrap()
 }
 
 /// Returns the variable `name` of the innermost frame of `function`.
-fn local(look: &Value, function: &str, name: &str) -> String {
-    let of_it = |frame: &&Value| frame["function"] == function;
-    let frame = main_frames(look).iter().find(of_it).unwrap();
+fn local(snapshot: &Value, function: &str, name: &str) -> String {
+    let is_in_function = |frame: &&Value| frame["function"] == function;
+    let frame = main_frames(snapshot).iter().find(is_in_function).unwrap();
     let locals = frame["locals"].as_array().unwrap();
     let local = locals.iter().find(|local| local["name"] == name);
     local.unwrap_or_else(|| panic!("{name} in {frame}"))["value"]

@@ -20,30 +20,30 @@ impl Proc {
     }
 
     /// Adds a child of the raylet, which is process 1.
-    fn process(self, pid: u32, spaces: &str, cmdline: &str, sockets: &[u64]) -> Self {
-        self.child(1, pid, spaces, cmdline, sockets)
+    fn process(self, pid: u32, namespace_pids: &str, cmdline: &str, sockets: &[u64]) -> Self {
+        self.child(1, pid, namespace_pids, cmdline, sockets)
     }
 
     pub(super) fn child(
         self,
         parent: u32,
         pid: u32,
-        spaces: &str,
+        namespace_pids: &str,
         cmdline: &str,
         sockets: &[u64],
     ) -> Self {
-        let of = self.0.path().join(pid.to_string());
-        fs::create_dir_all(of.join("fd")).unwrap();
-        fs::write(of.join("cmdline"), cmdline.replace(' ', "\0")).unwrap();
+        let process_dir = self.0.path().join(pid.to_string());
+        fs::create_dir_all(process_dir.join("fd")).unwrap();
+        fs::write(process_dir.join("cmdline"), cmdline.replace(' ', "\0")).unwrap();
         fs::write(
-            of.join("status"),
-            format!("Name:\tx\nPPid:\t{parent}\nNSpid:\t{spaces}\n"),
+            process_dir.join("status"),
+            format!("Name:\tx\nPPid:\t{parent}\nNSpid:\t{namespace_pids}\n"),
         )
         .unwrap();
-        symlink("/dev/null", of.join("fd/0")).unwrap();
-        for (at, inode) in sockets.iter().enumerate() {
+        symlink("/dev/null", process_dir.join("fd/0")).unwrap();
+        for (index, inode) in sockets.iter().enumerate() {
             let target = format!("socket:[{inode}]");
-            symlink(target, of.join(format!("fd/{}", at + 3))).unwrap();
+            symlink(target, process_dir.join(format!("fd/{}", index + 3))).unwrap();
         }
         self
     }
@@ -59,9 +59,9 @@ impl Proc {
 }
 
 pub(super) const RAYLET: &str = "/r/raylet/raylet --raylet_socket_name=/r/raylet.sock";
-pub(super) const LISTENS: &str = "0A";
-pub(super) const ESTABLISHED: &str = "01";
-pub(super) const NOBODY: &str = "00000000:0000";
+pub(super) const LISTEN_STATE: &str = "0A";
+pub(super) const ESTABLISHED_STATE: &str = "01";
+pub(super) const NO_PEER: &str = "00000000:0000";
 pub(super) const ADAPTER: &str =
     "/v/bin/python /v/lib/debugpy/adapter --for-server 45207 --host 0.0.0.0";
 
@@ -69,13 +69,13 @@ pub(super) const ADAPTER: &str =
 /// worker.
 fn debugpy(adapter: &str) -> Proc {
     Proc::new(&[
-        ("00000000:D08B", NOBODY, LISTENS, 1),
-        ("0100007F:D5AF", NOBODY, LISTENS, 2),
-        ("0100007F:1F90", NOBODY, LISTENS, 5),
-        ("0100007F:D5AF", "0100007F:99BC", ESTABLISHED, 3),
-        ("0100007F:99BC", "0100007F:D5AF", ESTABLISHED, 4),
-        ("0100007F:1F90", "0100007F:99BD", ESTABLISHED, 6),
-        ("0100007F:99BD", "0100007F:1F90", ESTABLISHED, 7),
+        ("00000000:D08B", NO_PEER, LISTEN_STATE, 1),
+        ("0100007F:D5AF", NO_PEER, LISTEN_STATE, 2),
+        ("0100007F:1F90", NO_PEER, LISTEN_STATE, 5),
+        ("0100007F:D5AF", "0100007F:99BC", ESTABLISHED_STATE, 3),
+        ("0100007F:99BC", "0100007F:D5AF", ESTABLISHED_STATE, 4),
+        ("0100007F:1F90", "0100007F:99BD", ESTABLISHED_STATE, 6),
+        ("0100007F:99BD", "0100007F:1F90", ESTABLISHED_STATE, 7),
     ])
     .process(8014, "8014", "ray::square()", &[4, 7])
     .process(8019, "8019", adapter, &[1, 2, 3])
@@ -120,8 +120,8 @@ fn connection_to_a_worker_alone_makes_no_adapter() {
 #[test]
 fn more_specific_address_owns_the_connection() {
     let proc = Proc::new(&[
-        ("00000000:1000", NOBODY, LISTENS, 1),
-        ("0100007F:1000", NOBODY, LISTENS, 2),
+        ("00000000:1000", NO_PEER, LISTEN_STATE, 1),
+        ("0100007F:1000", NO_PEER, LISTEN_STATE, 2),
     ])
     .process(10, "10", "worker", &[1])
     .process(20, "20", "other", &[2]);
@@ -137,9 +137,9 @@ fn more_specific_address_owns_the_connection() {
 #[test]
 fn forked_child_shares_the_socket_of_its_worker() {
     let table = [
-        ("0A00020A:1000", NOBODY, LISTENS, 1),
-        ("0A00020A:2000", NOBODY, LISTENS, 1),
-        ("0A00020A:2000", NOBODY, LISTENS, 2),
+        ("0A00020A:1000", NO_PEER, LISTEN_STATE, 1),
+        ("0A00020A:2000", NO_PEER, LISTEN_STATE, 1),
+        ("0A00020A:2000", NO_PEER, LISTEN_STATE, 2),
     ];
     let proc = Proc::new(&table)
         .process(10, "10", "ray::f()", &[1])
@@ -156,7 +156,7 @@ fn forked_child_shares_the_socket_of_its_worker() {
 
 #[test]
 fn worker_in_a_container_is_matched_by_its_namespace_pid() {
-    let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)])
+    let proc = Proc::new(&[("00000000:1000", NO_PEER, LISTEN_STATE, 1)])
         .process(90_210, "90210 41", "ray::f()", &[1])
         .process(41, "41", "other", &[]);
     assert_eq!(
@@ -172,22 +172,22 @@ fn worker_in_a_container_is_matched_by_its_namespace_pid() {
 
 #[test]
 fn sockets_of_unreadable_processes_are_unknown() {
-    let proc = Proc::new(&[("00000000:1000", NOBODY, LISTENS, 1)]);
+    let proc = Proc::new(&[("00000000:1000", NO_PEER, LISTEN_STATE, 1)]);
     let verdict = proc.verdict("10.0.0.1:4096", &Owner::Process(41));
     assert_eq!(verdict, SocketOwner::Unknown);
     assert!(!Processes::new(proc.0.path()).are_visible());
-    let own = std::process::id();
-    let proc = proc.process(own, "1", "agent", &[7]);
+    let own_pid = std::process::id();
+    let proc = proc.process(own_pid, "1", "agent", &[7]);
     assert!(!Processes::new(proc.0.path()).are_visible());
-    let proc = proc.process(own + 1, "1", "x", &[8]);
+    let proc = proc.process(own_pid + 1, "1", "x", &[8]);
     assert!(Processes::new(proc.0.path()).are_visible());
 }
 
 #[test]
 fn legacy_prompt_is_found_by_its_process_title() {
     let proc = Proc::new(&[
-        ("0100007F:1000", NOBODY, LISTENS, 1),
-        ("0100007F:2000", NOBODY, LISTENS, 2),
+        ("0100007F:1000", NO_PEER, LISTEN_STATE, 1),
+        ("0100007F:2000", NO_PEER, LISTEN_STATE, 2),
     ])
     .process(10, "10", "ray::fails()", &[1])
     .process(20, "20", "sshd: ray::fails()", &[2]);
@@ -201,22 +201,22 @@ fn legacy_prompt_is_found_by_its_process_title() {
 
 #[test]
 fn connected_pids_own_the_other_end_of_the_connection() {
-    let (near, far) = ("0100007F:1E5A", "0100007F:C350");
+    let (server, client) = ("0100007F:1E5A", "0100007F:C350");
     let proc = Proc::new(&[
-        (near, NOBODY, LISTENS, 1),
-        (near, far, ESTABLISHED, 2),
-        (far, near, ESTABLISHED, 3),
-        ("0100007F:C351", near, "06", 0),
+        (server, NO_PEER, LISTEN_STATE, 1),
+        (server, client, ESTABLISHED_STATE, 2),
+        (client, server, ESTABLISHED_STATE, 3),
+        ("0100007F:C351", server, "06", 0),
     ])
     .process(10, "10", "agent", &[1, 2])
     .process(90_210, "90210 41", "ray::f()", &[3])
     .process(90_211, "90211 42", "ray::f()", &[3]);
     let processes = Processes::new(proc.0.path());
-    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut pids = processes.connected_pids(at(50_000), at(7770));
+    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let mut pids = processes.connected_pids(address(50_000), address(7770));
     pids.sort_unstable();
     assert_eq!(pids, [41, 42], "as they call themselves");
     for (from, to) in [(50_001, 7770), (50_000, 7771), (7770, 7770)] {
-        assert_eq!(processes.connected_pids(at(from), at(to)), [0; 0]);
+        assert_eq!(processes.connected_pids(address(from), address(to)), [0; 0]);
     }
 }

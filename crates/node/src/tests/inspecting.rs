@@ -1,4 +1,4 @@
-//! Inspection of workers that are not paused.
+//! Tests the inspection of workers that are not paused.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -15,11 +15,11 @@ use ray_relay_base::wire::tunnel::messages::{
 };
 use ray_relay_ray::ray::look::{Look, Source};
 
-const SOON: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An agent whose node has the worker `hooked`, and whose raylet is started by the Python in `bin`.
 struct Scene {
-    agent: Seeing,
+    agent: AgentWithProc,
     relay: Relay,
     link: Socket,
     bin: tempfile::TempDir,
@@ -27,7 +27,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn of(hooked: &Hooked, row: Value) -> Self {
+    async fn new(hooked: &Hooked, row: Value) -> Self {
         let head = head(vec![row], vec![node(NODE, "127.0.0.1")]).await;
         let relay = Relay::start(7).await;
         let agent = agent(head, &[&relay]);
@@ -50,14 +50,14 @@ impl Scene {
         }
     }
 
-    fn inspect(&self, what: Inspection) -> Inspect {
+    fn inspect(&self, inspection: Inspection) -> Inspect {
         Inspect {
             stream: Hex([1; 8]),
             secret: Hex([2; 16]),
             node_id: NODE.into(),
             worker_id: WORKER.into(),
             pid: self.pid,
-            what,
+            what: inspection,
             patience_ms: 10_000,
             failure: None,
         }
@@ -72,18 +72,18 @@ impl Scene {
         let (mut stream, first) = self.relay.stream().await;
         assert_eq!(first, r#"{"type":"dialled"}"#);
         let mut answer = String::new();
-        let read = timeout(SOON, stream.read_to_string(&mut answer)).await;
+        let read = timeout(STEP_TIMEOUT, stream.read_to_string(&mut answer)).await;
         read.unwrap().unwrap();
         answer
     }
 
-    async fn looked(&mut self) -> Look {
+    async fn inspect_worker(&mut self) -> Look {
         self.request(self.inspect(Inspection::Look)).await;
         Look::read(self.answer().await.as_bytes()).unwrap()
     }
 
-    /// Returns the reason of the refusal.
-    async fn refused(&mut self, request: Inspect) -> (Refusal, String) {
+    /// Returns the kind and the detail of the refusal.
+    async fn expect_refusal(&mut self, request: Inspect) -> (Refusal, String) {
         self.request(request).await;
         match next_message(&mut self.link).await {
             FromAgent::Refused { kind, detail, .. } => (kind, detail.to_string()),
@@ -110,36 +110,39 @@ fn row(pid: u32) -> Value {
     json!({"worker_id": WORKER, "is_alive": true, "node_id": NODE, "ip": "127.0.0.1", "pid": pid})
 }
 
-const DUMPED: &str = r#"[{"pid": 1, "thread_id": 9, "thread_name": "MainThread", "os_thread_id": 1, "active": true, "owns_gil": true,
+const PY_SPY_DUMP: &str = r#"[{"pid": 1, "thread_id": 9, "thread_name": "MainThread", "os_thread_id": 1, "active": true, "owns_gil": true,
     "frames": [{"name": "stuck", "filename": "/a.py", "line": 3, "locals": null}]}]"#;
 
 #[tokio::test]
 async fn hook_answers_an_inspection_of_its_worker() {
-    let Some(hooked) = Hooked::runs("hook['setup']()\ndef rank(step=7):\n    ready()\nrank()")
+    let Some(hooked) = Hooked::start("hook['setup']()\ndef rank(step=7):\n    ready()\nrank()")
     else {
         return;
     };
     // Ray is not queried for that: it would be one query for each of 64 workers.
-    let mut scene = Scene::of(&hooked, row(1)).await;
-    let look = scene.looked().await;
-    assert_eq!((look.source, look.pid), (Source::Hook, hooked.pid()));
-    let rank = &look.threads[0].frames[1];
+    let mut scene = Scene::new(&hooked, row(1)).await;
+    let snapshot = scene.inspect_worker().await;
+    assert_eq!(
+        (snapshot.source, snapshot.pid),
+        (Source::Hook, hooked.pid())
+    );
+    let rank = &snapshot.threads[0].frames[1];
     assert_eq!((&*rank.function, rank.line > 0), ("rank", true));
     assert_eq!(rank.locals.as_ref().unwrap()[0].value, "7");
     let other = Inspect {
         worker_id: "abcd".into(),
         ..scene.inspect(Inspection::Look)
     };
-    let (kind, why) = scene.refused(other).await;
+    let (kind, detail) = scene.expect_refusal(other).await;
     assert_eq!(
-        (kind, &*why),
+        (kind, &*detail),
         (Refusal::Other, "this process is another worker")
     );
 }
 
 #[tokio::test]
 async fn hooked_workers_are_found_by_socket_owner_not_name() {
-    let others = "
+    let program = "
 import socket
 def listens(number):
     one = socket.socket(socket.AF_UNIX)
@@ -153,10 +156,10 @@ os.symlink(name, os.path.join(sys.argv[1], 'sockets', 'ray-relay-3'))
 ready()
 hook['setup']()
 ready()";
-    let Some(mut hooked) = Hooked::runs(others) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(1)).await;
+    let mut scene = Scene::new(&hooked, row(1)).await;
     let request = || Inspect {
         worker_id: "".into(),
         pid: 0,
@@ -166,131 +169,136 @@ ready()";
     let [first, second] = request;
     scene.request(first).await;
     assert_eq!(scene.answer().await, r#"{"pids":[]}"#);
-    assert_eq!(hooked.goes_on(), "READY");
+    assert_eq!(hooked.resume(), "READY");
     scene.request(second).await;
     let pids = json!({ "pids": [hooked.pid()] });
     assert_eq!(scene.answer().await, pids.to_string());
     // The hook received no request, and answers as before.
-    assert_eq!(scene.looked().await.source, Source::Hook);
+    assert_eq!(scene.inspect_worker().await.source, Source::Hook);
 }
 
 #[tokio::test]
 async fn py_spy_inspects_a_listed_worker_without_a_hook() {
-    let Some(hooked) = Hooked::runs("ready()") else {
+    let Some(hooked) = Hooked::start("ready()") else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    let (_, detail) = scene.expect_refusal(scene.inspect(Inspection::Look)).await;
     assert!(
-        why.contains("no hook") && why.contains("py-spy is not installed"),
-        "{why}"
+        detail.contains("no hook") && detail.contains("py-spy is not installed"),
+        "{detail}"
     );
     let pid = hooked.pid();
     scene.py_spy(&format!(
-        "[ \"$*\" = 'dump --json --locals --pid {pid}' ] && echo '{DUMPED}'"
+        "[ \"$*\" = 'dump --json --locals --pid {pid}' ] && echo '{PY_SPY_DUMP}'"
     ));
-    let look = scene.looked().await;
-    assert_eq!((look.source, look.pid), (Source::PySpy, pid));
-    assert_eq!(look.note, None);
-    assert_eq!(&*look.threads[0].frames[0].function, "stuck");
+    let snapshot = scene.inspect_worker().await;
+    assert_eq!((snapshot.source, snapshot.pid), (Source::PySpy, pid));
+    assert_eq!(snapshot.note, None);
+    assert_eq!(&*snapshot.threads[0].frames[0].function, "stuck");
     scene.py_spy("echo 'Permission Denied: Try running again' >&2; exit 1");
-    let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
-    assert!(why.contains("SYS_PTRACE"), "{why}");
+    let (_, detail) = scene.expect_refusal(scene.inspect(Inspection::Look)).await;
+    assert!(detail.contains("SYS_PTRACE"), "{detail}");
     scene.py_spy("exec yes");
-    let (_, why) = scene.refused(scene.inspect(Inspection::Look)).await;
-    assert!(why.contains("py-spy does not see its stack"), "{why}");
+    let (_, detail) = scene.expect_refusal(scene.inspect(Inspection::Look)).await;
+    assert!(detail.contains("py-spy does not see its stack"), "{detail}");
 }
 
 #[tokio::test]
 async fn py_spy_does_not_inspect_another_worker() {
-    let Some(hooked) = Hooked::runs("ready()") else {
+    let Some(hooked) = Hooked::start("ready()") else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    let ran = scene.bin.path().join("ran");
-    scene.py_spy(&format!("touch {}", ran.display()));
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    let marker = scene.bin.path().join("ran");
+    scene.py_spy(&format!("touch {}", marker.display()));
     let other = Inspect {
         worker_id: "abcd".into(),
         ..scene.inspect(Inspection::Look)
     };
-    let (kind, why) = scene.refused(other).await;
-    assert_eq!(kind, Refusal::NotAWorker, "{why}");
-    assert!(!Path::new(&ran).exists());
+    let (kind, detail) = scene.expect_refusal(other).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{detail}");
+    assert!(!Path::new(&marker).exists());
 }
 
 #[tokio::test]
 async fn py_spy_does_not_inspect_workers_of_other_nodes() {
-    let Some(hooked) = Hooked::runs("ready()") else {
+    let Some(hooked) = Hooked::start("ready()") else {
         return;
     };
     let mut row = row(hooked.pid());
     row["node_id"] = "bbbb".into();
-    let mut scene = Scene::of(&hooked, row).await;
-    let ran = scene.bin.path().join("ran");
-    scene.py_spy(&format!("touch {}", ran.display()));
-    let (kind, why) = scene.refused(scene.inspect(Inspection::Look)).await;
-    assert_eq!(kind, Refusal::NotAWorker, "{why}");
-    assert!(!Path::new(&ran).exists());
+    let mut scene = Scene::new(&hooked, row).await;
+    let marker = scene.bin.path().join("ran");
+    scene.py_spy(&format!("touch {}", marker.display()));
+    let (kind, detail) = scene.expect_refusal(scene.inspect(Inspection::Look)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{detail}");
+    assert!(!Path::new(&marker).exists());
 }
 
 #[tokio::test]
 async fn py_spy_replaces_a_silent_hook() {
-    let Some(hooked) = Hooked::runs(
+    let Some(hooked) = Hooked::start(
         "hook['setup']()\nimport ctypes\nlibc = ctypes.PyDLL(None)\nos.write(1, b'READY\\n')\nlibc.sleep(60)",
     ) else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    scene.py_spy(&format!("echo '{DUMPED}'"));
-    let look = loop {
-        // Between printing its line and the call it may still answer.
-        let look = scene.looked().await;
-        if look.source == Source::PySpy {
-            break look;
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    scene.py_spy(&format!("echo '{PY_SPY_DUMP}'"));
+    let snapshot = loop {
+        // Before it takes the GIL the process may still answer.
+        let snapshot = scene.inspect_worker().await;
+        if snapshot.source == Source::PySpy {
+            break snapshot;
         }
     };
-    assert_eq!(look.threads[0].holds_gil, Some(true));
-    assert!(look.note.is_some_and(|note| note.contains("(GIL)")));
+    assert_eq!(snapshot.threads[0].holds_gil, Some(true));
+    assert!(snapshot.note.is_some_and(|note| note.contains("(GIL)")));
     scene.py_spy("exec sleep 60");
     let request = Inspect {
         patience_ms: 1000,
         ..scene.inspect(Inspection::Look)
     };
-    let (_, why) = scene.refused(request).await;
-    assert!(why.contains("GIL") && why.contains("in time"), "{why}");
+    let (_, detail) = scene.expect_refusal(request).await;
+    assert!(
+        detail.contains("GIL") && detail.contains("in time"),
+        "{detail}"
+    );
     // An attach is refused there long before the debugger's deadline.
     let request = Inspect {
         patience_ms: 8_000,
         ..scene.inspect(Inspection::Open)
     };
-    let began = std::time::Instant::now();
-    let (_, why) = scene.refused(request).await;
-    assert!(why.contains("(GIL)"), "{why}");
+    let started = std::time::Instant::now();
+    let (_, detail) = scene.expect_refusal(request).await;
+    assert!(detail.contains("(GIL)"), "{detail}");
     assert!(
-        began.elapsed() < Duration::from_secs(6),
+        started.elapsed() < Duration::from_secs(6),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
 }
 
 #[tokio::test]
 async fn non_worker_is_not_inspected() {
-    let Some(hooked) = Hooked::runs("hook['setup']()\nready()") else {
+    let Some(hooked) = Hooked::start("hook['setup']()\nready()") else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    let nobody = Inspect {
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    let non_worker = Inspect {
         pid: 1,
         ..scene.inspect(Inspection::Look)
     };
-    let (kind, why) = scene.refused(nobody).await;
-    assert_eq!(kind, Refusal::NotAWorker, "{why}");
-    let (_, why) = scene.refused(scene.inspect(Inspection::Unknown)).await;
-    assert!(why.contains("older"), "{why}");
-    // The parent is no raylet any more.
+    let (kind, detail) = scene.expect_refusal(non_worker).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{detail}");
+    let (_, detail) = scene
+        .expect_refusal(scene.inspect(Inspection::Unknown))
+        .await;
+    assert!(detail.contains("older"), "{detail}");
+    // The parent is no longer a raylet.
     scene.agent.proc.parent("/bin/sh");
-    let (kind, why) = scene.refused(scene.inspect(Inspection::Look)).await;
-    assert_eq!(kind, Refusal::NotAWorker, "{why}");
+    let (kind, detail) = scene.expect_refusal(scene.inspect(Inspection::Look)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{detail}");
 }
 
 #[tokio::test]
@@ -299,71 +307,79 @@ async fn opened_debugger_reports_its_port() {
 hook['setup']()
 hook['_open'] = lambda worker: {'host': '127.0.0.1', 'port': 4321}
 ready()";
-    let Some(hooked) = Hooked::runs(opens) else {
+    let Some(hooked) = Hooked::start(opens) else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
     scene.request(scene.inspect(Inspection::Open)).await;
     assert_eq!(scene.answer().await, r#"{"host":"127.0.0.1","port":4321}"#);
 }
 
 #[tokio::test]
 async fn job_forbids_a_debugger_with_and_without_the_hook() {
-    let forbids = [("RAY_RELAY_HOOK", "look")];
-    let Some(hooked) = Hooked::runs_with("hook['setup']()\nready()", &forbids) else {
+    let environment = [("RAY_RELAY_HOOK", "look")];
+    let Some(hooked) = Hooked::start_with("hook['setup']()\nready()", &environment) else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
-    assert_eq!(kind, Refusal::Forbidden, "{why}");
-    assert!(why.contains("RAY_RELAY_HOOK=look"), "{why}");
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    let (kind, detail) = scene.expect_refusal(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::Forbidden, "{detail}");
+    assert!(detail.contains("RAY_RELAY_HOOK=look"), "{detail}");
 
-    // Nothing is started that would install a hook there.
-    let hooked = Hooked::runs("ready()").unwrap();
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
-    let ran = scene.bin.path().join("ran");
-    scene.program("python", &format!("touch {}", ran.display()));
-    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
-    assert_eq!(kind, Refusal::Other, "{why}");
-    assert!(why.contains("cannot see whether its job forbids"), "{why}");
+    // No process is started to install a hook there.
+    let hooked = Hooked::start("ready()").unwrap();
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    let marker = scene.bin.path().join("ran");
+    scene.program("python", &format!("touch {}", marker.display()));
+    let (kind, detail) = scene.expect_refusal(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::Other, "{detail}");
+    assert!(
+        detail.contains("cannot see whether its job forbids"),
+        "{detail}"
+    );
     for value in ["off", "look"] {
         let environment = format!("A=1\0RAY_RELAY_HOOK={value}\0B=2\0");
         scene.agent.proc.environment(hooked.pid(), &environment);
-        let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
-        assert_eq!(kind, Refusal::Forbidden, "{why}");
-        assert!(why.contains(&format!("RAY_RELAY_HOOK={value}")), "{why}");
+        let (kind, detail) = scene.expect_refusal(scene.inspect(Inspection::Open)).await;
+        assert_eq!(kind, Refusal::Forbidden, "{detail}");
+        assert!(
+            detail.contains(&format!("RAY_RELAY_HOOK={value}")),
+            "{detail}"
+        );
     }
-    assert!(!ran.exists());
+    assert!(!marker.exists());
 }
 
 #[tokio::test]
 async fn missing_hook_is_injected_into_a_listed_worker() {
-    let Some(hooked) = Hooked::runs("ready()") else {
+    let Some(hooked) = Hooked::start("ready()") else {
         return;
     };
-    let mut scene = Scene::of(&hooked, row(1)).await;
+    let mut scene = Scene::new(&hooked, row(1)).await;
     scene.agent.proc.environment(hooked.pid(), "A=1\0");
-    let ran = scene.bin.path().join("ran");
-    scene.program("python", &format!("touch {}", ran.display()));
-    let (kind, why) = scene.refused(scene.inspect(Inspection::Open)).await;
-    assert_eq!(kind, Refusal::NotAWorker, "{why}");
-    assert!(!ran.exists());
+    let marker = scene.bin.path().join("ran");
+    scene.program("python", &format!("touch {}", marker.display()));
+    let (kind, detail) = scene.expect_refusal(scene.inspect(Inspection::Open)).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{detail}");
+    assert!(!marker.exists());
 
-    let mut scene = Scene::of(&hooked, row(hooked.pid())).await;
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
     scene.agent.proc.environment(hooked.pid(), "A=1\0");
-    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    let (_, detail) = scene.expect_refusal(scene.inspect(Inspection::Open)).await;
     assert!(
-        why.contains("the Python of its raylet is not seen"),
-        "{why}"
+        detail.contains("the Python of its raylet is not seen"),
+        "{detail}"
     );
     let pid = hooked.pid();
     scene.program(
         "python",
         &format!("[ \"$1 $3\" = '-c {pid}' ] && [ -z \"$HOME\" ] && tail -n 1 | grep -q '^setup()$' && echo noise >&2 && echo 'no gdb here' >&2; exit 1"),
     );
-    let (_, why) = scene.refused(scene.inspect(Inspection::Open)).await;
+    let (_, detail) = scene.expect_refusal(scene.inspect(Inspection::Open)).await;
     assert!(
-        why.contains("no hook") && why.contains("no gdb here") && why.contains("ray-relay hook"),
-        "{why}"
+        detail.contains("no hook")
+            && detail.contains("no gdb here")
+            && detail.contains("ray-relay hook"),
+        "{detail}"
     );
 }

@@ -1,4 +1,4 @@
-//! Workers whose relay is lost, and the clients that resume their sessions.
+//! Tests workers whose relay is lost, and clients that resume their sessions.
 
 mod limits;
 
@@ -15,13 +15,13 @@ use ray_relay_base::wire::tunnel::messages::{
     FromAgent, FromRelay, Hex, HoldRow, LetRun, ParkTerms, Refusal, StreamGreeting, read, written,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn keep(owner: &str, keeps: Duration) -> ParkTerms {
+fn keep(owner: &str, keep_time: Duration) -> ParkTerms {
     ParkTerms {
         owner: owner.into(),
         credential: None,
-        keeps_ms: keeps.as_millis() as u64,
+        keeps_ms: keep_time.as_millis() as u64,
         at_least_ms: None,
         at_most_ms: None,
         lasted_ms: 60_000,
@@ -61,8 +61,13 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Dap<S> {
             if let Some(body) = self.frames.next_body().unwrap() {
                 return Some(parse(&body).unwrap());
             }
-            let more = self.stream.read_buf(self.frames.buffer());
-            if timeout(SOON, more).await.expect("in time").unwrap_or(0) == 0 {
+            let received = self.stream.read_buf(self.frames.buffer());
+            if timeout(STEP_TIMEOUT, received)
+                .await
+                .expect("in time")
+                .unwrap_or(0)
+                == 0
+            {
                 return None;
             }
         }
@@ -99,8 +104,8 @@ impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin> Dap<S> {
 
     /// Expects that nothing is received.
     async fn expect_nothing(&mut self) {
-        let more = self.stream.read_buf(self.frames.buffer());
-        let result = timeout(Duration::from_millis(200), more).await;
+        let received = self.stream.read_buf(self.frames.buffer());
+        let result = timeout(Duration::from_millis(200), received).await;
         assert!(result.is_err(), "{result:?}");
     }
 }
@@ -110,7 +115,7 @@ type Stream = ray_relay_base::wire::tunnel::ByteStream<TcpStream>;
 
 /// An agent with two relays. The first has a session that is parked by `keep` and paused in thread 3.
 struct Scene {
-    agent: Seeing,
+    agent: AgentWithProc,
     one: Relay,
     other: Relay,
     links: Vec<Socket>,
@@ -156,8 +161,8 @@ impl Scene {
             let body = json!({"threadId": thread, "reason": "breakpoint"});
             debugger.event("stopped", body).await;
         }
-        let runs = json!({"threadId": 4, "allThreadsContinued": false});
-        debugger.event("continued", runs).await;
+        let continued = json!({"threadId": 4, "allThreadsContinued": false});
+        debugger.event("continued", continued).await;
         for _ in 0..3 {
             client.receive().await.unwrap();
         }
@@ -174,20 +179,20 @@ impl Scene {
     }
 
     /// Loses the first relay, and waits until the second one knows that the worker is parked.
-    async fn kept() -> Self {
+    async fn parked() -> Self {
         let mut scene = Self::new(Some(keep("ada", minutes(15)))).await;
         assert!(scene.held().await.parked.is_none());
         scene.lose().await;
-        let parked = scene.held().await.parked.unwrap();
-        assert_eq!(&*parked.owner, "ada");
+        let park = scene.held().await.parked.unwrap();
+        assert_eq!(&*park.owner, "ada");
         scene
     }
 
     /// Closes the link of the session's relay.
     async fn lose(&mut self) {
         self.links.remove(0);
-        let lost = std::mem::replace(&mut self.client, Dap::new(nobody().await));
-        drop(lost);
+        let closed = std::mem::replace(&mut self.client, Dap::new(unread_stream().await));
+        drop(closed);
     }
 
     fn second(&mut self) -> &mut Socket {
@@ -228,7 +233,7 @@ impl Scene {
 }
 
 /// Returns a stream without a reader.
-async fn nobody() -> Stream {
+async fn unread_stream() -> Stream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap())
         .await
@@ -240,7 +245,7 @@ async fn nobody() -> Stream {
 
 #[tokio::test]
 async fn worker_of_a_lost_relay_waits_for_its_owner() {
-    let mut scene = Scene::kept().await;
+    let mut scene = Scene::parked().await;
     scene.debugger.expect_nothing().await;
     // Messages during the pause are passed to the next client.
     scene
@@ -256,9 +261,9 @@ async fn worker_of_a_lost_relay_waits_for_its_owner() {
         assert_eq!(kind == Refusal::Held, owner.is_none());
         assert_eq!(holder.is_some(), owner.is_none());
     }
-    let kept = scene.resume().await;
-    assert_eq!((kept.attach, &*kept.capabilities), (7, "{}"));
-    assert!((60_000..90_000).contains(&kept.lasted_ms));
+    let terms = scene.resume().await;
+    assert_eq!((terms.attach, &*terms.capabilities), (7, "{}"));
+    assert!((60_000..90_000).contains(&terms.lasted_ms));
     let row = scene.held().await;
     assert_eq!((row.replica, &*row.session), (Hex([2; 8]), "8"));
     assert!(row.parked.is_none());
@@ -273,20 +278,20 @@ async fn worker_of_a_lost_relay_waits_for_its_owner() {
     scene.debugger.expect_request("threads").await;
     assert_eq!(scene.client.receive().await.unwrap()["command"], "threads");
     // The next relay is lost before it has sent a message: the session is parked as before.
-    scene.client = Dap::new(nobody().await);
+    scene.client = Dap::new(unread_stream().await);
     assert!(scene.held().await.parked.is_some());
     scene.debugger.expect_nothing().await;
     scene.resume().await;
     let stop = scene.client.receive().await.unwrap();
     assert_eq!(stop["body"]["threadId"], 3);
     scene.held().await;
-    // An orderly detach.
+    // A client that disconnects is not parked.
     scene.client.request(2, "disconnect").await;
     scene.debugger.expect_request("disconnect").await;
     drop(scene.debugger);
     scene.client.receive().await.unwrap();
     assert!(scene.client.receive().await.is_none());
-    scene.client = Dap::new(nobody().await);
+    scene.client = Dap::new(unread_stream().await);
     match next_message(scene.links.last_mut().unwrap()).await {
         FromAgent::Held { workers } => assert_eq!(workers, []),
         other => panic!("{other:?}"),
@@ -300,28 +305,28 @@ async fn pending_answers_and_partial_messages_are_dropped() {
     let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
     scene.held().await;
     scene.client.request(9, "variables").await;
-    let late = scene.debugger.receive().await.unwrap();
-    let long =
+    let leftover = scene.debugger.receive().await.unwrap();
+    let long_message =
         frame(&json!({"seq": 1, "type": "event", "event": "module", "body": "x".repeat(1 << 20)}));
-    let (begun, rest) = long.split_at(1 << 19);
-    scene.debugger.stream.write_all(begun).await.unwrap();
+    let (head_bytes, tail) = long_message.split_at(1 << 19);
+    scene.debugger.stream.write_all(head_bytes).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     scene.lose().await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    scene.debugger.stream.write_all(rest).await.unwrap();
+    scene.debugger.stream.write_all(tail).await.unwrap();
     assert!(scene.held().await.parked.is_some());
     let open = scene.open(Some("ada"));
     send(scene.second(), &open).await;
-    let early = timeout(Duration::from_millis(300), scene.other.accept()).await;
-    assert!(early.is_err(), "the debugger is still works");
-    scene.debugger.answer(&late).await;
+    let premature = timeout(Duration::from_millis(300), scene.other.accept()).await;
+    assert!(premature.is_err(), "the debugger is still works");
+    scene.debugger.answer(&leftover).await;
     let (mut socket, _) = scene.other.accept().await;
     let first = next(&mut socket).await.into_text().unwrap();
     assert!(first.starts_with(r#"{"type":"resumed""#), "{first}");
     scene.client = Dap::new(Stream::new(socket));
     assert_eq!(scene.client.receive().await.unwrap()["event"], "stopped");
     scene.client.stream.shutdown().await.unwrap();
-    scene.client = Dap::new(nobody().await);
+    scene.client = Dap::new(unread_stream().await);
     scene.debugger.expect_detach().await;
     scene.agent.end().await;
 }
@@ -343,31 +348,31 @@ async fn running_evaluation_of_a_lost_client_is_reported() {
 
 #[tokio::test]
 async fn kept_worker_is_detached_at_its_limit_or_on_request() {
-    for end in ["time", "most", "let_run", "agent"] {
-        let mut by = keep("ada", minutes(15));
-        match end {
-            "time" => by.keeps_ms = 300,
-            "most" => by.at_most_ms = Some(300),
+    for trigger in ["time", "most", "let_run", "agent"] {
+        let mut terms = keep("ada", minutes(15));
+        match trigger {
+            "time" => terms.keeps_ms = 300,
+            "most" => terms.at_most_ms = Some(300),
             _ => {}
         }
-        let mut scene = Scene::new(Some(by)).await;
+        let mut scene = Scene::new(Some(terms)).await;
         scene.held().await;
         scene.lose().await;
         let held = scene.held().await;
         assert!(held.parked.is_some());
-        if end == "let_run" {
-            let let_run = LetRun::of(&held);
-            send(scene.second(), &FromRelay::LetRun(let_run)).await;
+        if trigger == "let_run" {
+            let request = LetRun::of(&held);
+            send(scene.second(), &FromRelay::LetRun(request)).await;
         }
         let agent = std::sync::Arc::clone(&scene.agent);
-        let ending = (end == "agent").then(|| tokio::spawn(async move { agent.end().await }));
+        let shutdown = (trigger == "agent").then(|| tokio::spawn(async move { agent.end().await }));
         scene.debugger.expect_detach().await;
         drop(scene.debugger.stream);
-        match ending {
-            Some(ending) => ending.await.unwrap(),
+        match shutdown {
+            Some(shutdown) => shutdown.await.unwrap(),
             None => {
-                let gone = next_message(scene.links.last_mut().unwrap()).await;
-                assert_eq!(gone, FromAgent::Held { workers: vec![] }, "{end}");
+                let released = next_message(scene.links.last_mut().unwrap()).await;
+                assert_eq!(released, FromAgent::Held { workers: vec![] }, "{trigger}");
                 scene.agent.end().await;
             }
         }
@@ -376,14 +381,14 @@ async fn kept_worker_is_detached_at_its_limit_or_on_request() {
 
 #[tokio::test]
 async fn clean_end_or_no_park_terms_keeps_no_worker() {
-    let by = |keeps| Some(keep("ada", keeps));
-    for (first, by, in_order) in [
+    let terms = |keep_time| Some(keep("ada", keep_time));
+    for (first, terms, is_clean) in [
         (None, None, false),
-        (None, by(minutes(15)), true),
-        (by(minutes(15)), by(Duration::ZERO), false),
+        (None, terms(minutes(15)), true),
+        (terms(minutes(15)), terms(Duration::ZERO), false),
     ] {
-        let mut scene = Scene::opened(first, by).await;
-        if in_order {
+        let mut scene = Scene::opened(first, terms).await;
+        if is_clean {
             scene.client.stream.shutdown().await.unwrap();
         }
         scene.lose().await;
@@ -393,7 +398,6 @@ async fn clean_end_or_no_park_terms_keeps_no_worker() {
     }
 }
 
-/// An unknown message ends no session, and parks none.
 #[tokio::test]
 async fn unknown_message_does_not_park_a_session() {
     let mut scene = Scene::new(None).await;
@@ -410,13 +414,18 @@ async fn unknown_message_does_not_park_a_session() {
 /// A half-sent message of the lost relay is dropped, and the next client is served.
 #[tokio::test]
 async fn relay_lost_mid_message_keeps_the_session() {
-    let long = frame(
+    let long_message = frame(
         &json!({"seq": 9, "type": "request", "command": "setBreakpoints", "arguments": "x".repeat(1 << 17)}),
     );
-    for until in [10, long.len() - 1] {
+    for cut in [10, long_message.len() - 1] {
         let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
         scene.held().await;
-        scene.client.stream.write_all(&long[..until]).await.unwrap();
+        scene
+            .client
+            .stream
+            .write_all(&long_message[..cut])
+            .await
+            .unwrap();
         scene.client.stream.flush().await.unwrap();
         scene.debugger.expect_nothing().await;
         scene.lose().await;
@@ -425,9 +434,9 @@ async fn relay_lost_mid_message_keeps_the_session() {
         assert_eq!(scene.client.receive().await.unwrap()["event"], "stopped");
         // One message in two pieces, and the next one directly after it.
         let threads = json!({"seq": 10, "type": "request", "command": "threads"});
-        let both = [&long[..], &frame(&threads)].concat();
-        let writing = scene.client.stream.write_all(&both);
-        timeout(SOON, writing).await.unwrap().unwrap();
+        let messages = [&long_message[..], &frame(&threads)].concat();
+        let writing = scene.client.stream.write_all(&messages);
+        timeout(STEP_TIMEOUT, writing).await.unwrap().unwrap();
         scene.client.stream.flush().await.unwrap();
         for command in ["setBreakpoints", "threads"] {
             scene.debugger.expect_request(command).await;
@@ -438,7 +447,7 @@ async fn relay_lost_mid_message_keeps_the_session() {
     }
 }
 
-/// Its streams are as silent, and a session that seems alive for long would keep all others away.
+/// The silence of a relay is noticed on the link, because its streams are silent too.
 #[tokio::test]
 async fn worker_of_a_silent_relay_is_kept() {
     // The terms of the request for the stream apply until a message changes them.
@@ -446,70 +455,11 @@ async fn worker_of_a_silent_relay_is_kept() {
     let mut held = scene.agent.held.watch();
     assert!(held.borrow().iter().all(|row| row.parked.is_none()));
     tokio::time::pause();
-    let kept = held.wait_for(|held| held.iter().any(|row| row.parked.is_some()));
-    let kept = timeout(minutes(1), kept).await;
-    kept.expect("in time").unwrap();
+    let is_parked = held.wait_for(|held| held.iter().any(|row| row.parked.is_some()));
+    let is_parked = timeout(minutes(1), is_parked).await;
+    is_parked.expect("in time").unwrap();
     tokio::time::resume();
     scene.debugger.expect_nothing().await;
     drop(scene.debugger.stream);
     scene.agent.end().await;
-}
-
-/// Returns how many of ten workers are parked for `ada` when their relay is lost. All have reported this cluster
-/// session.
-async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
-    let mut workers = Vec::new();
-    let mut debuggers = Vec::new();
-    for n in 0..10 {
-        let (debugger, port) = Debugger::start().await;
-        let mut row = worker(port);
-        row["worker_id"] = format!("{n:04x}").into();
-        workers.push(row);
-        debuggers.push((port, debugger));
-    }
-    let head = head(workers, vec![node(NODE, "127.0.0.1")]).await;
-    let (one, other) = (Relay::start(1).await, Relay::start(2).await);
-    let agent = agent(head, &[&one, &other]);
-    let ((mut first, _), (mut second, _)) = tokio::join!(one.link(), other.link());
-    let mut clients = Vec::new();
-    for (n, (port, debugger)) in (0_u8..).zip(debuggers) {
-        tokio::spawn(debugger.serve());
-        let mut open = open(&format!("{n:04x}"), port);
-        open.stream = Hex([n; 8]);
-        send(&mut first, &FromRelay::Open(open)).await;
-        let (mut socket, _) = one.accept().await;
-        assert_eq!(
-            next(&mut socket).await.to_text().unwrap(),
-            written(&StreamGreeting::Dialled)
-        );
-        let mut stream = Stream::new(socket);
-        let by = ParkTerms {
-            cluster_session,
-            ..keep("ada", minutes(15))
-        };
-        stream.say(written(&by)).await.unwrap();
-        let mut client = Dap::new(stream);
-        for (seq, command) in ["attach", "configurationDone"].into_iter().enumerate() {
-            client.request(seq as u64, command).await;
-            while client.receive().await.unwrap()["command"] != command {}
-        }
-        clients.push(client);
-    }
-    drop((first, clients));
-    // Sessions that are not parked are detached.
-    let kept = loop {
-        if let FromAgent::Held { workers } = next_message(&mut second).await
-            && workers.iter().all(|row| row.parked.is_some())
-        {
-            break workers.len();
-        }
-    };
-    agent.end().await;
-    kept
-}
-
-#[tokio::test]
-async fn ranks_of_a_lost_cluster_session_share_one_slot() {
-    assert_eq!(kept_of_ten(Some(Hex([5; 8]))).await, 10);
-    assert_eq!(kept_of_ten(None).await, 8);
 }

@@ -1,4 +1,4 @@
-//! One link over a pipe, and the reasons for its end.
+//! Tests links over a pipe, and the reasons for their end.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,14 +43,14 @@ async fn linked(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bo
     let agent = Arc::clone(agent);
     let running = tokio::spawn(async move {
         match link::serve(AgentLink::new(agent, near, dialler)).await {
-            LinkOutcome::Ended(ended, welcome) => (ended.to_string(), welcome),
+            LinkOutcome::Ended(ended, link_and_read) => (ended.to_string(), link_and_read),
             LinkOutcome::Renewed(_) => panic!("nobody is there to link to"),
         }
     });
     (far, running)
 }
 
-fn welcomed(good_for_ms: Option<u64>) -> FromRelay {
+fn welcome_message(good_for_ms: Option<u64>) -> FromRelay {
     FromRelay::Welcome {
         nodes: vec![],
         good_for_ms,
@@ -65,12 +65,12 @@ async fn next_message(far: &mut Far) -> FromAgent {
     read(far.next().await.unwrap().unwrap().to_text().unwrap()).unwrap()
 }
 
-async fn welcome(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
-    welcome_by(agent, 1).await
+async fn link_and_read(agent: &Arc<Agent>) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
+    link_relay_and_read(agent, 1).await
 }
 
 /// Links the relay `replica`, and reads none of the agent's first messages.
-async fn greeted_by(
+async fn link_relay(
     agent: &Arc<Agent>,
     replica: u8,
 ) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
@@ -80,17 +80,17 @@ async fn greeted_by(
         next_message(&mut far).await,
         FromAgent::Announce(_)
     ));
-    send(&mut far, &welcomed(None)).await;
+    send(&mut far, &welcome_message(None)).await;
     (far, running)
 }
 
 /// Links the relay `replica`, and reads the agent's first messages: the other relays and the held workers.
-async fn welcome_by(
+async fn link_relay_and_read(
     agent: &Arc<Agent>,
     replica: u8,
 ) -> (Far, tokio::task::JoinHandle<(String, bool)>) {
-    let (mut far, running) = greeted_by(agent, replica).await;
-    // In either order; the list of relays comes again if another relay has just gone.
+    let (mut far, running) = link_relay(agent, replica).await;
+    // The messages come in any order, and the list of relays again if another relay has just left.
     let (mut held, mut relays) = (false, false);
     while !(held && relays) {
         match next_message(&mut far).await {
@@ -117,8 +117,8 @@ async fn revocations(far: &mut Far) -> Revocations {
 #[tokio::test(start_paused = true)]
 async fn revocations_are_forwarded_unchanged_to_other_relays() {
     let agent = agent();
-    let (mut one, _first) = welcome(&agent).await;
-    let (mut other, _second) = welcome_by(&agent, 2).await;
+    let (mut one, _first) = link_and_read(&agent).await;
+    let (mut other, _second) = link_relay_and_read(&agent, 2).await;
     let revoked = |mac: u8| Revocations {
         entries: vec![r#"{"jti":"a"}"#.into()],
         mac: Hex([mac; 32]),
@@ -128,53 +128,53 @@ async fn revocations_are_forwarded_unchanged_to_other_relays() {
     send(&mut other, &FromRelay::Revocations(revoked(2))).await;
     assert_eq!(revocations(&mut one).await, revoked(2));
     drop(one);
-    let (mut late, _third) = greeted_by(&agent, 3).await;
-    assert_eq!(revocations(&mut late).await, revoked(1));
-    assert_eq!(revocations(&mut late).await, revoked(2));
+    let (mut late_relay, _third) = link_relay(&agent, 3).await;
+    assert_eq!(revocations(&mut late_relay).await, revoked(1));
+    assert_eq!(revocations(&mut late_relay).await, revoked(2));
 }
 
-/// As after a cable is cut: nothing arrives, not even the end of the connection.
+/// After a cable is cut, nothing arrives, not even the end of the connection.
 #[tokio::test(start_paused = true)]
 async fn silent_relay_is_dropped_after_15_s() {
     let agent = agent();
-    let (mut far, running) = welcome(&agent).await;
+    let (mut far, running) = link_and_read(&agent).await;
     for _ in 0..10 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         far.send(Message::Ping("1".into())).await.unwrap();
         assert!(matches!(far.next().await, Some(Ok(Message::Pong(_)))));
     }
-    let cut = Instant::now();
-    let (why, welcome) = running.await.unwrap();
-    assert_eq!(why, "the relay was silent for 15 s");
-    assert!(welcome && cut.elapsed() >= Duration::from_secs(15));
-    assert!(cut.elapsed() < Duration::from_secs(17));
+    let cut_at = Instant::now();
+    let (reason, link_and_read) = running.await.unwrap();
+    assert_eq!(reason, "the relay was silent for 15 s");
+    assert!(link_and_read && cut_at.elapsed() >= Duration::from_secs(15));
+    assert!(cut_at.elapsed() < Duration::from_secs(17));
 }
 
 #[tokio::test(start_paused = true)]
 async fn relay_that_does_not_introduce_itself_is_dropped() {
     let agent = agent();
     let (_far, running) = linked(&agent).await;
-    let (why, welcome) = running.await.unwrap();
-    assert_eq!(why, "the relay was silent for 15 s");
-    assert!(!welcome);
+    let (reason, link_and_read) = running.await.unwrap();
+    assert_eq!(reason, "the relay was silent for 15 s");
+    assert!(!link_and_read);
     let (mut far, running) = linked(&agent).await;
-    send(&mut far, &welcomed(None)).await;
-    let why = running.await.unwrap().0;
-    assert_eq!(why, "the relay did not introduce itself first");
+    send(&mut far, &welcome_message(None)).await;
+    let reason = running.await.unwrap().0;
+    assert_eq!(reason, "the relay did not introduce itself first");
 }
 
 #[tokio::test(start_paused = true)]
 async fn invalid_message_or_flood_ends_the_link() {
     let agent = agent();
-    let good = written(&FromRelay::Open(open("w", 4000)));
+    let valid = written(&FromRelay::Open(open("w", 4000)));
     for (message, expected) in [
         (Message::text("{"), "invalid tunnel message"),
         (
-            Message::text(good.replace("4000", "70000")),
+            Message::text(valid.replace("4000", "70000")),
             "invalid tunnel message",
         ),
         (
-            Message::text(good.replace("default", &"x".repeat(500))),
+            Message::text(valid.replace("default", &"x".repeat(500))),
             "invalid tunnel message",
         ),
         (Message::Binary("x".into()), "bytes where messages are due"),
@@ -184,12 +184,12 @@ async fn invalid_message_or_flood_ends_the_link() {
             "introduced itself twice",
         ),
     ] {
-        let (mut far, running) = welcome(&agent).await;
+        let (mut far, running) = link_and_read(&agent).await;
         far.send(message).await.unwrap();
-        let (why, _) = running.await.unwrap();
-        assert!(why.contains(expected), "{why}");
+        let (reason, _) = running.await.unwrap();
+        assert!(reason.contains(expected), "{reason}");
     }
-    let (mut far, running) = welcome(&agent).await;
+    let (mut far, running) = link_and_read(&agent).await;
     for _ in 0..600 {
         let cancel = FromRelay::Cancel {
             stream: Hex([3; 8]),
@@ -197,16 +197,19 @@ async fn invalid_message_or_flood_ends_the_link() {
         let _ = far.feed(Message::text(written(&cancel))).await;
     }
     let _ = far.flush().await;
-    let (why, _) = running.await.unwrap();
-    assert!(why.contains("more than 512 messages a second"), "{why}");
+    let (reason, _) = running.await.unwrap();
+    assert!(
+        reason.contains("more than 512 messages a second"),
+        "{reason}"
+    );
 }
 
 /// The maximum number of queries is running, and the next is refused at once.
 #[tokio::test]
 async fn streams_beyond_the_limit_are_refused() {
     let agent = agent();
-    let (mut far, running) = welcome(&agent).await;
-    let taken = Arc::clone(&agent.stream_slots)
+    let (mut far, running) = link_and_read(&agent).await;
+    let reserved = Arc::clone(&agent.stream_slots)
         .try_acquire_many_owned(256)
         .unwrap();
     send(&mut far, &FromRelay::Open(open("w", 4000))).await;
@@ -214,7 +217,7 @@ async fn streams_beyond_the_limit_are_refused() {
         panic!("not refused");
     };
     assert_eq!(&*detail, "the agent is at its limit of streams");
-    drop(taken);
+    drop(reserved);
     agent.ending.cancel();
     assert_eq!(running.await.unwrap().0, "the agent ends");
 }
@@ -222,11 +225,11 @@ async fn streams_beyond_the_limit_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn relay_behind_two_addresses_has_one_link() {
     let agent = agent();
-    let (far, first) = welcome(&agent).await;
+    let (far, first) = link_and_read(&agent).await;
     let (mut second, running) = linked(&agent).await;
     send(&mut second, &hello(Hex([1; 8]))).await;
-    let (why, _) = running.await.unwrap();
-    assert_eq!(why, "another address leads to the same relay");
+    let (reason, _) = running.await.unwrap();
+    assert_eq!(reason, "another address leads to the same relay");
     let (mut other, running) = linked(&agent).await;
     send(&mut other, &hello(Hex([2; 8]))).await;
     assert!(matches!(
@@ -235,13 +238,13 @@ async fn relay_behind_two_addresses_has_one_link() {
     ));
     let reason = "two claim it".into();
     send(&mut other, &FromRelay::Refused { reason }).await;
-    let (why, welcome_there) = running.await.unwrap();
-    assert_eq!(why, "the relay refuses this agent: two claim it");
-    assert!(!welcome_there);
+    let (reason, was_welcomed) = running.await.unwrap();
+    assert_eq!(reason, "the relay refuses this agent: two claim it");
+    assert!(!was_welcomed);
     drop(far);
-    let (why, _) = first.await.unwrap();
-    assert_eq!(why, "the connection to the relay is gone");
-    let (far, _running) = welcome(&agent).await;
+    let (reason, _) = first.await.unwrap();
+    assert_eq!(reason, "the connection to the relay is gone");
+    let (far, _running) = link_and_read(&agent).await;
     drop(far);
 }
 
@@ -251,9 +254,9 @@ async fn other_protocol_version_is_named() {
     let (mut far, running) = linked(&agent).await;
     let text = written(&hello(Hex([1; 8]))).replace(r#""protocol":1"#, r#""protocol":2"#);
     far.send(Message::text(text)).await.unwrap();
-    let why = running.await.unwrap().0;
+    let reason = running.await.unwrap().0;
     assert!(
-        why.contains("version 2") && why.contains("update the older"),
-        "{why}"
+        reason.contains("version 2") && reason.contains("update the older"),
+        "{reason}"
     );
 }

@@ -1,4 +1,4 @@
-//! A snapshot of all workers of a node at once.
+//! Tests snapshots of all workers of a node at once.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use ray_relay_ray::ray::look::{Look, Source};
 const WORKERS: u8 = 64;
 
 /// Processes with the hook that hang in C, each with a deep stack. They end with the first process.
-const HANG: &str = r#"
+const HANGING_PROGRAM: &str = r#"
 import socket
 ends, keeps = os.pipe()
 begun, begins = os.pipe()
@@ -40,10 +40,10 @@ ready()
 
 #[tokio::test]
 async fn sixty_four_workers_are_inspected_within_a_second() {
-    let Some(mut hooked) = Hooked::runs(HANG) else {
+    let Some(mut hooked) = Hooked::start(HANGING_PROGRAM) else {
         return;
     };
-    let pids = hooked.goes_on();
+    let pids = hooked.resume();
     let mut pids: Vec<u32> = pids.split(' ').map(|pid| pid.parse().unwrap()).collect();
     pids.sort_unstable();
     let head = head(Vec::new(), vec![node(NODE, "127.0.0.1")]).await;
@@ -55,10 +55,10 @@ async fn sixty_four_workers_are_inspected_within_a_second() {
     pids.iter().for_each(|pid| agent.proc.worker(*pid));
     let (mut link, _) = relay.link().await;
 
-    let mut took = Vec::new();
+    let mut seconds = Vec::new();
     // At the first request each hook compiles its inspection code; a busy machine gets more attempts.
-    while took.len() < 10 && took.last().is_none_or(|took| *took >= 1.0) {
-        let began = Instant::now();
+    while seconds.len() < 10 && seconds.last().is_none_or(|seconds| *seconds >= 1.0) {
+        let started = Instant::now();
         for (number, pid) in (0..WORKERS).zip(&pids) {
             let request = Inspect {
                 stream: Hex([number; 8]),
@@ -72,7 +72,7 @@ async fn sixty_four_workers_are_inspected_within_a_second() {
             };
             send(&mut link, &FromRelay::Inspect(request)).await;
         }
-        let mut seen = Vec::new();
+        let mut inspected = Vec::new();
         for _ in 0..WORKERS {
             let (mut socket, _) = relay.accept().await;
             let first = next(&mut socket).await.into_text().unwrap();
@@ -80,16 +80,19 @@ async fn sixty_four_workers_are_inspected_within_a_second() {
             let mut answer = Vec::new();
             let mut stream = ByteStream::new(socket);
             stream.read_to_end(&mut answer).await.unwrap();
-            let look = Look::read(&answer).unwrap();
-            assert_eq!(look.source, Source::Hook);
-            assert_eq!(look.threads[0].frames.len(), 7, "{look:?}");
-            assert!(look.threads[0].frames[0].locals.is_some());
-            seen.push(look.pid);
+            let snapshot = Look::read(&answer).unwrap();
+            assert_eq!(snapshot.source, Source::Hook);
+            assert_eq!(snapshot.threads[0].frames.len(), 7, "{snapshot:?}");
+            assert!(snapshot.threads[0].frames[0].locals.is_some());
+            inspected.push(snapshot.pid);
         }
-        took.push(began.elapsed().as_secs_f64());
-        seen.sort_unstable();
-        assert_eq!(seen, pids);
+        seconds.push(started.elapsed().as_secs_f64());
+        inspected.sort_unstable();
+        assert_eq!(inspected, pids);
     }
-    eprintln!("{}", json!({ "looks at 64 workers, in seconds": took }));
-    assert!(took.last().is_some_and(|took| *took < 1.0), "{took:?}");
+    eprintln!("{}", json!({ "looks at 64 workers, in seconds": seconds }));
+    assert!(
+        seconds.last().is_some_and(|seconds| *seconds < 1.0),
+        "{seconds:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Bytes between a debugger and a relay: bulk in both directions at once, and the end of either side.
+//! Tests the pump between a debugger and a relay: bulk data in both directions, and the end of either side.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use super::super::pump::{Pump, PumpEnd};
 use ray_relay_base::wire::tunnel::{ByteStream, stream_config};
 
-const SOON: Duration = Duration::from_secs(30);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns a pump, the debugger's end and the relay's.
-async fn pumping() -> (
+async fn start_pump() -> (
     Pump<TcpStream, DuplexStream>,
     TcpStream,
     ByteStream<DuplexStream>,
@@ -41,40 +41,40 @@ fn bytes(seed: u8) -> Vec<u8> {
 
 #[tokio::test]
 async fn bulk_flows_both_ways_and_the_debugger_end_is_reported() {
-    let (mut pump, debugger, relay) = pumping().await;
-    let (up, down) = (bytes(1), bytes(2));
+    let (mut pump, debugger, relay) = start_pump().await;
+    let (to_relay, to_debugger) = (bytes(1), bytes(2));
     let pumped = tokio::spawn(async move {
-        let end = pump.run().await;
+        let pump_end = pump.run().await;
         pump.linger().await;
-        end
+        pump_end
     });
     let (mut from_pump, mut to_pump) = debugger.into_split();
-    let (sent, expected_len) = (up.clone(), down.len());
+    let (sent, expected_len) = (to_relay.clone(), to_debugger.len());
     let at_debugger = tokio::spawn(async move {
         let writing = async {
             to_pump.write_all(&sent).await.unwrap();
             to_pump
         };
-        let mut got = vec![0; expected_len];
-        let reading = from_pump.read_exact(&mut got);
+        let mut received = vec![0; expected_len];
+        let reading = from_pump.read_exact(&mut received);
         let (to_pump, read) = tokio::join!(writing, reading);
         read.unwrap();
         drop(to_pump);
-        got
+        received
     });
     let (mut from_agent, mut to_agent) = split(relay);
-    let sent = down.clone();
+    let sent = to_debugger.clone();
     let sending = tokio::spawn(async move {
         to_agent.write_all(&sent).await.unwrap();
         to_agent
     });
-    let mut got = Vec::new();
-    let reading = from_agent.read_to_end(&mut got);
-    timeout(SOON, reading).await.unwrap().unwrap();
-    assert!(got == up && at_debugger.await.unwrap() == down);
+    let mut received = Vec::new();
+    let reading = from_agent.read_to_end(&mut received);
+    timeout(TRANSFER_TIMEOUT, reading).await.unwrap().unwrap();
+    assert!(received == to_relay && at_debugger.await.unwrap() == to_debugger);
     drop((from_agent, sending.await.unwrap()));
     assert_eq!(
-        timeout(SOON, pumped).await.unwrap().unwrap(),
+        timeout(TRANSFER_TIMEOUT, pumped).await.unwrap().unwrap(),
         PumpEnd::Debugger
     );
 }
@@ -82,23 +82,23 @@ async fn bulk_flows_both_ways_and_the_debugger_end_is_reported() {
 /// A relay that has closed its sending half still receives, and is gone only when its connection is.
 #[tokio::test]
 async fn half_closed_relay_still_receives() {
-    let (mut pump, mut debugger, mut relay) = pumping().await;
+    let (mut pump, mut debugger, mut relay) = start_pump().await;
     let pumped = tokio::spawn(async move { pump.run().await });
     relay.write_all(b"last words").await.unwrap();
     relay.shutdown().await.unwrap();
-    let mut got = [0; 10];
-    debugger.read_exact(&mut got).await.unwrap();
-    assert_eq!(&got, b"last words");
+    let mut received = [0; 10];
+    debugger.read_exact(&mut received).await.unwrap();
+    assert_eq!(&received, b"last words");
     debugger.write_all(b"answer").await.unwrap();
     let mut answer = [0; 6];
     relay.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"answer");
     // The debugger does not see a half-closed connection: debugpy would end with it.
-    let nothing = timeout(Duration::from_millis(50), debugger.read(&mut got));
-    assert!(nothing.await.is_err());
+    let no_eof = timeout(Duration::from_millis(50), debugger.read(&mut received));
+    assert!(no_eof.await.is_err());
     drop(relay);
     assert_eq!(
-        timeout(SOON, pumped).await.unwrap().unwrap(),
+        timeout(TRANSFER_TIMEOUT, pumped).await.unwrap().unwrap(),
         PumpEnd::Relay
     );
 }
@@ -106,7 +106,7 @@ async fn half_closed_relay_still_receives() {
 /// Bytes that the debugger has not read when the relay goes are returned to the task that detaches it.
 #[tokio::test]
 async fn undelivered_bytes_are_returned() {
-    let (mut pump, debugger, mut relay) = pumping().await;
+    let (mut pump, debugger, mut relay) = start_pump().await;
     let all = bytes(3);
     let sent = all.clone();
     let sending = tokio::spawn(async move {
@@ -114,17 +114,17 @@ async fn undelivered_bytes_are_returned() {
         let writing = relay.write_all(&sent);
         let _ = timeout(Duration::from_millis(300), writing).await;
     });
-    let mut end = None;
+    let mut pump_end = None;
     let _ = timeout(Duration::from_secs(1), async {
-        end = Some(pump.run().await);
+        pump_end = Some(pump.run().await);
     })
     .await;
     sending.await.unwrap();
     let (stream, undelivered) = pump.into_parts();
     drop(stream);
     let mut debugger = debugger;
-    let mut taken = Vec::new();
-    debugger.read_to_end(&mut taken).await.unwrap();
-    assert!(all.starts_with(&taken) && all[taken.len()..].starts_with(&undelivered));
-    assert!(end.is_none_or(|end| end == PumpEnd::Relay));
+    let mut delivered = Vec::new();
+    debugger.read_to_end(&mut delivered).await.unwrap();
+    assert!(all.starts_with(&delivered) && all[delivered.len()..].starts_with(&undelivered));
+    assert!(pump_end.is_none_or(|pump_end| pump_end == PumpEnd::Relay));
 }

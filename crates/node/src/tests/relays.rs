@@ -1,4 +1,4 @@
-//! The addresses that are linked, and the pauses before the next attempt. The clock is paused.
+//! Tests the linked addresses, and the pauses before the next attempt. The clock is paused.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,37 +19,37 @@ fn address(last: u8) -> SocketAddr {
 #[tokio::test(start_paused = true)]
 async fn every_address_of_a_name_is_linked_and_re_resolved() {
     let names = Arc::new(Mutex::new(Ok(vec![address(1), address(2)])));
-    let up: Arc<Mutex<BTreeSet<SocketAddr>>> = Arc::default();
-    let ending = CancellationToken::new();
+    let linked: Arc<Mutex<BTreeSet<SocketAddr>>> = Arc::default();
+    let shutdown = CancellationToken::new();
     let lookup = {
         let names = Arc::clone(&names);
         move || {
             let now = match &*names.lock() {
-                Ok(found) => Ok(found.clone()),
+                Ok(addresses) => Ok(addresses.clone()),
                 Err(()) => Err(io::Error::other("no such name")),
             };
             async move { now }
         }
     };
     let link = {
-        let (up, ending) = (Arc::clone(&up), ending.clone());
+        let (linked, shutdown) = (Arc::clone(&linked), shutdown.clone());
         move |address, retired: CancellationToken| {
-            let (up, ending) = (Arc::clone(&up), ending.clone());
+            let (linked, shutdown) = (Arc::clone(&linked), shutdown.clone());
             async move {
-                assert!(up.lock().insert(address), "two links to one address");
+                assert!(linked.lock().insert(address), "two links to one address");
                 tokio::select! {
                     () = retired.cancelled() => {}
-                    () = ending.cancelled() => {}
+                    () = shutdown.cancelled() => {}
                 }
-                up.lock().remove(&address);
+                linked.lock().remove(&address);
             }
         }
     };
-    let following = tokio::spawn(follow(lookup, link, ending.clone()));
+    let following = tokio::spawn(follow(lookup, link, shutdown.clone()));
     let assert_linked = |expected: &[u8]| {
-        let up: Vec<_> = up.lock().iter().copied().collect();
+        let linked: Vec<_> = linked.lock().iter().copied().collect();
         let expected: Vec<_> = expected.iter().map(|last| address(*last)).collect();
-        assert_eq!(up, expected);
+        assert_eq!(linked, expected);
     };
     sleep(Duration::from_secs(1)).await;
     assert_linked(&[1, 2]);
@@ -57,36 +57,36 @@ async fn every_address_of_a_name_is_linked_and_re_resolved() {
     sleep(Duration::from_secs(10)).await;
     assert_linked(&[2, 3]);
     // A failure of the name server removes no address.
-    for nothing in [Err(()), Ok(vec![])] {
-        *names.lock() = nothing;
+    for failure in [Err(()), Ok(vec![])] {
+        *names.lock() = failure;
         sleep(Duration::from_secs(20)).await;
         assert_linked(&[2, 3]);
     }
     *names.lock() = Ok((1..200).map(address).collect());
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(up.lock().len(), 64);
-    ending.cancel();
+    assert_eq!(linked.lock().len(), 64);
+    shutdown.cancel();
     following.await.unwrap();
     assert_linked(&[]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_pauses_grow_are_bounded_and_jittered() {
-    async fn pauses(made: impl Fn(usize) -> LinkAttempt, n: usize) -> Vec<Duration> {
-        let ending = CancellationToken::new();
-        let at: Mutex<Vec<Instant>> = Mutex::default();
+    async fn pauses(outcome_of: impl Fn(usize) -> LinkAttempt, n: usize) -> Vec<Duration> {
+        let shutdown = CancellationToken::new();
+        let started_at: Mutex<Vec<Instant>> = Mutex::default();
         let attempt = || {
-            let mut at = at.lock();
-            at.push(Instant::now());
-            if at.len() > n {
-                ending.cancel();
+            let mut started_at = started_at.lock();
+            started_at.push(Instant::now());
+            if started_at.len() > n {
+                shutdown.cancel();
             }
-            let made = made(at.len());
-            async move { made }
+            let outcome = outcome_of(started_at.len());
+            async move { outcome }
         };
-        retry(attempt, CancellationToken::new(), ending.clone()).await;
-        let at = at.lock();
-        at.windows(2).map(|two| two[1] - two[0]).collect()
+        retry(attempt, CancellationToken::new(), shutdown.clone()).await;
+        let started_at = started_at.lock();
+        started_at.windows(2).map(|two| two[1] - two[0]).collect()
     }
     let seconds = |pause: &Duration| pause.as_secs_f64();
     let failed = pauses(|_| LinkAttempt::Failed, 9).await;
@@ -112,8 +112,8 @@ async fn retry_pauses_grow_are_bounded_and_jittered() {
     )
     .await;
     assert!(seconds(&flapping[3]) <= 0.51, "{flapping:?}");
-    let needless = pauses(|_| LinkAttempt::Needless, 3).await;
-    assert!(needless.iter().all(|pause| seconds(pause) > 7.0));
+    let redundant = pauses(|_| LinkAttempt::Needless, 3).await;
+    assert!(redundant.iter().all(|pause| seconds(pause) > 7.0));
 }
 
 #[tokio::test(start_paused = true)]

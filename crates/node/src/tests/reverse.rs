@@ -16,10 +16,10 @@ use ray_relay_base::wire::tunnel::messages::{
     FromAgent, FromRelay, Hex, Meeting, Refusal, RendezvousArrival,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The command that resumes pydevd.
-const RUN: &[u8] = b"101\t1\t\n";
+const RESUME_COMMAND: &[u8] = b"101\t1\t\n";
 
 /// Returns an agent that may listen on `port`, sees the processes in `proc`, and is linked with `relay`.
 async fn agent(port: u16, row: Value, proc: &str, relay: &Relay) -> (Arc<Agent>, Socket) {
@@ -41,11 +41,11 @@ async fn listen(link: &mut Socket, rendezvous: u8, port: u16) -> Option<String> 
     send(link, &FromRelay::Listen { rendezvous: all }).await;
     match next_message(link).await {
         FromAgent::Listening {
-            rendezvous: of,
+            rendezvous: answered,
             refused,
         } => {
-            assert_eq!(of, rendezvous);
-            refused.map(|why| why.to_string())
+            assert_eq!(answered, rendezvous);
+            refused.map(|reason| reason.to_string())
         }
         other => panic!("{other:?}"),
     }
@@ -56,9 +56,9 @@ async fn dial(port: u16) -> TcpStream {
     TcpStream::connect(to).await.unwrap()
 }
 
-async fn arrived(link: &mut Socket) -> RendezvousArrival {
+async fn next_arrival(link: &mut Socket) -> RendezvousArrival {
     match next_message(link).await {
-        FromAgent::Arrived(arrived) => arrived,
+        FromAgent::Arrived(next_arrival) => next_arrival,
         other => panic!("{other:?}"),
     }
 }
@@ -66,16 +66,18 @@ async fn arrived(link: &mut Socket) -> RendezvousArrival {
 /// Reads everything that a silent worker receives until the end of its connection.
 async fn read_to_end(mut worker: TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
-    let read = timeout(SOON, worker.read_to_end(&mut all)).await;
+    let read = timeout(STEP_TIMEOUT, worker.read_to_end(&mut all)).await;
     // A reset is an end, too.
     let _ = read.expect("an end in time");
     all
 }
 
-async fn closed(port: u16) {
+async fn wait_until_closed(port: u16) {
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let refused = async { while TcpStream::connect(to).await.is_ok() {} };
-    timeout(SOON, refused).await.expect("closed in time");
+    timeout(STEP_TIMEOUT, refused)
+        .await
+        .expect("closed in time");
 }
 
 #[tokio::test]
@@ -83,15 +85,18 @@ async fn dialling_worker_is_announced_and_fetched_by_a_stream() {
     let port = free_port().unwrap();
     let relay = Relay::start(1).await;
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
-    let none_of = listen(&mut link, 8, 1).await.unwrap();
-    assert!(none_of.contains("not in its --reverse-ports"), "{none_of}");
+    let wrong_port = listen(&mut link, 8, 1).await.unwrap();
+    assert!(
+        wrong_port.contains("not in its --reverse-ports"),
+        "{wrong_port}"
+    );
     assert_eq!(listen(&mut link, 7, port).await, None);
-    // Another rendezvous, or one of another relay.
-    let in_use = listen(&mut link, 9, port).await.unwrap();
-    assert!(in_use.contains("in use"), "{in_use}");
+    // The port belongs to another rendezvous.
+    let refusal = listen(&mut link, 9, port).await.unwrap();
+    assert!(refusal.contains("in use"), "{refusal}");
 
     let mut worker = dial(port).await;
-    let notice = arrived(&mut link).await;
+    let notice = next_arrival(&mut link).await;
     assert_eq!((&*notice.worker_id, &*notice.node_id), (WORKER, NODE));
     assert_eq!(notice.rendezvous, Hex([7; 8]));
     worker.write_all(b"of the worker").await.unwrap();
@@ -126,7 +131,7 @@ async fn dialling_worker_is_announced_and_fetched_by_a_stream() {
     }
     let rendezvous = Hex([7; 8]);
     send(&mut link, &FromRelay::Unlisten { rendezvous }).await;
-    closed(port).await;
+    wait_until_closed(port).await;
     agent.end().await;
 }
 
@@ -135,28 +140,31 @@ async fn dialling_worker_is_announced_and_fetched_by_a_stream() {
 #[tokio::test]
 async fn non_worker_is_ignored_and_unidentified_one_is_resumed() {
     let empty = tempfile::tempdir().unwrap();
-    let unseen = empty.path().to_str().unwrap();
+    let empty_proc = empty.path().to_str().unwrap();
     let cases = [
         ("pid", Value::from(1), "/proc", &b""[..]),
         ("node_id", "bbbb".into(), "/proc", b""),
         ("is_alive", false.into(), "/proc", b""),
-        ("pid", std::process::id().into(), unseen, RUN),
+        ("pid", std::process::id().into(), empty_proc, RESUME_COMMAND),
     ];
     // Each lookup lasts as long as for a worker that has just started, so all run at the same time.
-    let all = cases.map(|(key, value, proc, begins)| async move {
+    let all = cases.map(|(key, value, proc, expected_prefix)| async move {
         let port = free_port().unwrap();
         let relay = Relay::start(1).await;
         let mut row = worker(4000);
         row[key] = value;
         let (agent, mut link) = agent(port, row, proc, &relay).await;
         assert_eq!(listen(&mut link, 7, port).await, None);
-        let mut stranger = dial(port).await;
-        stranger.write_all(b"hello").await.unwrap();
-        let received = read_to_end(stranger).await;
-        assert!(received.starts_with(begins) && received.is_empty() == begins.is_empty());
+        let mut connection = dial(port).await;
+        connection.write_all(b"hello").await.unwrap();
+        let received = read_to_end(connection).await;
+        assert!(
+            received.starts_with(expected_prefix)
+                && received.is_empty() == expected_prefix.is_empty()
+        );
         // The relay is not notified either.
-        let in_use = listen(&mut link, 9, port).await;
-        assert!(in_use.is_some());
+        let refusal = listen(&mut link, 9, port).await;
+        assert!(refusal.is_some());
         agent.end().await;
     });
     join_all(all).await;
@@ -169,27 +177,27 @@ async fn worker_that_no_relay_fetches_is_resumed() {
     let (agent, mut link) = agent(port, worker(4000), "/proc", &relay).await;
     assert_eq!(listen(&mut link, 7, port).await, None);
     let worker = dial(port).await;
-    let arrival = arrived(&mut link).await.arrival;
+    let arrival = next_arrival(&mut link).await.arrival;
     send(&mut link, &FromRelay::Dismiss { arrival }).await;
     let received = read_to_end(worker).await;
-    assert!(received.starts_with(RUN));
+    assert!(received.starts_with(RESUME_COMMAND));
     let received = String::from_utf8(received).unwrap();
-    let at = |word: &str| received.find(word).unwrap();
-    assert!(at(r#""attach""#) < at(r#""configurationDone""#));
-    assert!(at(r#""configurationDone""#) < at(r#""disconnect""#));
+    let position = |command: &str| received.find(command).unwrap();
+    assert!(position(r#""attach""#) < position(r#""configurationDone""#));
+    assert!(position(r#""configurationDone""#) < position(r#""disconnect""#));
 
     // pydevd answers, and receives nothing more.
     let mut worker = dial(port).await;
-    let arrival = arrived(&mut link).await.arrival;
+    let arrival = next_arrival(&mut link).await.arrival;
     send(&mut link, &FromRelay::Dismiss { arrival }).await;
-    let mut run = [0; 7];
-    worker.read_exact(&mut run).await.unwrap();
+    let mut command = [0; 7];
+    worker.read_exact(&mut command).await.unwrap();
     worker.write_all(b"103\t2\t\n105\t4\t\n").await.unwrap();
     assert_eq!(read_to_end(worker).await, b"");
 
-    // A stream without a first message, and a link that is lost.
+    // The worker is also resumed if the relay drops the stream or loses the link.
     let worker = dial(port).await;
-    let arrival = arrived(&mut link).await.arrival;
+    let arrival = next_arrival(&mut link).await.arrival;
     let receive = FromRelay::Receive {
         stream: Hex([1; 8]),
         secret: Hex([2; 16]),
@@ -197,12 +205,12 @@ async fn worker_that_no_relay_fetches_is_resumed() {
     };
     send(&mut link, &receive).await;
     drop(relay.stream().await);
-    assert!(read_to_end(worker).await.starts_with(RUN));
+    assert!(read_to_end(worker).await.starts_with(RESUME_COMMAND));
     let worker = dial(port).await;
-    arrived(&mut link).await;
+    next_arrival(&mut link).await;
     drop(link);
-    assert!(read_to_end(worker).await.starts_with(RUN));
-    closed(port).await;
+    assert!(read_to_end(worker).await.starts_with(RESUME_COMMAND));
+    wait_until_closed(port).await;
     agent.end().await;
 }
 
@@ -218,18 +226,18 @@ async fn every_worker_beyond_the_limit_is_announced_later() {
     }
     let mut arrivals = Vec::new();
     for _ in 0..16 {
-        arrivals.push(arrived(&mut link).await.arrival);
+        arrivals.push(next_arrival(&mut link).await.arrival);
     }
     // The rest arrive as these are dismissed.
     while let Some(arrival) = arrivals.pop() {
         send(&mut link, &FromRelay::Dismiss { arrival }).await;
     }
     for _ in 16..20 {
-        let arrival = arrived(&mut link).await.arrival;
+        let arrival = next_arrival(&mut link).await.arrival;
         send(&mut link, &FromRelay::Dismiss { arrival }).await;
     }
     for worker in workers {
-        assert!(read_to_end(worker).await.starts_with(RUN));
+        assert!(read_to_end(worker).await.starts_with(RESUME_COMMAND));
     }
     agent.end().await;
 }

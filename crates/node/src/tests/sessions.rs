@@ -12,9 +12,9 @@ use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{FromAgent, FromRelay, Hex, Kind, Refusal};
 use ray_relay_ray::ray::testing::assert_not_dialled;
 
-const SOON: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn held(link: &mut Socket) -> Vec<String> {
+async fn held_workers(link: &mut Socket) -> Vec<String> {
     match next_message(link).await {
         FromAgent::Held { workers } => workers
             .iter()
@@ -24,7 +24,7 @@ async fn held(link: &mut Socket) -> Vec<String> {
     }
 }
 
-async fn refused(link: &mut Socket) -> (Refusal, String) {
+async fn expect_refusal(link: &mut Socket) -> (Refusal, String) {
     match next_message(link).await {
         FromAgent::Refused {
             kind,
@@ -45,12 +45,12 @@ async fn attach(stream: &mut ByteStream<TcpStream>) {
     stream.write_all(&request("attach")).await.unwrap();
     let mut text = String::new();
     while !text.contains(r#""initialized""#) {
-        let mut some = [0; 1024];
-        let n = timeout(SOON, stream.read(&mut some))
+        let mut buffer = [0; 1024];
+        let n = timeout(STEP_TIMEOUT, stream.read(&mut buffer))
             .await
             .unwrap()
             .unwrap();
-        text += &String::from_utf8_lossy(&some[..n]);
+        text += &String::from_utf8_lossy(&buffer[..n]);
     }
 }
 
@@ -62,16 +62,16 @@ async fn bytes_pass_both_ways_and_all_relays_know_the_holder() {
     let agent = agent(head, &[&one, &other]);
     let ((mut link, announce), (mut second, _)) = tokio::join!(one.link(), other.link());
     assert!(announce.addresses.contains(&"127.0.0.1".parse().unwrap()));
-    let serving = tokio::spawn(debugger.serve());
+    let debugger_task = tokio::spawn(debugger.serve());
 
     send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, first) = one.stream().await;
     assert_eq!(first, r#"{"type":"dialled"}"#);
     for link in [&mut link, &mut second] {
-        assert_eq!(held(link).await, ["beef ada 7"]);
+        assert_eq!(held_workers(link).await, ["beef ada 7"]);
     }
     send(&mut second, &FromRelay::Open(open(WORKER, port))).await;
-    let (kind, detail) = refused(&mut second).await;
+    let (kind, detail) = expect_refusal(&mut second).await;
     assert_eq!(kind, Refusal::Held);
     assert_eq!(detail, "ada holds it through another relay");
 
@@ -81,16 +81,16 @@ async fn bytes_pass_both_ways_and_all_relays_know_the_holder() {
     stream.write_all(&request("attach")).await.unwrap();
     stream.write_all(&request("disconnect")).await.unwrap();
     let mut rest = Vec::new();
-    timeout(SOON, stream.read_to_end(&mut rest))
+    timeout(STEP_TIMEOUT, stream.read_to_end(&mut rest))
         .await
         .unwrap()
         .unwrap();
     assert!(stream.ended_in_order());
     assert!(String::from_utf8_lossy(&rest).contains(r#""command":"disconnect""#));
     drop(stream);
-    assert_eq!(serving.await.unwrap(), ["attach", "disconnect"]);
+    assert_eq!(debugger_task.await.unwrap(), ["attach", "disconnect"]);
     for link in [&mut link, &mut second] {
-        assert_eq!(held(link).await, [""; 0]);
+        assert_eq!(held_workers(link).await, [""; 0]);
     }
     agent.end().await;
 }
@@ -103,12 +103,12 @@ async fn debugger_is_detached_when_its_relay_vanishes() {
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
-    let serving = tokio::spawn(debugger.serve());
+    let debugger_task = tokio::spawn(debugger.serve());
     send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
     attach(&mut stream).await;
     drop((stream, link));
-    let commands = timeout(SOON, serving).await.unwrap().unwrap();
+    let commands = timeout(STEP_TIMEOUT, debugger_task).await.unwrap().unwrap();
     assert_eq!(commands, ["attach", "setFunctionBreakpoints", "disconnect"]);
     agent.end().await;
 }
@@ -120,15 +120,15 @@ async fn ending_agent_detaches_its_debuggers() {
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
-    let serving = tokio::spawn(debugger.serve());
+    let debugger_task = tokio::spawn(debugger.serve());
     send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
     attach(&mut stream).await;
     agent.end().await;
-    let commands = serving.await.unwrap();
+    let commands = debugger_task.await.unwrap();
     assert_eq!(commands.last().unwrap(), "disconnect", "{commands:?}");
     let mut rest = Vec::new();
-    let ended = timeout(SOON, stream.read_to_end(&mut rest)).await;
+    let ended = timeout(STEP_TIMEOUT, stream.read_to_end(&mut rest)).await;
     assert!(ended.is_ok());
 }
 
@@ -140,20 +140,20 @@ async fn a_link_is_renewed_before_its_credential_expires() {
     let relay = Relay::start(1).await;
     let agent = agent(head, &[&relay]);
     let (mut old, announced) = relay.link_for(Some(3300)).await;
-    let serving = tokio::spawn(debugger.serve());
+    let debugger_task = tokio::spawn(debugger.serve());
     send(&mut old, &FromRelay::Open(open(WORKER, port))).await;
     let (mut stream, _) = relay.stream().await;
     attach(&mut stream).await;
-    assert_eq!(held(&mut old).await, ["beef ada 7"]);
-    let began = std::time::Instant::now();
+    assert_eq!(held_workers(&mut old).await, ["beef ada 7"]);
+    let started = std::time::Instant::now();
     let (mut newer, path) = relay.accept().await;
     assert_eq!(path, "/relay/v1/nodes/link");
-    assert!(began.elapsed() < Duration::from_millis(3300));
+    assert!(started.elapsed() < Duration::from_millis(3300));
     send(&mut newer, &hello(Hex([1; 8]))).await;
-    let FromAgent::Announce(again) = next_message(&mut newer).await else {
+    let FromAgent::Announce(reannounced) = next_message(&mut newer).await else {
         panic!("no announcement");
     };
-    assert_eq!(again.instance, announced.instance);
+    assert_eq!(reannounced.instance, announced.instance);
     // The older link is served until the relay closes it, which it does before it sends the welcome.
     let locate = FromRelay::Locate {
         query: Hex([4; 8]),
@@ -171,18 +171,18 @@ async fn a_link_is_renewed_before_its_credential_expires() {
         good_for_ms: None,
     };
     send(&mut newer, &welcome).await;
-    assert_eq!(held(&mut newer).await, ["beef ada 7"]);
+    assert_eq!(held_workers(&mut newer).await, ["beef ada 7"]);
     stream.write_all(&request("threads")).await.unwrap();
-    let mut some = [0; 1024];
+    let mut buffer = [0; 1024];
     assert!(
-        timeout(SOON, stream.read(&mut some))
+        timeout(STEP_TIMEOUT, stream.read(&mut buffer))
             .await
             .unwrap()
             .unwrap()
             > 0
     );
     agent.end().await;
-    let commands = serving.await.unwrap();
+    let commands = debugger_task.await.unwrap();
     assert_eq!(commands[1], "threads");
     assert_eq!(commands.last().unwrap(), "disconnect");
 }
@@ -199,39 +199,39 @@ async fn agent_dials_no_address_outside_its_workers() {
         }
         row
     };
-    let own = || vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
+    let nodes = || vec![node(NODE, "127.0.0.1"), node("bbbb", "10.9.9.9")];
     let cases = [
-        (vec![], own(), (WORKER, port), Refusal::NotAWorker),
-        (vec![row(&[])], own(), ("cafe", port), Refusal::NotAWorker),
-        (vec![row(&[])], own(), (WORKER, 22), Refusal::NotAWorker),
+        (vec![], nodes(), (WORKER, port), Refusal::NotAWorker),
+        (vec![row(&[])], nodes(), ("cafe", port), Refusal::NotAWorker),
+        (vec![row(&[])], nodes(), (WORKER, 22), Refusal::NotAWorker),
         (vec![row(&[])], vec![], (WORKER, port), Refusal::NotAWorker),
         (
             vec![row(&[("is_alive", false.into())])],
-            own(),
+            nodes(),
             (WORKER, port),
             Refusal::NotAWorker,
         ),
         (
             vec![row(&[("debugger_port", 0.into())])],
-            own(),
+            nodes(),
             (WORKER, port),
             Refusal::NotAWorker,
         ),
         (
             vec![row(&[("node_id", "bbbb".into())])],
-            own(),
+            nodes(),
             (WORKER, port),
             Refusal::NotAWorker,
         ),
         (
             vec![row(&[("ip", "192.0.2.1".into())])],
-            own(),
+            nodes(),
             (WORKER, port),
             Refusal::NotAWorker,
         ),
         (
             vec![row(&[("pid", 1.into())])],
-            own(),
+            nodes(),
             (WORKER, port),
             Refusal::WrongProcess,
         ),
@@ -247,7 +247,7 @@ async fn agent_dials_no_address_outside_its_workers() {
         question["address"] = "127.0.0.1".into();
         let text = question.to_string();
         link.send(text.into()).await.unwrap();
-        let (kind, detail) = refused(&mut link).await;
+        let (kind, detail) = expect_refusal(&mut link).await;
         assert_eq!(kind, expected, "{rows:?} {detail}");
         agent.end().await;
     });
@@ -266,14 +266,14 @@ async fn listed_service_that_is_no_worker_is_not_dialled() {
     for parent in ["/usr/lib/systemd/systemd", "/x/raylet"] {
         agent.proc.parent(parent);
         send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
-        let (kind, detail) = refused(&mut link).await;
+        let (kind, detail) = expect_refusal(&mut link).await;
         assert_eq!(kind, Refusal::WrongProcess, "{detail}");
     }
     agent.end().await;
     assert_not_dialled(debugger.0);
 }
 
-/// On a busy machine a debugger listens for a while before it is connected with its worker.
+/// On a busy machine a debugger listens for some time before it connects to its worker.
 #[tokio::test]
 async fn adapter_not_yet_connected_to_its_worker_is_awaited() {
     let (debugger, port) = Debugger::start().await;
@@ -283,12 +283,12 @@ async fn adapter_not_yet_connected_to_its_worker_is_awaited() {
     let (mut link, _) = relay.link().await;
     agent.proc.adapter();
     send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
-    let at_once = timeout(Duration::from_millis(500), refused(&mut link)).await;
-    assert!(at_once.is_err(), "{at_once:?}");
-    let between = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let adapter = TcpStream::connect(between.local_addr().unwrap()).await;
-    let (of_worker, _) = between.accept().await.unwrap();
-    agent.proc.adapter_connects_with(&of_worker);
+    let premature = timeout(Duration::from_millis(500), expect_refusal(&mut link)).await;
+    assert!(premature.is_err(), "{premature:?}");
+    let proxy_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let adapter = TcpStream::connect(proxy_listener.local_addr().unwrap()).await;
+    let (worker_end, _) = proxy_listener.accept().await.unwrap();
+    agent.proc.adapter_connects_with(&worker_end);
     let (_stream, first) = relay.stream().await;
     assert_eq!(first, r#"{"type":"dialled"}"#);
     agent.end().await;
@@ -303,23 +303,23 @@ async fn port_reused_before_the_dial_receives_nothing() {
     let agent = agent(head, &[&relay]);
     let (mut link, _) = relay.link().await;
     send(&mut link, &FromRelay::Open(open(WORKER, port))).await;
-    let reused = || agent.proc.parent("/usr/lib/systemd/systemd");
-    let (_stream, first) = relay.stream_after(reused).await;
+    let change_parent = || agent.proc.parent("/usr/lib/systemd/systemd");
+    let (_stream, first) = relay.stream_after(change_parent).await;
     assert!(first.contains("which is not the worker"), "{first}");
     let (mut dialled, _) = debugger.0.accept().await.unwrap();
     let mut received = Vec::new();
-    let read = timeout(SOON, dialled.read_to_end(&mut received)).await;
+    let read = timeout(STEP_TIMEOUT, dialled.read_to_end(&mut received)).await;
     assert_eq!(read.unwrap().unwrap(), 0);
     agent.end().await;
 }
 
 #[tokio::test]
 async fn unreachable_head_or_gcs_is_refused_as_registry() {
-    let nowhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = nowhere.local_addr().unwrap();
-    drop(nowhere);
+    let closed_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed_address = closed_listener.local_addr().unwrap();
+    drop(closed_listener);
     let relay = Relay::start(1).await;
-    let agent = agent(gone, &[&relay]);
+    let agent = agent(closed_address, &[&relay]);
     let (mut link, _) = relay.link().await;
     for kind in [Kind::Debugpy, Kind::Pdb] {
         let request = ray_relay_base::wire::tunnel::messages::Open {
@@ -327,7 +327,7 @@ async fn unreachable_head_or_gcs_is_refused_as_registry() {
             ..open(WORKER, 4000)
         };
         send(&mut link, &FromRelay::Open(request)).await;
-        assert_eq!(refused(&mut link).await.0, Refusal::Registry);
+        assert_eq!(expect_refusal(&mut link).await.0, Refusal::Registry);
     }
     agent.end().await;
 }
@@ -346,7 +346,7 @@ async fn refused_dial_is_reported_on_the_stream() {
         "{first}"
     );
     assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
-    assert_eq!(held(&mut link).await, ["beef ada 7"]);
-    assert_eq!(held(&mut link).await, [""; 0]);
+    assert_eq!(held_workers(&mut link).await, ["beef ada 7"]);
+    assert_eq!(held_workers(&mut link).await, [""; 0]);
     agent.end().await;
 }

@@ -111,38 +111,38 @@ pub(super) struct Proc(tempfile::TempDir);
 
 impl Proc {
     /// Makes process 1 a raylet.
-    pub(super) fn of_worker() -> Self {
+    pub(super) fn new() -> Self {
         let proc = Self(tempfile::tempdir().unwrap());
-        let (root, own) = (proc.0.path(), std::process::id().to_string());
+        let (root, own_pid) = (proc.0.path(), std::process::id().to_string());
         symlink("/proc/net", root.join("net")).unwrap();
         std::fs::create_dir(root.join("1")).unwrap();
-        std::fs::create_dir(root.join(&own)).unwrap();
-        symlink("/proc/self/fd", root.join(&own).join("fd")).unwrap();
-        std::fs::write(root.join(&own).join("status"), "PPid:\t1\n").unwrap();
-        std::fs::write(root.join(&own).join("cmdline"), "ray::square()").unwrap();
+        std::fs::create_dir(root.join(&own_pid)).unwrap();
+        symlink("/proc/self/fd", root.join(&own_pid).join("fd")).unwrap();
+        std::fs::write(root.join(&own_pid).join("status"), "PPid:\t1\n").unwrap();
+        std::fs::write(root.join(&own_pid).join("cmdline"), "ray::square()").unwrap();
         proc.parent("/x/raylet\0--raylet_socket_name=/x/raylet.sock");
         proc
     }
 
-    /// Makes the port that of a debugpy adapter, a process of its own without a client.
+    /// Assigns the port to a debugpy adapter, a separate process without a client.
     pub(super) fn adapter(&self) {
-        let (adapter, own) = (self.0.path().join("2"), self.own());
+        let (adapter, own_dir) = (self.0.path().join("2"), self.own_dir());
         std::fs::create_dir(&adapter).unwrap();
-        std::fs::rename(own.join("fd"), adapter.join("fd")).unwrap();
-        std::fs::create_dir(own.join("fd")).unwrap();
+        std::fs::rename(own_dir.join("fd"), adapter.join("fd")).unwrap();
+        std::fs::create_dir(own_dir.join("fd")).unwrap();
         std::fs::write(adapter.join("status"), "PPid:\t0\n").unwrap();
         let line = "python\0/v/debugpy/adapter\0--for-server";
         std::fs::write(adapter.join("cmdline"), line).unwrap();
     }
 
-    /// Makes the other end of one of the adapter's connections, `worker`, the worker's.
+    /// Assigns the socket `worker`, the other end of a connection of the adapter, to the worker.
     pub(super) fn adapter_connects_with(&self, worker: &TcpStream) {
         let fd = worker.as_raw_fd();
         let socket = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
-        symlink(socket, self.own().join("fd/3")).unwrap();
+        symlink(socket, self.own_dir().join("fd/3")).unwrap();
     }
 
-    fn own(&self) -> PathBuf {
+    fn own_dir(&self) -> PathBuf {
         self.0.path().join(std::process::id().to_string())
     }
 
@@ -152,16 +152,16 @@ impl Proc {
 
     /// Adds the process `pid` as another worker of process 1, run by this test's user.
     pub(crate) fn worker(&self, pid: u32) {
-        let (own, uid) = (
+        let (worker_dir, uid) = (
             self.0.path().join(pid.to_string()),
             rustix::process::geteuid().as_raw(),
         );
-        std::fs::create_dir(&own).unwrap();
-        std::fs::create_dir(own.join("fd")).unwrap();
-        symlink("socket:[1]", own.join("fd/3")).unwrap();
+        std::fs::create_dir(&worker_dir).unwrap();
+        std::fs::create_dir(worker_dir.join("fd")).unwrap();
+        symlink("socket:[1]", worker_dir.join("fd/3")).unwrap();
         let ids = format!("Uid:\t{uid}\t{uid}\t0\t0\nGid:\t0\t0\t0\t0\n");
-        std::fs::write(own.join("status"), format!("PPid:\t1\n{ids}")).unwrap();
-        std::fs::write(own.join("cmdline"), "ray::rank()").unwrap();
+        std::fs::write(worker_dir.join("status"), format!("PPid:\t1\n{ids}")).unwrap();
+        std::fs::write(worker_dir.join("cmdline"), "ray::rank()").unwrap();
         std::fs::write(self.0.path().join("1/status"), format!("PPid:\t0\n{ids}")).unwrap();
     }
 
@@ -177,12 +177,12 @@ impl Proc {
 }
 
 /// An agent that sees the processes of a [`Proc`].
-pub(super) struct Seeing {
+pub(super) struct AgentWithProc {
     agent: Arc<Agent>,
     pub(super) proc: Proc,
 }
 
-impl Deref for Seeing {
+impl Deref for AgentWithProc {
     type Target = Arc<Agent>;
 
     fn deref(&self) -> &Arc<Agent> {
@@ -191,15 +191,15 @@ impl Deref for Seeing {
 }
 
 /// Returns an agent for `head` that links to the relays at `relays`.
-pub(super) fn agent(head: SocketAddr, relays: &[&Relay]) -> Seeing {
+pub(super) fn agent(head: SocketAddr, relays: &[&Relay]) -> AgentWithProc {
     let settings = settings(head);
-    let proc = Proc::of_worker();
+    let proc = Proc::new();
     let agent = Agent::new(&settings, proc.0.path()).unwrap();
     for relay in relays {
         let following = Arc::clone(&agent).follow(relay.url(), Arc::clone(&settings.access));
         agent.tasks.spawn(following);
     }
-    Seeing { agent, proc }
+    AgentWithProc { agent, proc }
 }
 
 /// The listening port of a relay.
@@ -228,14 +228,14 @@ impl Relay {
         self.accept_after(|| ()).await
     }
 
-    /// The same, with `what` called between the connection and the handshake.
-    async fn accept_after(&self, what: impl FnOnce()) -> (Socket, String) {
+    /// The same, with `action` called between the connection and the handshake.
+    async fn accept_after(&self, action: impl FnOnce()) -> (Socket, String) {
         let accepting = async {
             let (stream, _) = self.listener.accept().await.unwrap();
-            what();
+            action();
             let mut path = String::new();
             #[allow(clippy::result_large_err, reason = "it is the library's")]
-            let look = |request: &server::Request, mut response: server::Response| {
+            let check_request = |request: &server::Request, mut response: server::Response| {
                 path = request.uri().path().to_owned();
                 let headers = request.headers();
                 assert_eq!(headers["authorization"], "Bearer of-the-node");
@@ -249,7 +249,7 @@ impl Relay {
                     .insert("sec-websocket-protocol", protocol);
                 Ok(response)
             };
-            let socket = accept_hdr_async(stream, look).await.unwrap();
+            let socket = accept_hdr_async(stream, check_request).await.unwrap();
             (socket, path)
         };
         timeout(Duration::from_secs(10), accepting).await.unwrap()
@@ -287,12 +287,12 @@ impl Relay {
         self.stream_after(|| ()).await
     }
 
-    /// The same, with `what` called after the agent has looked the worker up, and before it dials.
+    /// The same, with `action` called after the agent has looked up the worker and before it dials.
     pub(super) async fn stream_after(
         &self,
-        what: impl FnOnce(),
+        action: impl FnOnce(),
     ) -> (ByteStream<TcpStream>, String) {
-        let (mut socket, path) = self.accept_after(what).await;
+        let (mut socket, path) = self.accept_after(action).await;
         assert_eq!(path, format!("/relay/v1/nodes/stream/{}", "01".repeat(8)));
         let first = next(&mut socket).await.into_text().unwrap().to_string();
         (ByteStream::new(socket), first)

@@ -1,4 +1,4 @@
-//! TLS towards relays.
+//! Tests TLS towards relays.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! On which node an agent is.
+//! Tests how an agent recognises its own node.
 
 use super::*;
 
@@ -9,19 +9,19 @@ fn agent_matches_its_node_by_id_or_else_by_address() {
         node_id: node_id.into(),
         address: [10, 0, 0, last].into(),
     };
-    let place = |node_id: Option<&str>| NodeLocation {
+    let location = |node_id: Option<&str>| NodeLocation {
         node_id: node_id.map(str::to_owned),
         configured: Vec::new(),
         loopback: false,
     };
-    let here = [IpAddr::from([10, 0, 0, 1])];
-    let told = place(Some("a1"));
-    assert!(told.is(&node("a1", 2), &here));
+    let addresses = [IpAddr::from([10, 0, 0, 1])];
+    let with_id = location(Some("a1"));
+    assert!(with_id.is(&node("a1", 2), &addresses));
     assert!(
-        !told.is(&node("b2", 1), &here),
+        !with_id.is(&node("b2", 1), &addresses),
         "another at the same address"
     );
-    let untold = place(None);
-    assert!(untold.is(&node("b2", 1), &here));
-    assert!(!untold.is(&node("a1", 2), &here));
+    let without_id = location(None);
+    assert!(without_id.is(&node("b2", 1), &addresses));
+    assert!(!without_id.is(&node("a1", 2), &addresses));
 }

@@ -1,4 +1,4 @@
-//! Requests to the hook: by which user, in which form, and in which state of the worker.
+//! Tests requests to the hook: from several users, in several forms, and in several states of the worker.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::hook::{NoAnswer, Request, ask};
 use crate::processes::Resident;
 
-const WAITS: &str = "hook['setup']()\nready()";
+const SETUP_PROGRAM: &str = "hook['setup']()\nready()";
 
 const REQUEST: Request<'_> = Request {
     what: "look",
@@ -25,9 +25,9 @@ fn resident(hooked: &Hooked) -> Resident {
     }
 }
 
-async fn look(hooked: &Hooked, patience: Duration) -> Result<Vec<u8>, NoAnswer> {
-    let until = tokio::time::Instant::now() + patience;
-    ask(&resident(hooked), hooked.pid(), &REQUEST, until).await
+async fn snapshot(hooked: &Hooked, limit: Duration) -> Result<Vec<u8>, NoAnswer> {
+    let deadline = tokio::time::Instant::now() + limit;
+    ask(&resident(hooked), hooked.pid(), &REQUEST, deadline).await
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn other_users_of_the_node_get_no_answer() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("not tried: it takes root to be another user");
     }
-    let Some(hooked) = Hooked::runs(WAITS) else {
+    let Some(hooked) = Hooked::start(SETUP_PROGRAM) else {
         return;
     };
     let script = "
@@ -52,47 +52,47 @@ except OSError as why:
     print(type(why).__name__)
 ";
     let connect = || {
-        let asking = Command::new("python3")
+        let client = Command::new("python3")
             .args(["-c", script])
             .arg(hooked.socket())
             .output();
-        String::from_utf8(asking.unwrap().stdout).unwrap()
+        String::from_utf8(client.unwrap().stdout).unwrap()
     };
     fs::set_permissions(hooked.session.path(), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(connect().trim(), "PermissionError");
     fs::set_permissions(hooked.socket(), fs::Permissions::from_mode(0o666)).unwrap();
     let output = connect();
-    let nothing = ["b''", "ConnectionResetError", "BrokenPipeError"];
-    assert!(nothing.contains(&output.trim()), "{output}");
-    assert_eq!(hooked.look()["pid"], hooked.pid());
+    let invalid = ["b''", "ConnectionResetError", "BrokenPipeError"];
+    assert!(invalid.contains(&output.trim()), "{output}");
+    assert_eq!(hooked.snapshot()["pid"], hooked.pid());
 }
 
 #[test]
 fn empty_or_huge_request_is_dropped_quickly() {
-    let Some(hooked) = Hooked::runs(WAITS) else {
+    let Some(hooked) = Hooked::start(SETUP_PROGRAM) else {
         return;
     };
     let started = Instant::now();
     let deep = format!("{}\n", "[".repeat(4000));
-    let long = "x".repeat(10 << 20);
-    for nothing in [
+    let too_long = "x".repeat(10 << 20);
+    for invalid in [
         "\n",
         "[]\n",
         "{}\n",
         "{\"do\": \"dance\"}\n",
         "\u{1}\n",
         &deep,
-        &long,
+        &too_long,
     ] {
-        let answer = hooked.send(nothing);
+        let answer = hooked.send(invalid);
         assert!(!answer.contains("threads"), "{answer}");
     }
-    // Half a line, and a client that reads nothing.
-    let mut half = UnixStream::connect(hooked.socket()).unwrap();
-    half.write_all(b"{\"do\": \"lo").unwrap();
-    let mut deaf = UnixStream::connect(hooked.socket()).unwrap();
-    deaf.write_all(b"{\"do\": \"look\"}\n").unwrap();
-    assert_eq!(hooked.look()["pid"], hooked.pid());
+    // Incomplete requests and unread answers delay no other client.
+    let mut partial = UnixStream::connect(hooked.socket()).unwrap();
+    partial.write_all(b"{\"do\": \"lo").unwrap();
+    let mut unread = UnixStream::connect(hooked.socket()).unwrap();
+    unread.write_all(b"{\"do\": \"look\"}\n").unwrap();
+    assert_eq!(hooked.snapshot()["pid"], hooked.pid());
     assert!(
         started.elapsed() < Duration::from_secs(15),
         "{:?}",
@@ -102,7 +102,7 @@ fn empty_or_huge_request_is_dropped_quickly() {
 
 #[test]
 fn hook_answers_for_its_own_worker_only() {
-    let Some(hooked) = Hooked::runs(WAITS) else {
+    let Some(hooked) = Hooked::start(SETUP_PROGRAM) else {
         return;
     };
     let other = hooked.answers(&json!({"do": "look", "worker_id": "abcd"}));
@@ -111,19 +111,19 @@ fn hook_answers_for_its_own_worker_only() {
 
 #[tokio::test]
 async fn worker_blocked_in_c_is_inspected() {
-    for waits in [
+    for call in [
         "hook['time'].sleep(60)",
         "both = hook['socket'].socketpair(); both[0].recv(1)",
     ] {
         let program = format!(
-            "hook['setup']()\ndef stuck(answer=41):\n    os.write(1, b'READY\\n')\n    {waits}\nstuck()"
+            "hook['setup']()\ndef stuck(answer=41):\n    os.write(1, b'READY\\n')\n    {call}\nstuck()"
         );
-        let Some(hooked) = Hooked::runs(&program) else {
+        let Some(hooked) = Hooked::start(&program) else {
             return;
         };
-        let answer = look(&hooked, Duration::from_secs(10)).await.unwrap();
-        let look: Value = serde_json::from_slice(&answer).unwrap();
-        assert_eq!(local(&look, "stuck", "answer"), "41");
+        let answer = snapshot(&hooked, Duration::from_secs(10)).await.unwrap();
+        let snapshot: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(local(&snapshot, "stuck", "answer"), "41");
     }
 }
 
@@ -136,23 +136,23 @@ libc = ctypes.PyDLL(None)
 os.write(1, b'READY\\n')
 libc.sleep(30)
 ";
-    let Some(hooked) = Hooked::runs(program) else {
+    let Some(hooked) = Hooked::start(program) else {
         return;
     };
     let started = Instant::now();
-    // Between printing its line and the call it may still answer.
-    let why = loop {
-        if let Err(why) = look(&hooked, Duration::from_millis(700)).await {
-            break why;
+    // Before it takes the GIL the process may still answer.
+    let error = loop {
+        if let Err(error) = snapshot(&hooked, Duration::from_millis(700)).await {
+            break error;
         }
     };
-    assert!(why.to_string().contains("GIL"), "{why}");
+    assert!(error.to_string().contains("GIL"), "{error}");
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 #[tokio::test]
 async fn socket_of_another_process_gets_no_request() {
-    let impostor = "
+    let other_process = "
 import socket
 one = socket.socket(socket.AF_UNIX)
 one.bind(os.path.join(sys.argv[1], 'sockets', 'ray-relay-1'))
@@ -161,31 +161,33 @@ ready()
 print(one.accept()[0].recv(100), flush=True)
 ready()
 ";
-    let Some(mut hooked) = Hooked::runs(impostor) else {
+    let Some(mut hooked) = Hooked::start(other_process) else {
         return;
     };
     let worker = Resident {
         pid: 1,
         ..resident(&hooked)
     };
-    let until = tokio::time::Instant::now() + Duration::from_secs(10);
-    let why = ask(&worker, 1, &REQUEST, until).await.unwrap_err();
-    assert!(matches!(why, NoAnswer::OtherOwner(_)), "{why}");
-    assert_eq!(hooked.goes_on(), "b''");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let error = ask(&worker, 1, &REQUEST, deadline).await.unwrap_err();
+    assert!(matches!(error, NoAnswer::OtherOwner(_)), "{error}");
+    assert_eq!(hooked.resume(), "b''");
 }
 
 #[tokio::test]
 async fn hook_installed_later_is_found() {
-    let Some(mut hooked) = Hooked::runs("ready()\nhook['setup']()\nready()") else {
+    let Some(mut hooked) = Hooked::start("ready()\nhook['setup']()\nready()") else {
         return;
     };
-    let why = look(&hooked, Duration::from_secs(10)).await.unwrap_err();
-    assert!(matches!(why, NoAnswer::Absent), "{why}");
-    assert_eq!(hooked.goes_on(), "READY");
-    assert!(look(&hooked, Duration::from_secs(10)).await.is_ok());
+    let error = snapshot(&hooked, Duration::from_secs(10))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, NoAnswer::Absent), "{error}");
+    assert_eq!(hooked.resume(), "READY");
+    assert!(snapshot(&hooked, Duration::from_secs(10)).await.is_ok());
 }
 
-const OPENS: &str = "
+const OPEN_PROGRAM: &str = "
 hook['setup']()
 ray, util, debugpy = (types.ModuleType(name) for name in ('ray', 'ray.util', 'ray.util.debugpy'))
 ray.util, util.debugpy = util, debugpy
@@ -202,7 +204,7 @@ ready()
 
 #[test]
 fn debugger_is_opened_on_loopback() {
-    let Some(mut hooked) = Hooked::runs(OPENS) else {
+    let Some(mut hooked) = Hooked::start(OPEN_PROGRAM) else {
         return;
     };
     let answer = hooked.answers(&json!({"do": "open", "worker_id": WORKER}));
@@ -212,7 +214,7 @@ fn debugger_is_opened_on_loopback() {
 
 #[test]
 fn job_can_forbid_opening_its_debugger() {
-    let Some(mut hooked) = Hooked::runs_with(OPENS, &[("RAY_RELAY_HOOK", "look")]) else {
+    let Some(mut hooked) = Hooked::start_with(OPEN_PROGRAM, &[("RAY_RELAY_HOOK", "look")]) else {
         return;
     };
     let answer = hooked.answers(&json!({"do": "open", "worker_id": WORKER}));
@@ -223,11 +225,11 @@ fn job_can_forbid_opening_its_debugger() {
             .contains("RAY_RELAY_HOOK=look"),
         "{answer}"
     );
-    assert_eq!(hooked.look()["pid"], hooked.pid());
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.snapshot()["pid"], hooked.pid());
+    assert_eq!(hooked.stderr_output(), "");
 }
 
-/// Importing it takes as much memory as the whole hook.
+/// Importing debugpy takes as much memory as the whole hook.
 #[test]
 fn debugpy_is_imported_on_first_use_and_binds_loopback() {
     let program = r#"
@@ -247,14 +249,14 @@ try: import debugpyx
 except ImportError: print('no other module', flush=True)
 ready()
 "#;
-    let Some(mut hooked) = Hooked::runs(&format!("ready()\n{program}")) else {
+    let Some(mut hooked) = Hooked::start(&format!("ready()\n{program}")) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "False");
+    assert_eq!(hooked.resume(), "False");
     assert_eq!(hooked.line(), "READY");
-    assert_eq!(hooked.goes_on(), "127.0.0.1 5");
+    assert_eq!(hooked.resume(), "127.0.0.1 5");
     assert_eq!(hooked.line(), "127.0.0.1 6");
     assert_eq!(hooked.line(), "no other module");
     assert_eq!(hooked.line(), "READY");
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.stderr_output(), "");
 }

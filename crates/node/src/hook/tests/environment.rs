@@ -1,9 +1,9 @@
-//! How the hook gets into workers: its changes to a job's runtime environment, and its call of the job's own hook.
+//! Tests the installation of the hook: its changes to a job's runtime environment, and its call of the job's own hook.
 
 use super::*;
 
 /// A module of the job, and the environments that the hook returns.
-const JOB: &str = r#"
+const JOB_HOOK: &str = r#"
 import json
 mine = types.ModuleType("mine")
 mine.hook = lambda: called.append("mine")
@@ -26,13 +26,13 @@ print(called, flush=True)
 os.environ["RAY_RELAY_ENV_THEN"] = "mine.env"
 made({})
 "#;
-    let Some(mut hooked) = Hooked::runs(&format!("{JOB}ready()\n{program}\nready()")) else {
+    let Some(mut hooked) = Hooked::start(&format!("{JOB_HOOK}ready()\n{program}\nready()")) else {
         return;
     };
     let hook = r#""worker_process_setup_hook": "ray_relay_hook.setup""#;
-    assert_eq!(hooked.goes_on(), format!("{{{hook}}}"));
-    let own = r#"{"env_vars": {"A": "b", "RAY_RELAY_HOOK_THEN": "mine.hook"}, "#;
-    assert_eq!(hooked.line(), format!("{own}{hook}}}"));
+    assert_eq!(hooked.resume(), format!("{{{hook}}}"));
+    let other_settings = r#"{"env_vars": {"A": "b", "RAY_RELAY_HOOK_THEN": "mine.hook"}, "#;
+    assert_eq!(hooked.line(), format!("{other_settings}{hook}}}"));
     assert_eq!(hooked.line(), format!("{{{hook}}}"));
     assert_eq!(hooked.line(), r#"{"env_vars": {"RAY_RELAY_HOOK": "off"}}"#);
     assert_eq!(hooked.line(), "['relay', 'mine']");
@@ -51,8 +51,9 @@ print(called, flush=True)
 ready()
 "#;
     let env = [("RAY_RELAY_HOOK_THEN", "mine.hook")];
-    let Some(mut hooked) = Hooked::runs_with(&format!("{JOB}ready()\n{program}"), &env) else {
+    let Some(mut hooked) = Hooked::start_with(&format!("{JOB_HOOK}ready()\n{program}"), &env)
+    else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "['mine', 'failed']");
+    assert_eq!(hooked.resume(), "['mine', 'failed']");
 }

@@ -1,11 +1,10 @@
-//! Snapshots of tasks that raise: who receives them, their content, and that the task fails as it would without the
-//! hook.
+//! Tests snapshots of tasks that raise: their receivers, their content, and that the task fails as without the hook.
 
 use super::*;
 
 /// The functions that Ray calls after a task has raised, the ids of a task, and an agent's folder where the hook
 /// expects it.
-pub(crate) const RAISES: &str = r#"
+pub(crate) const RAY_STAND_IN: &str = r#"
 import socket, json
 rpdb = types.ModuleType("ray.util.rpdb")
 rpdb._is_ray_debugger_post_mortem_enabled = lambda: "as Ray says"
@@ -54,11 +53,11 @@ print(called, flush=True)
 print(heard(agent), flush=True)
 ready()
 "#;
-    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+    let Some(mut hooked) = Hooked::start(&format!("{RAY_STAND_IN}ready()\n{program}")) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "as Ray says");
-    // Its values live no longer than without the hook.
+    assert_eq!(hooked.resume(), "as Ray says");
+    // The hook must not extend the lifetime of values.
     assert_eq!(hooked.line(), "['del']");
     let message: Value = serde_json::from_str(&hooked.line()).unwrap();
     assert_eq!(
@@ -73,10 +72,10 @@ ready()
             &"__main__.Wrong".into()
         )
     );
-    let look =
+    let snapshot =
         ray_relay_ray::ray::look::Look::read(message["look"].to_string().as_bytes()).unwrap();
-    let [first, cause] = &look.threads[..] else {
-        panic!("{look:?}");
+    let [first, cause] = &snapshot.threads[..] else {
+        panic!("{snapshot:?}");
     };
     assert_eq!(first.raised.as_deref(), Some("Wrong('no', 7)"));
     assert_eq!(cause.raised.as_deref(), Some("KeyError('shard')"));
@@ -89,11 +88,11 @@ ready()
 }
 
 /// Returns the snapshot that `list --failed` would show of such a task.
-fn kept(program: &str) -> Option<ray_relay_ray::ray::look::Look> {
-    let mut hooked = Hooked::runs(&format!(
-        "{RAISES}ready()\nagent = listens()\n{program}\nfails(task)\nprint(heard(agent), flush=True)\nready()"
+fn stored_failure(program: &str) -> Option<ray_relay_ray::ray::look::Look> {
+    let mut hooked = Hooked::start(&format!(
+        "{RAY_STAND_IN}ready()\nagent = listens()\n{program}\nfails(task)\nprint(heard(agent), flush=True)\nready()"
     ))?;
-    let message: Value = serde_json::from_str(&hooked.goes_on()).unwrap();
+    let message: Value = serde_json::from_str(&hooked.resume()).unwrap();
     Some(ray_relay_ray::ray::look::Look::read(message["look"].to_string().as_bytes()).unwrap())
 }
 
@@ -122,8 +121,8 @@ def task():
     if !version.is_ok_and(|output| output.stdout.starts_with(b"True")) {
         return eprintln!("not tried: it takes Python 3.11");
     }
-    let look = kept(program).unwrap();
-    let stacks: Vec<_> = look
+    let snapshot = stored_failure(program).unwrap();
+    let stacks: Vec<_> = snapshot
         .threads
         .iter()
         .map(|one| {
@@ -185,25 +184,32 @@ def begins():
 def task():
     begins()
 "#;
-    let Some(look) = kept(program) else {
+    let Some(snapshot) = stored_failure(program) else {
         return;
     };
-    let frames = &look.threads[0].frames;
-    let cut = look.threads[0].frames_cut;
-    assert!(cut > 500, "{cut}");
-    let gap = frames.iter().position(|frame| frame.line == 0).unwrap();
+    let frames = &snapshot.threads[0].frames;
+    let omitted_frames = snapshot.threads[0].frames_cut;
+    assert!(omitted_frames > 500, "{omitted_frames}");
+    let omission = frames.iter().position(|frame| frame.line == 0).unwrap();
     assert_eq!(
-        (&*frames[gap].function, &*frames[gap].file),
-        (&*format!("… {cut} frames"), "<not shown>")
+        (&*frames[omission].function, &*frames[omission].file),
+        (&*format!("… {omitted_frames} frames"), "<not shown>")
     );
-    assert!(frames[..gap].iter().all(|frame| frame.function == "falls"));
-    let depth = |at: usize| {
-        frames[at].locals.as_ref().unwrap()[0]
+    assert!(
+        frames[..omission]
+            .iter()
+            .all(|frame| frame.function == "falls")
+    );
+    let depth = |index: usize| {
+        frames[index].locals.as_ref().unwrap()[0]
             .value
             .parse::<u32>()
             .unwrap()
     };
-    assert_eq!(depth(gap - 1) - depth(gap + 1), cut + 1);
+    assert_eq!(
+        depth(omission - 1) - depth(omission + 1),
+        omitted_frames + 1
+    );
     let last: Vec<_> = frames
         .iter()
         .rev()
@@ -226,41 +232,41 @@ agent.close()
 print(fails(lambda: [][1]), flush=True)
 ready()
 "#;
-    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+    let Some(mut hooked) = Hooked::start(&format!("{RAY_STAND_IN}ready()\n{program}")) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "as Ray says");
+    assert_eq!(hooked.resume(), "as Ray says");
     assert_eq!(hooked.line(), "True nothing");
     assert_eq!(hooked.line(), "True");
     assert_eq!(hooked.line(), "as Ray says");
     assert_eq!(hooked.line(), "READY");
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.stderr_output(), "");
 }
 
 #[test]
 fn untrusted_agent_folder_is_not_used() {
-    let mut not_its = vec![
+    let mut invalid_folders = vec![
         "os.rename(folder, folder + 'x'); os.symlink(folder + 'x', folder)",
         "os.chmod(folder, 0o777)",
         "os.rename(folder, folder + 'x'); open(folder, 'w').write('x')",
     ];
     if rustix::process::geteuid().is_root() {
-        not_its.push("os.chown(folder, 65534, 65534); os.seteuid(65533)");
+        invalid_folders.push("os.chown(folder, 65534, 65534); os.seteuid(65533)");
     }
-    for is in not_its {
+    for kind in invalid_folders {
         let program = format!(
-            "{RAISES}agent = listens()\n{is}\nprint('READY', flush=True)\nsys.stdin.readline()\nprint(fails(lambda: 1 / 0), heard(agent), flush=True)\nready()"
+            "{RAY_STAND_IN}agent = listens()\n{kind}\nprint('READY', flush=True)\nsys.stdin.readline()\nprint(fails(lambda: 1 / 0), heard(agent), flush=True)\nready()"
         );
-        let Some(mut hooked) = Hooked::runs(&program) else {
+        let Some(mut hooked) = Hooked::start(&program) else {
             return;
         };
-        assert_eq!(hooked.goes_on(), "as Ray says nothing", "{is}");
+        assert_eq!(hooked.resume(), "as Ray says nothing", "{kind}");
     }
 }
 
 #[test]
 fn stalled_agent_delays_a_failing_task_only_briefly() {
-    // Its socket listens, and no task accepts.
+    // The socket listens, but no process accepts connections.
     let program = r#"
 agent = listens()
 waiting = [socket.socket(socket.AF_UNIX) for _ in range(200)]
@@ -275,22 +281,22 @@ Worker.current_task_id = property(lambda self: 1 / 0)
 print(fails(lambda: {}[1]), flush=True)
 ready()
 "#;
-    let Some(mut hooked) = Hooked::runs(&format!("{RAISES}ready()\n{program}")) else {
+    let Some(mut hooked) = Hooked::start(&format!("{RAY_STAND_IN}ready()\n{program}")) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "as Ray says True");
+    assert_eq!(hooked.resume(), "as Ray says True");
     assert_eq!(hooked.line(), "as Ray says");
     assert_eq!(hooked.line(), "READY");
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.stderr_output(), "");
 }
 
 #[test]
 fn job_can_turn_failure_reports_off() {
     let program = format!(
-        "{RAISES}agent = listens()\nready()\nfails(lambda: 1 / 0)\nprint(heard(agent), flush=True)\nready()"
+        "{RAY_STAND_IN}agent = listens()\nready()\nfails(lambda: 1 / 0)\nprint(heard(agent), flush=True)\nready()"
     );
-    let Some(mut hooked) = Hooked::runs_with(&program, &[("RAY_RELAY_HOOK", "off")]) else {
+    let Some(mut hooked) = Hooked::start_with(&program, &[("RAY_RELAY_HOOK", "off")]) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "nothing");
+    assert_eq!(hooked.resume(), "nothing");
 }

@@ -1,9 +1,9 @@
-//! The folder of the socket, which is writable for everybody, and the fate of a worker whose hook fails.
+//! Tests the socket's folder, which every user may write to, and workers whose hook fails.
 
 use super::*;
 
-/// Continues as a task does.
-const GOES_ON: &str = "
+/// Continues like a task.
+const CONTINUE: &str = "
 hook['setup']()
 ready()
 print(6 * 7, flush=True)
@@ -12,51 +12,51 @@ ready()
 
 #[test]
 fn socket_is_private_and_removed_at_exit() {
-    let Some(mut hooked) = Hooked::runs("hook['setup']()\nhook['setup']()\nready()") else {
+    let Some(mut hooked) = Hooked::start("hook['setup']()\nhook['setup']()\nready()") else {
         return;
     };
     let mode = fs::symlink_metadata(hooked.socket()).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
-    assert_eq!(hooked.look()["pid"], hooked.pid());
+    assert_eq!(hooked.snapshot()["pid"], hooked.pid());
     hooked.child.stdin.take();
     assert!(hooked.child.wait().unwrap().success());
     assert_eq!(fs::read_dir(hooked.folder()).unwrap().count(), 0);
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.stderr_output(), "");
 }
 
 #[test]
 fn foreign_file_at_the_socket_path_is_left_untouched() {
-    for is in [
+    for kind in [
         "os.symlink(sys.argv[1] + '/target', name)",
         "open(name, 'w').write('x')",
         "os.mkdir(name)",
     ] {
-        let Some(mut hooked) = Hooked::runs(&format!("{is}\n{GOES_ON}")) else {
+        let Some(mut hooked) = Hooked::start(&format!("{kind}\n{CONTINUE}")) else {
             return;
         };
-        assert_eq!(hooked.goes_on(), "42");
-        assert!(fs::symlink_metadata(hooked.socket()).is_ok(), "{is}");
-        assert!(!hooked.session.path().join("target").exists(), "{is}");
-        let complaint = hooked.complaint();
-        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+        assert_eq!(hooked.resume(), "42");
+        assert!(fs::symlink_metadata(hooked.socket()).is_ok(), "{kind}");
+        assert!(!hooked.session.path().join("target").exists(), "{kind}");
+        let stderr_output = hooked.stderr_output();
+        assert_eq!(stderr_output.lines().count(), 1, "{stderr_output}");
         assert!(
-            complaint.contains("something else is called ray-relay-"),
-            "{complaint}"
+            stderr_output.contains("something else is called ray-relay-"),
+            "{stderr_output}"
         );
     }
 }
 
 #[test]
 fn symlinked_folder_is_not_followed() {
-    let elsewhere = tempfile::tempdir().unwrap();
+    let other_folder = tempfile::tempdir().unwrap();
     let session = tempfile::tempdir().unwrap();
-    symlink(elsewhere.path(), session.path().join("sockets")).unwrap();
-    let Some(mut hooked) = Hooked::within(session, GOES_ON, &[]) else {
+    symlink(other_folder.path(), session.path().join("sockets")).unwrap();
+    let Some(mut hooked) = Hooked::within(session, CONTINUE, &[]) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "42");
-    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
-    assert_eq!(hooked.complaint().lines().count(), 1);
+    assert_eq!(hooked.resume(), "42");
+    assert_eq!(fs::read_dir(other_folder.path()).unwrap().count(), 0);
+    assert_eq!(hooked.stderr_output().lines().count(), 1);
 }
 
 #[test]
@@ -70,11 +70,11 @@ before.close()
 hook['setup']()
 ready()
 ";
-    let Some(mut hooked) = Hooked::runs(program) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
-    assert_eq!(hooked.look()["pid"], hooked.pid());
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.snapshot()["pid"], hooked.pid());
+    assert_eq!(hooked.stderr_output(), "");
 }
 
 #[test]
@@ -94,30 +94,33 @@ while not os.path.exists(name): pass
 connects = lambda: socket.socket(socket.AF_UNIX).connect_ex(name) == 0
 while not connects(): pass
 ";
-    let program = format!("{program}{GOES_ON}");
-    let Some(mut hooked) = Hooked::runs(&program) else {
+    let program = format!("{program}{CONTINUE}");
+    let Some(mut hooked) = Hooked::start(&program) else {
         return;
     };
-    assert_eq!(hooked.goes_on(), "42");
+    assert_eq!(hooked.resume(), "42");
     assert!(hooked.socket().exists());
-    let complaint = hooked.complaint();
+    let stderr_output = hooked.stderr_output();
     assert!(
-        complaint.contains("another process listens at"),
-        "{complaint}"
+        stderr_output.contains("another process listens at"),
+        "{stderr_output}"
     );
 }
 
 #[test]
 fn failing_hook_logs_one_line_and_the_task_continues() {
-    let breaks = "module._global_node.get_session_dir_path = lambda: 1 / 0";
-    for broken in [breaks, "os.rmdir(sys.argv[1] + '/sockets')"] {
-        let Some(mut hooked) = Hooked::runs(&format!("{broken}\n{GOES_ON}")) else {
+    let break_session_dir = "module._global_node.get_session_dir_path = lambda: 1 / 0";
+    for broken in [break_session_dir, "os.rmdir(sys.argv[1] + '/sockets')"] {
+        let Some(mut hooked) = Hooked::start(&format!("{broken}\n{CONTINUE}")) else {
             return;
         };
-        assert_eq!(hooked.goes_on(), "42");
-        let complaint = hooked.complaint();
-        assert_eq!(complaint.lines().count(), 1, "{complaint}");
-        assert!(complaint.starts_with("ray-relay's hook: "), "{complaint}");
+        assert_eq!(hooked.resume(), "42");
+        let stderr_output = hooked.stderr_output();
+        assert_eq!(stderr_output.lines().count(), 1, "{stderr_output}");
+        assert!(
+            stderr_output.starts_with("ray-relay's hook: "),
+            "{stderr_output}"
+        );
     }
 }
 
@@ -141,26 +144,26 @@ if child == 0:
 os.read(begun, 1)
 ready()
 ";
-    let Some(mut hooked) = Hooked::runs(program) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
-    assert_eq!(hooked.look()["pid"], hooked.pid());
+    assert_eq!(hooked.snapshot()["pid"], hooked.pid());
     let socket = hooked.socket();
     _ = hooked.child.kill();
     _ = hooked.child.wait();
-    let refused = UnixStream::connect(socket).unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let error = UnixStream::connect(socket).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
 #[test]
 fn no_socket_when_turned_off_or_without_ray() {
-    let none = "hook['setup']()\nready()";
-    let Some(hooked) = Hooked::runs_with(none, &[("RAY_RELAY_HOOK", "off")]) else {
+    let program = "hook['setup']()\nready()";
+    let Some(hooked) = Hooked::start_with(program, &[("RAY_RELAY_HOOK", "off")]) else {
         return;
     };
     assert!(!hooked.socket().exists());
     let without = "del sys.modules['ray._private.worker']\nhook['setup']()\nready()";
-    let mut hooked = Hooked::runs(without).unwrap();
+    let mut hooked = Hooked::start(without).unwrap();
     assert!(!hooked.socket().exists());
-    assert_eq!(hooked.complaint(), "");
+    assert_eq!(hooked.stderr_output(), "");
 }

@@ -1,9 +1,9 @@
-//! `ray_relay.breakpoint()`: its location, and the ranks that are asked to stop with it.
+//! Tests `ray_relay.breakpoint()`: its location, and the ranks that stop.
 
 use super::*;
 
 /// Prints each call and its location instead of calling Ray's `breakpoint()`.
-const STOPS: &str = r#"
+const STOP_PROLOGUE: &str = r#"
 def stop():
     frame = sys._getframe(1)
     names = []
@@ -20,11 +20,11 @@ def told(what): print(what, flush=True)
 
 /// Returns the line that `program` prints.
 fn output(program: &str, env: &[(&str, &str)]) -> Option<String> {
-    let mut hooked = Hooked::runs_with(
-        &format!("{STOPS}ready()\n{program}\ntold('.')\nready()"),
+    let mut hooked = Hooked::start_with(
+        &format!("{STOP_PROLOGUE}ready()\n{program}\ntold('.')\nready()"),
         env,
     )?;
-    Some(hooked.goes_on())
+    Some(hooked.resume())
 }
 
 #[test]
@@ -81,7 +81,7 @@ sys.modules["ray.train"] = train
             &[][..],
             "stopped stopped .",
         ),
-        // Without a known rank it stops for none.
+        // Without a known rank it stops for no rank.
         (format!("{both}\n{each}"), &[][..], "."),
         (format!("{both}\n{each}"), &[("RANK", "x")][..], "."),
     ] {

@@ -1,4 +1,4 @@
-//! The content of a snapshot, and that taking it runs no code of the program.
+//! Tests the content of a snapshot, and that taking it runs no code of the program.
 
 use super::*;
 
@@ -66,10 +66,10 @@ holds()
 
 #[test]
 fn snapshot_shows_values_by_type_and_runs_no_user_code() {
-    let Some(mut hooked) = Hooked::runs(TRAPS) else {
+    let Some(mut hooked) = Hooked::start(TRAPS) else {
         return;
     };
-    let look = hooked.look();
+    let snapshot = hooked.snapshot();
     for (name, value) in [
         ("trap", "<__main__.Trap>"),
         ("numbers", "Numbers([1, <__main__.Trap>])"),
@@ -90,9 +90,9 @@ fn snapshot_shows_values_by_type_and_runs_no_user_code() {
         ("number", "1.5"),
         ("many", "[0, 1, 2, 3, 4, 5, 6, 7, …]"),
     ] {
-        assert_eq!(local(&look, "holds", name), value, "{name}");
+        assert_eq!(local(&snapshot, "holds", name), value, "{name}");
     }
-    assert!(local(&look, "holds", "long").chars().count() <= 200);
+    assert!(local(&snapshot, "holds", "long").chars().count() <= 200);
     // The same without text, for clients without the right to see it.
     for (name, value) in [
         (
@@ -108,24 +108,25 @@ fn snapshot_shows_values_by_type_and_runs_no_user_code() {
         ("text", "bytes, 2 bytes"),
         ("number", "1.5"),
     ] {
-        let frames = main_frames(&look).iter();
+        let frames = main_frames(&snapshot).iter();
         let mut locals = frames
             .filter(|frame| frame["function"] == "holds")
             .flat_map(|frame| frame["locals"].as_array().unwrap());
-        let found = locals.find(|local| local["name"] == name).unwrap();
-        assert_eq!(found["structure"]["value"], value, "{name}");
+        let local = locals.find(|local| local["name"] == name).unwrap();
+        assert_eq!(local["structure"]["value"], value, "{name}");
     }
-    assert_eq!(hooked.goes_on(), "[]");
+    assert_eq!(hooked.resume(), "[]");
 }
 
 #[test]
 fn relay_reads_the_snapshot_of_the_hook() {
-    let Some(hooked) = Hooked::runs(TRAPS) else {
+    let Some(hooked) = Hooked::start(TRAPS) else {
         return;
     };
-    let look = ray_relay_ray::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
-    assert_eq!((look.pid, look.threads_cut), (hooked.pid(), 0));
-    let main = &look.threads[0];
+    let snapshot =
+        ray_relay_ray::ray::look::Look::read(hooked.snapshot().to_string().as_bytes()).unwrap();
+    assert_eq!((snapshot.pid, snapshot.threads_cut), (hooked.pid(), 0));
+    let main = &snapshot.threads[0];
     assert!(main.is_main && main.native_id == Some(hooked.pid().into()));
     let functions: Vec<_> = main.frames.iter().map(|frame| &*frame.function).collect();
     assert_eq!(functions, ["ready", "holds", "<module>"]);
@@ -152,11 +153,11 @@ threading.Thread(target=lambda: asyncio.run(both()), daemon=True).start()
 begun.wait()
 ready()
 "#;
-    let Some(hooked) = Hooked::runs(program) else {
+    let Some(hooked) = Hooked::start(program) else {
         return;
     };
-    let look = hooked.look();
-    let threads = look["threads"].as_array().unwrap();
+    let snapshot = hooked.snapshot();
+    let threads = snapshot["threads"].as_array().unwrap();
     let task = threads.iter().find(|one| one["task"] == "answers");
     let frames = task.unwrap()["frames"].as_array().unwrap();
     let functions: Vec<_> = frames
@@ -217,10 +218,11 @@ ready()
 print(called, flush=True)
 ready()
 "#;
-    let Some(mut hooked) = Hooked::runs(program) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
-    let look = ray_relay_ray::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+    let snapshot =
+        ray_relay_ray::ray::look::Look::read(hooked.snapshot().to_string().as_bytes()).unwrap();
     for (name, stack) in [
         ("wrapped", "wait inner wrapped"),
         ("generated", "wait inner several generated"),
@@ -228,7 +230,7 @@ ready()
         ("trapped", "trapped"),
         ("plain", "plain"),
     ] {
-        let mut tasks = look.threads.iter();
+        let mut tasks = snapshot.threads.iter();
         let task = tasks
             .find(|thread| thread.task.as_deref() == Some(name))
             .unwrap();
@@ -245,7 +247,7 @@ ready()
             "{name}"
         );
     }
-    assert_eq!(hooked.goes_on(), "[]");
+    assert_eq!(hooked.resume(), "[]");
 }
 
 /// While the hook takes the snapshot, a looping thread waits for Python's lock.
@@ -268,21 +270,21 @@ for one in (loops, receives, locks, sleeps):
     threading.Thread(target=one, name=one.__name__, daemon=True).start()
 ready()
 "#;
-    let Some(hooked) = Hooked::runs(program) else {
+    let Some(hooked) = Hooked::start(program) else {
         return;
     };
-    let begun = Duration::from_millis(500);
-    std::thread::sleep(begun);
+    let looping_since = Duration::from_millis(500);
+    std::thread::sleep(looping_since);
     for _ in 0..5 {
-        let look =
-            ray_relay_ray::ray::look::Look::read(hooked.look().to_string().as_bytes()).unwrap();
+        let snapshot =
+            ray_relay_ray::ray::look::Look::read(hooked.snapshot().to_string().as_bytes()).unwrap();
         for (name, idle, call) in [
             ("loops", Some(false), None),
             ("receives", Some(true), Some("socket.recv")),
             ("locks", Some(true), Some("a lock")),
             ("sleeps", Some(true), Some("time.sleep")),
         ] {
-            let thread = look.threads.iter().find(|thread| thread.name == name);
+            let thread = snapshot.threads.iter().find(|thread| thread.name == name);
             let thread = thread.unwrap();
             assert_eq!(
                 (thread.idle, thread.call.as_deref()),
@@ -315,15 +317,15 @@ holds()
 keeps()
 ready()
 "#;
-    let Some(mut hooked) = Hooked::runs(program) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
-    hooked.look();
-    assert_eq!(hooked.goes_on(), "True");
+    hooked.snapshot();
+    assert_eq!(hooked.resume(), "True");
     assert_eq!(hooked.line(), "READY");
-    hooked.look();
+    hooked.snapshot();
     assert_eq!(
-        hooked.goes_on(),
+        hooked.resume(),
         "True",
         "a dictionary of the program's own stays"
     );
@@ -345,7 +347,7 @@ def holds():
     ready()
 holds()
 "#;
-    let Some(mut hooked) = Hooked::runs(program) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
     let evaluate = json!({"do": "look", "evaluate": true, "worker_id": WORKER});
@@ -353,13 +355,13 @@ holds()
         local(&hooked.answers(&evaluate), "holds", "shown"),
         "as I am"
     );
-    assert_eq!(local(&hooked.look(), "holds", "shown"), "Shown()");
-    assert_eq!(hooked.goes_on(), "READY");
+    assert_eq!(local(&hooked.snapshot(), "holds", "shown"), "Shown()");
+    assert_eq!(hooked.resume(), "READY");
     for _ in 0..2 {
         let error = hooked.answers(&evaluate)["error"].clone();
         assert!(error.as_str().unwrap().contains("__repr__"), "{error}");
     }
-    assert_eq!(local(&hooked.look(), "holds", "hangs"), "Hangs()");
+    assert_eq!(local(&hooked.snapshot(), "holds", "hangs"), "Hangs()");
 }
 
 /// Compared by identity: an object that merely has the name is not used.
@@ -381,14 +383,17 @@ def holds():
     ready()
 holds()
 "#;
-    let Some(mut hooked) = Hooked::runs(program) else {
+    let Some(mut hooked) = Hooked::start(program) else {
         return;
     };
-    let look = hooked.look();
-    let reference = format!("ObjectRef({})", "ab".repeat(28));
-    assert_eq!(local(&look, "holds", "ref"), reference);
-    assert_eq!(local(&look, "holds", "several"), format!("[{reference}]"));
-    assert_eq!(local(&look, "holds", "own"), "Own()");
-    assert_eq!(local(&look, "holds", "impostor"), "ObjectRef()");
-    assert_eq!(hooked.goes_on(), "[]");
+    let snapshot = hooked.snapshot();
+    let object_ref = format!("ObjectRef({})", "ab".repeat(28));
+    assert_eq!(local(&snapshot, "holds", "ref"), object_ref);
+    assert_eq!(
+        local(&snapshot, "holds", "several"),
+        format!("[{object_ref}]")
+    );
+    assert_eq!(local(&snapshot, "holds", "own"), "Own()");
+    assert_eq!(local(&snapshot, "holds", "impostor"), "ObjectRef()");
+    assert_eq!(hooked.resume(), "[]");
 }

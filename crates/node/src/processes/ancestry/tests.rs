@@ -1,12 +1,12 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 
-use super::super::tests::{ADAPTER, ESTABLISHED, LISTENS, NOBODY, Proc, RAYLET};
+use super::super::tests::{ADAPTER, ESTABLISHED_STATE, LISTEN_STATE, NO_PEER, Proc, RAYLET};
 use super::super::{Owner, SocketOwner};
 
 /// Returns a `/proc` with the raylet and a process at port 4096 with this command line and parent.
 fn listener(parent: u32, line: &str) -> Proc {
-    Proc::new(&[("0100007F:1000", NOBODY, LISTENS, 1)]).child(parent, 10, "10", line, &[1])
+    Proc::new(&[("0100007F:1000", NO_PEER, LISTEN_STATE, 1)]).child(parent, 10, "10", line, &[1])
 }
 
 fn verdict(proc: &Proc) -> SocketOwner {
@@ -41,7 +41,7 @@ fn ray_services_are_not_workers() {
             "{line}: {verdict:?}"
         );
     }
-    // A child of a process that only resembles a raylet.
+    // The parent only resembles a raylet.
     let proc = listener(20, "redis-server").child(0, 20, "20", "/opt/raylet", &[]);
     assert!(matches!(verdict(&proc), SocketOwner::Other(10, _)));
 }
@@ -50,30 +50,38 @@ fn ray_services_are_not_workers() {
 fn driver_is_recognised_by_its_raylet_connection() {
     let table = |state| {
         [
-            ("0100007F:1000", NOBODY, LISTENS, 1),
-            ("0100007F:2000", NOBODY, LISTENS, 2),
+            ("0100007F:1000", NO_PEER, LISTEN_STATE, 1),
+            ("0100007F:2000", NO_PEER, LISTEN_STATE, 2),
             ("0100007F:3000", "0100007F:2000", state, 3),
             ("0100007F:2000", "0100007F:3000", state, 4),
         ]
     };
-    for (state, line, its) in [
-        (ESTABLISHED, "python job.py", true),
+    for (state, line, expected) in [
+        (ESTABLISHED_STATE, "python job.py", true),
         ("06", "python job.py", false),
         // Ray's own processes have such connections, too.
-        (ESTABLISHED, "/v/ray/core/src/ray/gcs/gcs_server --x", false),
-        (ESTABLISHED, "ray-dashboard-NodeHead-0 (python -c x)", false),
+        (
+            ESTABLISHED_STATE,
+            "/v/ray/core/src/ray/gcs/gcs_server --x",
+            false,
+        ),
+        (
+            ESTABLISHED_STATE,
+            "ray-dashboard-NodeHead-0 (python -c x)",
+            false,
+        ),
     ] {
         let proc = Proc::new(&table(state))
             .child(0, 2, "2", RAYLET, &[2, 4])
             .child(5, 10, "10", line, &[1, 3]);
-        assert_eq!(verdict(&proc) == SocketOwner::Expected, its, "{line}");
+        assert_eq!(verdict(&proc) == SocketOwner::Expected, expected, "{line}");
     }
 }
 
 /// Returns an adapter that listens, and is connected with the process that has socket 3.
 fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
     Proc::new(&[
-        ("0100007F:1000", NOBODY, LISTENS, 1),
+        ("0100007F:1000", NO_PEER, LISTEN_STATE, 1),
         ("0100007F:2000", "0100007F:3000", state, 2),
         ("0100007F:3000", "0100007F:2000", state, 3),
     ])
@@ -83,14 +91,20 @@ fn adapter(state: &str, peer: u32, parent: u32) -> Proc {
 
 #[test]
 fn unconnected_adapter_is_unsettled() {
-    assert_eq!(verdict(&adapter(ESTABLISHED, 10, 1)), SocketOwner::Expected);
-    let unsettled = |proc: &Proc| matches!(verdict(proc), SocketOwner::Unsettled(30, _));
-    assert!(unsettled(&adapter("02", 10, 1)), "it connects");
-    assert!(unsettled(&adapter(ESTABLISHED, 10, 5)), "with no worker");
-    let anothers = verdict(&adapter(ESTABLISHED, 11, 1));
+    assert_eq!(
+        verdict(&adapter(ESTABLISHED_STATE, 10, 1)),
+        SocketOwner::Expected
+    );
+    let is_unsettled = |proc: &Proc| matches!(verdict(proc), SocketOwner::Unsettled(30, _));
+    assert!(is_unsettled(&adapter("02", 10, 1)), "it connects");
     assert!(
-        matches!(anothers, SocketOwner::Other(30, _)),
-        "{anothers:?}"
+        is_unsettled(&adapter(ESTABLISHED_STATE, 10, 5)),
+        "with no worker"
+    );
+    let other_owner = verdict(&adapter(ESTABLISHED_STATE, 11, 1));
+    assert!(
+        matches!(other_owner, SocketOwner::Other(30, _)),
+        "{other_owner:?}"
     );
 }
 
@@ -98,41 +112,41 @@ fn unconnected_adapter_is_unsettled() {
 #[test]
 fn adapter_connecting_during_the_scan_is_not_misattributed() {
     for _ in 0..200 {
-        let proc = adapter(ESTABLISHED, 10, 1);
-        let of_worker = proc.processes().root.join("10/fd/3");
-        std::fs::remove_file(&of_worker).unwrap();
-        let seen = std::thread::scope(|scope| {
-            let look = scope.spawn(|| {
-                let mut looks = std::iter::repeat_with(|| verdict(&proc));
-                let settled = |seen: &SocketOwner| !matches!(seen, SocketOwner::Unsettled(..));
-                looks.find(settled).unwrap()
+        let proc = adapter(ESTABLISHED_STATE, 10, 1);
+        let worker_socket = proc.processes().root.join("10/fd/3");
+        std::fs::remove_file(&worker_socket).unwrap();
+        let owner = std::thread::scope(|scope| {
+            let lookup = scope.spawn(|| {
+                let mut lookups = std::iter::repeat_with(|| verdict(&proc));
+                let is_settled = |owner: &SocketOwner| !matches!(owner, SocketOwner::Unsettled(..));
+                lookups.find(is_settled).unwrap()
             });
             std::thread::yield_now();
-            symlink("socket:[3]", &of_worker).unwrap();
-            look.join().unwrap()
+            symlink("socket:[3]", &worker_socket).unwrap();
+            lookup.join().unwrap()
         });
-        assert_eq!(seen, SocketOwner::Expected);
+        assert_eq!(owner, SocketOwner::Expected);
     }
 }
 
 #[test]
 fn owner_of_the_connection_precedes_the_listener() {
-    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let local_address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let owner = Owner::Process(10);
-    for (taken, expected) in [(0, true), (2, true), (3, false)] {
+    for (inode, expected) in [(0, true), (2, true), (3, false)] {
         let proc = Proc::new(&[
-            ("0100007F:1000", NOBODY, LISTENS, 1),
-            ("0100007F:1000", "0100007F:3000", ESTABLISHED, taken),
+            ("0100007F:1000", NO_PEER, LISTEN_STATE, 1),
+            ("0100007F:1000", "0100007F:3000", ESTABLISHED_STATE, inode),
         ])
         .child(1, 10, "10", "ray::f()", &[1, 2])
         .child(0, 20, "20", "other", &[3]);
-        let verdict = proc
-            .processes()
-            .answering_owner(at(12_288), at(4096), &owner);
+        let verdict =
+            proc.processes()
+                .answering_owner(local_address(12_288), local_address(4096), &owner);
         assert_eq!(
             verdict == SocketOwner::Expected,
             expected,
-            "{taken}: {verdict:?}"
+            "{inode}: {verdict:?}"
         );
     }
 }
