@@ -257,8 +257,8 @@ mod tests {
     #[tokio::test]
     async fn allow_terminate_gives_debug_the_terminate_permission() {
         let [debug, terminate] = ["debug", "terminate"].map(|scope| scope.parse().unwrap());
-        let usual = relay(|_| {});
-        assert!(!usual.may_end_worker(debug) && usual.may_end_worker(terminate));
+        let default_relay = relay(|_| {});
+        assert!(!default_relay.may_end_worker(debug) && default_relay.may_end_worker(terminate));
         let open = relay(|config| config.dap.allow_terminate = true);
         assert!(open.may_end_worker(debug) && open.may_end_worker(terminate));
         assert!(!open.may_open_debugger(debug), "that is another key");
@@ -266,9 +266,13 @@ mod tests {
 
     #[tokio::test]
     async fn allow_attach_gives_debug_the_attach_permission() {
-        let [debug, both] = ["debug", "debug,attach"].map(|scopes| scopes.parse().unwrap());
-        let usual = relay(|_| {});
-        assert!(!usual.may_open_debugger(debug) && usual.may_open_debugger(both));
+        let [debug, debug_and_attach] =
+            ["debug", "debug,attach"].map(|scopes| scopes.parse().unwrap());
+        let default_relay = relay(|_| {});
+        assert!(
+            !default_relay.may_open_debugger(debug)
+                && default_relay.may_open_debugger(debug_and_attach)
+        );
         let open = relay(|config| config.dap.allow_attach = true);
         assert!(open.may_open_debugger(debug));
         assert!(!open.may_end_worker(debug), "that is another key");

@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn failed_tasks_of_other_nodes_are_ignored() {
-        let told = |id: u8, node_id: &str| FailedTask {
+        let failed_task = |id: u8, node_id: &str| FailedTask {
             id: Hex([id; 5]),
             node_id: node_id.into(),
             worker_id: "beef".into(),
@@ -261,8 +261,8 @@ mod tests {
             function: "step".into(),
         };
         let failures = Failures::default();
-        let own = [node("a1", "10.0.0.1")];
-        failures.update(1, &own, &[told(1, "b2"), told(2, "a1")]);
+        let own_nodes = [node("a1", "10.0.0.1")];
+        failures.update(1, &own_nodes, &[failed_task(1, "b2"), failed_task(2, "a1")]);
         let all = failures.all();
         let listed: Vec<_> = all.iter().map(|failed| &*failed.task.node_id).collect();
         assert_eq!(listed, ["a1"]);

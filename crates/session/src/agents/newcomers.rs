@@ -109,24 +109,28 @@ mod tests {
         let revoked = tokio::sync::watch::Sender::default();
         let newcomers = Arc::new(Newcomers::default());
         let add = |name: &str, host: u8| {
-            let who = somebody(name, [], &revoked);
-            newcomers.add(&who, IpAddr::from([10, 0, 0, host]))
+            let principal = somebody(name, [], &revoked);
+            newcomers.add(&principal, IpAddr::from([10, 0, 0, host]))
         };
-        let many = |name: &str, hosts: std::ops::Range<u8>| {
-            let tries = hosts.flat_map(|host| [host; 100]);
-            tries.filter_map(|host| add(name, host)).collect::<Vec<_>>()
+        let add_many = |name: &str, hosts: std::ops::Range<u8>| {
+            let attempts = hosts.flat_map(|host| [host; 100]);
+            attempts
+                .filter_map(|host| add(name, host))
+                .collect::<Vec<_>>()
         };
-        let pair = many("a", 1..2);
+        let pair = add_many("a", 1..2);
         assert_eq!(pair.len(), MAX_PER_PAIR);
-        let others = many("a", 2..100);
-        assert_eq!(pair.len() + others.len(), MAX_PER_KEY);
-        // Another one comes in from there at once.
-        assert_eq!(many("b", 1..2).len(), MAX_PER_PAIR);
-        let of_address: Vec<_> = (0..20).flat_map(|n| many(&n.to_string(), 1..2)).collect();
-        assert_eq!(pair.len() + of_address.len(), MAX_PER_KEY);
+        let other_addresses = add_many("a", 2..100);
+        assert_eq!(pair.len() + other_addresses.len(), MAX_PER_KEY);
+        // Another credential is admitted from the same address.
+        assert_eq!(add_many("b", 1..2).len(), MAX_PER_PAIR);
+        let same_address: Vec<_> = (0..20)
+            .flat_map(|n| add_many(&n.to_string(), 1..2))
+            .collect();
+        assert_eq!(pair.len() + same_address.len(), MAX_PER_KEY);
         assert!(add("b", 1).is_none() && add("b", 2).is_some());
-        drop((pair, others, of_address));
-        assert_eq!(many("a", 1..100).len(), MAX_PER_KEY);
+        drop((pair, other_addresses, same_address));
+        assert_eq!(add_many("a", 1..100).len(), MAX_PER_KEY);
         let counts = newcomers.counts.lock();
         assert_eq!((counts.all, counts.by_both.len()), (0, 0));
     }

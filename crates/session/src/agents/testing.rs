@@ -5,7 +5,7 @@ use ray_relay_base::wire::tunnel::messages::{Announce, PROTOCOL};
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::RayNode;
 
-/// An announcement with a nonce of zeros.
+/// Returns an announcement with a nonce of zeros.
 pub fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announce {
     Announce {
         protocol: PROTOCOL,

@@ -91,21 +91,24 @@ mod tests {
             node("west", "c3", "10.0.0.1"),
         ];
         let ids = |announced: &Announce, peer: &str, access: &Access| {
-            let mine = nodes(announced, &live, peer.parse().unwrap(), access);
-            let ids: Vec<_> = mine.iter().map(|node| node.node_id.to_string()).collect();
+            let own_nodes = nodes(announced, &live, peer.parse().unwrap(), access);
+            let ids: Vec<_> = own_nodes
+                .iter()
+                .map(|node| node.node_id.to_string())
+                .collect();
             ids.join(" ")
         };
         let by_id = |id: &str| announcement(Some(id), &[]);
         let by_address = |address: &str| announcement(None, &[address]);
         let unnamed = access(&[]);
-        // The address that it announces, and connects from.
+        // The agent connects from the address of its node.
         assert_eq!(ids(&by_address("10.0.0.1"), "10.0.0.1", &unnamed), "a1 c3");
         assert_eq!(ids(&by_id("a1"), "::ffff:10.0.0.1", &unnamed), "a1");
-        // Another's, from its own.
+        // The agent announces another node than that of its address.
         assert_eq!(ids(&by_id("b2"), "10.0.0.1", &unnamed), "");
         assert_eq!(ids(&by_address("10.0.0.2"), "10.0.0.1", &unnamed), "");
         assert_eq!(ids(&by_id("b2"), "10.0.0.1", &access(&["a1"])), "");
-        // Named by a rule, from anywhere; and only the node that it runs on.
+        // A node named by a rule may connect from any address.
         assert_eq!(ids(&by_id("b2"), "192.0.2.1", &access(&["b2", "c3"])), "b2");
         assert_eq!(
             ids(&by_address("10.0.0.2"), "192.0.2.1", &access(&["10.0.0.*"])),
@@ -120,9 +123,9 @@ mod tests {
             ids(&announcement(None, &[]), "10.0.0.1", &access(&["*"])),
             ""
         );
-        // An unauthenticated agent is held to the address.
-        let anybody = Principal::anonymous();
-        assert_eq!(ids(&by_id("b2"), "10.0.0.1", anybody.access()), "");
-        assert_eq!(ids(&by_id("b2"), "10.0.0.2", anybody.access()), "b2");
+        // An unauthenticated agent needs the address of its node.
+        let anonymous = Principal::anonymous();
+        assert_eq!(ids(&by_id("b2"), "10.0.0.1", anonymous.access()), "");
+        assert_eq!(ids(&by_id("b2"), "10.0.0.2", anonymous.access()), "b2");
     }
 }

@@ -1,4 +1,4 @@
-//! Resuming links: who may, and for how long they are kept.
+//! Tests who may resume a link, and for how long it is kept.
 #![allow(clippy::unwrap_used)]
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,7 +11,7 @@ use ray_relay_base::wire::peer_stream::PeerStream as _;
 
 struct Scene {
     links: Arc<Links>,
-    person: Box<dyn Fn(&str) -> Principal>,
+    user: Box<dyn Fn(&str) -> Principal>,
 }
 
 const PEER: ([u8; 4], u16) = ([127, 0, 0, 1], 9);
@@ -28,17 +28,17 @@ impl Scene {
         let revoked = watch::Sender::default();
         Self {
             links: Arc::new(links),
-            person: Box::new(move |name| somebody(name, [], &revoked)),
+            user: Box::new(move |name| somebody(name, [], &revoked)),
         }
     }
 
-    fn person(&self, name: &str) -> Principal {
-        (self.person)(name)
+    fn user(&self, name: &str) -> Principal {
+        (self.user)(name)
     }
 
-    fn begin(&self, who: &Principal) -> Arc<ResumableLink> {
+    fn begin(&self, principal: &Principal) -> Arc<ResumableLink> {
         self.links
-            .begin(who, &Summary::new(PEER.into()), None)
+            .begin(principal, &Summary::new(PEER.into()), None)
             .unwrap()
             .held
     }
@@ -53,17 +53,18 @@ impl ResumableLink {
 #[tokio::test(start_paused = true)]
 async fn link_is_resumed_only_by_its_user_with_its_secret() {
     let scene = Scene::new(Duration::from_secs(900), 8);
-    let (ada, bob) = (scene.person("ada"), scene.person("bob"));
+    let (ada, bob) = (scene.user("ada"), scene.user("bob"));
     let (id, secret) = scene.begin(&ada).names();
-    let resume = |id: &str, secret: &str, who| scene.links.resume(id, secret, who, 0).is_some();
+    let resume =
+        |id: &str, secret: &str, principal| scene.links.resume(id, secret, principal, 0).is_some();
     assert!(resume(&id, &secret, &ada));
     assert!(!resume(&id, &secret, &bob));
-    let nobody = Principal::anonymous();
-    assert!(!resume(&id, &secret, &nobody));
-    let (wrong, other) = ("0".repeat(32), "0".repeat(16));
-    assert!(!resume(&id, &wrong, &ada));
+    let anonymous = Principal::anonymous();
+    assert!(!resume(&id, &secret, &anonymous));
+    let (wrong_secret, wrong_id) = ("0".repeat(32), "0".repeat(16));
+    assert!(!resume(&id, &wrong_secret, &ada));
     assert!(!resume(&id, "", &ada));
-    assert!(!resume(&other, &secret, &ada));
+    assert!(!resume(&wrong_id, &secret, &ada));
     let text = format!("{:?}", scene.links);
     assert!(!text.contains(&secret), "{text}");
 }
@@ -71,16 +72,16 @@ async fn link_is_resumed_only_by_its_user_with_its_secret() {
 #[tokio::test(start_paused = true)]
 async fn unattached_link_ends_after_the_configured_time() {
     let scene = Scene::new(Duration::from_secs(900), 8);
-    let ada = scene.person("ada");
-    let held = scene.begin(&ada);
-    let (id, secret) = held.names();
-    held.link.take_up();
+    let ada = scene.user("ada");
+    let link = scene.begin(&ada);
+    let (id, secret) = link.names();
+    link.link.take_up();
     let mut stream = scene.links.arrived().await.stream;
-    drop(held.link.attach(0).unwrap());
+    drop(link.link.attach(0).unwrap());
     stream.write_all(b"said meanwhile").await.unwrap();
-    let began = Instant::now();
+    let started = Instant::now();
     let read = stream.read(&mut [0; 1]).await;
-    assert_eq!(began.elapsed(), Duration::from_secs(900));
+    assert_eq!(started.elapsed(), Duration::from_secs(900));
     assert!(
         read.unwrap_err()
             .to_string()
@@ -94,7 +95,7 @@ async fn unattached_link_ends_after_the_configured_time() {
 #[tokio::test(start_paused = true)]
 async fn attached_link_is_held_longer_and_an_unused_one_shorter() {
     let scene = Scene::new(Duration::from_secs(60), 8);
-    let ada = scene.person("ada");
+    let ada = scene.user("ada");
     let unused = scene.begin(&ada);
     let used = scene.begin(&ada);
     used.link.take_up();
@@ -109,15 +110,15 @@ async fn attached_link_is_held_longer_and_an_unused_one_shorter() {
 #[tokio::test(start_paused = true)]
 async fn link_slots_are_bounded_and_released() {
     let scene = Scene::new(Duration::ZERO, 8);
-    let ada = scene.person("ada");
-    let held = [scene.begin(&ada), scene.begin(&ada)];
+    let ada = scene.user("ada");
+    let link = [scene.begin(&ada), scene.begin(&ada)];
     let refused = scene
         .links
         .begin(&ada, &Summary::new(PEER.into()), None)
         .err();
     assert_eq!(refused, Some(LinkRefusal::Crowded(QuotaExceeded::Yours(2))));
-    scene.begin(&scene.person("bob"));
-    drop(held);
+    scene.begin(&scene.user("bob"));
+    drop(link);
     sleep(OPEN_TIMEOUT + Duration::from_secs(1)).await;
     scene.begin(&ada);
 }
@@ -125,54 +126,57 @@ async fn link_slots_are_bounded_and_released() {
 #[tokio::test(start_paused = true)]
 async fn restarted_command_ends_the_link_of_the_previous_one() {
     let scene = Scene::new(Duration::from_secs(900), 64);
-    let (ada, bob) = (scene.person("ada"), scene.person("bob"));
-    let at = |place: u8, process: u8| {
+    let (ada, bob) = (scene.user("ada"), scene.user("bob"));
+    let opener = |machine: u8, process: u8| {
         Opener::parse(&format!(
             "{}.{}",
-            format!("{place:02x}").repeat(8),
+            format!("{machine:02x}").repeat(8),
             format!("{process:02x}").repeat(8)
         ))
     };
-    let begin = |who, opener| {
+    let begin = |principal, opener| {
         scene
             .links
-            .begin(who, &Summary::new(PEER.into()), opener)
+            .begin(principal, &Summary::new(PEER.into()), opener)
             .unwrap()
             .held
     };
-    let (left, lives) = (begin(&ada, at(1, 1)), begin(&ada, at(1, 1)));
-    let (elsewhere, others) = (begin(&ada, at(2, 1)), begin(&bob, at(1, 1)));
-    let _attached = lives.link.attach(0).unwrap();
-    begin(&ada, at(1, 1));
-    assert!(matches!(*left.link.phase().borrow(), Phase::Detached(_)));
-    begin(&ada, at(1, 2));
-    assert!(matches!(*left.link.phase().borrow(), Phase::Broken(_)));
-    assert_eq!(*lives.link.phase().borrow(), Phase::Attached);
-    for held in [elsewhere, others] {
-        assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
+    let (detached, attached) = (begin(&ada, opener(1, 1)), begin(&ada, opener(1, 1)));
+    let (other_place, other_user) = (begin(&ada, opener(2, 1)), begin(&bob, opener(1, 1)));
+    let _attached = attached.link.attach(0).unwrap();
+    begin(&ada, opener(1, 1));
+    assert!(matches!(
+        *detached.link.phase().borrow(),
+        Phase::Detached(_)
+    ));
+    begin(&ada, opener(1, 2));
+    assert!(matches!(*detached.link.phase().borrow(), Phase::Broken(_)));
+    assert_eq!(*attached.link.phase().borrow(), Phase::Attached);
+    for link in [other_place, other_user] {
+        assert!(matches!(*link.link.phase().borrow(), Phase::Detached(_)));
     }
 }
 
-/// The same person has come by another connection.
+/// The user has returned on another connection.
 #[tokio::test(start_paused = true)]
 async fn doubted_link_without_a_transport_ends_in_seconds() {
     let scene = Scene::new(Duration::from_secs(900), 8);
-    let held = scene.begin(&scene.person("ada"));
-    held.link.take_up();
+    let link = scene.begin(&scene.user("ada"));
+    link.link.take_up();
     let Either::Left(mut stream) = scene.links.arrived().await.stream else {
         panic!("no link");
     };
-    let attached = held.link.attach(0).unwrap();
+    let attached = link.link.attach(0).unwrap();
     stream.doubt(true);
     sleep(DOUBT_TIMEOUT * 2).await;
-    assert_eq!(*held.link.phase().borrow(), Phase::Attached);
+    assert_eq!(*link.link.phase().borrow(), Phase::Attached);
     stream.doubt(false);
     drop(attached);
     sleep(DOUBT_TIMEOUT * 2).await;
-    assert!(matches!(*held.link.phase().borrow(), Phase::Detached(_)));
+    assert!(matches!(*link.link.phase().borrow(), Phase::Detached(_)));
     stream.doubt(true);
-    let began = Instant::now();
+    let started = Instant::now();
     let read = stream.read(&mut [0; 1]).await;
-    assert_eq!(began.elapsed(), DOUBT_TIMEOUT);
+    assert_eq!(started.elapsed(), DOUBT_TIMEOUT);
     assert!(read.is_err());
 }

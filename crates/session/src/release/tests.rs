@@ -1,4 +1,4 @@
-//! Releases with workers whose part the test plays.
+//! Tests releases with workers played by the test.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -22,28 +22,32 @@ use ray_relay_ray::ray::testing::{assert_not_dialled, listed, paused, paused_in_
 pub(super) fn relay(adapt: impl FnOnce(&mut Config)) -> (Arc<Context>, AuditSpy) {
     let mut config = Config::default();
     adapt(&mut config);
-    let (audit, kept) = spied(false);
-    (Context::offline(config, Authenticator::open(), audit), kept)
+    let (audit, audit_log) = spied(false);
+    (
+        Context::offline(config, Authenticator::open(), audit),
+        audit_log,
+    )
 }
 
 fn holder() -> Holder {
     Holder::here(0, None, CLIENT, Some(([127, 0, 0, 1], 1).into()))
 }
 
-/// A relay, and the debugger of a task that waits.
-async fn waiting(breakpoint: Breakpoint) -> (Arc<Context>, TcpListener) {
+/// Returns a relay with a paused task, and the listener of its debugger.
+async fn paused_task(breakpoint: Breakpoint) -> (Arc<Context>, TcpListener) {
     let (context, _) = relay(|_| {});
     let listener = listed(&context.registry, breakpoint).await;
     (context, listener)
 }
 
-async fn released(context: &Arc<Context>) -> Result<(), NotReleased> {
+async fn release_first(context: &Arc<Context>) -> Result<(), NotReleased> {
     let live = context.registry.snapshot().live[0].clone();
     let authorized = authorise(&Principal::anonymous(), &live, Scope::Debug).unwrap();
     release(context, authorized, holder()).await
 }
 
-/// Plays debugpy until the client disconnects, and returns the received commands. `attach`: its answer.
+/// Plays debugpy until the client disconnects, and returns the received commands. `attach` decides whether it accepts
+/// the client.
 pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> {
     let (stream, _) = listener.accept().await.unwrap();
     let mut client = Conversation::new(stream, 1 << 20);
@@ -73,9 +77,9 @@ pub(super) async fn debugpy(listener: TcpListener, attach: bool) -> Vec<String> 
 
 #[tokio::test]
 async fn release_attaches_to_the_worker_and_detaches() {
-    let (context, listener) = waiting(paused("square", 1)).await;
+    let (context, listener) = paused_task(paused("square", 1)).await;
     let worker = tokio::spawn(debugpy(listener, true));
-    released(&context).await.unwrap();
+    release_first(&context).await.unwrap();
     let commands = worker.await.unwrap();
     assert_eq!(
         commands,
@@ -92,7 +96,7 @@ async fn release_attaches_to_the_worker_and_detaches() {
 }
 
 async fn next(client: &mut Conversation<TcpStream>) -> Value {
-    // Longer than the whole takes.
+    // Longer than the whole release.
     let next = timeout(Duration::from_secs(60), client.read()).await;
     next.expect("not for ever").unwrap()
 }
@@ -101,12 +105,12 @@ async fn next(client: &mut Conversation<TcpStream>) -> Value {
 async fn release_detaches_only_once_all_paused_threads_stopped() {
     for threads in [1, 2] {
         for stops in 0..=threads {
-            let (context, listener) = waiting(Breakpoint {
+            let (context, listener) = paused_task(Breakpoint {
                 paused_threads: threads,
                 ..paused("square", 1)
             })
             .await;
-            let asked = tokio::spawn(async move { released(&context).await });
+            let release_task = tokio::spawn(async move { release_first(&context).await });
             let (stream, _) = listener.accept().await.unwrap();
             let mut client = Conversation::new(stream, 1 << 20);
             let greeting = event("output", json!({"category": "telemetry"}));
@@ -116,7 +120,7 @@ async fn release_detaches_only_once_all_paused_threads_stopped() {
                 let request = client.read().await.unwrap();
                 let command = request["command"].as_str().unwrap();
                 if command == "attach" {
-                    // Ray's own helper, where the thread is paused first, is none of the user's code.
+                    // The thread is first paused in Ray's helper, which is not the user's code.
                     assert_eq!(request["arguments"]["justMyCode"], false);
                     let initialized = event("initialized", Value::Null);
                     client.send(&initialized).await.unwrap();
@@ -126,49 +130,49 @@ async fn release_detaches_only_once_all_paused_threads_stopped() {
                 let answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": command, "success": true});
                 client.send(&answer).await.unwrap();
             }
-            let early = timeout(Duration::from_millis(500), client.read()).await;
-            assert!(early.is_err(), "{early:?}");
+            let premature = timeout(Duration::from_millis(500), client.read()).await;
+            assert!(premature.is_err(), "{premature:?}");
             for thread in 1..=stops {
                 let stop = json!({"reason": "breakpoint", "threadId": thread});
                 client.send(&event("stopped", stop)).await.unwrap();
             }
-            let mut goodbye = next(&mut client).await;
+            let mut request = next(&mut client).await;
             if stops == 0 {
-                // Whether an expression keeps the thread from resuming.
-                assert_eq!(goodbye["command"], "evaluate", "{stops} of {threads}");
-                let answer = json!({"type": "response", "seq": 1, "request_seq": goodbye["seq"], "command": "evaluate", "success": true, "body": {"result": "'{}'"}});
+                // The detach sequence checks for a running expression.
+                assert_eq!(request["command"], "evaluate", "{stops} of {threads}");
+                let answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": "evaluate", "success": true, "body": {"result": "'{}'"}});
                 client.send(&answer).await.unwrap();
-                goodbye = next(&mut client).await;
+                request = next(&mut client).await;
             }
-            assert_eq!(goodbye["command"], "disconnect", "{stops} of {threads}");
-            let answer = json!({"type": "response", "seq": 1, "request_seq": goodbye["seq"], "command": "disconnect", "success": true});
+            assert_eq!(request["command"], "disconnect", "{stops} of {threads}");
+            let answer = json!({"type": "response", "seq": 1, "request_seq": request["seq"], "command": "disconnect", "success": true});
             client.send(&answer).await.unwrap();
             drop(client);
-            asked.await.unwrap().unwrap();
+            release_task.await.unwrap().unwrap();
         }
     }
 }
 
 #[tokio::test]
 async fn task_with_a_debugger_outside_the_relay_is_not_released() {
-    let (context, listener) = waiting(paused("square", 1)).await;
+    let (context, listener) = paused_task(paused("square", 1)).await;
     tokio::spawn(debugpy(listener, false));
-    let why = released(&context).await.unwrap_err().to_string();
-    assert!(why.contains("bypasses this relay"), "{why}");
+    let error = release_first(&context).await.unwrap_err().to_string();
+    assert!(error.contains("bypasses this relay"), "{error}");
     assert!(context.registry.snapshot().live[0].is_paused());
 }
 
 #[tokio::test]
 async fn lost_debugger_is_listed_as_unreachable_with_next_step() {
-    let (context, listener) = waiting(paused("square", 1)).await;
+    let (context, listener) = paused_task(paused("square", 1)).await;
     let id = context.registry.snapshot().live[0].id;
     drop(listener);
     for _ in 0..2 {
-        let why = released(&context).await.unwrap_err().to_string();
+        let error = release_first(&context).await.unwrap_err().to_string();
         let step = format!("`ray-relay release --force {id}`");
         assert!(
-            why.contains("its debugger is gone") && why.contains(&step),
-            "{why}"
+            error.contains("its debugger is gone") && error.contains(&step),
+            "{error}"
         );
         let list = context.registry.snapshot();
         assert_eq!(list.live[0].state.word(), "unreachable");
@@ -177,53 +181,56 @@ async fn lost_debugger_is_listed_as_unreachable_with_next_step() {
 
 #[tokio::test]
 async fn legacy_prompt_is_released_by_continue() {
-    let (context, listener) = waiting(paused_in_pdb("square", 1)).await;
+    let (context, listener) = paused_task(paused_in_pdb("square", 1)).await;
     let prompt = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"(Pdb) ").await.unwrap();
-        let mut said = [0; 2];
-        stream.read_exact(&mut said).await.unwrap();
-        said
+        let mut received = [0; 2];
+        stream.read_exact(&mut received).await.unwrap();
+        received
     });
-    released(&context).await.unwrap();
+    release_first(&context).await.unwrap();
     assert_eq!(&prompt.await.unwrap(), b"c\n");
 }
 
 #[tokio::test]
 async fn busy_legacy_prompt_outlasts_the_release_request() {
-    for obeys in [true, false] {
-        let (context, listener) = waiting(paused_in_pdb("square", 1)).await;
+    for resumes in [true, false] {
+        let (context, listener) = paused_task(paused_in_pdb("square", 1)).await;
         let caller = tokio::spawn({
             let context = context.clone();
-            async move { released(&context).await }
+            async move { release_first(&context).await }
         });
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"(Pdb) ").await.unwrap();
-        let mut said = [0; 2];
-        stream.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"c\n");
-        // Paused only now: a clock that is would run ahead of the sockets.
+        let mut received = [0; 2];
+        stream.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"c\n");
+        // Pause the clock only now: a paused clock would run ahead of the sockets.
         tokio::time::pause();
-        let told = Instant::now();
+        let sent_at = Instant::now();
         caller.await.unwrap().unwrap();
-        let answered = told.elapsed();
+        let answered = sent_at.elapsed();
         assert!((14..=15).contains(&answered.as_secs()), "{answered:?}");
         let snapshot = context.registry.snapshot();
         assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
-        // Closing it would make the task fail, so it has to be kept.
+        // Closing the connection would make the task fail.
         context.shutdown.tasks.close();
         assert_eq!(context.shutdown.tasks.len(), 1);
-        let closed = timeout(Duration::from_secs(500), stream.read(&mut said)).await;
+        let closed = timeout(Duration::from_secs(500), stream.read(&mut received)).await;
         assert!(closed.is_err() && context.shutdown.tasks.len() == 1);
-        if obeys {
+        if resumes {
             drop(stream);
             context.shutdown.tasks.wait().await;
-            assert!(told.elapsed() < Duration::from_secs(550));
+            assert!(sent_at.elapsed() < Duration::from_secs(550));
         } else {
             context.shutdown.tasks.wait().await;
-            let given_up = told.elapsed();
-            assert!((590..=600).contains(&given_up.as_secs()), "{given_up:?}");
-            assert_eq!(stream.read(&mut said).await.unwrap(), 0);
+            let ended_after = sent_at.elapsed();
+            assert!(
+                (590..=600).contains(&ended_after.as_secs()),
+                "{ended_after:?}"
+            );
+            assert_eq!(stream.read(&mut received).await.unwrap(), 0);
         }
         tokio::time::resume();
     }
@@ -231,11 +238,11 @@ async fn busy_legacy_prompt_outlasts_the_release_request() {
 
 #[tokio::test]
 async fn held_task_is_not_released() {
-    let (context, _listener) = waiting(paused("square", 1)).await;
+    let (context, _listener) = paused_task(paused("square", 1)).await;
     let id = context.registry.snapshot().live[0].id;
     let _claim = context.registry.claim(id, holder()).unwrap();
-    let why = released(&context).await.unwrap_err().to_string();
-    assert!(why.contains("is being debugged by"), "{why}");
+    let error = release_first(&context).await.unwrap_err().to_string();
+    assert!(error.contains("is being debugged by"), "{error}");
 }
 
 #[tokio::test]
@@ -243,8 +250,8 @@ async fn unreachable_debugger_is_not_dialled() {
     let (context, _) =
         relay(|config| config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned());
     let listener = listed(&context.registry, paused_in_pdb("square", 1)).await;
-    let why = released(&context).await.unwrap_err().to_string();
-    assert!(why.contains("--ray-debugger-external"), "{why}");
+    let error = release_first(&context).await.unwrap_err().to_string();
+    assert!(error.contains("--ray-debugger-external"), "{error}");
     assert_not_dialled(listener);
     assert!(context.registry.snapshot().live[0].is_paused());
 }

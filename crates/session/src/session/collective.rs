@@ -119,27 +119,30 @@ mod tests {
         CollectiveWait::new(&rank, clock).unwrap()
     }
 
-    /// The messages from now on, with their times in seconds.
-    async fn course(wait: &mut CollectiveWait) -> Vec<(u64, String)> {
-        let (began, mut told) = (Instant::now(), Vec::new());
-        while let Some(at) = wait.next() {
-            advance(at.saturating_duration_since(Instant::now())).await;
+    /// Returns the messages from now on with their times in seconds.
+    async fn messages(wait: &mut CollectiveWait) -> Vec<(u64, String)> {
+        let (started, mut messages) = (Instant::now(), Vec::new());
+        while let Some(due_at) = wait.next() {
+            advance(due_at.saturating_duration_since(Instant::now())).await;
             let text = wait.due(Instant::now()).unwrap();
-            let end = text.split(" time out in ").nth(1).unwrap_or("over");
-            let end = end.split(':').next().unwrap();
-            told.push((began.elapsed().as_secs(), end.to_owned()));
+            let deadline = text.split(" time out in ").nth(1).unwrap_or("over");
+            let deadline = deadline.split(':').next().unwrap();
+            messages.push((started.elapsed().as_secs(), deadline.to_owned()));
         }
-        told
+        messages
     }
 
     #[tokio::test(start_paused = true)]
     async fn collective_timeout_is_announced_then_warned_of() {
         let clock = PauseClock::new(Some(Instant::now()));
         advance(12 * MINUTE).await;
-        let told = course(&mut wait(&clock)).await;
-        let told: Vec<_> = told.iter().map(|(at, text)| (*at, &**text)).collect();
+        let messages = messages(&mut wait(&clock)).await;
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|(due_at, text)| (*due_at, &**text))
+            .collect();
         assert_eq!(
-            told,
+            messages,
             [
                 (0, "18m 00s"),
                 (780, "5m 00s"),

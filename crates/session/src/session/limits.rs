@@ -183,81 +183,83 @@ mod tests {
         (Limits::new(&obligations, now), now)
     }
 
-    /// Steps through everything that falls due.
-    fn course(limits: &mut Limits, began: Instant) -> Vec<(u64, Due)> {
-        let mut course = Vec::new();
-        while let Some(at) = limits.next() {
-            let due = limits.due(at).unwrap();
-            let over = matches!(due, Due::End(_));
-            course.push(((at - began).as_secs(), due));
-            if over {
+    /// Returns all due events with their times, until the end of the session.
+    fn due_events(limits: &mut Limits, started: Instant) -> Vec<(u64, Due)> {
+        let mut due_events = Vec::new();
+        while let Some(due_at) = limits.next() {
+            let due = limits.due(due_at).unwrap();
+            let is_end = matches!(due, Due::End(_));
+            due_events.push(((due_at - started).as_secs(), due));
+            if is_end {
                 break;
             }
         }
-        course
+        due_events
     }
 
     #[test]
     fn long_limit_warns_twice_and_short_limit_once() {
-        let (mut long, began) = limits(Some(7200), None);
-        let course_of_long = course(&mut long, began);
-        let times: Vec<_> = course_of_long.iter().map(|(at, _)| *at).collect();
+        let (mut long, started) = limits(Some(7200), None);
+        let events = due_events(&mut long, started);
+        let times: Vec<_> = events.iter().map(|(due_at, _)| *due_at).collect();
         assert_eq!(times, [6900, 7140, 7200]);
         assert_eq!(
-            course_of_long[0].1,
+            events[0].1,
             Due::Warning("this session ends in 5m 00s: sessions may last 2h 00m here".into())
         );
         assert_eq!(
-            course_of_long[2].1,
+            events[2].1,
             Due::End("it has lasted 2h 00m, the longest that is allowed here".into())
         );
-        let (mut short, began) = limits(None, Some(100));
-        let times: Vec<_> = course(&mut short, began)
+        let (mut short, started) = limits(None, Some(100));
+        let times: Vec<_> = due_events(&mut short, started)
             .iter()
-            .map(|(at, _)| *at)
+            .map(|(due_at, _)| *due_at)
             .collect();
         assert_eq!(times, [90, 100]);
     }
 
     #[test]
     fn activity_postpones_the_idle_limit_only() {
-        let (mut both, began) = limits(Some(1000), Some(100));
-        let after = |s| began + Duration::from_secs(s);
-        assert_eq!(both.due(after(50)), None);
-        assert!(matches!(both.due(after(91)), Some(Due::Warning(_))));
-        both.active(after(95));
-        assert_eq!(both.due(after(101)), None);
+        let (mut combined, started) = limits(Some(1000), Some(100));
+        let after = |s| started + Duration::from_secs(s);
+        assert_eq!(combined.due(after(50)), None);
+        assert!(matches!(combined.due(after(91)), Some(Due::Warning(_))));
+        combined.active(after(95));
+        assert_eq!(combined.due(after(101)), None);
         assert!(
-            matches!(both.due(after(186)), Some(Due::Warning(_))),
+            matches!(combined.due(after(186)), Some(Due::Warning(_))),
             "warned of again"
         );
-        both.active(after(990));
-        assert!(matches!(both.due(after(1000)), Some(Due::End(why)) if why.contains("lasted")));
+        combined.active(after(990));
+        assert!(
+            matches!(combined.due(after(1000)), Some(Due::End(reason)) if reason.contains("lasted"))
+        );
     }
 
     #[test]
     fn resumed_session_keeps_its_session_limit() {
-        let (whole, began) = limits(Some(1000), None);
-        let now = began + Duration::from_secs(400);
-        let mut goes_on = Limits {
-            session: whole.session.map(|mut limit| {
+        let (original, started) = limits(Some(1000), None);
+        let now = started + Duration::from_secs(400);
+        let mut resumed = Limits {
+            session: original.session.map(|mut limit| {
                 limit.since = now;
                 limit
             }),
             idle: None,
         }
-        .since(began);
-        assert_eq!(goes_on.remaining(now), Some(Duration::from_secs(600)));
-        let over = began + Duration::from_secs(1000);
-        assert!(matches!(goes_on.due(over), Some(Due::End(_))));
+        .since(started);
+        assert_eq!(resumed.remaining(now), Some(Duration::from_secs(600)));
+        let is_end = started + Duration::from_secs(1000);
+        assert!(matches!(resumed.due(is_end), Some(Due::End(_))));
     }
 
     #[test]
     fn late_check_warns_once() {
-        let (mut limits, began) = limits(Some(3600), None);
-        let late = began + Duration::from_secs(3590);
-        assert!(matches!(limits.due(late), Some(Due::Warning(_))));
-        assert_eq!(limits.due(late), None);
-        assert_eq!(limits.next(), Some(began + Duration::from_secs(3600)));
+        let (mut limits, started) = limits(Some(3600), None);
+        let late_check = started + Duration::from_secs(3590);
+        assert!(matches!(limits.due(late_check), Some(Due::Warning(_))));
+        assert_eq!(limits.due(late_check), None);
+        assert_eq!(limits.next(), Some(started + Duration::from_secs(3600)));
     }
 }

@@ -100,20 +100,20 @@ mod tests {
     #[test]
     fn quota_of_one_user_leaves_the_shares_of_others() {
         let revoked = tokio::sync::watch::Sender::default();
-        let person = |name: &str| somebody(name, [], &revoked);
+        let user = |name: &str| somebody(name, [], &revoked);
         let shares = Quotas::new(5, 2);
-        let (ann, bob) = (person("ann"), person("bob"));
+        let (ann, bob) = (user("ann"), user("bob"));
         let held: Vec<_> = [&ann, &ann, &bob]
             .into_iter()
-            .map(|who| shares.take(who).unwrap())
+            .map(|principal| shares.take(principal).unwrap())
             .collect();
-        // A refused session takes nothing.
+        // A refused session uses no share.
         for _ in 0..5 {
             assert_eq!(shares.take(&ann).unwrap_err(), QuotaExceeded::Yours(2));
         }
-        let nobody = Principal::anonymous();
-        let _first = shares.take(&nobody).unwrap();
-        let _second = shares.take(&nobody).unwrap();
+        let anonymous = Principal::anonymous();
+        let _first = shares.take(&anonymous).unwrap();
+        let _second = shares.take(&anonymous).unwrap();
         for _ in 0..5 {
             assert_eq!(shares.take(&bob).unwrap_err(), QuotaExceeded::All(5));
         }

@@ -111,7 +111,7 @@ mod tests {
     use ray_relay_access::policy::{BreakpointSelector, Pattern, Rule};
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
-    fn somebody(scopes: &str, jobs: &[&str]) -> Principal {
+    fn principal_with(scopes: &str, jobs: &[&str]) -> Principal {
         let rule = Rule {
             scopes: scopes.parse().unwrap(),
             selector: BreakpointSelector {
@@ -123,7 +123,7 @@ mod tests {
         testing::somebody("ann", [rule], &watch::Sender::default())
     }
 
-    fn of_job(name: &str, n: u8, job: Option<&str>) -> Breakpoint {
+    fn breakpoint_of_job(name: &str, n: u8, job: Option<&str>) -> Breakpoint {
         let mut breakpoint = paused(name, n);
         breakpoint.names_mut().job_id = job.map(str::to_owned);
         breakpoint
@@ -131,45 +131,45 @@ mod tests {
 
     #[test]
     fn breakpoints_of_others_and_unknown_jobs_are_hidden() {
-        let mine = of_job("mine", 1, Some("01000000"));
+        let own = breakpoint_of_job("mine", 1, Some("01000000"));
         let list = vec![
-            mine.clone(),
-            of_job("theirs", 2, Some("02000000")),
-            of_job("not known yet", 3, None),
+            own.clone(),
+            breakpoint_of_job("theirs", 2, Some("02000000")),
+            breakpoint_of_job("not known yet", 3, None),
         ];
         let all = Arc::new(snapshot(list));
-        let seen = visible(&somebody("debug", &["01000000"]), &all);
-        assert!(seen.live.iter().eq([&Arc::new(mine)]));
-        assert_eq!(seen.clusters.len(), 1);
-        let none = visible(&somebody("dashboard:write,admin", &[]), &all);
-        assert!(none.live.is_empty() && none.clusters.is_empty());
+        let visible_list = visible(&principal_with("debug", &["01000000"]), &all);
+        assert!(visible_list.live.iter().eq([&Arc::new(own)]));
+        assert_eq!(visible_list.clusters.len(), 1);
+        let hidden_list = visible(&principal_with("dashboard:write,admin", &[]), &all);
+        assert!(hidden_list.live.is_empty() && hidden_list.clusters.is_empty());
     }
 
     #[test]
     fn unrestricted_user_gets_the_shared_list() {
         let all = Arc::new(snapshot(vec![paused("square", 1)]));
         assert!(Arc::ptr_eq(&visible(&Principal::anonymous(), &all), &all));
-        let lists = somebody("list", &[]);
+        let lists = principal_with("list", &[]);
         assert!(Arc::ptr_eq(&visible(&lists, &all), &all));
         assert!(within(&lists, Scope::View, &all).live.is_empty());
     }
 
     #[test]
     fn list_view_or_terminal_shows_a_breakpoint() {
-        let breakpoint = of_job("step", 1, Some("01000000"));
+        let breakpoint = breakpoint_of_job("step", 1, Some("01000000"));
         for scope in Scope::ALL {
-            let seeing = ["list", "view", "debug", "terminal"].contains(&scope.word());
-            let person = somebody(scope.word(), &[]);
-            assert_eq!(sees(&person, &breakpoint), seeing, "{scope}");
-            let person = somebody(scope.word(), &["02000000"]);
-            assert!(!sees(&person, &breakpoint), "{scope} on another job");
+            let is_reading = ["list", "view", "debug", "terminal"].contains(&scope.word());
+            let principal = principal_with(scope.word(), &[]);
+            assert_eq!(sees(&principal, &breakpoint), is_reading, "{scope}");
+            let principal = principal_with(scope.word(), &["02000000"]);
+            assert!(!sees(&principal, &breakpoint), "{scope} on another job");
         }
     }
 
     #[test]
     fn breakpoint_is_hidden_without_a_reading_permission() {
         let breakpoint = Arc::new(paused("square", 1));
-        let denied = |scopes| authorise(&somebody(scopes, &[]), &breakpoint, Scope::View);
+        let denied = |scopes| authorise(&principal_with(scopes, &[]), &breakpoint, Scope::View);
         assert_eq!(
             denied("dashboard:write,admin").unwrap_err(),
             crate::session::Denied::Hidden

@@ -75,21 +75,21 @@ mod tests {
 
     #[test]
     fn intended_end_has_its_own_sentence() {
-        for (intended, why, sentence) in [
+        for (intended, reason, sentence) in [
             (true, "its job is over", "has ended: its job is over"),
             (false, "it was killed", "is gone: it was killed"),
         ] {
             let mut breakpoint = ray_relay_ray::ray::testing::paused("step", 1);
             breakpoint.state = State::Died {
                 at: Timestamp::now(),
-                why: why.into(),
+                why: reason.into(),
                 intended,
             };
             let list = Snapshot {
                 ended: [Arc::new(breakpoint.clone())].into(),
                 ..Snapshot::default()
             };
-            let end = WorkerEnd::explained(&list, &breakpoint, why);
+            let end = WorkerEnd::explained(&list, &breakpoint, reason);
             assert_eq!(end.sentence, format!("{} {sentence}", breakpoint.title()));
             assert_eq!(end.intended, intended);
         }

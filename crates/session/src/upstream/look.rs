@@ -127,8 +127,8 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let greeting = event("output", json!({"category": "telemetry"}));
             let welcome = event("debugpySockets", json!({"sockets": []}));
-            let said = [frame(&greeting), frame(&welcome)].concat();
-            stream.write_all(&said).await.unwrap();
+            let output = [frame(&greeting), frame(&welcome)].concat();
+            stream.write_all(&output).await.unwrap();
             stream.read_to_end(&mut Vec::new()).await.unwrap()
         });
         let summary = Summary::new(([127, 0, 0, 1], 1).into());
@@ -136,11 +136,11 @@ mod tests {
         let is_free = || context.registry.snapshot().live[0].is_paused();
         let task = context.registry.snapshot().live[0].clone();
         let authorized = authorise(&Principal::anonymous(), &task, Scope::View).unwrap();
-        let begun = Look::begin(&context, &session, authorized, "http").await;
-        let (look, debugger) = begun.unwrap();
+        let started = Look::begin(&context, &session, authorized, "http").await;
+        let (inspection, debugger) = started.unwrap();
         assert!(!is_free());
         drop(debugger);
-        look.end(Outcome::Client).await;
+        inspection.end(Outcome::Client).await;
         assert!(is_free());
         assert_eq!(worker.await.unwrap(), 0, "it was asked for nothing");
     }

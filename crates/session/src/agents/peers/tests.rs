@@ -1,4 +1,4 @@
-//! A registry that receives others' sessions, on a paused clock.
+//! Tests a registry that receives the sessions of other relays. The clock is paused.
 
 use tokio::sync::broadcast::error::TryRecvError;
 use tokio::task::JoinHandle;
@@ -15,7 +15,7 @@ use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_ray::ray::registry::{BreakpointId, Change, ClaimError, Kind, State};
 use ray_relay_ray::ray::testing::paused;
 
-const OTHER: Replica = Hex([9; 8]);
+const OTHER_RELAY: Replica = Hex([9; 8]);
 
 struct Scene {
     context: Arc<Context>,
@@ -24,7 +24,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// One that waits on `a1`.
+    /// Returns a relay with a breakpoint on the node `a1`.
     async fn new() -> Self {
         let mut breakpoint = paused("square", 1);
         (breakpoint.node_id, breakpoint.node_ip) = ("a1".into(), [10, 0, 0, 1].into());
@@ -53,19 +53,19 @@ impl Scene {
             session: session.into(),
             client: "nvim".into(),
             peer: Some("192.0.2.1:5000".parse().unwrap()),
-            replica: OTHER,
+            replica: OTHER_RELAY,
             since_unix_ms: 0,
             parked: None,
         }
     }
 
-    /// Reports of the agent of `a1` on the link `link`, once applied.
-    async fn says(&self, link: u64, held: impl Into<Arc<[HoldRow]>>) {
+    /// Applies a report of the agent of `a1` on the link `link`.
+    async fn report(&self, link: u64, held: impl Into<Arc<[HoldRow]>>) {
         let (agents, held): (_, Arc<[HoldRow]>) = (&self.context.peers.agents, held.into());
         agents.update_holds(link, vec![node("a1", "10.0.0.1")], &held);
     }
 
-    async fn ends(&self, link: u64, end: AgentLinkEnd) {
+    async fn end_link(&self, link: u64, end: AgentLinkEnd) {
         let agents = &self.context.peers.agents;
         agents.lose_holds(link, &end, Instant::now());
     }
@@ -82,7 +82,7 @@ impl Scene {
         }
     }
 
-    fn own(&self) -> Holder {
+    fn own_holder(&self) -> Holder {
         Holder {
             replica: None,
             ..Holder::from(&self.held("1"))
@@ -90,8 +90,8 @@ impl Scene {
     }
 }
 
-/// Everything that can run has run; no time has passed that is measured by.
-async fn settled() {
+/// Lets all ready tasks run.
+async fn run_pending_tasks() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -103,28 +103,32 @@ fn id_of(scene: &Scene) -> BreakpointId {
 async fn hold_of_another_relay_is_shown_and_refuses_a_claim() {
     let scene = Scene::new().await;
     let mut events = scene.context.registry.events();
-    scene.says(1, []).await;
+    scene.report(1, []).await;
     assert!(scene.state().unwrap() == State::Paused);
-    scene.says(1, [scene.held("7")]).await;
+    scene.report(1, [scene.held("7")]).await;
     let holder = scene.holder().unwrap();
     assert_eq!(
         (holder.session, holder.replica, holder.is_here()),
-        (7, Some(OTHER), false)
+        (7, Some(OTHER_RELAY), false)
     );
     assert_eq!(events.try_recv().unwrap().change, Change::Attached);
-    let refused = scene.context.registry.claim(id_of(&scene), scene.own());
-    let Err(ClaimError::InUse(by)) = refused else {
+    let refused = scene
+        .context
+        .registry
+        .claim(id_of(&scene), scene.own_holder());
+    let Err(ClaimError::InUse(holder)) = refused else {
         panic!("{refused:?}");
     };
-    let words = SessionRefusal::in_use(&scene.breakpoint, &by, Timestamp::now()).to_string();
-    let said = "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
-    assert!(words.contains(said), "{words}");
+    let message = SessionRefusal::in_use(&scene.breakpoint, &holder, Timestamp::now()).to_string();
+    let expected =
+        "is being debugged by bob with nvim from 192.0.2.1:5000 through another relay, for ";
+    assert!(message.contains(expected), "{message}");
     let route = scene.context.peers.agents.route(&scene.breakpoint).await;
-    let Err(why) = route else { panic!("a way") };
-    let route = SessionRefusal::no_route(&scene.breakpoint, why).to_string();
-    assert_eq!(route, words);
-    // It is let go there: a poll would say whether it waits again.
-    scene.says(1, []).await;
+    let Err(reason) = route else { panic!("a way") };
+    let route = SessionRefusal::no_route(&scene.breakpoint, reason).to_string();
+    assert_eq!(route, message);
+    // The other relay has released it; a later poll would list it if it pauses again.
+    scene.report(1, []).await;
     assert_eq!(scene.state(), None);
     assert_eq!(events.try_recv().unwrap().change, Change::Released);
     assert_eq!(events.try_recv().unwrap_err(), TryRecvError::Empty);
@@ -133,13 +137,13 @@ async fn hold_of_another_relay_is_shown_and_refuses_a_claim() {
 #[tokio::test(start_paused = true)]
 async fn session_of_another_relay_is_listed_once() {
     let scene = Scene::new().await;
-    scene.says(1, [scene.held("7")]).await;
-    let anybody = ray_relay_access::identity::Principal::anonymous();
-    let rows = scene.context.peers.agents.sessions_elsewhere(&anybody);
+    scene.report(1, [scene.held("7")]).await;
+    let anonymous = ray_relay_access::identity::Principal::anonymous();
+    let rows = scene.context.peers.agents.sessions_elsewhere(&anonymous);
     let rows = serde_json::to_value(rows).unwrap();
     assert_eq!(rows.as_array().unwrap().len(), 1);
     let row = &rows[0];
-    assert_eq!(row["replica"], OTHER.digits());
+    assert_eq!(row["replica"], OTHER_RELAY.digits());
     assert_eq!((&row["id"], &row["subject"]), (&7.into(), &"bob".into()));
     assert_eq!(row["breakpoint"], scene.breakpoint.id.to_string());
 }
@@ -147,22 +151,22 @@ async fn session_of_another_relay_is_listed_once() {
 #[tokio::test(start_paused = true)]
 async fn reported_hold_outlives_a_broken_link_for_15_s() {
     let scene = Scene::new().await;
-    scene.says(1, [scene.held("7")]).await;
-    scene.ends(1, AgentLinkEnd::Broken).await;
+    scene.report(1, [scene.held("7")]).await;
+    scene.end_link(1, AgentLinkEnd::Broken).await;
     tokio::time::sleep(Duration::from_secs(14)).await;
     assert!(scene.holder().is_some());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    settled().await;
+    run_pending_tasks().await;
     assert_eq!(scene.state(), None);
-    // Who comes again says what is so.
+    // The report of a new link replaces that of the broken one.
     scene.context.registry.insert(scene.breakpoint.clone());
-    scene.says(2, [scene.held("7")]).await;
-    scene.ends(2, AgentLinkEnd::Broken).await;
-    scene.says(3, [scene.held("7")]).await;
+    scene.report(2, [scene.held("7")]).await;
+    scene.end_link(2, AgentLinkEnd::Broken).await;
+    scene.report(3, [scene.held("7")]).await;
     tokio::time::sleep(2 * ray_relay_ray::hold::REPORT_VALIDITY).await;
     assert!(scene.holder().is_some());
-    scene.ends(3, AgentLinkEnd::Broken).await;
-    scene.says(4, []).await;
+    scene.end_link(3, AgentLinkEnd::Broken).await;
+    scene.report(4, []).await;
     assert_eq!(scene.state(), None);
 }
 
@@ -174,9 +178,9 @@ async fn detached_silent_or_contested_agent_holds_nothing() {
         AgentLinkEnd::Contested("a1".to_owned()),
     ] {
         let scene = Scene::new().await;
-        scene.says(1, [scene.held("7")]).await;
+        scene.report(1, [scene.held("7")]).await;
         assert!(scene.holder().is_some());
-        scene.ends(1, end).await;
+        scene.end_link(1, end).await;
         assert_eq!(scene.state(), None);
     }
 }
@@ -184,7 +188,7 @@ async fn detached_silent_or_contested_agent_holds_nothing() {
 #[tokio::test(start_paused = true)]
 async fn report_about_another_node_or_this_relay_is_ignored() {
     let scene = Scene::new().await;
-    let own = HoldRow {
+    let own_holder = HoldRow {
         replica: scene.context.peers.agents.replica(),
         ..scene.held("7")
     };
@@ -196,7 +200,7 @@ async fn report_about_another_node_or_this_relay_is_ignored() {
         kind: Kind::Pdb,
         ..scene.held("7")
     };
-    scene.says(1, [own, port, kind]).await;
+    scene.report(1, [own_holder, port, kind]).await;
     assert_eq!(scene.state(), Some(State::Paused));
     let agents = &scene.context.peers.agents;
     agents.update_holds(2, vec![node("b2", "10.0.0.1")], &[scene.held("7")]);
@@ -223,7 +227,7 @@ async fn old_legacy_breakpoint_is_matched_by_its_port() {
         read: Instant::now(),
     }));
     let scene = Scene::with(breakpoint).await;
-    scene.says(1, [scene.held("7")]).await;
+    scene.report(1, [scene.held("7")]).await;
     assert_eq!(scene.holder().unwrap().session, 7);
 }
 
@@ -233,18 +237,18 @@ async fn local_claim_stays_until_the_agent_reports_otherwise() {
     let claim = scene
         .context
         .registry
-        .claim(id_of(&scene), scene.own())
+        .claim(id_of(&scene), scene.own_holder())
         .unwrap();
-    scene.says(1, [scene.held("7")]).await;
+    scene.report(1, [scene.held("7")]).await;
     assert!(scene.holder().unwrap().is_here());
     drop(claim);
-    settled().await;
+    run_pending_tasks().await;
     assert!(!scene.holder().unwrap().is_here());
-    // The next session of that relay is another stop.
-    scene.says(1, [scene.held("8")]).await;
+    // The next session of that relay belongs to another stop.
+    scene.report(1, [scene.held("8")]).await;
     assert_eq!(scene.state(), None);
     scene.context.registry.insert(scene.breakpoint.clone());
-    settled().await;
+    run_pending_tasks().await;
     assert_eq!(scene.holder().unwrap().session, 8);
 }
 
@@ -252,37 +256,37 @@ async fn local_claim_stays_until_the_agent_reports_otherwise() {
 async fn relays_known_to_several_agents_are_counted_once() {
     let scene = Scene::new().await;
     let agents = &scene.context.peers.agents;
-    let own = agents.replica();
+    let own_holder = agents.replica();
     assert!(agents.other_relays().is_empty());
-    agents.update_relays(1, vec![own, OTHER]);
-    agents.update_relays(2, vec![OTHER, own]);
+    agents.update_relays(1, vec![own_holder, OTHER_RELAY]);
+    agents.update_relays(2, vec![OTHER_RELAY, own_holder]);
     assert_eq!(
         agents.other_relays().into_iter().collect::<Vec<_>>(),
-        [OTHER.digits()]
+        [OTHER_RELAY.digits()]
     );
-    scene.ends(1, AgentLinkEnd::Left).await;
-    scene.ends(2, AgentLinkEnd::Broken).await;
+    scene.end_link(1, AgentLinkEnd::Left).await;
+    scene.end_link(2, AgentLinkEnd::Broken).await;
     assert!(agents.other_relays().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn unlisted_workers_of_an_agent_are_looked_up_one_by_one() {
     let scene = Scene::new().await;
-    let made_up = (0..100).map(|n| HoldRow {
+    let unknown_workers = (0..100).map(|n| HoldRow {
         worker_id: format!("{n:056x}").as_str().into(),
         ..scene.held(&n.to_string())
     });
-    let made_up: Vec<HoldRow> = made_up.collect();
+    let unknown_workers: Vec<HoldRow> = unknown_workers.collect();
     let agents = &scene.context.peers.agents;
     let nodes = vec![node("a1", "10.0.0.1")];
-    agents.update_holds(1, nodes, &made_up);
-    let mut asked = UnlistedLookups::default();
+    agents.update_holds(1, nodes, &unknown_workers);
+    let mut lookups = UnlistedLookups::default();
     for count in 1..=MAX_LOOKUPS {
         for _ in 0..3 {
-            let next = agents.look_up_unlisted(&mut asked);
+            let next = agents.look_up_unlisted(&mut lookups);
             assert!(next <= Instant::now() + LOOKUP_DELAY);
         }
-        assert_eq!(asked.at.len(), count);
+        assert_eq!(lookups.at.len(), count);
         tokio::time::advance(LOOKUP_DELAY).await;
     }
 }
@@ -291,13 +295,13 @@ async fn unlisted_workers_of_an_agent_are_looked_up_one_by_one() {
 async fn new_holder_of_an_unreachable_breakpoint_is_shown() {
     let scene = Scene::new().await;
     let registry = &scene.context.registry;
-    let claim = registry.claim(id_of(&scene), scene.own()).unwrap();
+    let claim = registry.claim(id_of(&scene), scene.own_holder()).unwrap();
     claim.dialled(false);
     drop(claim);
     assert!(matches!(scene.state(), Some(State::Unreachable { .. })));
-    scene.says(1, [scene.held("7")]).await;
-    scene.says(1, [scene.held("8")]).await;
+    scene.report(1, [scene.held("7")]).await;
+    scene.report(1, [scene.held("8")]).await;
     assert_eq!(scene.holder().unwrap().session, 8);
-    scene.says(1, []).await;
+    scene.report(1, []).await;
     assert!(matches!(scene.state(), Some(State::Unreachable { .. })));
 }

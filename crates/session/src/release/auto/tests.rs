@@ -1,4 +1,4 @@
-//! Due times of releases. The test controls the clock.
+//! Tests the due times of releases. The test controls the clock.
 #![allow(clippy::unwrap_used)]
 
 use super::super::tests::{debugpy, relay};
@@ -17,34 +17,34 @@ fn policy(after: Duration) -> (Arc<Context>, AuditSpy) {
     })
 }
 
-fn outcomes(kept: &AuditSpy) -> Vec<String> {
+fn outcomes(audit_log: &AuditSpy) -> Vec<String> {
     let text = |entry: AuditLine| entry.details["outcome"].as_str().unwrap().to_owned();
-    kept.take().into_iter().map(text).collect()
+    audit_log.take().into_iter().map(text).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn task_paused_too_long_is_announced_then_released() {
-    let (context, kept) = policy(60 * MINUTE);
+    let (context, audit_log) = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = ago(56 * MINUTE);
     context.registry.insert(breakpoint);
     let mut events = context.registry.events();
     let mut announced = HashMap::new();
-    let began = Instant::now();
+    let started = Instant::now();
     let next = step(&context, &context.registry.snapshot(), &mut announced).await;
-    assert_eq!(next - began, MAX_POLL_INTERVAL);
+    assert_eq!(next - started, MAX_POLL_INTERVAL);
     assert_eq!(events.try_recv().unwrap().change, Change::Releasing);
-    assert_eq!(outcomes(&kept), ["announced"]);
-    // Once is enough.
+    assert_eq!(outcomes(&audit_log), ["announced"]);
+    // A release is announced only once.
     tokio::time::advance(4 * MINUTE).await;
     step(&context, &context.registry.snapshot(), &mut announced).await;
-    assert!(events.try_recv().is_err() && outcomes(&kept).is_empty());
+    assert!(events.try_recv().is_err() && outcomes(&audit_log).is_empty());
     tokio::time::advance(MINUTE).await;
     let worker = tokio::spawn(debugpy(listener, true));
     step(&context, &context.registry.snapshot(), &mut announced).await;
     let commands = worker.await.unwrap();
     assert_eq!(commands.last().unwrap(), "disconnect");
-    assert_eq!(outcomes(&kept), ["released"]);
+    assert_eq!(outcomes(&audit_log), ["released"]);
     // A subscriber can distinguish it from a release by a user.
     let attached = events.try_recv().unwrap().breakpoint;
     assert!(is_by(attached.holder().unwrap()));
@@ -55,14 +55,14 @@ async fn task_paused_too_long_is_announced_then_released() {
 
 #[tokio::test(start_paused = true)]
 async fn attach_after_the_announcement_prevents_the_release() {
-    let (context, kept) = policy(60 * MINUTE);
+    let (context, audit_log) = policy(60 * MINUTE);
     let (listener, mut breakpoint) = listening(paused("square", 1)).await;
     breakpoint.first_seen = ago(70 * MINUTE);
     let id = breakpoint.id;
     context.registry.insert(breakpoint.clone());
     let mut announced = HashMap::new();
     step(&context, &context.registry.snapshot(), &mut announced).await;
-    assert_eq!(outcomes(&kept), ["announced"]);
+    assert_eq!(outcomes(&audit_log), ["announced"]);
     let holder = Holder::here(1, None, "an editor", Some(([127, 0, 0, 1], 1).into()));
     let claim = context.registry.claim(id, holder).unwrap();
     tokio::time::advance(10 * MINUTE).await;
@@ -73,42 +73,42 @@ async fn attach_after_the_announcement_prevents_the_release() {
     breakpoint.stop = 2;
     context.registry.insert(breakpoint);
     step(&context, &context.registry.snapshot(), &mut announced).await;
-    assert!(outcomes(&kept).is_empty() && announced.is_empty());
+    assert!(outcomes(&audit_log).is_empty() && announced.is_empty());
     assert_not_dialled(listener);
 }
 
 #[tokio::test(start_paused = true)]
 async fn wall_clock_jump_releases_nothing() {
-    let (context, kept) = policy(30 * MINUTE);
+    let (context, audit_log) = policy(30 * MINUTE);
     let first = Timestamp::now();
-    let hour_less = first.time - 60 * MINUTE;
+    let hour_before = first.time - 60 * MINUTE;
     let (listener, mut waiting) = listening(paused("square", 1)).await;
-    // Seen before the clock was set: as the relay measured it, 8 s ago.
-    waiting.first_seen.time = hour_less;
+    // The breakpoint was seen before the clock was set forward by an hour.
+    waiting.first_seen.time = hour_before;
     waiting.first_seen.instant = first.instant;
     context.registry.insert(waiting);
-    // The node that wrote this one down has a clock that is an hour late.
+    // The clock of the legacy task's node is an hour slow.
     let mut legacy = paused_in_pdb("cube", 2);
-    legacy.first_seen = Timestamp::written(hour_less);
+    legacy.first_seen = Timestamp::written(hour_before);
     context.registry.insert(legacy);
     tokio::time::advance(Duration::from_secs(8)).await;
     let (mut announced, mut events) = (HashMap::new(), context.registry.events());
     let list = context.registry.snapshot();
     let next = step(&context, &list, &mut announced).await;
-    assert!(announced.is_empty() && outcomes(&kept).is_empty() && events.try_recv().is_err());
+    assert!(announced.is_empty() && outcomes(&audit_log).is_empty() && events.try_recv().is_err());
     assert!(next <= Instant::now() + MAX_POLL_INTERVAL);
-    // Its time comes all the same, by the steady clock.
+    // The steady clock decides when the release is due.
     tokio::time::advance(25 * MINUTE).await;
     step(&context, &list, &mut announced).await;
-    assert_eq!(outcomes(&kept), ["announced", "announced"]);
+    assert_eq!(outcomes(&audit_log), ["announced", "announced"]);
     assert_not_dialled(listener);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unrecorded_release_is_neither_announced_nor_made() {
-    let (context, kept) = policy(60 * MINUTE);
+    let (context, audit_log) = policy(60 * MINUTE);
     let _listener = listed(&context.registry, paused("square", 1)).await;
-    kept.refuse(EntryKind::Administration);
+    audit_log.refuse(EntryKind::Administration);
     let (mut announced, mut events) = (HashMap::new(), context.registry.events());
     step(&context, &context.registry.snapshot(), &mut announced).await;
     assert!(announced.is_empty() && events.try_recv().is_err());
@@ -116,18 +116,18 @@ async fn unrecorded_release_is_neither_announced_nor_made() {
 
 #[tokio::test(start_paused = true)]
 async fn clusters_without_a_release_policy_are_ignored() {
-    let (context, kept) = relay(|config| {
+    let (context, audit_log) = relay(|config| {
         config.release.after = Some(MINUTE);
         config.release.clusters = vec!["other".to_owned()];
     });
     let _listener = listed(&context.registry, paused("square", 1)).await;
     step(&context, &context.registry.snapshot(), &mut HashMap::new()).await;
-    assert!(outcomes(&kept).is_empty());
+    assert!(outcomes(&audit_log).is_empty());
 }
 
-/// A rank of the job `job` whose collectives time out half an hour after it has stopped, `ago` before now.
-fn rank(mut rank: Breakpoint, job: &str, before: Duration) -> Breakpoint {
-    rank.first_seen = ago(before);
+/// Returns a rank of `job` that stopped `before` ago, with a collective timeout of half an hour.
+fn rank(mut rank: Breakpoint, job: &str, age: Duration) -> Breakpoint {
+    rank.first_seen = ago(age);
     rank.names_mut().job_id = Some(job.to_owned());
     rank.names_mut().collective_timeout = Some(30 * MINUTE);
     rank
@@ -142,53 +142,56 @@ fn before_timeout(before: Option<Duration>) -> (Arc<Context>, AuditSpy) {
 
 #[tokio::test(start_paused = true)]
 async fn whole_job_is_released_before_its_collectives_time_out() {
-    let (context, kept) = before_timeout(Some(2 * MINUTE));
+    let (context, audit_log) = before_timeout(Some(2 * MINUTE));
     let (first, one) = listening(paused("step", 1)).await;
     let (second, other) = listening(paused("step", 2)).await;
-    let (third, elsewhere) = listening(paused("step", 3)).await;
+    let (third, other_job) = listening(paused("step", 3)).await;
     context.registry.insert(rank(one, "01000000", 22 * MINUTE));
     context.registry.insert(rank(other, "01000000", MINUTE));
-    context.registry.insert(rank(elsewhere, "02000000", MINUTE));
+    context.registry.insert(rank(other_job, "02000000", MINUTE));
     let (mut announced, list) = (HashMap::new(), context.registry.snapshot());
-    let began = Instant::now();
+    let started = Instant::now();
     step(&context, &list, &mut announced).await;
-    assert!(outcomes(&kept).is_empty(), "28 minutes less 5 are not over");
+    assert!(
+        outcomes(&audit_log).is_empty(),
+        "28 minutes less 5 are not over"
+    );
     tokio::time::advance(MINUTE).await;
     let next = step(&context, &list, &mut announced).await;
-    let entries = kept.take();
+    let entries = audit_log.take();
     assert_eq!(entries.len(), 2);
     for entry in entries {
         assert_eq!(entry.details["outcome"], "announced");
         assert_eq!(entry.details["because"], "before_collective_timeout");
         assert_eq!(entry.details["in_seconds"], 300);
     }
-    assert!(next <= began + 6 * MINUTE);
+    assert!(next <= started + 6 * MINUTE);
     tokio::time::advance(5 * MINUTE).await;
     let workers = [first, second].map(|listener| tokio::spawn(debugpy(listener, true)));
     step(&context, &list, &mut announced).await;
     for worker in workers {
         assert_eq!(worker.await.unwrap().last().unwrap(), "disconnect");
     }
-    assert_eq!(outcomes(&kept), ["released", "released"]);
+    assert_eq!(outcomes(&audit_log), ["released", "released"]);
     assert_not_dialled(third);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unset_or_excessive_margin_releases_nothing() {
     for before in [None, Some(30 * MINUTE), Some(60 * MINUTE)] {
-        let (context, kept) = before_timeout(before);
+        let (context, audit_log) = before_timeout(before);
         let (listener, one) = listening(paused("step", 1)).await;
         context.registry.insert(rank(one, "01000000", 40 * MINUTE));
         let list = context.registry.snapshot();
         step(&context, &list, &mut HashMap::new()).await;
-        assert!(outcomes(&kept).is_empty(), "{before:?}");
+        assert!(outcomes(&audit_log).is_empty(), "{before:?}");
         assert_not_dialled(listener);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn held_task_neither_triggers_a_release_nor_is_released() {
-    let (context, kept) = before_timeout(Some(2 * MINUTE));
+    let (context, audit_log) = before_timeout(Some(2 * MINUTE));
     let (listener, one) = listening(paused("step", 1)).await;
     let (_other, other) = listening(paused("step", 2)).await;
     let held = rank(one, "01000000", 29 * MINUTE);
@@ -199,6 +202,6 @@ async fn held_task_neither_triggers_a_release_nor_is_released() {
     let _claim = context.registry.claim(id, holder).unwrap();
     let list = context.registry.snapshot();
     step(&context, &list, &mut HashMap::new()).await;
-    assert!(outcomes(&kept).is_empty());
+    assert!(outcomes(&audit_log).is_empty());
     assert_not_dialled(listener);
 }

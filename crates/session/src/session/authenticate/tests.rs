@@ -1,4 +1,4 @@
-//! With the authenticator of production: what counts, what is said, and who hears of a refusal.
+//! Tests authentication with the production authenticator: precedence, messages, audit entries and metrics.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use ray_relay_access::identity::testing::{
 use ray_relay_base::config::Config;
 use ray_relay_ray::ray::testing::paused;
 
-const ANYBODY: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
+const ALLOW_ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"list\"]\n";
 
 /// A request for `/nodes`.
 #[derive(Debug)]
@@ -34,20 +34,20 @@ impl RequestDetails for NodesRequest {
 
 struct Relay {
     context: Arc<Context>,
-    kept: AuditSpy,
+    audit_log: AuditSpy,
 }
 
 impl Relay {
     fn new(auth: Arc<Authenticator>) -> Self {
-        let (audit, kept) = spied(false);
+        let (audit, audit_log) = spied(false);
         Self {
             context: Context::offline(Config::default(), auth, audit),
-            kept,
+            audit_log,
         }
     }
 
-    /// For a session.
-    async fn ask(
+    /// Authenticates for a session.
+    async fn authenticate_session(
         &self,
         connection: &ConnectionInfo,
         presented: PresentedCredential,
@@ -59,7 +59,7 @@ impl Relay {
         authentication.authenticate(presented).await
     }
 
-    /// For a request.
+    /// Authenticates for a request.
     async fn request(
         &self,
         connection: &ConnectionInfo,
@@ -71,18 +71,18 @@ impl Relay {
         authentication.authenticate(presented).await
     }
 
-    /// Drains the audit log: outcome and path of each entry.
+    /// Drains the audit log, and returns the outcome and path of each entry.
     fn record(&self) -> Vec<String> {
-        let of = |entry: &AuditLine, key| entry.details.get(key).map(ToString::to_string);
+        let detail = |entry: &AuditLine, key| entry.details.get(key).map(ToString::to_string);
         let line = |entry: AuditLine| {
             assert_eq!(entry.action, EntryKind::Authentication);
-            let (outcome, path) = (of(&entry, "outcome"), of(&entry, "path"));
+            let (outcome, path) = (detail(&entry, "outcome"), detail(&entry, "path"));
             format!("{} {}", outcome.unwrap(), path.unwrap_or_default())
         };
-        self.kept.take().into_iter().map(line).collect()
+        self.audit_log.take().into_iter().map(line).collect()
     }
 
-    fn counted(&self, kind: &str) -> bool {
+    fn is_counted(&self, kind: &str) -> bool {
         let text = self
             .context
             .metrics
@@ -101,7 +101,7 @@ fn plain() -> ConnectionInfo {
     ConnectionInfo::plain(([127, 0, 0, 1], 9).into())
 }
 
-async fn by_certificate_of(relay: &Relay, subject: &str) -> ConnectionInfo {
+async fn connection_with_certificate(relay: &Relay, subject: &str) -> ConnectionInfo {
     let mut connection = plain();
     connection.certificate = Some(principal(&relay.context.auth, subject).await);
     connection
@@ -109,69 +109,90 @@ async fn by_certificate_of(relay: &Relay, subject: &str) -> ConnectionInfo {
 
 #[tokio::test]
 async fn presented_token_overrides_the_client_certificate() {
-    let relay = Relay::new(authenticator(ANYBODY));
-    let machine = by_certificate_of(&relay, "machine").await;
-    let who = relay
-        .ask(&machine, PresentedCredential::Nothing)
+    let relay = Relay::new(authenticator(ALLOW_ALL));
+    let machine = connection_with_certificate(&relay, "machine").await;
+    let authenticated = relay
+        .authenticate_session(&machine, PresentedCredential::Nothing)
         .await
         .unwrap();
-    assert_eq!(who.principal.subject(), "machine");
-    let who = relay.ask(&machine, token(token_of("ann"))).await.unwrap();
-    assert_eq!(who.principal.subject(), "ann");
-    let wrong = relay.ask(&machine, token("wrong")).await.unwrap_err();
-    assert_eq!(wrong, AuthError::Refused.into());
-    let none = relay.ask(&plain(), PresentedCredential::Nothing).await;
-    assert_eq!(none.unwrap_err(), AuthError::Missing.into());
+    assert_eq!(authenticated.principal.subject(), "machine");
+    let authenticated = relay
+        .authenticate_session(&machine, token(token_of("ann")))
+        .await
+        .unwrap();
+    assert_eq!(authenticated.principal.subject(), "ann");
+    let error = relay
+        .authenticate_session(&machine, token("wrong"))
+        .await
+        .unwrap_err();
+    assert_eq!(error, AuthError::Refused.into());
+    let result = relay
+        .authenticate_session(&plain(), PresentedCredential::Nothing)
+        .await;
+    assert_eq!(result.unwrap_err(), AuthError::Missing.into());
 }
 
 #[tokio::test]
 async fn ticket_opens_one_breakpoint_as_its_holder() {
-    let relay = Relay::new(authenticator(ANYBODY));
+    let relay = Relay::new(authenticator(ALLOW_ALL));
     let auth = &relay.context.auth;
     let ann = principal(auth, "ann").await;
     let breakpoint = paused("square", 1);
     let ticket = auth.issue_ticket(&ann, &breakpoint).unwrap();
     let presented = PresentedCredential::Ticket(ticket.clone());
-    let who = relay.ask(&plain(), presented).await.unwrap();
+    let authenticated = relay
+        .authenticate_session(&plain(), presented)
+        .await
+        .unwrap();
     assert_eq!(
-        (who.principal.subject(), who.only),
+        (authenticated.principal.subject(), authenticated.only),
         ("ann", Some(breakpoint.id))
     );
-    // It is none for anything else.
+    // A ticket is not accepted as a token.
     let as_token = token(ticket.expose());
     assert_eq!(
-        relay.ask(&plain(), as_token).await.unwrap_err(),
+        relay
+            .authenticate_session(&plain(), as_token)
+            .await
+            .unwrap_err(),
         AuthError::Refused.into()
     );
 }
 
 #[tokio::test]
 async fn revoked_certificate_is_refused_and_recorded() {
-    let relay = Relay::new(authenticator(ANYBODY));
-    let machine = by_certificate_of(&relay, "machine").await;
+    let relay = Relay::new(authenticator(ALLOW_ALL));
+    let machine = connection_with_certificate(&relay, "machine").await;
     revoke(&relay.context.auth, "machine").await;
-    let over = relay.ask(&machine, PresentedCredential::Nothing).await;
-    assert_eq!(over.unwrap_err().to_string(), "your token was revoked");
-    let over = relay.request(&machine, PresentedCredential::Nothing).await;
-    assert_eq!(over.unwrap_err(), PrincipalEnded::Revoked.into());
+    let result = relay
+        .authenticate_session(&machine, PresentedCredential::Nothing)
+        .await;
+    assert_eq!(result.unwrap_err().to_string(), "your token was revoked");
+    let result = relay.request(&machine, PresentedCredential::Nothing).await;
+    assert_eq!(result.unwrap_err(), PrincipalEnded::Revoked.into());
     assert_eq!(relay.record(), ["\"refused\" ", "\"refused\" \"/nodes\""]);
-    assert!(relay.counted("forbidden"));
+    assert!(relay.is_counted("forbidden"));
 }
 
 #[tokio::test]
 async fn cheap_refusals_are_counted_but_not_recorded() {
     let issuers = issuer_that_is_down(Duration::from_millis(10)).await;
-    let auth = authenticator_with(ANYBODY, issuers, |auth| auth.throttle_after = 2);
+    let auth = authenticator_with(ALLOW_ALL, issuers, |auth| auth.throttle_after = 2);
     let relay = Relay::new(auth);
-    let none = PresentedCredential::Nothing;
+    let result = PresentedCredential::Nothing;
     for _ in 0..2 {
-        relay.ask(&plain(), none.clone()).await.unwrap_err();
-        relay.request(&plain(), none.clone()).await.unwrap_err();
+        relay
+            .authenticate_session(&plain(), result.clone())
+            .await
+            .unwrap_err();
+        relay.request(&plain(), result.clone()).await.unwrap_err();
     }
     assert_eq!(relay.record(), Vec::<String>::new());
-    assert!(relay.counted("forbidden") && !relay.counted("internal"));
-    let away = relay.ask(&plain(), token(foreign_token())).await;
-    let sentence = away.unwrap_err().to_string();
+    assert!(relay.is_counted("forbidden") && !relay.is_counted("internal"));
+    let result = relay
+        .authenticate_session(&plain(), token(foreign_token()))
+        .await;
+    let sentence = result.unwrap_err().to_string();
     assert!(
         sentence.contains("keys of the issuer cannot be fetched"),
         "{sentence}"
@@ -181,11 +202,11 @@ async fn cheap_refusals_are_counted_but_not_recorded() {
         .await
         .unwrap_err();
     assert_eq!(relay.record(), ["\"unavailable\" "]);
-    assert!(relay.counted("internal") && !relay.counted("limited"));
+    assert!(relay.is_counted("internal") && !relay.is_counted("limited"));
     let mut refused = 0;
     for n in 0..100 {
-        let wrong = relay.request(&plain(), token(format!("wrong-{n}"))).await;
-        match wrong.unwrap_err() {
+        let error = relay.request(&plain(), token(format!("wrong-{n}"))).await;
+        match error.unwrap_err() {
             NotAuthenticated::Credential(AuthError::Refused, _) => refused += 1,
             NotAuthenticated::Credential(AuthError::Throttled { .. }, _) => break,
             other => panic!("{other}"),
@@ -194,7 +215,10 @@ async fn cheap_refusals_are_counted_but_not_recorded() {
     assert!((3..100).contains(&refused));
     assert_eq!(relay.record().len(), refused);
     for _ in 0..2 {
-        let throttled = relay.ask(&plain(), token("wrong")).await.unwrap_err();
+        let throttled = relay
+            .authenticate_session(&plain(), token("wrong"))
+            .await
+            .unwrap_err();
         assert!(
             matches!(
                 throttled,
@@ -204,23 +228,23 @@ async fn cheap_refusals_are_counted_but_not_recorded() {
         );
     }
     assert_eq!(relay.record(), Vec::<String>::new());
-    assert!(relay.counted("limited"));
+    assert!(relay.is_counted("limited"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_issuer_is_given_up_after_10_s() {
     let issuers = issuer_that_is_down(Duration::from_secs(60)).await;
-    let relay = Relay::new(authenticator_with(ANYBODY, issuers, |_| {}));
-    let began = Instant::now();
-    let late = relay
-        .ask(&plain(), token(foreign_token()))
+    let relay = Relay::new(authenticator_with(ALLOW_ALL, issuers, |_| {}));
+    let started = Instant::now();
+    let error = relay
+        .authenticate_session(&plain(), token(foreign_token()))
         .await
         .unwrap_err();
     assert!(
-        late.to_string().ends_with("it takes too long; try again"),
-        "{late}"
+        error.to_string().ends_with("it takes too long; try again"),
+        "{error}"
     );
-    assert_eq!(began.elapsed(), Duration::from_secs(10));
+    assert_eq!(started.elapsed(), Duration::from_secs(10));
 }
 
 #[tokio::test]
@@ -231,31 +255,37 @@ async fn authenticated_connection_counts_for_its_principal() {
         let place = guard.place();
         (guard, ConnectionInfo { place, ..plain() })
     };
-    let strangers = || admission.counts().1;
-    let relay = Relay::new(authenticator(ANYBODY));
+    let unauthenticated_count = || admission.counts().1;
+    let relay = Relay::new(authenticator(ALLOW_ALL));
     let (_first, connection) = connect();
-    relay.ask(&connection, token("wrong")).await.unwrap_err();
-    assert_eq!(strangers(), 1);
+    relay
+        .authenticate_session(&connection, token("wrong"))
+        .await
+        .unwrap_err();
+    assert_eq!(unauthenticated_count(), 1);
     relay
         .request(&connection, token(token_of("ann")))
         .await
         .unwrap();
-    assert_eq!(strangers(), 0);
+    assert_eq!(unauthenticated_count(), 0);
     let (_second, connection) = connect();
-    let crowded = relay
-        .ask(&connection, token(token_of("ann")))
+    let error = relay
+        .authenticate_session(&connection, token(token_of("ann")))
         .await
         .unwrap_err();
-    assert_eq!(crowded, Crowded::Yours { most: 1 }.into());
+    assert_eq!(error, Crowded::Yours { most: 1 }.into());
     assert_eq!(relay.record().len(), 1, "of the wrong token alone");
-    assert!(relay.counted("limited"));
-    // Where authentication is off, a request is served and over, and a session stays.
+    assert!(relay.is_counted("limited"));
+    // Without authentication a request still counts as unauthenticated, but a session does not.
     let open = Relay::new(
         Authenticator::from_config(&Config::default().auth, Issuers::default()).unwrap(),
     );
     open.request(&connection, token("any text")).await.unwrap();
-    assert_eq!(strangers(), 1);
-    let who = open.ask(&connection, token("any text")).await.unwrap();
-    assert!(who.token.is_none(), "it may be any text");
-    assert_eq!(strangers(), 0);
+    assert_eq!(unauthenticated_count(), 1);
+    let authenticated = open
+        .authenticate_session(&connection, token("any text"))
+        .await
+        .unwrap();
+    assert!(authenticated.token.is_none(), "it may be any text");
+    assert_eq!(unauthenticated_count(), 0);
 }

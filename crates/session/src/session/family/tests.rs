@@ -32,7 +32,7 @@ fn join(families: &Arc<Families>, parent: &GroupRoot, session: u64) -> Option<Gr
     )
 }
 
-async fn now<T>(future: impl Future<Output = T>) -> bool {
+async fn is_ready<T>(future: impl Future<Output = T>) -> bool {
     timeout(Duration::from_millis(1), future).await.is_ok()
 }
 
@@ -41,11 +41,11 @@ async fn members_end_with_their_parent() {
     let families = Arc::new(Families::default());
     let parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    assert!(!now(member.next()).await);
+    assert!(!is_ready(member.next()).await);
     assert_eq!(parent.stops(), [stop(7)]);
     let name = parent.name().to_owned();
     drop(parent);
-    assert!(now(member.next()).await);
+    assert!(is_ready(member.next()).await);
     assert!(
         families
             .join(&name, &Principal::anonymous(), 8, stop(8))
@@ -65,29 +65,29 @@ async fn restarted_parent_gets_its_members_back() {
     let name = parent.name().to_owned();
     drop(parent);
     tokio::time::advance(RESTART_TIMEOUT / 2).await;
-    assert!(!now(member.next()).await);
-    let mut again = founder();
-    again.arguments["__sessionId"] = "two".into();
-    let parent = families.lead(again);
+    assert!(!is_ready(member.next()).await);
+    let mut restarted = founder();
+    restarted.arguments["__sessionId"] = "two".into();
+    let parent = families.lead(restarted);
     assert_eq!((parent.name(), parent.stops()), (&*name, vec![stop(7)]));
     tokio::time::advance(2 * RESTART_TIMEOUT).await;
-    assert!(!now(member.next()).await, "it has a parent");
+    assert!(!is_ready(member.next()).await, "it has a parent");
     drop(parent);
-    assert!(now(member.next()).await);
+    assert!(is_ready(member.next()).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn members_of_a_lost_parent_stay_for_the_agreed_time() {
-    let stay = 10 * RESTART_TIMEOUT;
+    let park_time = 10 * RESTART_TIMEOUT;
     let families = Arc::new(Families::default());
     let mut parent = families.lead(founder());
     let mut member = join(&families, &parent, 7).unwrap();
-    parent.client_lost(stay);
+    parent.client_lost(park_time);
     drop(parent);
-    tokio::time::advance(stay - Duration::from_secs(1)).await;
-    assert!(!now(member.next()).await);
+    tokio::time::advance(park_time - Duration::from_secs(1)).await;
+    assert!(!is_ready(member.next()).await);
     tokio::time::advance(Duration::from_secs(2)).await;
-    assert!(now(member.next()).await);
+    assert!(is_ready(member.next()).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,10 +101,10 @@ async fn members_end_when_their_parent_does_not_restart() {
     timeout(RESTART_TIMEOUT + Duration::from_secs(1), member.next())
         .await
         .unwrap();
-    // It is not readmitted while it disconnects.
-    let late = families.lead(founder());
-    assert_ne!(late.name(), name);
-    assert!(late.stops().is_empty());
+    // A disconnecting member is not readmitted.
+    let newcomer = families.lead(founder());
+    assert_ne!(newcomer.name(), name);
+    assert!(newcomer.stops().is_empty());
     drop(member);
     assert_eq!(families.lock().len(), 1);
 }
@@ -112,7 +112,7 @@ async fn members_end_when_their_parent_does_not_restart() {
 #[tokio::test(start_paused = true)]
 async fn another_client_does_not_take_over_a_family() {
     let ada = somebody("ada", [], &watch::Sender::default());
-    let strangers = [
+    let others = [
         Initiator {
             principal: ada.clone(),
             ..founder()
@@ -140,8 +140,8 @@ async fn another_client_does_not_take_over_a_family() {
     parent.restart();
     let name = parent.name().to_owned();
     drop(parent);
-    for stranger in strangers {
-        assert_ne!(families.lead(stranger).name(), name);
+    for other in others {
+        assert_ne!(families.lead(other).name(), name);
     }
     assert_eq!(families.lead(founder()).name(), name);
 }
@@ -150,21 +150,21 @@ async fn another_client_does_not_take_over_a_family() {
 async fn family_without_members_is_removed() {
     let families = Arc::new(Families::default());
     let mut childless = families.lead(founder());
-    assert!(now(childless.childless()).await);
+    assert!(is_ready(childless.childless()).await);
     childless.restart();
     drop(childless);
     assert!(families.lock().is_empty());
 
     let mut parent = families.lead(founder());
     let member = join(&families, &parent, 7).unwrap();
-    assert!(!now(parent.childless()).await);
+    assert!(!is_ready(parent.childless()).await);
     parent.restart();
     drop(parent);
     drop(member);
     assert!(families.lock().is_empty());
 }
 
-/// As VS Code does at Reload Window, Neovim at `:qa!` and Emacs as it ends.
+/// VS Code at Reload Window, Neovim at `:qa!` and Emacs at its end disconnect all sessions at once.
 #[tokio::test(start_paused = true)]
 async fn simultaneous_disconnects_are_a_closed_window() {
     for sessions in [1, 3] {
@@ -173,16 +173,16 @@ async fn simultaneous_disconnects_are_a_closed_window() {
         let members: Vec<_> = (0..sessions)
             .map(|n| join(&families, &parent, n).unwrap())
             .collect();
-        let mut left: Vec<_> = Vec::new();
+        let mut disconnecting: Vec<_> = Vec::new();
         for member in &members {
-            left.push(tokio::spawn(member.disconnects()));
-            // A network has its own pace.
+            disconnecting.push(tokio::spawn(member.disconnects()));
+            // The network may deliver the requests with a delay.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         parent.disconnects();
         assert!(parent.all_disconnect().await);
-        for one in left {
-            assert!(one.await.unwrap());
+        for disconnect in disconnecting {
+            assert!(disconnect.await.unwrap());
         }
         drop(members);
     }
@@ -194,13 +194,13 @@ async fn single_disconnect_is_a_stop() {
     let mut parent = families.lead(founder());
     let (first, second) = (join(&families, &parent, 1), join(&families, &parent, 2));
     let (first, second) = (first.unwrap(), second.unwrap());
-    let began = Instant::now();
+    let started = Instant::now();
     assert!(!first.disconnects().await);
-    assert_eq!(began.elapsed(), Duration::from_millis(200));
+    assert_eq!(started.elapsed(), Duration::from_millis(200));
     drop(first);
     parent.disconnects();
     assert!(!parent.all_disconnect().await);
-    // Much later is not at one moment.
+    // A much later disconnect is not simultaneous.
     tokio::time::advance(Duration::from_secs(5)).await;
     assert!(!second.disconnects().await);
     drop(second);
@@ -216,9 +216,9 @@ async fn suspending_parent_has_its_members_parked() {
     drop(parent);
     let parked = member.next().await;
     assert!(matches!(parked, FromFamily::Ended(ChildEnding::Parked)));
-    // A client that comes again does not have them parked again.
+    // A returning client does not park the members again.
     let parent = families.lead(founder());
-    assert!(!now(member.next()).await);
+    assert!(!is_ready(member.next()).await);
     drop(parent);
     assert!(matches!(
         member.next().await,

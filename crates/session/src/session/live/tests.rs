@@ -1,4 +1,4 @@
-//! Causes of a session's end, in any protocol, with a paused clock.
+//! Tests the causes of a session's end in any protocol. The clock is paused.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use ray_relay_ray::ray::testing::paused;
 const SECOND: Duration = Duration::from_secs(1);
 const QUIET: Duration = ray_relay_base::shutdown::QUIET;
 
-/// A relay with one paused task, and `ann`, whose sessions are treated so.
+/// A relay with one paused task, and a user `ann` whose sessions have these obligations.
 struct Scene {
     audit: Arc<Audit>,
-    kept: AuditSpy,
+    audit_log: AuditSpy,
     agents: Agents,
     recording: Arc<CaptureStore>,
     shutdown: Shutdown,
@@ -50,7 +50,7 @@ impl Scene {
             obligations,
             ..Rule::default()
         };
-        let (audit, kept) = spied(true);
+        let (audit, audit_log) = spied(true);
         let registry = Registry::offline(&["default"], &Config::default().registry);
         let breakpoint = paused("step", 1);
         let id = breakpoint.id;
@@ -69,7 +69,7 @@ impl Scene {
         Self {
             agents,
             audit,
-            kept,
+            audit_log,
             recording: CaptureStore::new(config::Recording::default(), metrics),
             shutdown: Shutdown::default(),
             registry,
@@ -81,12 +81,12 @@ impl Scene {
         }
     }
 
-    /// A session whose worker counts as reached.
+    /// Begins a session whose worker counts as reached.
     async fn begin(&self) -> Result<Live<'_>, SessionRefusal> {
-        Ok(self.unattached().await?.attached())
+        Ok(self.begin_unattached().await?.attached())
     }
 
-    async fn unattached(&self) -> Result<Begun<'_>, SessionRefusal> {
+    async fn begin_unattached(&self) -> Result<Begun<'_>, SessionRefusal> {
         let breakpoint = self.registry.snapshot().find(self.id).unwrap().clone();
         let holder = Holder::here(self.session.id(), None, "test", Some(self.session.peer()));
         let authorised = authorise(&self.ann, &breakpoint, Scope::Debug).unwrap();
@@ -104,11 +104,15 @@ impl Scene {
 
     fn revoke(&self) {
         let mut list = RevocationList::default();
-        let what = Revoked::Subject {
+        let target = Revoked::Subject {
             subject: "ann".to_owned(),
             at: SystemTime::now(),
         };
-        list.add(Revocation { what, until: None }).unwrap();
+        list.add(Revocation {
+            what: target,
+            until: None,
+        })
+        .unwrap();
         self.revoked.send_replace(Arc::new(list));
     }
 
@@ -116,16 +120,17 @@ impl Scene {
         self.registry.snapshot().find(self.id).unwrap().is_paused()
     }
 
-    /// The audited entries with their outcomes.
-    fn on_record(&self) -> Vec<(EntryKind, String)> {
+    /// Drains the audit log, and returns each entry's kind and outcome.
+    fn audit_entries(&self) -> Vec<(EntryKind, String)> {
         let outcome = |details: &Value| details["outcome"].as_str().unwrap().into();
-        let kept = self.kept.take().into_iter();
-        kept.map(|entry| (entry.action, outcome(&entry.details)))
+        let entries = self.audit_log.take().into_iter();
+        entries
+            .map(|entry| (entry.action, outcome(&entry.details)))
             .collect()
     }
 }
 
-/// The next that happens, however long the clock takes for it.
+/// Returns the next event, without a timeout.
 async fn next(live: &mut Live<'_>) -> SessionEvent {
     loop {
         let signal = live.next().await;
@@ -135,10 +140,10 @@ async fn next(live: &mut Live<'_>) -> SessionEvent {
     }
 }
 
-/// Nothing happens for so long.
-async fn nothing(live: &mut Live<'_>, long: Duration) {
-    let told = timeout(long, next(live)).await;
-    assert!(told.is_err(), "{told:?}");
+/// Asserts that no event occurs for `duration`.
+async fn assert_silent(live: &mut Live<'_>, duration: Duration) {
+    let event = timeout(duration, next(live)).await;
+    assert!(event.is_err(), "{event:?}");
 }
 
 fn end(event: SessionEvent) -> SessionEnd {
@@ -158,7 +163,7 @@ async fn session_is_recorded_from_begin_to_end() {
     assert!(scene.is_paused(), "nothing was let run");
     closing.end(Outcome::Client).await;
     assert_eq!(
-        scene.on_record(),
+        scene.audit_entries(),
         [
             (EntryKind::SessionBegan, "allowed".to_owned()),
             (EntryKind::SessionEnded, "client".to_owned())
@@ -169,7 +174,7 @@ async fn session_is_recorded_from_begin_to_end() {
 #[tokio::test(start_paused = true)]
 async fn unrecorded_session_does_not_begin() {
     let scene = Scene::new(SessionObligations::default());
-    scene.kept.refuse(EntryKind::SessionBegan);
+    scene.audit_log.refuse(EntryKind::SessionBegan);
     let refusal = scene.begin().await.err().unwrap();
     assert!(refusal.to_string().contains("audit log"), "{refusal}");
     assert!(scene.is_paused());
@@ -181,20 +186,20 @@ async fn unrecorded_session_does_not_begin() {
     let refusal = scene.begin().await.err().unwrap();
     assert!(refusal.to_string().contains("recording.dir"), "{refusal}");
     assert!(scene.is_paused());
-    assert_eq!(scene.on_record(), []);
+    assert_eq!(scene.audit_entries(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn requested_end_is_reported_once() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
-    nothing(&mut live, 60 * SECOND).await;
+    assert_silent(&mut live, 60 * SECOND).await;
     scene.session.asked_to_end().cancel();
-    let asked = end(next(&mut live).await);
-    assert_eq!(asked, SessionEnd::Asked);
-    assert_eq!(asked.outcome(), Outcome::Asked);
-    live.end_within(SECOND, asked.outcome());
-    // And what ends is not told again.
+    let requested = end(next(&mut live).await);
+    assert_eq!(requested, SessionEnd::Asked);
+    assert_eq!(requested.outcome(), Outcome::Asked);
+    live.end_within(SECOND, requested.outcome());
+    // The request is not reported a second time.
     assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
     assert_eq!(live.outcome(), Outcome::Asked);
 }
@@ -207,7 +212,7 @@ async fn revoked_principal_gets_no_session() {
     assert_eq!(refusal.to_string(), "your token was revoked");
     assert!(scene.is_paused());
     let ended = (EntryKind::SessionEnded, "revoked".to_owned());
-    assert_eq!(scene.on_record().pop(), Some(ended));
+    assert_eq!(scene.audit_entries().pop(), Some(ended));
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,9 +227,9 @@ async fn revocation_ends_the_session_once_within_its_deadline() {
     assert_eq!(revoked.to_string(), "your token was revoked");
     live.cut_off();
     live.end_within(SECOND, revoked.outcome());
-    let began = Instant::now();
+    let started = Instant::now();
     assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
-    assert_eq!(began.elapsed(), SECOND);
+    assert_eq!(started.elapsed(), SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,12 +237,12 @@ async fn first_cause_is_the_outcome_and_deadlines_only_shrink() {
     let scene = Scene::new(SessionObligations::default());
     let mut live = scene.begin().await.unwrap();
     assert_eq!(live.outcome(), Outcome::Client);
-    let began = Instant::now();
+    let started = Instant::now();
     live.end_within(5 * SECOND, Outcome::Died);
     live.end_within(SECOND, Outcome::Revoked);
     live.end_within(9 * SECOND, Outcome::Limit);
     assert_eq!(next(&mut live).await, SessionEvent::TimeIsUp);
-    assert_eq!((began.elapsed(), live.outcome()), (SECOND, Outcome::Died));
+    assert_eq!((started.elapsed(), live.outcome()), (SECOND, Outcome::Died));
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,20 +251,20 @@ async fn draining_relay_ends_an_idle_session() {
         let mut scene = Scene::new(SessionObligations::default());
         scene.protocol = protocol;
         let mut live = scene.begin().await.unwrap();
-        nothing(&mut live, 60 * SECOND).await;
+        assert_silent(&mut live, 60 * SECOND).await;
         live.active(Instant::now());
-        let began = Instant::now();
+        let started = Instant::now();
         scene.shutdown.drain.cancel();
         let warning = format!(
             "the relay is being shut down; this session ends when nothing is {done} for 3 s, and in 20 s at the latest"
         );
         assert_eq!(next(&mut live).await, SessionEvent::Warning(warning));
-        nothing(&mut live, 2 * SECOND).await;
+        assert_silent(&mut live, 2 * SECOND).await;
         live.active(Instant::now());
-        let quiet = end(next(&mut live).await);
-        assert_eq!(quiet, SessionEnd::Quiet);
-        assert_eq!(quiet.outcome(), Outcome::Drained);
-        assert_eq!(began.elapsed(), 2 * SECOND + QUIET);
+        let idle_end = end(next(&mut live).await);
+        assert_eq!(idle_end, SessionEnd::Quiet);
+        assert_eq!(idle_end.outcome(), Outcome::Drained);
+        assert_eq!(started.elapsed(), 2 * SECOND + QUIET);
     }
 }
 
@@ -283,23 +288,23 @@ async fn limits_count_from_the_attach() {
         idle_limit: Some(100 * SECOND),
         ..SessionObligations::default()
     });
-    let begun = scene.unattached().await.unwrap();
+    let unattached = scene.begin_unattached().await.unwrap();
     advance(50 * SECOND).await;
-    let mut live = begun.attached();
-    let began = Instant::now();
-    let warned = |event| match event {
+    let mut live = unattached.attached();
+    let started = Instant::now();
+    let assert_warning = |event| match event {
         SessionEvent::Warning(text) => assert!(text.contains("unless something is done"), "{text}"),
         other => panic!("{other:?}"),
     };
-    warned(next(&mut live).await);
-    assert_eq!(began.elapsed(), 90 * SECOND);
+    assert_warning(next(&mut live).await);
+    assert_eq!(started.elapsed(), 90 * SECOND);
     live.active(Instant::now());
-    warned(next(&mut live).await);
-    assert_eq!(began.elapsed(), 180 * SECOND);
+    assert_warning(next(&mut live).await);
+    assert_eq!(started.elapsed(), 180 * SECOND);
     let limit = end(next(&mut live).await);
     assert_eq!(limit.to_string(), "nothing was done in it for 1m 40s");
     assert_eq!(limit.outcome(), Outcome::Limit);
-    assert_eq!(began.elapsed(), 190 * SECOND);
+    assert_eq!(started.elapsed(), 190 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,12 +319,12 @@ async fn worker_death_is_reported_until_the_client_disconnects() {
     );
     assert!(!live.leave(), "for the first time");
     assert!(live.leave());
-    nothing(&mut live, 60 * SECOND).await;
-    // A query for the reason is answered all the same.
+    assert_silent(&mut live, 60 * SECOND).await;
+    // A query for the reason is still answered.
     live.ask_why(SECOND);
     let explained = SessionEvent::Explained(Some("killed".into()));
     assert_eq!(next(&mut live).await, explained);
-    nothing(&mut live, 60 * SECOND).await;
+    assert_silent(&mut live, 60 * SECOND).await;
 }
 
 #[tokio::test]
@@ -336,8 +341,11 @@ async fn failed_capture_ends_the_session() {
     };
     scene.recording = CaptureStore::new(recording, Metrics::new().unwrap());
     let mut live = scene.begin().await.unwrap();
-    let began = scene.kept.take().pop().unwrap();
-    assert_eq!(began.details["recording"], live.capture.name().unwrap());
+    let begin_entry = scene.audit_log.take().pop().unwrap();
+    assert_eq!(
+        begin_entry.details["recording"],
+        live.capture.name().unwrap()
+    );
     live.capture.take(Direction::Down, &[b'x'; 1000]).unwrap();
     let failed = end(next(&mut live).await);
     assert!(
@@ -345,31 +353,31 @@ async fn failed_capture_ends_the_session() {
         "{failed}"
     );
     assert_eq!(failed.outcome(), Outcome::Failed);
-    let refused = live.capture.take(Direction::Up, b"x");
-    assert!(refused.is_err(), "nothing more is done");
+    let result = live.capture.take(Direction::Up, b"x");
+    assert!(result.is_err(), "nothing more is done");
 }
 
 #[tokio::test]
 async fn session_begin_is_recorded_with_the_late_name() {
     let scene = Scene::new(SessionObligations::default());
-    let known = scene.registry.snapshot().find(scene.id).unwrap().clone();
-    let mut nameless = Breakpoint::clone(&known);
-    nameless.names_mut().name = None;
-    nameless.first_seen = Timestamp::now();
-    scene.registry.insert(nameless);
+    let current = scene.registry.snapshot().find(scene.id).unwrap().clone();
+    let mut unnamed = Breakpoint::clone(&current);
+    unnamed.names_mut().name = None;
+    unnamed.first_seen = Timestamp::now();
+    scene.registry.insert(unnamed);
     let naming = async {
         let mut lists = scene.registry.watch();
         let is_held = |list: &Arc<Snapshot>| list.held().next().is_some();
         let list = lists.wait_for(is_held).await.unwrap().clone();
         let held = list.find(scene.id).unwrap();
-        assert_eq!(scene.kept.take().len(), 0, "nothing is on record yet");
+        assert_eq!(scene.audit_log.take().len(), 0, "nothing is on record yet");
         let mut named = Breakpoint::clone(held);
         named.names_mut().name = Some("late".to_owned());
         scene.registry.insert(named);
     };
-    let (begun, ()) = tokio::join!(scene.unattached(), naming);
-    assert_eq!(begun.unwrap().permit.breakpoint().name(), "late");
-    let names = scene.kept.take();
+    let (unattached, ()) = tokio::join!(scene.begin_unattached(), naming);
+    assert_eq!(unattached.unwrap().permit.breakpoint().name(), "late");
+    let names = scene.audit_log.take();
     let names: Vec<_> = names.iter().map(|entry| entry.name.as_deref()).collect();
     assert_eq!(names, [Some("late")]);
 }

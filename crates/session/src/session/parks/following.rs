@@ -67,21 +67,21 @@ mod tests {
     use ray_relay_ray::ray::registry::State;
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
-    const ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n";
+    const ALLOW_ALL: &str = "[[rule]]\nsubjects = [\"*\"]\nscopes = [\"debug\"]\n";
 
-    /// The task as held by `person`.
-    fn held(person: &Principal) -> Breakpoint {
-        let holder = Holder::here(1, person.known_subject(), "", None);
+    /// Returns the task as held by `user`.
+    fn held(user: &Principal) -> Breakpoint {
+        let holder = Holder::here(1, user.known_subject(), "", None);
         Breakpoint {
             state: State::Attached(holder),
             ..paused("square", 1)
         }
     }
 
-    /// The park's own task has not come to see that the second had it.
+    /// The park follows its task twice before it notices the first change.
     #[tokio::test]
     async fn subprocess_follows_the_last_owner_of_its_task() {
-        let auth = authenticator(ALL);
+        let auth = authenticator(ALLOW_ALL);
         let ann = principal(&auth, "ann").await;
         let (ben, cid) = (principal(&auth, "ben").await, principal(&auth, "cid").await);
         let parks = Arc::<Parks>::default();
@@ -102,7 +102,7 @@ mod tests {
         let list = snapshot(vec![held(&cid)]);
         let owner = parks.follow_task(&list, id).unwrap();
         assert!(owner.is_same_person(&cid));
-        // It is the person's again who has the task again.
+        // The park returns to the first user with the task.
         assert_eq!([&ann, &ben, &cid].map(has_task), [false, true, true]);
     }
 }

@@ -115,37 +115,39 @@ mod tests {
 
     #[test]
     fn expired_park_is_reported_once_to_its_owner_within_a_day() {
-        let (late, ann, ben) = (ExpiredParks::default(), named("ann"), named("ben"));
+        let (expired, ann, ben) = (ExpiredParks::default(), named("ann"), named("ben"));
         let stop = paused("square", 1);
-        late.add(&ann, &stop, at(60));
+        expired.add(&ann, &stop, at(60));
         let hour = at(3660);
-        let said = late.of_one(&ann, stop.id, hour).map(|why| why.to_string());
-        let said = said.unwrap_or_default();
+        let message = expired
+            .of_one(&ann, stop.id, hour)
+            .map(|reason| reason.to_string());
+        let message = message.unwrap_or_default();
         assert!(
-            said.contains("your session with it was kept until 00:01 UTC (1h 00m ago), and the task runs on since"),
-            "{said}"
+            message.contains("your session with it was kept until 00:01 UTC (1h 00m ago), and the task runs on since"),
+            "{message}"
         );
-        assert_eq!(late.of_one(&ben, stop.id, hour), None);
-        assert!(late.take_messages(&ben, hour).is_empty());
-        assert_eq!(late.take_messages(&ann, hour).len(), 1);
-        assert!(late.take_messages(&ann, hour).is_empty());
-        late.add(&ann, &stop, at(60));
-        assert_eq!(late.of_one(&ann, stop.id, at(2 * 86_400)), None);
-        assert!(late.0.lock().is_empty());
+        assert_eq!(expired.of_one(&ben, stop.id, hour), None);
+        assert!(expired.take_messages(&ben, hour).is_empty());
+        assert_eq!(expired.take_messages(&ann, hour).len(), 1);
+        assert!(expired.take_messages(&ann, hour).is_empty());
+        expired.add(&ann, &stop, at(60));
+        assert_eq!(expired.of_one(&ann, stop.id, at(2 * 86_400)), None);
+        assert!(expired.0.lock().is_empty());
     }
 
     #[test]
     fn expired_parks_are_bounded_per_user_and_in_total() {
-        let (late, ben) = (ExpiredParks::default(), named("ben"));
-        late.add(&ben, &paused("square", 0), at(1));
+        let (expired, ben) = (ExpiredParks::default(), named("ben"));
+        expired.add(&ben, &paused("square", 0), at(1));
         for n in 0..=u64::try_from(MAX_EXPIRED_PER_USER).unwrap_or_default() {
-            late.add(&named("ann"), &paused("square", 1), at(2 + n));
+            expired.add(&named("ann"), &paused("square", 1), at(2 + n));
         }
-        assert_eq!(late.0.lock().len(), MAX_EXPIRED_PER_USER + 1);
-        assert_eq!(late.take_messages(&ben, at(100)).len(), 1);
+        assert_eq!(expired.0.lock().len(), MAX_EXPIRED_PER_USER + 1);
+        assert_eq!(expired.take_messages(&ben, at(100)).len(), 1);
         for n in 0..MAX_EXPIRED_PARKS {
-            late.add(&named(&n.to_string()), &paused("square", 1), at(200));
+            expired.add(&named(&n.to_string()), &paused("square", 1), at(200));
         }
-        assert_eq!(late.0.lock().len(), MAX_EXPIRED_PARKS);
+        assert_eq!(expired.0.lock().len(), MAX_EXPIRED_PARKS);
     }
 }

@@ -1,4 +1,4 @@
-//! The places of parks, and who may end one.
+//! Tests the slots of parks, and who may end one.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -10,12 +10,12 @@ use ray_relay_ray::ray::testing::paused;
 #[test]
 fn ended_park_releases_its_slot() {
     let parks = Arc::<Parks>::default();
-    let anybody = Principal::anonymous();
+    let anonymous = Principal::anonymous();
     let id = |n: usize| ParkId {
         breakpoint: BreakpointId::derive("east", &n.to_string()),
         process: None,
     };
-    let park = |n| parks.park(&anybody, id(n), parks.share(&anybody, Some("all"))?);
+    let park = |n| parks.park(&anonymous, id(n), parks.share(&anonymous, Some("all"))?);
     let mut all: Vec<_> = (0..MAX_PARKS).map(|n| park(n).unwrap()).collect();
     assert!(park(MAX_PARKS).is_err() && parks.has_room().is_err());
     all.pop();
@@ -26,17 +26,17 @@ fn ended_park_releases_its_slot() {
 #[test]
 fn ended_park_leaves_a_later_park_of_the_same_debugger() {
     let parks = Arc::<Parks>::default();
-    let anybody = Principal::anonymous();
+    let anonymous = Principal::anonymous();
     let id = ParkId {
         breakpoint: BreakpointId::derive("east", "1"),
         process: None,
     };
-    let park = || parks.park(&anybody, id, parks.share(&anybody, Some("all"))?);
-    let earlier = park().unwrap();
-    let later = park().unwrap();
-    drop(earlier);
+    let park = || parks.park(&anonymous, id, parks.share(&anonymous, Some("all"))?);
+    let first = park().unwrap();
+    let second = park().unwrap();
+    drop(first);
     assert!(parks.has(id));
-    drop(later);
+    drop(second);
     assert!(!parks.has(id));
 }
 
@@ -54,9 +54,9 @@ fn refused_share_uses_no_slot() {
     for _ in 0..5000 {
         drop(parks.share(&ann, None).unwrap());
     }
-    // The same when all places are taken.
-    let nobody = Principal::anonymous();
-    let all: Vec<_> = std::iter::from_fn(|| parks.share(&nobody, None).ok()).collect();
+    // The same if all slots are used.
+    let anonymous = Principal::anonymous();
+    let all: Vec<_> = std::iter::from_fn(|| parks.share(&anonymous, None).ok()).collect();
     for _ in 0..5000 {
         assert!(matches!(parks.share(&ann, None), Err(NoSlot::All(_))));
     }
@@ -64,12 +64,12 @@ fn refused_share_uses_no_slot() {
     let _of_ann = parks.share(&ann, None).unwrap();
 }
 
-/// A task that `person` has parked.
-fn parked_by(person: &Principal) -> Breakpoint {
+/// Returns a task that `user` has parked.
+fn parked_by(user: &Principal) -> Breakpoint {
     let mut breakpoint = paused("step", 1);
     breakpoint.state = State::Attached(Holder {
         parked_until: Some(Timestamp::now().after(Duration::from_secs(60))),
-        ..Holder::here(1, person.known_subject(), "nvim", None)
+        ..Holder::here(1, user.known_subject(), "nvim", None)
     });
     breakpoint
 }
@@ -97,19 +97,19 @@ async fn park_goes_to_its_owner_or_to_an_admin_who_takes_it_over() {
     };
     let share = parks.share(&ann, None).unwrap();
     let mut slot = parks.park(&ann, id, share).unwrap();
-    for (who, take_over, may) in [
+    for (principal, take_over, is_allowed) in [
         (&ann, false, true),
         (&admin, true, true),
         (&admin, false, false),
         (&bob, false, false),
         (&bob, true, false),
     ] {
-        assert_eq!(may_go_on(who, &held, take_over), may);
-        let asks = parks.hand_over(&held, None, who, take_over, Taker::Editor);
-        let refused = futures_util::FutureExt::now_or_never(asks);
-        // `None`: the park was asked.
-        assert_eq!(refused.is_none(), may, "{}", who.subject());
-        if may {
+        assert_eq!(may_go_on(principal, &held, take_over), is_allowed);
+        let hand_over = parks.hand_over(&held, None, principal, take_over, Taker::Editor);
+        let immediate = futures_util::FutureExt::now_or_never(hand_over);
+        // `None` means that the park received the request.
+        assert_eq!(immediate.is_none(), is_allowed, "{}", principal.subject());
+        if is_allowed {
             assert!(matches!(
                 slot.next_command().await,
                 ParkCommand::HandOver(..)
@@ -129,23 +129,23 @@ async fn only_the_owner_inspects_a_park_and_an_admin_may_end_it() {
     };
     let share = parks.share(&ann, None).unwrap();
     let mut slot = parks.park(&ann, id, share).unwrap();
-    for (name, scopes, looks, ends) in [
+    for (name, scopes, may_inspect, may_end) in [
         ("ann", "debug", true, true),
         ("admin", "debug,admin", false, true),
         ("bob", "debug", false, false),
     ] {
-        let who = with_scopes(name, scopes);
-        let authorized = authorise(&who, &held, Scope::Debug).unwrap();
-        let look = parks.look(&authorized, "x".to_owned());
-        let refused = futures_util::FutureExt::now_or_never(look);
-        assert_eq!(refused.is_none(), looks, "{name}");
-        if looks {
+        let principal = with_scopes(name, scopes);
+        let authorized = authorise(&principal, &held, Scope::Debug).unwrap();
+        let inspection = parks.look(&authorized, "x".to_owned());
+        let immediate = futures_util::FutureExt::now_or_never(inspection);
+        assert_eq!(immediate.is_none(), may_inspect, "{name}");
+        if may_inspect {
             assert!(matches!(slot.next_command().await, ParkCommand::Look(..)));
         }
-        let ending = parks.let_run(&authorized);
-        let refused = futures_util::FutureExt::now_or_never(ending);
-        assert_eq!(refused.is_none(), ends, "{name}");
-        if ends {
+        let release = parks.let_run(&authorized);
+        let immediate = futures_util::FutureExt::now_or_never(release);
+        assert_eq!(immediate.is_none(), may_end, "{name}");
+        if may_end {
             assert!(matches!(slot.next_command().await, ParkCommand::LetRun(_)));
         }
     }
@@ -161,18 +161,21 @@ async fn parked_subprocess_needs_the_owner_of_its_task() {
     };
     let share = parks.share(&ann, None).unwrap();
     let _slot = parks.park(&ann, id, share).unwrap();
-    let asks = |task_of: &Principal, who: &Principal| {
-        let held = parked_by(task_of);
-        let (parks, who) = (Arc::clone(&parks), who.clone());
+    let hand_over = |task_owner: &Principal, principal: &Principal| {
+        let held = parked_by(task_owner);
+        let (parks, principal) = (Arc::clone(&parks), principal.clone());
         async move {
-            let asked = parks.hand_over(&held, Some(7), &who, false, Taker::Editor);
-            asked.await
+            let hand_over = parks.hand_over(&held, Some(7), &principal, false, Taker::Editor);
+            hand_over.await
         }
     };
-    let refused = |asked| futures_util::FutureExt::now_or_never(asked).is_some();
-    assert!(refused(asks(&bob, &ann)), "the task is another's now");
-    assert!(refused(asks(&bob, &bob)) && refused(asks(&ann, &bob)));
-    assert!(!refused(asks(&ann, &ann)));
+    let immediate = |hand_over| futures_util::FutureExt::now_or_never(hand_over).is_some();
+    assert!(
+        immediate(hand_over(&bob, &ann)),
+        "the task is another's now"
+    );
+    assert!(immediate(hand_over(&bob, &bob)) && immediate(hand_over(&ann, &bob)));
+    assert!(!immediate(hand_over(&ann, &ann)));
     let list = ray_relay_ray::ray::testing::snapshot(vec![parked_by(&ann)]);
     assert!(parks.subprocesses(&list, &bob, id.breakpoint).is_empty());
     assert!(parks.subprocesses(&list, &ann, id.breakpoint).contains(&7));
@@ -188,16 +191,16 @@ fn park_at_an_agent_is_released_by_owner_or_admin() {
         ..Holder::here(1, ann, "nvim", None)
     });
     let breakpoint = Arc::new(breakpoint);
-    let may = |name: &str, scopes: &str| {
+    let is_allowed = |name: &str, scopes: &str| {
         let rule = Rule {
             scopes: scopes.parse().unwrap(),
             ..Rule::default()
         };
-        let person = somebody(name, [rule], &revoked);
-        authorise_resume(&authorise(&person, &breakpoint, Scope::Debug).unwrap()).is_ok()
+        let user = somebody(name, [rule], &revoked);
+        authorise_resume(&authorise(&user, &breakpoint, Scope::Debug).unwrap()).is_ok()
     };
-    assert!(may("ann", "debug") && may("bob", "debug,admin"));
-    assert!(!may("bob", "debug"));
+    assert!(is_allowed("ann", "debug") && is_allowed("bob", "debug,admin"));
+    assert!(!is_allowed("bob", "debug"));
     // A free breakpoint is not a park.
     let free = Arc::new(paused("step", 1));
     let ann = with_scopes("ann", "debug");

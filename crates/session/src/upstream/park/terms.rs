@@ -199,18 +199,18 @@ mod tests {
             ..Holder::here(1, Some("ann".to_owned()), "nvim", None)
         });
         let held = Arc::new(held);
-        let taken_in = async |good_for: Duration, keeps: Duration| {
+        let adopt = async |token_lifetime: Duration, park_time: Duration| {
             let mut config = Config::default();
-            config.park.r#for = keeps;
+            config.park.r#for = park_time;
             let context = Context::offline(config, Arc::clone(&auth), spied(false).0);
-            let token = Secret::new(token_until("ann", SystemTime::now() + good_for));
+            let token = Secret::new(token_until("ann", SystemTime::now() + token_lifetime));
             let ann = auth.token(&token, [127, 0, 0, 1].into()).await.unwrap();
             takes_in(&context, &authorise(&ann, &held, Scope::Debug).unwrap())
         };
-        assert_eq!(taken_in(2 * HOUR, HOUR).await, Ok(()));
-        let why = taken_in(HOUR / 2, HOUR).await.unwrap_err();
-        assert!(why.contains("your credential expires"), "{why}");
-        let why = taken_in(2 * HOUR, Duration::ZERO).await.unwrap_err();
-        assert!(why.contains("turns parking on"), "{why}");
+        assert_eq!(adopt(2 * HOUR, HOUR).await, Ok(()));
+        let error = adopt(HOUR / 2, HOUR).await.unwrap_err();
+        assert!(error.contains("your credential expires"), "{error}");
+        let error = adopt(2 * HOUR, Duration::ZERO).await.unwrap_err();
+        assert!(error.contains("turns parking on"), "{error}");
     }
 }
