@@ -118,7 +118,7 @@ fn debuggers(head: &Examined, version: &str) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn well() -> Examined {
+    fn healthy() -> Examined {
         Examined {
             cluster: "default".into(),
             version: Ok("2.60.0".to_owned()),
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn away() -> HeadError {
+    fn unreachable() -> HeadError {
         HeadError::Unreachable {
             address: "http://h:8265".to_owned(),
             cause: "Connection refused".to_owned(),
@@ -145,16 +145,16 @@ mod tests {
         }
     }
 
-    fn only(head: &Examined) -> Finding {
+    fn single_problem(head: &Examined) -> Finding {
         let found = findings(head);
-        let wrong: Vec<_> = found.iter().filter(|f| f.next.is_some()).collect();
-        assert_eq!(wrong.len(), 1, "{found:?}");
-        wrong[0].clone()
+        let problems: Vec<_> = found.iter().filter(|f| f.next.is_some()).collect();
+        assert_eq!(problems.len(), 1, "{found:?}");
+        problems[0].clone()
     }
 
     #[test]
     fn healthy_head_has_one_finding() {
-        let found = findings(&well());
+        let found = findings(&healthy());
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
             found[0]
@@ -166,51 +166,66 @@ mod tests {
     #[test]
     fn missing_dashboard_differs_from_an_unreachable_head() {
         let mut head = Examined {
-            version: Err(away()),
-            state_api: Err(away()),
-            ..well()
+            version: Err(unreachable()),
+            state_api: Err(unreachable()),
+            ..healthy()
         };
-        let found = only(&head);
+        let found = single_problem(&head);
         assert_eq!(found.exit_code, 78);
         assert!(found.next.unwrap().contains("ray[default]"));
         head.gcs = Some(("h:6379".to_owned(), false));
-        let found = only(&head);
+        let found = single_problem(&head);
         assert_eq!(found.exit_code, 69);
         assert!(found.next.unwrap().contains("is Ray up"));
         let no_api = Examined {
             state_api: Err(status(404)),
-            ..well()
+            ..healthy()
         };
-        assert!(only(&no_api).next.unwrap().contains("ray[default]"));
+        assert!(
+            single_problem(&no_api)
+                .next
+                .unwrap()
+                .contains("ray[default]")
+        );
         let failing = Examined {
             state_api: Err(status(500)),
-            ..well()
+            ..healthy()
         };
-        assert!(only(&failing).next.unwrap().contains("dashboard.log"));
+        assert!(
+            single_problem(&failing)
+                .next
+                .unwrap()
+                .contains("dashboard.log")
+        );
         let refused = Examined {
             version: Err(HeadError::TokenMissing {
                 address: "http://h:8265".to_owned(),
             }),
-            ..well()
+            ..healthy()
         };
-        assert!(only(&refused).next.unwrap().contains("RAY_AUTH_TOKEN"));
+        assert!(
+            single_problem(&refused)
+                .next
+                .unwrap()
+                .contains("RAY_AUTH_TOKEN")
+        );
     }
 
     #[test]
     fn causes_that_prevent_stops_are_named() {
         let missing = Examined {
             without_debugpy: vec![[10, 0, 0, 7].into()],
-            ..well()
+            ..healthy()
         };
-        let found = only(&missing);
+        let found = single_problem(&missing);
         assert_eq!((found.link, found.exit_code), (ChainLink::Debugger, 1));
         assert!(found.says.ends_with("on node 10.0.0.7"), "{found:?}");
         for (mode, code) in [("legacy", 0), ("0", 1)] {
             let mut head = Examined {
                 modes: vec![("01000000".to_owned(), mode.to_owned())],
-                ..well()
+                ..healthy()
             };
-            let found = only(&head);
+            let found = single_problem(&head);
             assert_eq!((found.link, found.exit_code), (ChainLink::Debugger, code));
             assert!(found.says.contains("job 01000000"));
             head.version = Ok("2.9.3".to_owned());
@@ -218,10 +233,10 @@ mod tests {
         }
         let closed = Examined {
             gcs: Some(("h:6379".to_owned(), false)),
-            ..well()
+            ..healthy()
         };
         assert!(
-            only(&closed)
+            single_problem(&closed)
                 .says
                 .contains("legacy debugger are not listed")
         );

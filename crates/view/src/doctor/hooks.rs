@@ -65,30 +65,30 @@ mod tests {
     fn hooked_workers_are_summarised_in_one_sentence() {
         let row = |worker: &str, hook: Value| json!({"cluster": "c", "worker_id": worker, "what": "task", "hook": hook});
         let driver = json!({"cluster": "c", "worker_id": "d", "what": "driver", "hook": false});
-        let some = json!([
+        let partial = json!([
             row("a", true.into()),
             row("a", true.into()),
             row("b", false.into()),
             driver
         ]);
-        let says = "1 of 2 workers that run something has the hook";
+        let sentence = "1 of 2 workers that run something has the hook";
         assert_eq!(
-            severities(&some, "linked"),
-            [(Severity::Note, says.to_owned())]
+            severities(&partial, "linked"),
+            [(Severity::Note, sentence.to_owned())]
         );
-        assert_eq!(severities(&some, "none"), []);
+        assert_eq!(severities(&partial, "none"), []);
         let all = json!([row("a", true.into()), row("b", true.into())]);
-        let says = "2 of 2 workers that run something have the hook";
+        let sentence = "2 of 2 workers that run something have the hook";
         assert_eq!(
             severities(&all, "linked"),
-            [(Severity::Ok, says.to_owned())]
+            [(Severity::Ok, sentence.to_owned())]
         );
         let mut unknown = row("a", Value::Null);
         unknown["hook_unknown"] = "the agent is older".into();
-        let says = "of 1 worker it is not known whether it has the hook: the agent is older";
+        let sentence = "of 1 worker it is not known whether it has the hook: the agent is older";
         assert_eq!(
             severities(&json!([unknown]), "linked"),
-            [(Severity::Note, says.to_owned())]
+            [(Severity::Note, sentence.to_owned())]
         );
         assert_eq!(severities(&json!([]), "linked"), []);
     }

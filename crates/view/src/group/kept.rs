@@ -139,22 +139,22 @@ mod tests {
 
     #[test]
     fn stored_output_is_bounded_and_the_loss_counted() {
-        let mut kept = KeptOutput::new(10);
-        kept.put(&Piece::Text("before any command".into()));
+        let mut output = KeptOutput::new(10);
+        output.put(&Piece::Text("before any command".into()));
         for _ in 0..2 {
-            kept.begin();
+            output.begin();
             for piece in [Piece::Text("123é".into()), Piece::Program("abc".into())] {
-                kept.put(&piece);
+                output.put(&piece);
             }
         }
-        let [first, second] = &*kept.commands else {
-            panic!("{kept:?}");
+        let [first, second] = &*output.commands else {
+            panic!("{output:?}");
         };
         assert_eq!(
             (&*first.answer, &*first.program, first.cut),
             ("123é", "abc", 0)
         );
-        // No character is split.
+        // The bound splits no character.
         assert_eq!(
             (&*second.answer, &*second.program, second.cut),
             ("12", "", 6)

@@ -285,9 +285,9 @@ mod tests {
         json!({"breakpoints": rows.collect::<Vec<_>>()})
     }
 
-    fn meant(words: &str) -> Result<Vec<String>, String> {
+    fn selected_ids(text: &str) -> Result<Vec<String>, String> {
         let members =
-            MeantTasks::of(&list(), &Meant::read(words)?).map_err(|why| why.to_string())?;
+            MeantTasks::of(&list(), &Meant::read(text)?).map_err(|reason| reason.to_string())?;
         Ok(members.ids().into_iter().map(str::to_owned).collect())
     }
 
@@ -308,32 +308,32 @@ mod tests {
         let mut list = list();
         list["breakpoints"][3]["rank"] = Value::Null;
         list["breakpoints"][3]["pid"] = 4711.into();
-        let of = |words: &str| MeantTasks::of(&list, &Meant::read(words).unwrap());
-        let all = of("job=01000000").unwrap();
+        let select = |text: &str| MeantTasks::of(&list, &Meant::read(text).unwrap());
+        let all = select("job=01000000").unwrap();
         assert_eq!(all.names().of(&(0..6).collect()), "0-2,4,5, pid 4711");
         assert!(all.legend().contains("  pid 4711  rank0003\n"));
-        assert_eq!(of("ranks=4711").unwrap().ids(), ["rank0003"]);
-        assert_eq!(of("ranks=3").err(), Some(NoMember::Fitting));
+        assert_eq!(select("ranks=4711").unwrap().ids(), ["rank0003"]);
+        assert_eq!(select("ranks=3").err(), Some(NoMember::Fitting));
     }
 
     #[test]
     fn words_after_all_narrow_the_members() {
         let ids = |ranks: &[u32]| Ok(ranks.iter().map(|n| format!("rank{n:04}")).collect());
-        assert_eq!(meant(""), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
-        assert_eq!(meant("train*"), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
-        assert_eq!(meant("Trainer ranks=0,6-7"), ids(&[0, 6, 7]));
-        assert_eq!(meant(" job=02000000 "), ids(&[6, 7]));
-        // Addressed as on the page of the group.
-        assert_eq!(meant("rank0004 RANK0001"), ids(&[1, 4]));
-        let mut late = list();
-        for (at, row) in late["breakpoints"]
+        assert_eq!(selected_ids(""), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(selected_ids("train*"), ids(&[0, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(selected_ids("Trainer ranks=0,6-7"), ids(&[0, 6, 7]));
+        assert_eq!(selected_ids(" job=02000000 "), ids(&[6, 7]));
+        // Ids of tasks are accepted, too.
+        assert_eq!(selected_ids("rank0004 RANK0001"), ids(&[1, 4]));
+        let mut pending = list();
+        for (index, row) in pending["breakpoints"]
             .as_array_mut()
             .unwrap()
             .iter_mut()
             .enumerate()
         {
             row["waiting_seconds"] = 30.into();
-            match at {
+            match index {
                 // The name is unknown.
                 0 => (row["name"], row["group"]) = ("worker 00000000".into(), Value::Null),
                 // The name may be that of the previous task.
@@ -343,24 +343,24 @@ mod tests {
                 _ => continue,
             }
             row["name_pending"] = true.into();
-            row["group"] = match at {
+            row["group"] = match index {
                 0 => Value::Null,
                 _ => "setup".into(),
             };
         }
-        let of = |words: &str| MeantTasks::of(&late, &Meant::read(words).unwrap());
-        let trainers = of("Trainer").unwrap();
+        let select = |text: &str| MeantTasks::of(&pending, &Meant::read(text).unwrap());
+        let trainers = select("Trainer").unwrap();
         assert_eq!((trainers.len(), trainers.unnamed), (5, 2));
         assert!(
             trainers
                 .legend()
                 .ends_with("2 paused tasks have no name yet, and may be missing here\n")
         );
-        assert_eq!(of("").unwrap().unnamed, 0, "all are meant");
-        assert_eq!(of("other").err(), Some(NoMember::Unnamed(2)));
-        assert!(meant("ranks=x").unwrap_err().contains("ranks=0-7,9"));
+        assert_eq!(select("").unwrap().unnamed, 0, "all are meant");
+        assert_eq!(select("other").err(), Some(NoMember::Unnamed(2)));
+        assert!(selected_ids("ranks=x").unwrap_err().contains("ranks=0-7,9"));
         assert!(
-            meant("other")
+            selected_ids("other")
                 .unwrap_err()
                 .contains("no task that waits fits")
         );

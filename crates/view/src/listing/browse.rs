@@ -179,18 +179,18 @@ mod tests {
         let menu = browse.read(list(10_000));
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (0..20).collect::<Vec<_>>());
-        let foot = "0 to 19 of 10000: n and p turn the page";
-        assert!(text.contains(foot), "{text}");
+        let footer = "0 to 19 of 10000: n and p turn the page";
+        assert!(text.contains(footer), "{text}");
         let first = BrowseStep::Refused("this is the first page".to_owned());
         assert_eq!(browse.handle_line("p", &menu), first);
         assert_eq!(browse.handle_line(" n ", &menu), BrowseStep::Changed);
         let text = browse.show(&menu, false, Some(100));
         assert_eq!(ids(&text), (20..40).collect::<Vec<_>>());
-        // The number in front is the one to type.
+        // The first column is the number to type.
         let row = text.lines().find(|line| line.contains("00000033")).unwrap();
         let index = row.split_whitespace().next().unwrap();
         assert_eq!(menu.pick(index).unwrap(), "00000033");
-        // If the page is gone, the last one is shown.
+        // If the page no longer exists, the last one is shown.
         let menu = browse.read(list(15));
         assert_eq!(ids(&browse.show(&menu, false, None)).len(), 15);
     }
@@ -214,10 +214,10 @@ mod tests {
             text.ends_with("Number 0 is yours and parked: enter 0 to go on with it.\n"),
             "{text}"
         );
-        // Where authentication is off, a parked session belongs to everybody.
-        let mut nobody = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
-        let menu = nobody.read(list);
-        assert_eq!(ids(&nobody.show(&menu, false, None)), [0, 1, 2, 3]);
+        // Without authentication no parked session is listed first.
+        let mut anonymous = Browse::new(ListSelection::default(), None).owned_by(Value::Null);
+        let menu = anonymous.read(list);
+        assert_eq!(ids(&anonymous.show(&menu, false, None)), [0, 1, 2, 3]);
     }
 
     #[test]
@@ -228,8 +228,8 @@ mod tests {
         let menu = browse.read(list(100));
         let text = browse.show(&menu, false, None);
         assert_eq!(ids(&text), (0..10).map(|i| i * 10).collect::<Vec<_>>());
-        let foot = "90 more do not match load*; / shows them.";
-        assert!(text.contains(foot), "{text}");
+        let footer = "90 more do not match load*; / shows them.";
+        assert!(text.contains(footer), "{text}");
         assert_eq!(
             browse.handle_line("sort waiting", &menu),
             BrowseStep::Changed
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(ids(&browse.show(&menu, false, None))[0], 99);
         assert_eq!(browse.handle_line("sort", &menu), BrowseStep::Changed);
         assert!(
-            matches!(browse.handle_line("sort colour", &menu), BrowseStep::Refused(why) if why.contains("sort by one of"))
+            matches!(browse.handle_line("sort colour", &menu), BrowseStep::Refused(reason) if reason.contains("sort by one of"))
         );
         assert!(matches!(
             browse.handle_line("/state=", &menu),
@@ -264,10 +264,10 @@ mod tests {
         for line in ["0", "n", "p", "step-1", "sort of task", "00000001"] {
             assert_eq!(browse.handle_line(line, &menu), BrowseStep::Other, "{line}");
         }
-        let mut pipe = Browse::new(ListSelection::default(), None);
-        let menu = pipe.read(list(1000));
-        assert_eq!(ids(&pipe.show(&menu, false, None)).len(), 1000);
-        assert_eq!(pipe.handle_line("n", &menu), BrowseStep::Other);
+        let mut unpaged = Browse::new(ListSelection::default(), None);
+        let menu = unpaged.read(list(1000));
+        assert_eq!(ids(&unpaged.show(&menu, false, None)).len(), 1000);
+        assert_eq!(unpaged.handle_line("n", &menu), BrowseStep::Other);
     }
 
     #[test]

@@ -137,18 +137,18 @@ mod tests {
 
     #[test]
     fn rows_at_one_location_are_folded_except_the_odd_one() {
-        let mut eight: Vec<Value> = (0..8).map(|at| rank(at, 42, "paused")).collect();
-        eight[3] = rank(3, 9, "paused");
+        let mut ranks: Vec<Value> = (0..8).map(|index| rank(index, 42, "paused")).collect();
+        ranks[3] = rank(3, 9, "paused");
         assert_eq!(
-            lines(&eight),
+            lines(&ranks),
             [
                 "7 of 8 | Trainer.step ranks 0-2,4-7 | train.py:42 | 3 nodes | 7s | 7",
                 "rank0003 | Trainer.step [rank-3] rank 3 | train.py:9 | 10.0.0.1 | 3s | 1",
             ]
         );
         // An attached rank also has a row of its own.
-        eight[0] = rank(0, 42, "attached");
-        let lines = lines(&eight);
+        ranks[0] = rank(0, 42, "attached");
+        let lines = lines(&ranks);
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(
             lines[1].starts_with("6 of 8 | Trainer.step ranks 1,2,4-7 |"),
@@ -158,25 +158,25 @@ mod tests {
 
     #[test]
     fn small_groups_are_not_folded() {
-        let few: Vec<Value> = (0..MIN_GROUP_ROWS - 1)
-            .map(|at| rank(at, 42, "paused"))
+        let small_group: Vec<Value> = (0..MIN_GROUP_ROWS - 1)
+            .map(|index| rank(index, 42, "paused"))
             .collect();
-        let list = json!({ "breakpoints": few });
-        let (shown, is_any) = rows(&list);
-        assert_eq!((shown.len(), is_any), (MIN_GROUP_ROWS - 1, false));
+        let list = json!({ "breakpoints": small_group });
+        let (row_list, is_grouped) = rows(&list);
+        assert_eq!((row_list.len(), is_grouped), (MIN_GROUP_ROWS - 1, false));
     }
 
     #[test]
     fn group_name_replaces_differing_names() {
-        let named = (0..6).map(|at| {
-            let mut row = rank(at, 42, "paused");
-            row["name"] = format!("part {at}").into();
+        let renamed = (0..6).map(|index| {
+            let mut row = rank(index, 42, "paused");
+            row["name"] = format!("part {index}").into();
             row["rank"] = Value::Null;
             row["actor_name"] = Value::Null;
             row
         });
         assert_eq!(
-            lines(&named.collect::<Vec<_>>()),
+            lines(&renamed.collect::<Vec<_>>()),
             ["6 of 6 | Trainer | train.py:42 | 3 nodes | 5s | 6"]
         );
     }
@@ -185,17 +185,17 @@ mod tests {
         #[test]
         fn every_task_is_in_one_row(all in proptest::collection::vec((0usize..3, 0u32..2, 0usize..3), 0..40)) {
             let states = ["paused", "paused", "attached"];
-            let list: Vec<Value> = all.iter().enumerate().map(|(at, (group, line, state))| {
-                let mut row = rank(at, *line, states[*state]);
+            let list: Vec<Value> = all.iter().enumerate().map(|(index, (group, line, state))| {
+                let mut row = rank(index, *line, states[*state]);
                 row["group"] = format!("g{group}").into();
                 row
             }).collect();
-            let (shown, _) = rows(&json!({ "breakpoints": list }));
-            let counted = shown.iter().map(|row| row.id.split_once(" of ").map_or(Ok(1), |(count, _)| count.parse::<usize>()));
-            let counted: Result<Vec<usize>, _> = counted.collect();
-            let counted = counted.unwrap_or_default();
-            proptest::prop_assert_eq!(counted.iter().sum::<usize>(), all.len());
-            proptest::prop_assert!(counted.iter().all(|count| *count == 1 || *count >= MIN_GROUP_ROWS));
+            let (row_list, _) = rows(&json!({ "breakpoints": list }));
+            let counts = row_list.iter().map(|row| row.id.split_once(" of ").map_or(Ok(1), |(count, _)| count.parse::<usize>()));
+            let counts: Result<Vec<usize>, _> = counts.collect();
+            let counts = counts.unwrap_or_default();
+            proptest::prop_assert_eq!(counts.iter().sum::<usize>(), all.len());
+            proptest::prop_assert!(counts.iter().all(|count| *count == 1 || *count >= MIN_GROUP_ROWS));
         }
     }
 }

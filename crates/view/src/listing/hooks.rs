@@ -82,12 +82,12 @@ mod tests {
         ];
         let count = HookCount::of(&rows);
         assert_eq!((count.with, count.without), (1, 1));
-        let unknown_of = |count: &HookCount| count.unknown("process", "processes");
-        let several = "of 2 processes it is not known whether they have the hook: the agent of its node is older";
-        assert_eq!(unknown_of(&count), [several]);
-        let one =
+        let unknown_sentences = |count: &HookCount| count.unknown("process", "processes");
+        let plural = "of 2 processes it is not known whether they have the hook: the agent of its node is older";
+        assert_eq!(unknown_sentences(&count), [plural]);
+        let singular =
             "of 1 process it is not known whether it has the hook: the agent of its node is older";
-        assert_eq!(unknown_of(&HookCount::of(&rows[3..4])), [one]);
-        assert!(unknown_of(&HookCount::of(&rows[..3])).is_empty());
+        assert_eq!(unknown_sentences(&HookCount::of(&rows[3..4])), [singular]);
+        assert!(unknown_sentences(&HookCount::of(&rows[..3])).is_empty());
     }
 }

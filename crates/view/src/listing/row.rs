@@ -335,32 +335,38 @@ mod tests {
 
     #[test]
     fn pending_and_unwatched_clusters_fill_one_line_each() {
-        let coming = |n: usize| json!({"name": format!("ml.c{n}"), "trouble": "it is not ready", "pending": true});
-        let away = json!({"name": "ml.away", "trouble": "cannot reach the Ray head"});
-        let list = |coming_up: usize, left_out: usize| {
-            let clusters: Vec<Value> = (0..coming_up).map(coming).chain([away.clone()]).collect();
-            let first: Vec<Value> = (0..left_out.min(32))
+        let pending_cluster = |n: usize| json!({"name": format!("ml.c{n}"), "trouble": "it is not ready", "pending": true});
+        let unreachable = json!({"name": "ml.away", "trouble": "cannot reach the Ray head"});
+        let list = |pending: usize, omitted: usize| {
+            let clusters: Vec<Value> = (0..pending)
+                .map(pending_cluster)
+                .chain([unreachable.clone()])
+                .collect();
+            let first: Vec<Value> = (0..omitted.min(32))
                 .map(|n| json!({"name": format!("ml.x{n}"), "why": "ml/x: there are more"}))
                 .collect();
             List::read(&json!({"clusters": clusters, "discovery":
-                {"scope": "all namespaces", "left_out": {"total": left_out, "first": first}}}))
+                {"scope": "all namespaces", "left_out": {"total": omitted, "first": first}}}))
         };
-        let away = "cluster ml.away: cannot reach the Ray head".to_owned();
-        assert_eq!(list(0, 0).troubles(), std::slice::from_ref(&away));
+        let unreachable = "cluster ml.away: cannot reach the Ray head".to_owned();
+        assert_eq!(list(0, 0).troubles(), std::slice::from_ref(&unreachable));
         let one = "cluster ml.c0: it is not ready".to_owned();
-        assert_eq!(list(1, 0).troubles(), [one, away.clone()]);
-        let many = "11 clusters are not ready: ml.c0, ml.c1, ml.c2, ml.c3, ml.c4, ml.c5, ml.c6, ml.c7 and 3 more; `kubectl describe raycluster` says why";
-        let left_out = "500 RayClusters are not watched: ml.x0, ml.x1, ml.x2, ml.x3, ml.x4, ml.x5, ml.x6, ml.x7 and 492 more (ml/x: there are more)";
-        assert_eq!(list(11, 500).troubles(), [&*away, many, left_out]);
+        assert_eq!(list(1, 0).troubles(), [one, unreachable.clone()]);
+        let pending_line = "11 clusters are not ready: ml.c0, ml.c1, ml.c2, ml.c3, ml.c4, ml.c5, ml.c6, ml.c7 and 3 more; `kubectl describe raycluster` says why";
+        let omitted = "500 RayClusters are not watched: ml.x0, ml.x1, ml.x2, ml.x3, ml.x4, ml.x5, ml.x6, ml.x7 and 492 more (ml/x: there are more)";
+        assert_eq!(
+            list(11, 500).troubles(),
+            [&*unreachable, pending_line, omitted]
+        );
         let one = "a RayCluster is not watched: ml/x: there are more".to_owned();
-        assert_eq!(list(0, 1).troubles(), [away, one]);
+        assert_eq!(list(0, 1).troubles(), [unreachable, one]);
     }
 
     #[test]
     fn park_is_shown_with_owner_and_remaining_time() {
-        let row = |until: f64, holder: Value| {
+        let row = |deadline: f64, holder: Value| {
             let mut row = json!({"state": "parked", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": holder});
-            row["holder"]["parked_until"] = until.into();
+            row["holder"]["parked_until"] = deadline.into();
             Row::read(&row).holder
         };
         let ann = json!({"subject": "ann", "client": "VS Code", "peer": "10.0.0.9:5000"});
@@ -370,17 +376,17 @@ mod tests {
         assert_eq!(row(900.0, ann.clone()), "parked by ann for 0s more");
         let mut replica = json!({"state": "parked", "group": "Serve app1:Echo", "first_seen": 1000.5, "waiting_seconds": 99.5, "holder": ann});
         replica["holder"]["parked_until"] = 1820.0.into();
-        let shown = Row::read(&replica).holder;
+        let holder_text = Row::read(&replica).holder;
         assert!(
-            shown.starts_with("parked by ann for 12m more, but Serve's health check"),
-            "{shown}"
+            holder_text.starts_with("parked by ann for 12m more, but Serve's health check"),
+            "{holder_text}"
         );
         assert_eq!(
             row(44_300.0, json!({"subject": "ann"})),
             "parked by ann for 12h 00m more"
         );
-        let nobody = json!({"client": "VS Code"});
-        assert_eq!(row(1700.0, nobody), "parked by VS Code for 10m more");
+        let anonymous = json!({"client": "VS Code"});
+        assert_eq!(row(1700.0, anonymous), "parked by VS Code for 10m more");
     }
 
     #[test]
@@ -390,8 +396,11 @@ mod tests {
             [row.holder, row.holder_name]
         };
         let ann = json!({"subject": "ann", "client": "VS Code", "peer": "10.0.0.9:5000"});
-        let shown = "ann with VS Code";
-        assert_eq!(row(ann), [&*format!("{shown} from 10.0.0.9:5000"), shown]);
+        let holder_text = "ann with VS Code";
+        assert_eq!(
+            row(ann),
+            [&*format!("{holder_text} from 10.0.0.9:5000"), holder_text]
+        );
         let unknown = json!({"client": "VS Code", "peer": "10.0.0.9:5000"});
         assert_eq!(row(unknown), ["VS Code from 10.0.0.9:5000", "VS Code"]);
         assert_eq!(row(json!({"subject": "ann"})), ["ann", "ann"]);
@@ -415,12 +424,15 @@ mod tests {
         assert_eq!(remaining, [Some(120), Some(120), Some(0), None]);
     }
 
-    /// `waiting_seconds` no longer grows then, and a remaining time computed from it would grow with every minute.
+    /// `waiting_seconds` no longer grows for an ended task, so no remaining time can be computed from it.
     #[test]
     fn park_of_an_ended_task_shows_its_deadline() {
         let row = json!({"state": "parked", "first_seen": 1000.0, "waiting_seconds": 20.0, "task_ended": 1020.0,
             "holder": {"subject": "ann", "parked_until": 2400.0}});
-        let shown = Row::read(&row).holder;
-        assert_eq!(shown, "parked by ann until 00:40 UTC; its task has ended");
+        let holder_text = Row::read(&row).holder;
+        assert_eq!(
+            holder_text,
+            "parked by ann until 00:40 UTC; its task has ended"
+        );
     }
 }

@@ -340,42 +340,42 @@ mod tests {
         rows.as_array().unwrap().iter().map(Row::read).collect()
     }
 
-    fn shown(order: Option<&str>, filters: &[&str]) -> Vec<usize> {
-        let choice = ListSelection {
+    fn selected(order: Option<&str>, filters: &[&str]) -> Vec<usize> {
+        let selection = ListSelection {
             order: order.map(|order| order.parse().unwrap()),
             filters: filters
                 .iter()
                 .map(|filter| filter.parse().unwrap())
                 .collect(),
         };
-        choice.of(&rows())
+        selection.of(&rows())
     }
 
     #[test]
     fn rows_are_sorted_by_column_meaning() {
-        assert_eq!(shown(None, &[]), [0, 1, 2]);
-        assert_eq!(shown(Some("waiting"), &[]), [1, 2, 0]);
-        assert_eq!(shown(Some("waiting,desc"), &[]), [0, 2, 1]);
-        assert_eq!(shown(Some("NAME"), &[]), [1, 0, 2]);
-        assert_eq!(shown(Some("pid"), &[]), [2, 0, 1]);
+        assert_eq!(selected(None, &[]), [0, 1, 2]);
+        assert_eq!(selected(Some("waiting"), &[]), [1, 2, 0]);
+        assert_eq!(selected(Some("waiting,desc"), &[]), [0, 2, 1]);
+        assert_eq!(selected(Some("NAME"), &[]), [1, 0, 2]);
+        assert_eq!(selected(Some("pid"), &[]), [2, 0, 1]);
         // Equal rows keep their order, in both directions.
-        assert_eq!(shown(Some("node"), &[]), [0, 1, 2]);
-        assert_eq!(shown(Some("node,desc"), &[]), [1, 2, 0]);
+        assert_eq!(selected(Some("node"), &[]), [0, 1, 2]);
+        assert_eq!(selected(Some("node,desc"), &[]), [1, 2, 0]);
     }
 
     #[test]
     fn filter_matches_text_pattern_or_column() {
-        assert_eq!(shown(None, &["train"]), [0, 2]);
-        assert_eq!(shown(None, &["train*"]), [0, 2]);
-        assert_eq!(shown(None, &["*step"]), [2]);
-        assert_eq!(shown(None, &["10.0.0.2"]), [1, 2]);
-        assert_eq!(shown(None, &["node=10.0.0.2", "state=paused"]), [2]);
-        assert_eq!(shown(None, &["kind=pdb"]), [2]);
-        assert_eq!(shown(None, &["code"]), [1]);
-        assert_eq!(shown(None, &["rank 3"]), [0]);
-        assert!(shown(None, &["train", "load"]).is_empty());
-        // With an additional equals sign in the text.
-        assert!(shown(None, &["*rank=3*"]).is_empty());
+        assert_eq!(selected(None, &["train"]), [0, 2]);
+        assert_eq!(selected(None, &["train*"]), [0, 2]);
+        assert_eq!(selected(None, &["*step"]), [2]);
+        assert_eq!(selected(None, &["10.0.0.2"]), [1, 2]);
+        assert_eq!(selected(None, &["node=10.0.0.2", "state=paused"]), [2]);
+        assert_eq!(selected(None, &["kind=pdb"]), [2]);
+        assert_eq!(selected(None, &["code"]), [1]);
+        assert_eq!(selected(None, &["rank 3"]), [0]);
+        assert!(selected(None, &["train", "load"]).is_empty());
+        // The text contains another equals sign.
+        assert!(selected(None, &["*rank=3*"]).is_empty());
     }
 
     #[test]
@@ -404,8 +404,8 @@ mod tests {
             let mut sorted = all.of(&rows());
             if let Ok(filter) = text.parse::<Filter>() {
                 all.filters.push(filter);
-                let fewer = all.of(&rows());
-                prop_assert!(fewer.iter().all(|at| sorted.contains(at)));
+                let filtered = all.of(&rows());
+                prop_assert!(filtered.iter().all(|index| sorted.contains(index)));
             }
             sorted.sort();
             prop_assert_eq!(sorted, [0, 1, 2]);

@@ -183,7 +183,7 @@ mod tests {
             running(0, "01000000", Some(0), WorkKind::Method),
             running(1, "01000000", Some(1), WorkKind::Method),
             running(2, "01000000", Some(2), WorkKind::Method),
-            // A paused task, a driver, and a task of another job.
+            // A paused task, a driver and a task of another job do not count as running ranks.
             running(3, "01000000", Some(3), WorkKind::Method),
             running(4, "01000000", None, WorkKind::Driver),
             running(5, "02000000", Some(0), WorkKind::Method),
@@ -199,14 +199,14 @@ mod tests {
             lines(&json!({ "jobs": rows })),
             "job 01000000: 1 task stands, for 10m 00s, while others run: Trainer ranks 0-2 (for 26m 40s); collectives time out in 20m 00s\n"
         );
-        let over = lines(&json!({"jobs": jobs(&list, all.iter(), at(9000))}));
+        let timed_out = lines(&json!({"jobs": jobs(&list, all.iter(), at(9000))}));
         assert!(
-            over.ends_with("; collectives have timed out by now\n"),
-            "{over}"
+            timed_out.ends_with("; collectives have timed out by now\n"),
+            "{timed_out}"
         );
-        // No task waits for a single one.
-        let alone = jobs(&list, all[3..].iter(), at(2600));
-        assert_eq!(lines(&json!({ "jobs": alone })), "");
+        // No other rank waits for a paused rank without peers.
+        let single_rank = jobs(&list, all[3..].iter(), at(2600));
+        assert_eq!(lines(&json!({ "jobs": single_rank })), "");
     }
 
     #[test]

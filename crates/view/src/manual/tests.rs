@@ -1,4 +1,4 @@
-//! Every page of the folder is embedded.
+//! Tests that every documentation page is embedded.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -13,8 +13,8 @@ fn every_docs_page_is_embedded() {
     let pages: BTreeSet<String> = names
         .filter_map(|name| Some(name.strip_suffix(".md")?.to_owned()))
         .collect();
-    let carried = PAGES.iter().map(|page| page.topic.to_owned()).collect();
-    assert_eq!(pages, carried, "src/manual.rs has a row for each page");
+    let embedded = PAGES.iter().map(|page| page.topic.to_owned()).collect();
+    assert_eq!(pages, embedded, "src/manual.rs has a row for each page");
 }
 
 #[test]

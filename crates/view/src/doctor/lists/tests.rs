@@ -1,4 +1,4 @@
-//! One list for each possible finding.
+//! Tests one list for each possible finding.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
@@ -27,15 +27,15 @@ fn nodes(rows: &[Value]) -> Value {
 }
 
 /// Returns all findings in `list` and `nodes`.
-fn wrong(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
+fn problems(list: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let mut all = heads(list);
     all.extend(findings(list, nodes));
     all.retain(|found| found.severity != Severity::Ok);
     all
 }
 
-fn only(list: &Value, nodes: Option<&Value>) -> Finding {
-    let found = wrong(list, nodes);
+fn single_problem(list: &Value, nodes: Option<&Value>) -> Finding {
+    let found = problems(list, nodes);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].next.is_some(), "{found:?}");
     found.into_iter().next().unwrap()
@@ -43,9 +43,9 @@ fn only(list: &Value, nodes: Option<&Value>) -> Finding {
 
 #[test]
 fn notebook_task_gets_a_note_about_its_source() {
-    let mut cell = row("paused");
-    cell["location"]["file"] = "ipykernel_81/55.py".into();
-    let found = only(&list(&[cell]), None);
+    let mut notebook = row("paused");
+    notebook["location"]["file"] = "ipykernel_81/55.py".into();
+    let found = single_problem(&list(&[notebook]), None);
     assert!(
         found.says.contains("its source is in the notebook alone"),
         "{found:?}"
@@ -57,7 +57,7 @@ fn notebook_task_gets_a_note_about_its_source() {
 fn head_without_stacks_names_the_setting() {
     let mut unknown = row("paused");
     unknown["location"] = Value::Null;
-    let found = only(&list(&[unknown.clone(), row("paused")]), None);
+    let found = single_problem(&list(&[unknown.clone(), row("paused")]), None);
     assert!(
         found
             .says
@@ -65,9 +65,9 @@ fn head_without_stacks_names_the_setting() {
     );
     let next = found.next.unwrap();
     assert!(next.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"), "{next}");
-    // The name is being looked up, or there is none.
+    // The location of a new stop may still be looked up.
     unknown["waiting_seconds"] = 0.4.into();
-    assert_eq!(wrong(&list(&[unknown]), None), []);
+    assert_eq!(problems(&list(&[unknown]), None), []);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn paused_task_is_no_problem() {
         list(&[row("paused")]),
         nodes(&[node("none", "prefer-agent")]),
     );
-    assert_eq!(wrong(&list, Some(&nodes)), []);
+    assert_eq!(problems(&list, Some(&nodes)), []);
     let text_of = |link| {
         let all = [heads(&list), findings(&list, Some(&nodes))].concat();
         let found = all.into_iter().find(|found| found.link == link);
@@ -91,21 +91,24 @@ fn paused_task_is_no_problem() {
 #[test]
 fn starting_raycluster_is_no_error_but_a_refusal_is() {
     let mut list = list(&[row("paused")]);
-    let trouble =
+    let problem =
         "the head of RayCluster ml/late is not ready; `kubectl describe raycluster late` says why";
-    let late = json!({"name": "ml.late", "ray_version": null, "snapshot_age_seconds": null, "trouble": trouble,
+    let pending_cluster = json!({"name": "ml.late", "ray_version": null, "snapshot_age_seconds": null, "trouble": problem,
         "complete": true, "pending": true});
-    list["clusters"].as_array_mut().unwrap().push(late);
-    let found = only(&list, None);
+    list["clusters"]
+        .as_array_mut()
+        .unwrap()
+        .push(pending_cluster);
+    let found = single_problem(&list, None);
     assert_eq!((found.severity, found.exit_code), (Severity::Note, 0));
     assert_eq!(
         found.next.as_deref(),
         Some("`kubectl describe raycluster late` says why")
     );
-    let trouble = "the Kubernetes API server at h:6443 refuses with 403 to give the RayClusters of all namespaces; let the relay's ServiceAccount list and watch rayclusters";
+    let problem = "the Kubernetes API server at h:6443 refuses with 403 to give the RayClusters of all namespaces; let the relay's ServiceAccount list and watch rayclusters";
     list["clusters"][1] = json!({"name": "kubernetes", "ray_version": null, "snapshot_age_seconds": null,
-        "trouble": trouble, "complete": true, "pending": false});
-    let found = only(&list, None);
+        "trouble": problem, "complete": true, "pending": false});
+    let found = single_problem(&list, None);
     assert_eq!(found.exit_code, 78);
     assert!(found.says.contains("403"), "{found:?}");
 }
@@ -115,7 +118,7 @@ fn unreachable_head_is_the_cause() {
     let mut list = list(&[]);
     let cluster = &mut list["clusters"][0];
     cluster["trouble"] = "cannot reach the Ray head at http://h:8265: Connection refused; is Ray up, and is this its dashboard address?".into();
-    let found = only(&list, None);
+    let found = single_problem(&list, None);
     assert_eq!(
         (found.link, found.exit_code),
         (ChainLink::Head, 69),
@@ -127,7 +130,7 @@ fn unreachable_head_is_the_cause() {
     );
     assert!(found.next.unwrap().starts_with("is Ray up"));
     list["clusters"][0]["trouble"] = "the Ray head at http://h:8265 refuses the token from RAY_AUTH_TOKEN: put the cluster's current token there".into();
-    let found = only(&list, None);
+    let found = single_problem(&list, None);
     assert_eq!((found.link, found.exit_code), (ChainLink::Head, 78));
     assert_eq!(
         found.next.as_deref(),
@@ -139,17 +142,17 @@ fn unreachable_head_is_the_cause() {
 fn stale_or_incomplete_list_is_reported() {
     let mut old = list(&[row("paused")]);
     old["clusters"][0]["snapshot_age_seconds"] = 134.5.into();
-    assert!(only(&old, None).says.ends_with("is 2m 14s old"));
-    let mut cut = list(&[row("paused")]);
-    cut["clusters"][0]["complete"] = false.into();
-    cut["clusters"][0]["trouble"] = "it looks at 10000 only; end old jobs".into();
-    let found = only(&cut, None);
+    assert!(single_problem(&old, None).says.ends_with("is 2m 14s old"));
+    let mut truncated = list(&[row("paused")]);
+    truncated["clusters"][0]["complete"] = false.into();
+    truncated["clusters"][0]["trouble"] = "it looks at 10000 only; end old jobs".into();
+    let found = single_problem(&truncated, None);
     assert_eq!(found.link, ChainLink::List);
     assert_eq!(found.next.as_deref(), Some("end old jobs"));
     let mut new = list(&[row("paused")]);
     new["clusters"][0]["ray_version"] = Value::Null;
     new["clusters"][0]["snapshot_age_seconds"] = Value::Null;
-    assert!(only(&new, None).says.contains("has not answered"));
+    assert!(single_problem(&new, None).says.contains("has not answered"));
 }
 
 #[test]
@@ -162,32 +165,32 @@ fn lost_agent_is_an_error_without_another_path() {
         ("contested", "prefer-agent", Severity::Warning),
     ] {
         let nodes = nodes(&[node(link, path)]);
-        let quiet = list(&[row("attached")]);
-        let found = wrong(&quiet, Some(&nodes));
+        let attached_only = list(&[row("attached")]);
+        let found = problems(&attached_only, Some(&nodes));
         assert_eq!(
             (found[0].link, found[0].severity),
             (ChainLink::Agents, severity),
             "{link} {path}"
         );
         assert!(found[0].says.contains("10.0.0.7") && !found[0].says.contains('\u{1b}'));
-        // And for the tasks behind it.
-        let found = wrong(&list(&[row("paused")]), Some(&nodes));
-        let behind = found.iter().find(|found| found.link == ChainLink::Tasks);
-        assert_eq!(behind.is_some(), path == "agent", "{found:?}");
+        // The tasks behind the agent are reported, too.
+        let found = problems(&list(&[row("paused")]), Some(&nodes));
+        let task_finding = found.iter().find(|found| found.link == ChainLink::Tasks);
+        assert_eq!(task_finding.is_some(), path == "agent", "{found:?}");
         let code = exit_code(&found);
         assert_eq!(code, if path == "agent" { 69 } else { 1 });
     }
     let two = nodes(&[node("linked", "prefer-agent"), node("none", "prefer-agent")]);
-    let found = wrong(&list(&[row("paused")]), Some(&two));
+    let found = problems(&list(&[row("paused")]), Some(&two));
     assert_eq!(found[0].severity, Severity::Note);
     assert!(found[0].says.starts_with("1 of 2 nodes have no agent"));
 }
 
 #[test]
 fn lost_debugger_is_reported_without_a_dial() {
-    let mut gone = row("unreachable");
-    gone["why"] = "nothing listens there".into();
-    let found = only(&list(&[gone]), None);
+    let mut unreachable = row("unreachable");
+    unreachable["why"] = "nothing listens there".into();
+    let found = single_problem(&list(&[unreachable]), None);
     assert_eq!((found.link, found.exit_code), (ChainLink::Tasks, 69));
     assert!(
         found
@@ -201,7 +204,7 @@ fn lost_debugger_is_reported_without_a_dial() {
 fn holder_and_ended_tasks_are_noted() {
     let mut held = row("attached");
     held["holder"] = json!({"session": 1, "subject": "ann", "client": "VS Code", "peer": "10.1.2.3:50000", "since": 0.0});
-    let found = only(&list(&[held]), None);
+    let found = single_problem(&list(&[held]), None);
     assert!(
         found
             .says
@@ -212,14 +215,14 @@ fn holder_and_ended_tasks_are_noted() {
     parked["first_seen"] = 1000.0.into();
     parked["holder"] =
         json!({"subject": "ann", "client": "VS Code", "parked_until": 1000.0 + 134.2 + 600.0});
-    let found = only(&list(&[parked]), None);
+    let found = single_problem(&list(&[parked]), None);
     assert_eq!(
         found.says,
         "train_step (3k9x7a2q) is parked by ann for 10m more"
     );
     let mut died = row("died");
     died["why"] = "the worker process crashed or was killed from outside".into();
-    let found = wrong(&list(&[died]), None);
+    let found = problems(&list(&[died]), None);
     assert!(
         found[0]
             .says
@@ -234,7 +237,7 @@ fn legacy_debugger_is_reported_with_a_remedy() {
     let mut legacy = row("paused");
     legacy["kind"] = "pdb".into();
     let mut list = list(&[legacy]);
-    let found = only(&list, None);
+    let found = single_problem(&list, None);
     assert_eq!(found.link, ChainLink::Debugger);
     assert!(
         found
@@ -243,16 +246,16 @@ fn legacy_debugger_is_reported_with_a_remedy() {
     );
     assert!(found.next.unwrap().contains("without RAY_DEBUG=legacy"));
     list["clusters"][0]["ray_version"] = "2.9.3".into();
-    let next = only(&list, None).next.unwrap();
+    let next = single_problem(&list, None).next.unwrap();
     assert!(next.contains("with RAY_DEBUG=1"), "{next}");
     list["breakpoints"] = json!([row("paused")]);
-    assert!(only(&list, None).says.contains("Ray 2.9.3"));
+    assert!(single_problem(&list, None).says.contains("Ray 2.9.3"));
 }
 
 #[test]
 fn long_list_is_summarised() {
     let rows = vec![row("unreachable"); 1000];
-    let found = wrong(&list(&rows), None);
+    let found = problems(&list(&rows), None);
     assert_eq!(found.len(), MAX_LISTED_FINDINGS + 1);
     let last = &found[MAX_LISTED_FINDINGS].says;
     assert_eq!(last, "and 992 more tasks that cannot be reached");
@@ -260,7 +263,7 @@ fn long_list_is_summarised() {
 
 #[test]
 fn list_of_another_version_is_tolerated() {
-    assert_eq!(wrong(&json!({}), None).len(), 1);
-    let strange = json!({"breakpoints": [{}, 7, null], "clusters": [{}, 7]});
-    wrong(&strange, Some(&json!({"nodes": [{}, 1]})));
+    assert_eq!(problems(&json!({}), None).len(), 1);
+    let malformed = json!({"breakpoints": [{}, 7, null], "clusters": [{}, 7]});
+    problems(&malformed, Some(&json!({"nodes": [{}, 1]})));
 }

@@ -1,4 +1,4 @@
-//! The prompt of a group, with debuggers played by the test.
+//! Tests the prompt of a group, with debuggers played by the test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,17 @@ use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::dap::message::event;
 use ray_relay_debugger::pdb::{Options, Piece};
 
-/// The times at which each debugger was asked to resume its task.
+/// The times at which each debugger received a request to resume.
 type Log = Arc<Mutex<Vec<(usize, Duration)>>>;
 
 /// Plays the debugger of `rank`, which stops again as soon as it is resumed. With `is_mute` it never reports that it
 /// runs.
-async fn plays(stream: DuplexStream, rank: usize, is_mute: bool, (began, log): (Instant, Log)) {
+async fn play_debugger(
+    stream: DuplexStream,
+    rank: usize,
+    is_mute: bool,
+    (started, log): (Instant, Log),
+) {
     let mut dap = Conversation::new(stream, 1 << 20);
     let mut attach = Value::Null;
     while let Ok(request) = dap.read().await {
@@ -41,7 +46,7 @@ async fn plays(stream: DuplexStream, rank: usize, is_mute: bool, (began, log): (
                 }
             }
             "continue" => {
-                log.lock().push((rank, began.elapsed()));
+                log.lock().push((rank, started.elapsed()));
                 if !is_mute {
                     dap.send(&answer).await.unwrap();
                     dap.send(&stop).await.unwrap();
@@ -66,40 +71,49 @@ async fn ask_all(
     group: &mut PromptGroup<'_, DuplexStream>,
     line: &str,
 ) -> (String, BTreeSet<usize>) {
-    let mut asking = group.ask(line);
-    let all = async { while asking.next().await {} };
+    let mut answers = group.ask(line);
+    let all = async { while answers.next().await {} };
     let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
-    let (outputs, waited) = asking.over();
-    (group.conclude(outputs).0, waited)
+    let (outputs, silent_members) = answers.over();
+    (group.conclude(outputs).0, silent_members)
 }
 
 #[tokio::test(start_paused = true)]
 async fn tasks_resume_in_stop_order_despite_a_silent_one() {
     let mut members = stopped(&[2, 0, 3, 1]);
-    let (began, log) = (Instant::now(), Log::default());
-    let dial = |at: usize, _| {
+    let (started, log) = (Instant::now(), Log::default());
+    let dial = |index: usize, _| {
         let (near, far) = duplex(1 << 16);
-        tokio::spawn(plays(far, at, at == 0, (began, Arc::clone(&log))));
+        tokio::spawn(play_debugger(
+            far,
+            index,
+            index == 0,
+            (started, Arc::clone(&log)),
+        ));
         async move { Ok((near, Options::default())) }
     };
     let opened = open_all(&members, 1000, dial).await;
     let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
     assert_eq!(text, "0-3: > /job.py(9)step()\n");
-    let (text, waited) = ask_all(&mut group, "c").await;
+    let (text, silent_members) = ask_all(&mut group, "c").await;
     assert_eq!(text, "1-3: > /job.py(9)step()\n");
-    assert_eq!(waited, BTreeSet::from([0]), "the one that says nothing");
+    assert_eq!(
+        silent_members,
+        BTreeSet::from([0]),
+        "the one that says nothing"
+    );
     let order: Vec<_> = std::mem::take(&mut *log.lock());
     let ranks: Vec<_> = order.iter().map(|(rank, _)| *rank).collect();
     assert_eq!(ranks, [2, 0, 3, 1]);
     // A resumed rank does not delay the next one.
     assert_eq!(order[1].1 - order[0].1, Duration::ZERO);
-    let kept_waiting = order[2].1 - order[1].1;
-    let moment = RESUME_ORDER_TIMEOUT..RESUME_ORDER_TIMEOUT + Duration::from_millis(5);
-    assert!(moment.contains(&kept_waiting), "{kept_waiting:?}");
+    let delay = order[2].1 - order[1].1;
+    let expected = RESUME_ORDER_TIMEOUT..RESUME_ORDER_TIMEOUT + Duration::from_millis(5);
+    assert!(expected.contains(&delay), "{delay:?}");
     assert_eq!(order[3].1 - order[2].1, Duration::ZERO);
 
     // The remaining ranks are resumed in the order of their new stops.
-    let detached = group.leave(&waited).await;
+    let detached = group.leave(&silent_members).await;
     assert_eq!(detached, "! 0: the task runs on without a debugger\n");
     assert_eq!(group.prompt(), "(Pdb ×3) ");
     ask_all(&mut group, "c").await;
@@ -110,11 +124,16 @@ async fn tasks_resume_in_stop_order_despite_a_silent_one() {
 #[tokio::test(start_paused = true)]
 async fn only_the_exact_command_sets_the_focus() {
     let mut members = stopped(&[0, 1, 2]);
-    let dial = |at: usize, _| {
+    let dial = |index: usize, _| {
         let (near, far) = duplex(1 << 16);
-        tokio::spawn(plays(far, at, false, (Instant::now(), Log::default())));
+        tokio::spawn(play_debugger(
+            far,
+            index,
+            false,
+            (Instant::now(), Log::default()),
+        ));
         async move {
-            match at {
+            match index {
                 2 => Err("ann has it".to_owned()),
                 _ => Ok((near, Options::default())),
             }
@@ -124,8 +143,8 @@ async fn only_the_exact_command_sets_the_focus() {
     let (mut group, text) = PromptGroup::gathered(&mut members, opened, 1000);
     assert!(text.ends_with("! 2: ann has it\n"), "{text}");
     assert!(group.take_focus("focused = 3").is_none());
-    let refused = group.take_focus("focus 2").unwrap().unwrap_err();
-    assert_eq!(refused, "none of these is at the prompt; 0,1 are");
+    let error = group.take_focus("focus 2").unwrap().unwrap_err();
+    assert_eq!(error, "none of these is at the prompt; 0,1 are");
     group.take_focus(" focus 1 ").unwrap().unwrap();
     assert_eq!(group.prompt(), "(Pdb 1) ");
     group.take_focus("focus").unwrap().unwrap();
@@ -136,17 +155,17 @@ async fn only_the_exact_command_sets_the_focus() {
 fn relay_messages_are_separate_from_program_output() {
     let members = stopped(&[0, 1]);
     let all: Vec<(usize, Answered)> = (0..2)
-        .map(|at| {
-            let mut kept = KeptOutput::new(1000);
-            kept.begin();
+        .map(|index| {
+            let mut output = KeptOutput::new(1000);
+            output.begin();
             for piece in [
                 Piece::Text("ray-relay: this resumes your session\n".to_owned()),
                 Piece::Text("2\n".to_owned()),
                 Piece::Program("step 7\n".to_owned()),
             ] {
-                kept.put(&piece);
+                output.put(&piece);
             }
-            (at, Answered::of(&mut kept))
+            (index, Answered::of(&mut output))
         })
         .collect();
     assert_eq!(

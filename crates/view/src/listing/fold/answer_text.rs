@@ -233,7 +233,7 @@ mod tests {
     use super::super::answers::fold;
     use super::*;
 
-    fn eight() -> Vec<Who> {
+    fn eight_ranks() -> Vec<Who> {
         let member = |number| Who {
             group: "Trainer".to_owned(),
             number: Some(number),
@@ -243,8 +243,8 @@ mod tests {
     }
 
     fn lines(answers: &[&str]) -> String {
-        let eight = eight();
-        let names = Names::new(&eight);
+        let eight_ranks = eight_ranks();
+        let names = Names::new(&eight_ranks);
         text(&names, &fold(answers.iter().copied().enumerate()))
     }
 
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn multiline_answer_is_shown_below_its_ranks() {
-        let mut places = ["> a.py(1)f()\n-> g()\n"; 8];
-        places[0] = "> a.py(2)f()\n-> h()\n";
+        let mut locations = ["> a.py(1)f()\n-> g()\n"; 8];
+        locations[0] = "> a.py(2)f()\n-> h()\n";
         assert_eq!(
-            lines(&places),
+            lines(&locations),
             "0:  ← odd\n  > a.py(2)f()\n  -> h()\n1-7:\n  > a.py(1)f()\n  -> g()\n"
         );
     }
@@ -276,9 +276,9 @@ mod tests {
     fn many_different_answers_are_counted() {
         let all: Vec<Who> = (0..40)
             .map(|number| {
-                let mut who = eight().remove(0);
-                who.number = Some(number);
-                who
+                let mut member = eight_ranks().remove(0);
+                member.number = Some(number);
+                member
             })
             .collect();
         let names = Names::new(&all);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn tasks_without_a_known_rank_are_listed_by_pid() {
-        let mut all = eight();
+        let mut all = eight_ranks();
         assert_eq!(
             legend(&all, &vec!["id".to_owned(); 8]),
             "Trainer: 8 tasks by rank\n"
@@ -309,8 +309,8 @@ mod tests {
 
     #[test]
     fn equal_failures_are_grouped() {
-        let eight = eight();
-        let names = Names::new(&eight);
+        let eight_ranks = eight_ranks();
+        let names = Names::new(&eight_ranks);
         let lines = silent(
             &names,
             [(5, "it is gone"), (2, "ann has it"), (4, "it is gone")],

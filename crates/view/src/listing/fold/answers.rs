@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    fn of(answers: &[&str]) -> Answers {
+    fn fold_answers(answers: &[&str]) -> Answers {
         fold(answers.iter().copied().enumerate())
     }
 
@@ -241,7 +241,7 @@ mod tests {
             let mark = if same.odd { "!" } else { "" };
             format!("{mark}{} {:?}", same.text, same.members)
         };
-        of(answers).same.iter().map(described).collect()
+        fold_answers(answers).same.iter().map(described).collect()
     }
 
     #[test]
@@ -258,33 +258,37 @@ mod tests {
     #[test]
     fn distant_number_is_odd() {
         let losses = ["0.69", "0.70", "0.68", "17.5", "0.71", "nan", "0.69"];
-        let all = of(&losses);
+        let all = fold_answers(&losses);
         assert_eq!(all.odd(), [3, 5].into());
-        let figures = all
+        let statistics = all
             .figures
             .as_ref()
-            .map(|figures| (figures.min.clone(), figures.max.clone()));
-        assert_eq!(figures, Some(((0.68, [2].into()), (17.5, [3].into()))));
-        let figures = all.figures.as_ref();
+            .map(|statistics| (statistics.min.clone(), statistics.max.clone()));
+        assert_eq!(statistics, Some(((0.68, [2].into()), (17.5, [3].into()))));
+        let statistics = all.figures.as_ref();
         assert_eq!(
-            figures.map(|f| (f.median, f.not_finite.clone())),
+            statistics.map(|f| (f.median, f.not_finite.clone())),
             Some((0.695, [5].into()))
         );
         // Each rank differs by definition.
         assert_eq!(
-            of(&["0", "1", "2", "3", "4", "5", "6", "7"]).odd(),
+            fold_answers(&["0", "1", "2", "3", "4", "5", "6", "7"]).odd(),
             BTreeSet::new()
         );
-        assert!(of(&["0", "1"]).all_differ());
+        assert!(fold_answers(&["0", "1"]).all_differ());
         // Equal values need no summary, and values other than numbers have none.
-        for none in [
+        for without_statistics in [
             &["1", "1"][..],
             &["1", "x"],
             &["True", "False"],
             &["'1'", "2"],
             &["nan", "inf"],
         ] {
-            assert_eq!(of(none).figures, None, "{none:?}");
+            assert_eq!(
+                fold_answers(without_statistics).figures,
+                None,
+                "{without_statistics:?}"
+            );
         }
     }
 
@@ -326,14 +330,14 @@ mod tests {
         #[test]
         fn every_member_is_in_exactly_one_answer(texts in texts()) {
             let all = fold(texts.iter().map(String::as_str).enumerate());
-            let mut seen = BTreeSet::new();
+            let mut members = BTreeSet::new();
             for same in &all.same {
                 for member in &same.members {
-                    prop_assert!(seen.insert(*member));
+                    prop_assert!(members.insert(*member));
                     prop_assert_eq!(&addressless(&texts[*member]), &same.text);
                 }
             }
-            prop_assert_eq!(seen.len(), texts.len());
+            prop_assert_eq!(members.len(), texts.len());
             let distinct: BTreeSet<_> = all.same.iter().map(|same| &same.text).collect();
             prop_assert_eq!(distinct.len(), all.same.len());
         }
@@ -346,10 +350,10 @@ mod tests {
         }
 
         #[test]
-        fn order_of_answers_does_not_matter(texts in texts(), by in 0usize..40) {
+        fn order_of_answers_does_not_matter(texts in texts(), rotation in 0usize..40) {
             let mut answers: Vec<_> = texts.iter().map(String::as_str).enumerate().collect();
             let all = fold(answers.clone());
-            answers.rotate_left(by % texts.len().max(1));
+            answers.rotate_left(rotation % texts.len().max(1));
             answers.reverse();
             prop_assert_eq!(format!("{all:?}"), format!("{:?}", fold(answers)));
         }
@@ -357,13 +361,13 @@ mod tests {
         #[test]
         fn statistics_bound_all_numbers(texts in texts()) {
             let all = fold(texts.iter().map(String::as_str).enumerate());
-            if let Some(figures) = &all.figures {
-                prop_assert!(figures.min.0 <= figures.median && figures.median <= figures.max.0);
+            if let Some(statistics) = &all.figures {
+                prop_assert!(statistics.min.0 <= statistics.median && statistics.median <= statistics.max.0);
                 for text in &texts {
                     let number = number(text);
                     prop_assert!(number.is_some());
-                    let within = number.filter(|number| number.is_finite());
-                    prop_assert!(within.is_none_or(|number| (figures.min.0..=figures.max.0).contains(&number)));
+                    let finite = number.filter(|number| number.is_finite());
+                    prop_assert!(finite.is_none_or(|number| (statistics.min.0..=statistics.max.0).contains(&number)));
                 }
             }
         }

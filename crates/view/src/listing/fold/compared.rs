@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn compared(groups: &[&str], stacks: Vec<TaskStack>) -> (String, Value) {
-        let who: Vec<Who> = groups
+        let members: Vec<Who> = groups
             .iter()
             .zip(0..)
             .map(|(group, number)| Who {
@@ -127,7 +127,7 @@ mod tests {
             })
             .collect();
         let stacks = stacks.into_iter().enumerate().collect();
-        let compared = Compared::new(Names::new(&who), &stacks);
+        let compared = Compared::new(Names::new(&members), &stacks);
         (compared.text(), compared.json(&[]))
     }
 
@@ -156,8 +156,8 @@ mod tests {
         let group = &json_group["groups"][0];
         assert_eq!(group["group"], "Trainer");
         let same = group["same"].as_array().unwrap();
-        let lr = json!({"what": "variable", "name": "lr", "frame": "run (/srv/train.py)", "text": "0.1", "who": "0-2", "members": [0, 1, 2]});
-        assert!(same.contains(&lr), "{same:?}");
+        let equal_value = json!({"what": "variable", "name": "lr", "frame": "run (/srv/train.py)", "text": "0.1", "who": "0-2", "members": [0, 1, 2]});
+        assert!(same.contains(&equal_value), "{same:?}");
         assert_eq!(group["alike"], same.len());
     }
 

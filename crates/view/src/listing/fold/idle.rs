@@ -64,12 +64,12 @@ mod tests {
             json!({"group": "Trainer", "name": "Trainer", "rank": rank, "pid": 9, "node_ip": "10.0.0.7",
             "job_id": "01000000", "last_method": "Trainer.step", "last_state": state})
         };
-        let mut gone = row(Some(8), "NIL");
-        gone["last_method"] = Value::Null;
+        let mut ended = row(Some(8), "NIL");
+        ended["last_method"] = Value::Null;
         let rows = [
             row(Some(6), "FINISHED"),
             row(Some(7), "FAILED"),
-            gone,
+            ended,
             row(Some(9), "FINISHED"),
         ];
         assert_eq!(

@@ -191,13 +191,13 @@ mod tests {
         lines.iter().map(frame).collect()
     }
 
-    fn place_of(lines: &[(&str, &str)]) -> String {
+    fn location_text(lines: &[(&str, &str)]) -> String {
         Location::of(&frames(lines), Some(true), None).to_string()
     }
 
     #[test]
     fn known_waits_are_named_by_the_called_function() {
-        for (stack, words) in [
+        for (stack, expected) in [
             (
                 &[
                     ("barrier", "torch/distributed/distributed_c10d.py"),
@@ -267,7 +267,7 @@ mod tests {
             ),
             (&[], "has no Python stack"),
         ] {
-            assert_eq!(place_of(stack), words);
+            assert_eq!(location_text(stack), expected);
         }
     }
 
@@ -293,13 +293,13 @@ mod tests {
 
     #[test]
     fn own_code_differs_from_libraries() {
-        for own in [
+        for own_file in [
             "train.py",
             "/srv/ray/train.py",
             "pkg/queue.py",
             "/home/ann/torch/x.py",
         ] {
-            assert!(!is_library(own), "{own}");
+            assert!(!is_library(own_file), "{own_file}");
         }
         for library in [
             "threading.py",

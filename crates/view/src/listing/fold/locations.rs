@@ -100,9 +100,9 @@ mod tests {
     fn rank_at_a_different_location_comes_first() {
         let members = of_functions(&[1, 1, 1, 2, 1, 1, 1, 1]);
         let groups = of(&members);
-        let (odd, most) = groups[0].odd().unwrap_or((&[], &groups[0].spots[0]));
+        let (odd, majority) = groups[0].odd().unwrap_or((&[], &groups[0].spots[0]));
         assert_eq!((odd.len(), odd[0].members.len()), (1, 1));
-        assert_eq!(most.members.len(), 7);
+        assert_eq!(majority.members.len(), 7);
         let rows = json(&members);
         assert_eq!(rows[0]["places"][0]["tasks"], "rank 3");
         assert_eq!(rows[0]["places"][0]["odd"], true);
@@ -124,8 +124,8 @@ mod tests {
             all.sort_unstable();
             prop_assert_eq!(all, (0..functions.len()).collect::<Vec<_>>());
             for spot in spots {
-                let here: BTreeSet<u8> = spot.members.iter().map(|at| functions[*at]).collect();
-                prop_assert_eq!(here.len(), 1);
+                let functions_here: BTreeSet<u8> = spot.members.iter().map(|index| functions[*index]).collect();
+                prop_assert_eq!(functions_here.len(), 1);
             }
         }
     }

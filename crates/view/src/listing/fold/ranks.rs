@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn consecutive_ranks_form_a_range() {
-        let of = |numbers: &[u32]| ranges(&numbers.iter().copied().collect());
-        assert_eq!(of(&[0, 1, 2, 4, 5, 6, 7]), "0-2,4-7");
-        assert_eq!(of(&[3]), "3");
-        assert_eq!(of(&[3, 4]), "3,4");
-        assert_eq!(of(&[]), "");
+        let ranges_of = |numbers: &[u32]| ranges(&numbers.iter().copied().collect());
+        assert_eq!(ranges_of(&[0, 1, 2, 4, 5, 6, 7]), "0-2,4-7");
+        assert_eq!(ranges_of(&[3]), "3");
+        assert_eq!(ranges_of(&[3, 4]), "3,4");
+        assert_eq!(ranges_of(&[]), "");
         assert_eq!(
-            of(&[u32::MAX - 2, u32::MAX - 1, u32::MAX]),
+            ranges_of(&[u32::MAX - 2, u32::MAX - 1, u32::MAX]),
             "4294967293-4294967295"
         );
     }

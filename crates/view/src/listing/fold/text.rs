@@ -291,7 +291,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The entry of a rank of `group` in an answer of the relay, with its frames, innermost first.
+    /// Returns the entry of a rank of `group` in an answer of the relay, with its frames, innermost first.
     fn entry(group: &str, rank: usize, frames: &[(&str, &str, u32)], locals: &Value) -> Value {
         let frames = frames
             .iter()
@@ -318,25 +318,30 @@ pub(super) mod tests {
         Member::read(&entry(group, rank, frames, &Value::Null), false)
     }
 
-    const WAITS: &[(&str, &str, u32)] = &[
+    const BARRIER_FRAMES: &[(&str, &str, u32)] = &[
         ("barrier", "torch/distributed/distributed_c10d.py", 4159),
         ("step", "train.py", 41),
         ("run", "train.py", 88),
         ("main_loop", "ray/_private/worker.py", 1069),
     ];
-    const ODD: &[(&str, &str, u32)] = &[
+    const LOADER_FRAMES: &[(&str, &str, u32)] = &[
         ("load", "data.py", 17),
         ("run", "train.py", 88),
         ("main_loop", "ray/_private/worker.py", 1069),
     ];
 
-    fn eight() -> Vec<Member> {
+    fn eight_ranks() -> Vec<Member> {
         let ranks = (0..8usize).map(|rank| {
             let odd = rank == 3;
             let locals =
                 json!([{"name": "batch", "type": "int", "value": if odd { "8" } else { "7" }}]);
             Member::read(
-                &entry("train", rank, if odd { ODD } else { WAITS }, &locals),
+                &entry(
+                    "train",
+                    rank,
+                    if odd { LOADER_FRAMES } else { BARRIER_FRAMES },
+                    &locals,
+                ),
                 false,
             )
         });
@@ -346,7 +351,7 @@ pub(super) mod tests {
     #[test]
     fn odd_rank_is_named_first_with_its_location() {
         assert_eq!(
-            summary(&eight()),
+            summary(&eight_ranks()),
             "train: rank 3 is elsewhere than the other 7 of 8\n  \
              rank 3: waits outside Python, called by load (data.py:17)\n  \
              ranks 0-2,4-7: all wait in torch.distributed.barrier, from step (train.py:41)\n"
@@ -355,12 +360,12 @@ pub(super) mod tests {
 
     #[test]
     fn stacks_form_one_tree_with_ranks_at_its_calls() {
-        let shown = TreeOptions {
+        let options = TreeOptions {
             locals: true,
             ..TreeOptions::default()
         };
         assert_eq!(
-            tree(&eight(), shown),
+            tree(&eight_ranks(), options),
             "0-7      run (train.py:88)\n\
              0-2,4-7    step (train.py:41)\n\
              0-2,4-7    barrier (torch/distributed/distributed_c10d.py:4159)  ← torch.distributed.barrier\n\
@@ -371,41 +376,41 @@ pub(super) mod tests {
             all_threads: true,
             ..TreeOptions::default()
         };
-        assert!(tree(&eight(), all).contains("0-7      run (ray/gc.py:3)\n"));
+        assert!(tree(&eight_ranks(), all).contains("0-7      run (ray/gc.py:3)\n"));
     }
 
     #[test]
     fn variable_is_listed_once_with_ranks_per_value() {
-        let of = |rank: usize| {
+        let entry_without_rank = |rank: usize| {
             let locals = json!([{"name": "x", "type": "int", "value": "1"},
                 {"name": "rank", "type": "int", "value": (rank / 3).to_string()}]);
             Member::read(&entry("train", rank, &[("f", "a.py", 1)], &locals), false)
         };
-        let members: Vec<Member> = (0..5).map(of).collect();
-        let shown = TreeOptions {
+        let members: Vec<Member> = (0..5).map(entry_without_rank).collect();
+        let options = TreeOptions {
             locals: true,
             ..TreeOptions::default()
         };
-        let text = tree(&members, shown);
+        let text = tree(&members, options);
         assert!(text.contains(" x = 1\n"), "{text}");
         assert!(text.contains(" rank = 0 (0-2), 1 (3,4)\n"), "{text}");
     }
 
     #[test]
     fn unanswered_member_is_named_and_others_are_shown() {
-        let mut members = eight();
-        let silent = json!({"tasks": [{"group": "train", "name": "train", "rank": 8}], "error": "it is gone"});
-        members.push(Member::read(&silent, false));
+        let mut members = eight_ranks();
+        let unanswered = json!({"tasks": [{"group": "train", "name": "train", "rank": 8}], "error": "it is gone"});
+        members.push(Member::read(&unanswered, false));
         let text = summary(&members);
         assert!(
             text.starts_with("train: rank 3 is elsewhere than the other 7 of 8\n"),
             "{text}"
         );
         assert!(text.ends_with("! train, rank 8: it is gone\n"), "{text}");
-        // One whose stack is seen, and whose hook does not answer.
-        let mut locked = entry("train", 9, WAITS, &Value::Null);
-        locked["look"]["note"] = "it keeps the lock".into();
-        members.push(Member::read(&locked, false));
+        // The hook of this member does not answer, but its stack is seen from outside.
+        let mut from_outside = entry("train", 9, BARRIER_FRAMES, &Value::Null);
+        from_outside["look"]["note"] = "it keeps the lock".into();
+        members.push(Member::read(&from_outside, false));
         let expected = "! train, rank 9: it keeps the lock; this stack is seen from outside\n";
         assert!(
             summary(&members).ends_with(expected),
@@ -416,13 +421,15 @@ pub(super) mod tests {
 
     #[test]
     fn tasks_without_ranks_are_named_or_counted() {
-        let of = |at: usize| {
+        let entry_without_rank = |at: usize| {
             let mut entry = entry("f", at, &[("f", "a.py", 1)], &Value::Null);
             entry["tasks"][0]["rank"] = Value::Null;
             entry
         };
         let members = |count| {
-            let members: Vec<Member> = (0..count).map(|at| Member::read(&of(at), false)).collect();
+            let members: Vec<Member> = (0..count)
+                .map(|at| Member::read(&entry_without_rank(at), false))
+                .collect();
             members
         };
         assert_eq!(
@@ -431,10 +438,10 @@ pub(super) mod tests {
         );
         assert!(tree(&members(5), TreeOptions::default()).starts_with("f ×5  f (a.py:1)"));
         assert!(tree(&members(2), TreeOptions::default()).starts_with("f ×2  f (a.py:1)"));
-        let mut apart = members(2);
-        let elsewhere = entry("f", 7, &[("f", "a.py", 2)], &Value::Null);
-        apart.push(Member::read(&elsewhere, false));
-        let text = tree(&apart, TreeOptions::default());
+        let mut different = members(2);
+        let other_location = entry("f", 7, &[("f", "a.py", 2)], &Value::Null);
+        different.push(Member::read(&other_location, false));
+        let text = tree(&different, TreeOptions::default());
         assert!(text.contains("f pid 100 @ 10.0.0.7, f pid 101"), "{text}");
     }
 }

@@ -74,16 +74,16 @@ mod tests {
         functions.iter().map(call).collect()
     }
 
-    fn of(stacks: &[(usize, Vec<Call>)]) -> Vec<Node> {
+    fn fold_stacks(stacks: &[(usize, Vec<Call>)]) -> Vec<Node> {
         fold(stacks.iter().map(|(member, calls)| (*member, &**calls)))
     }
 
     /// Collects every stack in the tree.
-    fn unfolded(nodes: &[Node], before: &[Call], all: &mut BTreeSet<(usize, Vec<Call>)>) {
+    fn unfold(nodes: &[Node], callers: &[Call], all: &mut BTreeSet<(usize, Vec<Call>)>) {
         for node in nodes {
-            let path = [before, std::slice::from_ref(&node.call)].concat();
+            let path = [callers, std::slice::from_ref(&node.call)].concat();
             all.extend(node.ends.iter().map(|member| (*member, path.clone())));
-            unfolded(&node.calls, &path, all);
+            unfold(&node.calls, &path, all);
         }
     }
 
@@ -96,8 +96,8 @@ mod tests {
                 .all(|two| two[0].members.len() >= two[1].members.len())
         );
         for node in nodes {
-            let below = node.calls.iter().flat_map(|node| &node.members);
-            let all: BTreeSet<usize> = below.chain(&node.ends).copied().collect();
+            let callees = node.calls.iter().flat_map(|node| &node.members);
+            let all: BTreeSet<usize> = callees.chain(&node.ends).copied().collect();
             assert_eq!(
                 all, node.members,
                 "everybody at a call ends there or goes on"
@@ -118,19 +118,19 @@ mod tests {
     proptest! {
         #[test]
         fn tree_contains_exactly_its_stacks(stacks in stacks()) {
-            let tree = of(&stacks);
+            let tree = fold_stacks(&stacks);
             check(&tree);
             let mut all = BTreeSet::new();
-            unfolded(&tree, &[], &mut all);
+            unfold(&tree, &[], &mut all);
             prop_assert_eq!(all, stacks.into_iter().collect::<BTreeSet<_>>());
         }
 
         #[test]
-        fn order_of_stacks_does_not_matter(stacks in stacks(), by in 0usize..30) {
-            let mut turned = stacks.clone();
-            turned.rotate_left(by % stacks.len().max(1));
-            turned.reverse();
-            prop_assert_eq!(of(&turned), of(&stacks));
+        fn order_of_stacks_does_not_matter(stacks in stacks(), rotation in 0usize..30) {
+            let mut reordered = stacks.clone();
+            reordered.rotate_left(rotation % stacks.len().max(1));
+            reordered.reverse();
+            prop_assert_eq!(fold_stacks(&reordered), fold_stacks(&stacks));
         }
     }
 }

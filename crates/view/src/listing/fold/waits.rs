@@ -123,27 +123,30 @@ mod tests {
         json!({"tasks": [{"name": "train", "group": "train", "rank": rank}], "error": "x", "waits_for": waits_for})
     }
 
-    fn text_of(looks: &[Value]) -> String {
-        let members: Vec<Member> = looks.iter().map(|look| Member::read(look, false)).collect();
-        text(&members, looks)
+    fn text_of(entries: &[Value]) -> String {
+        let members: Vec<Member> = entries
+            .iter()
+            .map(|entry| Member::read(entry, false))
+            .collect();
+        text(&members, entries)
     }
 
     #[test]
     fn each_awaited_object_is_one_line_with_its_owner() {
         let pending = json!([{"object_id": "aa", "task": {"name": "load", "state": "PENDING_NODE_ASSIGNMENT", "pid": null},
             "owner": {"name": "driver", "pid": 3, "node_ip": "10.0.0.7"}, "state": "PENDING_NODE_ASSIGNMENT"}]);
-        let gone = json!([{"object_id": "bb", "task": {"name": "load", "state": "RUNNING", "pid": 9}, "owner": null,
+        let ended_owner = json!([{"object_id": "bb", "task": {"name": "load", "state": "RUNNING", "pid": 9}, "owner": null,
             "state": null, "owner_gone": true}]);
         let unknown = json!([{"object_id": null, "unknown": "only the hook\u{1b}[2J tells it"}]);
-        let looks = [
+        let entries = [
             entry(0, &pending),
             entry(1, &pending),
-            entry(2, &gone),
+            entry(2, &ended_owner),
             entry(3, &unknown),
             entry(4, &json!([])),
         ];
         assert_eq!(
-            text_of(&looks),
+            text_of(&entries),
             "→ train, rank 3 waits for an object of which the id is not known: only the hook�[2J tells it\n\
              → train, ranks 0,1 wait for object aa of load (PENDING_NODE_ASSIGNMENT: no node has taken it yet), \
              owned by driver pid 3 @ 10.0.0.7\n\

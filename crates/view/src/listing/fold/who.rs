@@ -231,21 +231,21 @@ mod tests {
     proptest! {
         #[test]
         fn every_member_has_a_unique_stable_name(
-            rows in proptest::collection::vec((0u8..3, proptest::option::of(0u32..4), 0u8..3), 0..20), by in 0usize..20,
+            rows in proptest::collection::vec((0u8..3, proptest::option::of(0u32..4), 0u8..3), 0..20), rotation in 0usize..20,
         ) {
             let rows: Vec<Value> = (0..).zip(&rows).map(|(worker, (group, rank, node))| {
                 row(&format!("g{group}"), *rank, &format!("10.0.0.{node}"), worker)
             }).collect();
-            let mut turned = rows.clone();
-            turned.rotate_left(by % rows.len().max(1));
+            let mut reordered = rows.clone();
+            reordered.rotate_left(rotation % rows.len().max(1));
             let numbers = |rows: &[Value]| -> BTreeMap<String, (String, Option<u32>, Option<String>)> {
                 let all = identified(&rows.iter().map(typed).collect::<Vec<_>>()).into_iter();
-                let called = |who: Who| (who.group, who.number, who.number.is_none().then_some(who.name));
-                all.zip(rows).map(|(who, row)| (row["worker_id"].to_string(), called(who))).collect()
+                let identity = |who: Who| (who.group, who.number, who.number.is_none().then_some(who.name));
+                all.zip(rows).map(|(who, row)| (row["worker_id"].to_string(), identity(who))).collect()
             };
-            let one = numbers(&rows);
-            prop_assert_eq!(&one, &numbers(&turned));
-            let distinct: BTreeSet<_> = one.values().collect();
+            let by_worker = numbers(&rows);
+            prop_assert_eq!(&by_worker, &numbers(&reordered));
+            let distinct: BTreeSet<_> = by_worker.values().collect();
             prop_assert_eq!(distinct.len(), rows.len());
         }
     }

@@ -7,15 +7,15 @@ use ray_relay_base::timestamp::testing::ago;
 use ray_relay_ray::ray::registry::{Snapshot, State};
 use ray_relay_ray::ray::testing::{paused, snapshot};
 
-/// Breakpoints with texts that JSON escapes, and the texts expected in a row.
+/// Returns breakpoints with names that JSON escapes or that look like part of a row.
 fn breakpoints() -> Vec<Breakpoint> {
-    let odd = [
+    let escaped = [
         "square",
         r#"","waiting_seconds":0.0,"#,
         "\"\\\n\u{1}ü",
         r#","waiting_seconds":0.0"#,
     ];
-    let mut rows: Vec<Breakpoint> = odd.map(|name| paused(name, 1)).into();
+    let mut rows: Vec<Breakpoint> = escaped.map(|name| paused(name, 1)).into();
     for (n, row) in rows.iter_mut().enumerate() {
         row.first_seen = ago(Duration::from_millis(1500 * n as u64));
         row.exception = Some(row.names.name.clone().unwrap());
@@ -31,7 +31,7 @@ fn breakpoints() -> Vec<Breakpoint> {
     rows
 }
 
-fn whole(shared: &SharedRows, snapshot: &Snapshot) -> Vec<u8> {
+fn full_list(shared: &SharedRows, snapshot: &Snapshot) -> Vec<u8> {
     let rows: Vec<_> = snapshot.live.iter().collect();
     let rest = Rest {
         total: rows.len(),
@@ -51,7 +51,7 @@ async fn shared_text_equals_separately_serialised_rows() {
         let shared = SharedRows::default();
         for _ in 0..3 {
             let expected = serde_json::to_string(&json::list(&snapshot)).unwrap();
-            let text = String::from_utf8(whole(&shared, &snapshot)).unwrap();
+            let text = String::from_utf8(full_list(&shared, &snapshot)).unwrap();
             assert_eq!(text, expected);
             tokio::time::advance(LIST_TTL).await;
         }
@@ -62,20 +62,20 @@ async fn shared_text_equals_separately_serialised_rows() {
 async fn rows_are_serialised_once_per_second_per_view() {
     let snapshot = snapshot(breakpoints());
     let shared = SharedRows::default();
-    let (all, some): (Vec<_>, Vec<_>) = (
+    let (all, subset): (Vec<_>, Vec<_>) = (
         snapshot.live.iter().collect(),
         snapshot.live.iter().skip(1).collect(),
     );
     let first = shared.list(&all);
     assert_eq!(first.text.as_ptr(), shared.list(&all).text.as_ptr());
-    let other = shared.list(&some);
+    let other = shared.list(&subset);
     assert_ne!(other.number, first.number);
     assert!(!String::from_utf8_lossy(&other.text).contains("square"));
     tokio::time::advance(LIST_TTL).await;
     let later = shared.list(&all);
     assert_eq!(later.number, first.number);
     assert_ne!(later.text, first.text);
-    let read: Value = serde_json::from_slice(&whole(&shared, &snapshot)).unwrap();
+    let read: Value = serde_json::from_slice(&full_list(&shared, &snapshot)).unwrap();
     assert_eq!(read["breakpoints"][3]["waiting_seconds"], 5.5);
 }
 
@@ -83,8 +83,8 @@ async fn rows_are_serialised_once_per_second_per_view() {
 async fn cached_lists_are_bounded() {
     let shared = SharedRows::default();
     for _ in 0..10 * MIN_ROWS_TO_SWEEP {
-        let one = snapshot(vec![paused("square", 1)]);
-        whole(&shared, &one);
+        let list = snapshot(vec![paused("square", 1)]);
+        full_list(&shared, &list);
     }
     assert_eq!(shared.lists.lock().entries.len(), MAX_LISTS);
     assert!(shared.rows().by_address.len() <= MIN_ROWS_TO_SWEEP + 2 * MAX_LISTS + 1);
@@ -93,24 +93,24 @@ async fn cached_lists_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn unused_lists_are_dropped() {
     let shared = Arc::new(SharedRows::default());
-    let until = CancellationToken::new();
+    let shutdown = CancellationToken::new();
     let running = tokio::spawn({
-        let (shared, until) = (Arc::clone(&shared), until.clone());
-        async move { shared.run(until).await }
+        let (shared, shutdown) = (Arc::clone(&shared), shutdown.clone());
+        async move { shared.run(shutdown).await }
     });
     let list = snapshot(breakpoints());
     let references = || Arc::strong_count(list.live.first().unwrap());
-    whole(&shared, &list);
+    full_list(&shared, &list);
     assert!(references() > 1);
-    // A client that asks now and then still finds it.
+    // A list that is requested regularly stays cached.
     for _ in 0..10 {
         tokio::time::sleep(UNUSED_TTL / 2).await;
-        whole(&shared, &list);
+        full_list(&shared, &list);
         assert_eq!(shared.lists.lock().made, 1);
     }
     tokio::time::sleep(UNUSED_TTL + SWEEP_INTERVAL).await;
     assert_eq!(references(), 1);
-    until.cancel();
+    shutdown.cancel();
     running.await.unwrap();
 }
 

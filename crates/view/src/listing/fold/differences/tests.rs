@@ -15,24 +15,24 @@ fn stack(frames: &[Value]) -> TaskStack {
 }
 
 fn names(count: usize) -> Vec<Who> {
-    let who = |number: usize| Who {
+    let members = |number: usize| Who {
         group: "Trainer".to_owned(),
         number: u32::try_from(number).ok(),
         name: String::new(),
     };
-    (0..count).map(who).collect()
+    (0..count).map(members).collect()
 }
 
 fn text_of(all: Vec<TaskStack>) -> String {
-    let who = names(all.len());
+    let members = names(all.len());
     let all: BTreeMap<usize, TaskStack> = all.into_iter().enumerate().collect();
-    compare(&all).text(&Names::new(&who))
+    compare(&all).text(&Names::new(&members))
 }
 
 /// Returns one of eight ranks at one line. Rank 3 has another loss and batch.
 fn rank(rank: usize, line: u32) -> TaskStack {
-    let (number, odd) = (rank.to_string(), rank == 3);
-    let loss = if odd { "nan" } else { "0.6931" };
+    let (number, is_odd) = (rank.to_string(), rank == 3);
+    let loss = if is_odd { "nan" } else { "0.6931" };
     let locals = [
         ("rank", &*number),
         ("loss", loss),
@@ -53,7 +53,7 @@ fn rank(rank: usize, line: u32) -> TaskStack {
 
 #[test]
 fn odd_rank_is_named_and_equal_values_are_counted() {
-    let text = text_of((0..8).map(|at| rank(at, 41)).collect());
+    let text = text_of((0..8).map(|number| rank(number, 41)).collect());
     assert_eq!(
         text,
         "\
@@ -76,7 +76,7 @@ rank, in step (/srv/train.py): another one for each of 8, such as
 
 #[test]
 fn rank_at_another_location_is_odd_with_its_values() {
-    let mut all: Vec<TaskStack> = (0..8).map(|at| rank(at, 41)).collect();
+    let mut all: Vec<TaskStack> = (0..8).map(|number| rank(number, 41)).collect();
     all[3] = stack(&[
         frame("train", "/srv/train.py", 86, &[("epochs", "3")]),
         frame("load", "/srv/data.py", 17, &[("shard", "[]")]),
@@ -123,7 +123,7 @@ fn exception_is_compared_with_its_own_frames() {
 
 #[test]
 fn late_differing_values_are_shown_at_the_difference() {
-    let of = |end: &str| {
+    let stack_ending_in = |end: &str| {
         stack(&[frame(
             "f",
             "/a.py",
@@ -131,7 +131,11 @@ fn late_differing_values_are_shown_at_the_difference() {
             &[("x", &format!("{}{end}", "y".repeat(500)))],
         )])
     };
-    let text = text_of(vec![of("1"), of("1"), of("2")]);
+    let text = text_of(vec![
+        stack_ending_in("1"),
+        stack_ending_in("1"),
+        stack_ending_in("2"),
+    ]);
     assert!(
         text.contains("  2:   …yyyyyyyyyyyyyyyyyyyy2  ← odd\n"),
         "{text}"
@@ -145,24 +149,28 @@ proptest! {
             let (x, y) = (x.to_string(), y.to_string());
             stack(&[frame("f", "/a.py", 7, &[("y", &y)]), frame("g", "/a.py", *line, &[("x", &x)])])
         }).enumerate().collect();
-        let seen = compare(&all);
-        let same = |of: fn(&(u8, u8, u32)) -> u32| values.iter().all(|value| of(value) == of(&values[0]));
-        let alike = [same(|v| v.0.into()), same(|v| v.1.into()), same(|v| v.2)];
-        let alike = alike.iter().filter(|same| **same).count();
-        // The line of the outer frame is equal, and so are the callers where the location is.
-        let location = usize::from(same(|v| v.2));
-        prop_assert_eq!(seen.alike.len(), alike + 1 + location);
-        prop_assert_eq!(seen.differences.len(), 3 - alike);
-        let odd = &seen.odd.0;
+        let comparison = compare(&all);
+        let all_equal = |field: fn(&(u8, u8, u32)) -> u32| values.iter().all(|value| field(value) == field(&values[0]));
+        let alike = [all_equal(|v| v.0.into()), all_equal(|v| v.1.into()), all_equal(|v| v.2)];
+        let alike = alike.iter().filter(|all_equal| **all_equal).count();
+        // The line of the outer frame is always equal, and the callers are if the location is.
+        let location = usize::from(all_equal(|v| v.2));
+        prop_assert_eq!(comparison.alike.len(), alike + 1 + location);
+        prop_assert_eq!(comparison.differences.len(), 3 - alike);
+        let odd = &comparison.odd.0;
         prop_assert!(odd.is_empty() || 2 * odd.len() < values.len());
     }
 }
 
 #[test]
 fn process_facts_are_compared() {
-    let process = |at: usize| {
-        let (threads, numpy) = if at == 3 { ("1", "1.26") } else { ("8", "2.0") };
-        let random = format!("checksum {at}");
+    let process = |number: usize| {
+        let (threads, numpy) = if number == 3 {
+            ("1", "1.26")
+        } else {
+            ("8", "2.0")
+        };
+        let random = format!("checksum {number}");
         let kinds = [
             frame(
                 "environment",
@@ -205,17 +213,17 @@ fn checked(text: &str, checksum: Option<(&str, bool)>) -> TaskStack {
 
 #[test]
 fn truncated_values_are_compared_by_checksum() {
-    let of = |at: usize, sum: &'static str| match at {
+    let field = |number: usize, sum: &'static str| match number {
         2 => checked("xxx...", Some((sum, false))),
         _ => checked("xxx...", Some(("aa", false))),
     };
-    let text = text_of((0..4).map(|at| of(at, "bb")).collect());
+    let text = text_of((0..4).map(|number| field(number, "bb")).collect());
     assert!(text.starts_with("2 is the odd one out"), "{text}");
     assert!(
         text.contains("  2:     xxx... (checksum bb)  ← odd\n"),
         "{text}"
     );
-    let text = text_of((0..4).map(|at| of(at, "aa")).collect());
+    let text = text_of((0..4).map(|number| field(number, "aa")).collect());
     assert!(
         text.starts_with("Nothing differs: ") && !text.contains("not compared"),
         "{text}"
@@ -225,18 +233,23 @@ fn truncated_values_are_compared_by_checksum() {
         ("aa", ", 1 not compared (x)."),
         ("bb", "2 is the odd one out"),
     ] {
-        let of = |at: usize| checked("<Model>", Some((if at == 2 { sum } else { "aa" }, true)));
-        let text = text_of((0..4).map(of).collect());
+        let field = |number: usize| {
+            checked(
+                "<Model>",
+                Some((if number == 2 { sum } else { "aa" }, true)),
+            )
+        };
+        let text = text_of((0..4).map(field).collect());
         assert!(text.contains(expected), "{sum}: {text}");
     }
     // Another order or address is no difference.
-    let of = |at: usize| {
+    let field = |number: usize| {
         checked(
-            if at == 2 { "{1, 2}" } else { "{2, 1}" },
+            if number == 2 { "{1, 2}" } else { "{2, 1}" },
             Some(("aa", false)),
         )
     };
-    let text = text_of((0..4).map(of).collect());
+    let text = text_of((0..4).map(field).collect());
     assert!(text.starts_with("Nothing differs: "), "{text}");
     // Where others have a checksum, an object without one was not compared.
     let text = text_of((0..4).map(|_| checked("Model()", None)).collect());
@@ -245,25 +258,25 @@ fn truncated_values_are_compared_by_checksum() {
 
 #[test]
 fn truncated_values_and_objects_are_not_compared() {
-    let of = |value: &str| stack(&[frame("f", "/a.py", 1, &[("x", value)])]);
+    let field = |value: &str| stack(&[frame("f", "/a.py", 1, &[("x", value)])]);
     for value in [
         "'xxx...",
         "<Model object at 0x7f01>",
         "Holds(<M at 0x7f>)",
         "\u{2039}no repr within 0.5 s\u{203a}",
     ] {
-        let text = text_of(vec![of(value), of(value)]);
+        let text = text_of(vec![field(value), field(value)]);
         assert!(text.contains(", 1 not compared (x)."), "{value}: {text}");
     }
-    let text = text_of(vec![of("Config(lr=0.1)"), of("Config(lr=0.1)")]);
+    let text = text_of(vec![field("Config(lr=0.1)"), field("Config(lr=0.1)")]);
     assert!(!text.contains("not compared"), "{text}");
 }
 
 #[test]
 fn headline_names_the_marked_ranks() {
     // Each of four members of eight is odd once: none of them is the odd one out.
-    let of = |at: usize| {
-        let values: Vec<String> = (0..4).map(|n| u8::from(n == at).to_string()).collect();
+    let field = |number: usize| {
+        let values: Vec<String> = (0..4).map(|n| u8::from(n == number).to_string()).collect();
         let names = ["a", "b", "c", "d"];
         let locals: Vec<_> = names
             .iter()
@@ -272,7 +285,7 @@ fn headline_names_the_marked_ranks() {
             .collect();
         stack(&[frame("f", "/a.py", 1, &locals)])
     };
-    let text = text_of((0..8).map(of).collect());
+    let text = text_of((0..8).map(field).collect());
     assert!(
         text.starts_with(
             "0-3 differ from most somewhere, none of them more often than the others.\n"
@@ -284,14 +297,14 @@ fn headline_names_the_marked_ranks() {
 
 #[test]
 fn environment_alone_makes_no_rank_odd() {
-    let of = |at: usize| {
-        let home = if at == 1 || at == 3 {
+    let field = |number: usize| {
+        let home = if number == 1 || number == 3 {
             "/home/b"
         } else {
             "/home/a"
         };
         let mut environment = vec![("PATH", home)];
-        if at != 2 {
+        if number != 2 {
             environment.push(("HOME", home));
         }
         let process = frame("environment", "its process", 0, &environment);
@@ -299,7 +312,7 @@ fn environment_alone_makes_no_rank_odd() {
         let all = json!([{"name": "MainThread", "frames": [step]}, {"process": true, "frames": [process]}]);
         TaskStack::read(&all).unwrap()
     };
-    let text = text_of((0..8).map(of).collect());
+    let text = text_of((0..8).map(field).collect());
     assert!(text.starts_with("None is the odd one out.\n"), "{text}");
     assert!(!text.contains("← odd"), "{text}");
     assert!(text.contains("  2:     (not there)\n"), "{text}");
