@@ -37,14 +37,15 @@ impl State {
         claimed.ok_or(ClaimError::Unknown)
     }
 
-    /// Inserts a breakpoint that its head no longer lists, unless it is there, and assigns it to the claim `claim` of
+    /// Inserts a `breakpoint` that its head no longer lists, unless it is there, and assigns it to the claim `claim` of
     /// `holder`, whatever others report.
     ///
     /// # Errors
     /// [`ClaimError`]: another session of this relay has it.
     pub(in crate::ray::registry) fn restore(
         &mut self,
-        (cluster, breakpoint): (Cluster, Breakpoint),
+        cluster: Cluster,
+        breakpoint: Breakpoint,
         claim: u64,
         holder: Holder,
         now: Now,
