@@ -1,6 +1,8 @@
 //! Workers whose relay is lost, and the clients that resume their sessions.
 
 mod limits;
+mod messages;
+mod slots;
 
 use std::time::Duration;
 
@@ -296,52 +298,6 @@ async fn worker_of_a_lost_relay_waits_for_its_owner() {
 }
 
 #[tokio::test]
-async fn pending_answers_and_partial_messages_are_dropped() {
-    let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
-    scene.held().await;
-    scene.client.request(9, "variables").await;
-    let late = scene.debugger.receive().await.unwrap();
-    let long =
-        frame(&json!({"seq": 1, "type": "event", "event": "module", "body": "x".repeat(1 << 20)}));
-    let (begun, rest) = long.split_at(1 << 19);
-    scene.debugger.stream.write_all(begun).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    scene.lose().await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    scene.debugger.stream.write_all(rest).await.unwrap();
-    assert!(scene.held().await.parked.is_some());
-    let open = scene.open(Some("ada"));
-    send(scene.second(), &open).await;
-    let early = timeout(Duration::from_millis(300), scene.other.accept()).await;
-    assert!(early.is_err(), "the debugger is still works");
-    scene.debugger.answer(&late).await;
-    let (mut socket, _) = scene.other.accept().await;
-    let first = next(&mut socket).await.into_text().unwrap();
-    assert!(first.starts_with(r#"{"type":"resumed""#), "{first}");
-    scene.client = Dap::new(Stream::new(socket));
-    assert_eq!(scene.client.receive().await.unwrap()["event"], "stopped");
-    scene.client.stream.shutdown().await.unwrap();
-    scene.client = Dap::new(nobody().await);
-    scene.debugger.expect_detach().await;
-    scene.agent.end().await;
-}
-
-#[tokio::test]
-async fn running_evaluation_of_a_lost_client_is_reported() {
-    let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
-    scene.held().await;
-    scene.client.request(9, "evaluate").await;
-    let expression = scene.debugger.receive().await.unwrap();
-    scene.lose().await;
-    let evaluates = |row: HoldRow| row.parked.unwrap().evaluates;
-    assert!(evaluates(scene.held().await));
-    scene.debugger.answer(&expression).await;
-    assert!(!evaluates(scene.held().await));
-    drop(scene.debugger.stream);
-    scene.agent.end().await;
-}
-
-#[tokio::test]
 async fn kept_worker_is_detached_at_its_limit_or_on_request() {
     for end in ["time", "most", "let_run", "agent"] {
         let mut by = keep("ada", minutes(15));
@@ -393,51 +349,6 @@ async fn clean_end_or_no_park_terms_keeps_no_worker() {
     }
 }
 
-/// An unknown message ends no session, and parks none.
-#[tokio::test]
-async fn unknown_message_does_not_park_a_session() {
-    let mut scene = Scene::new(None).await;
-    scene.client.stream.say("{}".to_owned()).await.unwrap();
-    scene.client.request(1, "threads").await;
-    scene.debugger.expect_request("threads").await;
-    scene.client.receive().await.unwrap();
-    scene.lose().await;
-    scene.debugger.expect_detach().await;
-    drop(scene.debugger.stream);
-    scene.agent.end().await;
-}
-
-/// A half-sent message of the lost relay is dropped, and the next client is served.
-#[tokio::test]
-async fn relay_lost_mid_message_keeps_the_session() {
-    let long = frame(
-        &json!({"seq": 9, "type": "request", "command": "setBreakpoints", "arguments": "x".repeat(1 << 17)}),
-    );
-    for until in [10, long.len() - 1] {
-        let mut scene = Scene::new(Some(keep("ada", minutes(15)))).await;
-        scene.held().await;
-        scene.client.stream.write_all(&long[..until]).await.unwrap();
-        scene.client.stream.flush().await.unwrap();
-        scene.debugger.expect_nothing().await;
-        scene.lose().await;
-        assert!(scene.held().await.parked.is_some());
-        scene.resume().await;
-        assert_eq!(scene.client.receive().await.unwrap()["event"], "stopped");
-        // One message in two pieces, and the next one directly after it.
-        let threads = json!({"seq": 10, "type": "request", "command": "threads"});
-        let both = [&long[..], &frame(&threads)].concat();
-        let writing = scene.client.stream.write_all(&both);
-        timeout(SOON, writing).await.unwrap().unwrap();
-        scene.client.stream.flush().await.unwrap();
-        for command in ["setBreakpoints", "threads"] {
-            scene.debugger.expect_request(command).await;
-            scene.client.receive().await.unwrap();
-        }
-        drop(scene.debugger.stream);
-        scene.agent.end().await;
-    }
-}
-
 /// Its streams are as silent, and a session that seems alive for long would keep all others away.
 #[tokio::test]
 async fn worker_of_a_silent_relay_is_kept() {
@@ -453,63 +364,4 @@ async fn worker_of_a_silent_relay_is_kept() {
     scene.debugger.expect_nothing().await;
     drop(scene.debugger.stream);
     scene.agent.end().await;
-}
-
-/// Returns how many of ten workers are parked for `ada` when their relay is lost. All have reported this cluster
-/// session.
-async fn kept_of_ten(cluster_session: Option<Hex<8>>) -> usize {
-    let mut workers = Vec::new();
-    let mut debuggers = Vec::new();
-    for n in 0..10 {
-        let (debugger, port) = Debugger::start().await;
-        let mut row = worker(port);
-        row["worker_id"] = format!("{n:04x}").into();
-        workers.push(row);
-        debuggers.push((port, debugger));
-    }
-    let head = head(workers, vec![node(NODE, "127.0.0.1")]).await;
-    let (one, other) = (Relay::start(1).await, Relay::start(2).await);
-    let agent = agent(head, &[&one, &other]);
-    let ((mut first, _), (mut second, _)) = tokio::join!(one.link(), other.link());
-    let mut clients = Vec::new();
-    for (n, (port, debugger)) in (0_u8..).zip(debuggers) {
-        tokio::spawn(debugger.serve());
-        let mut open = open(&format!("{n:04x}"), port);
-        open.stream = Hex([n; 8]);
-        send(&mut first, &FromRelay::Open(open)).await;
-        let (mut socket, _) = one.accept().await;
-        assert_eq!(
-            next(&mut socket).await.to_text().unwrap(),
-            written(&StreamGreeting::Dialled)
-        );
-        let mut stream = Stream::new(socket);
-        let by = ParkTerms {
-            cluster_session,
-            ..keep("ada", minutes(15))
-        };
-        stream.say(written(&by)).await.unwrap();
-        let mut client = Dap::new(stream);
-        for (seq, command) in ["attach", "configurationDone"].into_iter().enumerate() {
-            client.request(seq as u64, command).await;
-            while client.receive().await.unwrap()["command"] != command {}
-        }
-        clients.push(client);
-    }
-    drop((first, clients));
-    // Sessions that are not parked are detached.
-    let kept = loop {
-        if let FromAgent::Held { workers } = next_message(&mut second).await
-            && workers.iter().all(|row| row.parked.is_some())
-        {
-            break workers.len();
-        }
-    };
-    agent.end().await;
-    kept
-}
-
-#[tokio::test]
-async fn ranks_of_a_lost_cluster_session_share_one_slot() {
-    assert_eq!(kept_of_ten(Some(Hex([5; 8]))).await, 10);
-    assert_eq!(kept_of_ten(None).await, 8);
 }
