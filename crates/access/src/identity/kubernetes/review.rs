@@ -34,7 +34,7 @@ const RESOURCE: &str = "breakpoints";
 const TOKEN_ID_FIELD: &str = "authentication.kubernetes.io/credential-id";
 
 /// Longest user name. ServiceAccounts have at most 340 characters.
-const MAX_NAME: usize = 512;
+const MAX_USER_NAME_BYTES: usize = 512;
 
 /// Reviews of one user at a time.
 const MAX_CONCURRENT_REVIEWS: usize = 8;
@@ -161,7 +161,8 @@ impl Kubernetes {
         }
         let user = status.user.unwrap_or_default();
         let name = user.username.unwrap_or_default();
-        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_USER_NAME_BYTES || name.chars().any(char::is_control)
+        {
             return Err(self
                 .api
                 .unusable::<TokenReview>("it has no name that could be shown"));

@@ -370,13 +370,13 @@ async fn made_up_tokens_evict_no_user_and_are_bounded() {
 
     let never = Oracle::held(Reply::Refused, Arc::default());
     let reviewer = never.reviewer();
-    let crowd: Vec<_> = (0..MAX_QUEUED)
+    let crowd: Vec<_> = (0..MAX_QUEUED_REVIEWS)
         .map(|n| {
             let reviewer = reviewer.clone();
             tokio::spawn(async move { ask(&reviewer, &format!("made-up-{n}")).await })
         })
         .collect();
-    while reviewer.0.known.lock().asking.len() < MAX_QUEUED {
+    while reviewer.0.known.lock().asking.len() < MAX_QUEUED_REVIEWS {
         tokio::task::yield_now().await;
     }
     let began = Instant::now();

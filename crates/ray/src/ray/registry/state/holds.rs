@@ -8,7 +8,7 @@ use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::change::{Change, ClaimError};
 use crate::ray::registry::entered::EnteredBreakpoint;
 use crate::ray::registry::state::entries::Entry;
-use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
+use crate::ray::registry::state::lost::{MAX_UNEXPLAINED_WORKERS, UNEXPLAINED};
 use crate::ray::registry::state::{Changes, Claimed, Cluster, ClusterState, Now, State};
 
 impl State {
@@ -225,7 +225,7 @@ impl State {
             MergeStep::Same => return Changes::new(),
             MergeStep::Over if entry.unreachable.is_none() => {
                 state.gone.insert(key.to_owned(), now.instant);
-                if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
+                if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED_WORKERS {
                     let until = now.instant + UNEXPLAINED;
                     state.unexplained.insert(key.to_owned(), until);
                 }

@@ -287,7 +287,7 @@ impl Bench {
                 "a claimed breakpoint left the list"
             );
         }
-        assert!(self.state.ended.len() <= MAX_ENDED);
+        assert!(self.state.ended.len() <= MAX_ENDED_BREAKPOINTS);
     }
 
     /// The list that is kept is the one that sorting all anew gives, whatever of it was published before.
@@ -430,11 +430,18 @@ fn breakpoints_per_cluster_are_bounded() {
         assert!(bench.state.clusters[0].stops.len() <= MAX_COUNTED);
         (new, asked.vanished.len(), asked.refused)
     };
-    let rows = |from: usize| (from..from + MAX_LIVE).map(row).collect::<Vec<_>>();
-    assert_eq!(poll(&rows(0)), (MAX_LIVE, 0, 0));
+    let rows = |from: usize| {
+        (from..from + MAX_LIVE_BREAKPOINTS)
+            .map(row)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(poll(&rows(0)), (MAX_LIVE_BREAKPOINTS, 0, 0));
     assert_eq!(poll(&rows(0)), (0, 0, 0));
     // All of them vanish, and the head does not say what became of them.
     for time in 1..10 {
-        assert_eq!(poll(&rows(time * MAX_LIVE)), (0, MAX_LIVE, MAX_LIVE));
+        assert_eq!(
+            poll(&rows(time * MAX_LIVE_BREAKPOINTS)),
+            (0, MAX_LIVE_BREAKPOINTS, MAX_LIVE_BREAKPOINTS)
+        );
     }
 }
