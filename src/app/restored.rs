@@ -19,7 +19,7 @@ use ray_relay_session::upstream::restored::Restored;
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Capacity of the queue for connections that arrive later.
-const MAX_QUEUED: usize = 1024;
+const MAX_QUEUED_CONNECTIONS: usize = 1024;
 
 /// Parks the sessions of `inherited` connections again, for at most [`CLAIM_TIMEOUT`], and continues with connections
 /// that the keeper hands over later.
@@ -31,7 +31,7 @@ pub(super) async fn run(
     let Some(keeper) = context.keeper.clone() else {
         return;
     };
-    let (handed_over, later) = mpsc::channel(MAX_QUEUED);
+    let (handed_over, later) = mpsc::channel(MAX_QUEUED_CONNECTIONS);
     essential.spawn("the link with the keeper", keeper.run(handed_over));
     if !inherited.is_empty() {
         info!(

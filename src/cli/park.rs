@@ -51,7 +51,7 @@ impl Fails for SeveralJobs {
 }
 
 /// Maximum number of jobs in a message.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED_JOBS: usize = 8;
 
 /// Selects the tasks from `rows` of the list.
 fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
@@ -66,10 +66,10 @@ fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
         *jobs.entry((word("cluster"), word("job_id"))).or_default() += 1;
     }
     if jobs.len() > 1 {
-        let named = jobs.iter().take(MAX_NAMED);
+        let named = jobs.iter().take(MAX_NAMED_JOBS);
         let named = named.map(|((cluster, job), count)| format!("{count} of {job} on {cluster}"));
         let mut jobs: Vec<String> = named
-            .chain((jobs.len() > MAX_NAMED).then(|| "…".into()))
+            .chain((jobs.len() > MAX_NAMED_JOBS).then(|| "…".into()))
             .collect();
         jobs.iter_mut()
             .for_each(|job| *job = replaced(job).into_owned());

@@ -40,10 +40,10 @@ use tokens::Tokens;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of RayClusters tracked per watch.
-const MAX_KNOWN: usize = 4096;
+const MAX_CLUSTERS_PER_WATCH: usize = 4096;
 
 /// Maximum number of RayClusters named in one log line.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED_CLUSTERS: usize = 8;
 
 /// Minimum interval between log lines about clusters that are left out: RayClusters may appear by the hundred.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -104,7 +104,7 @@ impl KnownClusters {
         let mut by_watch = self.by_watch.lock();
         let clusters = by_watch.entry(watch).or_default();
         let key = (one.namespace.clone(), one.name.clone());
-        let has_room = clusters.len() < MAX_KNOWN || clusters.contains_key(&key);
+        let has_room = clusters.len() < MAX_CLUSTERS_PER_WATCH || clusters.contains_key(&key);
         if has_room {
             clusters.insert(key, one);
             self.changed.notify_one();
@@ -274,8 +274,11 @@ impl LeftOutLog {
             return;
         }
         if count > 0 {
-            let first: Vec<&str> = unlogged().take(MAX_NAMED).map(|one| &*one.why).collect();
-            let more = count.saturating_sub(MAX_NAMED);
+            let first: Vec<&str> = unlogged()
+                .take(MAX_NAMED_CLUSTERS)
+                .map(|one| &*one.why)
+                .collect();
+            let more = count.saturating_sub(MAX_NAMED_CLUSTERS);
             tracing::warn!(more, "not watching {}", first.join("; "));
             self.last = Some(now);
         }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::discovery::api::{ApiError, RayClusterChange, Scope};
 use crate::discovery::pace::{BACKOFF, FIRST_BACKOFF, MAX_BACKOFF};
-use crate::discovery::{Discovery, MAX_KNOWN, NARROWED, SeenClusters};
+use crate::discovery::{Discovery, MAX_CLUSTERS_PER_WATCH, NARROWED, SeenClusters};
 
 /// Interval of full listings, in addition to the watches.
 const RESYNC_PERIOD: Duration = Duration::from_secs(600);
@@ -121,8 +121,8 @@ impl Discovery {
                 page => page?,
             };
             for one in page.clusters {
-                if all.len() >= MAX_KNOWN {
-                    tracing::warn!(%scope, most = MAX_KNOWN, "there are more RayClusters than the relay can keep; name namespaces or labels in [discovery]");
+                if all.len() >= MAX_CLUSTERS_PER_WATCH {
+                    tracing::warn!(%scope, most = MAX_CLUSTERS_PER_WATCH, "there are more RayClusters than the relay can keep; name namespaces or labels in [discovery]");
                     return Ok((all, page.version));
                 }
                 all.insert((one.namespace.clone(), one.name.clone()), one);

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use super::{ONE_ROOM, all_sources, inside, production};
+use super::{ONE_ROOM_CRATES, all_sources, inside, production};
 
 /// So many files may be in circles. It only shrinks: lower it with each circle that is cut.
 const FILES: usize = 50;
@@ -231,7 +231,7 @@ fn members(group: &str) -> Vec<&str> {
 fn absolute(module: &Module, path: &[String]) -> Option<Module> {
     let ups = path.iter().take_while(|part| *part == "super").count();
     let base = match &*path[0] {
-        "crate" if ONE_ROOM.contains(&&*module[0]) => &module[..1],
+        "crate" if ONE_ROOM_CRATES.contains(&&*module[0]) => &module[..1],
         "crate" => &[],
         "self" => module.as_slice(),
         _ => &module[..module.len().checked_sub(ups)?],

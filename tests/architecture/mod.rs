@@ -208,7 +208,7 @@ fn roots() -> Vec<PathBuf> {
 }
 
 /// Crates that are one room: it has the crate's name, and its files are in `src` itself.
-const ONE_ROOM: [&str; 4] = ["cluster", "dap", "kube", "node"];
+const ONE_ROOM_CRATES: [&str; 4] = ["cluster", "dap", "kube", "node"];
 
 /// `ray/registry/mod.rs` of `crates/ray/src/ray/registry/mod.rs`, `dap/mod.rs` of `crates/dap/src/lib.rs`.
 fn inside(file: &Path) -> PathBuf {
@@ -216,7 +216,7 @@ fn inside(file: &Path) -> PathBuf {
     let mut stripped = roots.iter().filter_map(|root| {
         let path = file.strip_prefix(root).ok()?;
         let of_crate = root.parent()?.file_name()?.to_str()?;
-        Some(match (ONE_ROOM.contains(&of_crate), path.to_str()) {
+        Some(match (ONE_ROOM_CRATES.contains(&of_crate), path.to_str()) {
             (true, Some("lib.rs")) => Path::new(of_crate).join("mod.rs"),
             (true, _) => Path::new(of_crate).join(path),
             (false, _) => path.to_path_buf(),
@@ -296,7 +296,7 @@ fn production(text: &str) -> String {
 fn rooms_used(room: &str, text: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     let mut groups = Vec::new();
-    if !ONE_ROOM.contains(&room) {
+    if !ONE_ROOM_CRATES.contains(&room) {
         let own = text.match_indices("crate::");
         groups.extend(own.map(|(at, start)| at + start.len()));
     }
@@ -307,7 +307,7 @@ fn rooms_used(room: &str, text: &str) -> BTreeSet<String> {
         let behind = at + name.len();
         let of_crate = &name[prefix.len()..];
         match text[behind..].starts_with("::") {
-            true if ONE_ROOM.contains(&of_crate) => {
+            true if ONE_ROOM_CRATES.contains(&of_crate) => {
                 used.insert(of_crate.to_owned());
             }
             true => groups.push(behind + 2),

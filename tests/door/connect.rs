@@ -1,87 +1,24 @@
-//! `ray-relay connect` in front of a relay: whoever connects to its port is one person, and no cut is seen.
+//! `ray-relay connect` in front of a relay: whoever connects to its port is one person.
 
+#[path = "connect/cuts.rs"]
+mod cuts;
 #[path = "connect/several.rs"]
 mod several;
 
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ray_relay_base::wire::dap::conversation::Conversation;
 use serde_json::{Value, json};
-use tokio::io::{
-    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, Lines,
-    copy_bidirectional,
-};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::debugger::debugger;
 use super::paused::paused;
 use super::support::*;
-
-/// The network between the command and the relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Network {
-    Up,
-    /// Everything is reset.
-    Down,
-    /// Nothing moves, and nobody is told.
-    Silent,
-}
-
-/// A way to the relay that can be cut.
-struct Way {
-    address: SocketAddr,
-    network: watch::Sender<Network>,
-    _tasks: JoinSet<()>,
-}
-
-impl Way {
-    async fn to(relay: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let network = watch::Sender::new(Network::Up);
-        let mut tasks = JoinSet::new();
-        let watched = network.subscribe();
-        tasks.spawn(async move {
-            let mut ways = JoinSet::new();
-            loop {
-                let (mut client, _) = listener.accept().await.unwrap();
-                let mut network = watched.clone();
-                ways.spawn(async move {
-                    if *network.borrow_and_update() == Network::Down {
-                        return;
-                    }
-                    let mut relay = dial(relay).await;
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut relay) => {}
-                        _ = network.changed() => {}
-                    }
-                    // What was under way is lost, whatever becomes of the network.
-                    if *network.borrow() == Network::Silent {
-                        sleep(Duration::from_secs(60)).await;
-                    }
-                });
-            }
-        });
-        Self {
-            address,
-            network,
-            _tasks: tasks,
-        }
-    }
-
-    async fn cut(&self, how: Network, lasts: Duration) {
-        self.network.send_replace(how);
-        sleep(lasts).await;
-        self.network.send_replace(Network::Up);
-    }
-}
 
 /// The command, and what it prints.
 pub(crate) struct Connect {
@@ -171,36 +108,6 @@ async fn ends(mut command: Command) -> (i32, String) {
     (output.status.code().unwrap(), said)
 }
 
-fn megabytes() -> Vec<u8> {
-    (0..10_000_000u64)
-        .map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8)
-        .collect()
-}
-
-/// A head whose every answer is [`megabytes`].
-async fn large_head() -> SocketAddr {
-    let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = head.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = head.accept().await.unwrap();
-            tokio::spawn(async move {
-                let mut asked = vec![0; 4096];
-                let read = stream.read(&mut asked).await.unwrap_or(0);
-                if asked[..read].starts_with(b"GET /logs/") {
-                    let length = megabytes().len();
-                    let head = format!(
-                        "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {length}\r\n\r\n"
-                    );
-                    let _ = stream.write_all(head.as_bytes()).await;
-                    let _ = stream.write_all(&megabytes()).await;
-                }
-            });
-        }
-    });
-    address
-}
-
 #[tokio::test]
 async fn whoever_connects_is_the_person_whose_token_it_is() {
     let keys = Keys::new();
@@ -246,69 +153,6 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     relay.drain().await;
 }
 
-#[tokio::test]
-async fn no_cut_is_seen_and_no_byte_is_lost() {
-    let keys = Keys::new();
-    let head = large_head().await;
-    let relay = start(|config| {
-        config.auth.keys = vec![keys.public()];
-        config.clusters[0].ray_address = format!("http://{head}");
-    })
-    .await;
-    let way = Arc::new(Way::to(relay.local_addr()).await);
-    let url = format!("http://{}", way.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
-    connect.event("connected").await;
-    let (mut dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
-    assert_eq!(answer["event"], "initialized", "{answer}");
-
-    let mut stream = dial(connect.address).await;
-    let request = format!(
-        "GET /logs/big HTTP/1.1\r\nHost: {}\r\n\r\n",
-        connect.address
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut all = Vec::new();
-    let cutting = tokio::spawn({
-        let way = Arc::clone(&way);
-        async move {
-            for (how, lasts) in [
-                (Network::Down, 0),
-                (Network::Silent, 50),
-                (Network::Down, 1500),
-            ] {
-                way.cut(how, Duration::from_millis(lasts)).await;
-                sleep(Duration::from_millis(300)).await;
-            }
-        }
-    });
-    let wanted = megabytes();
-    let reading = async {
-        let mut piece = vec![0; 100_000];
-        while !all.ends_with(&wanted[wanted.len() - 1000..]) {
-            let read = stream.read(&mut piece).await.unwrap();
-            assert_ne!(read, 0, "an end after {} bytes", all.len());
-            all.extend_from_slice(&piece[..read]);
-            // So that it lasts as long as the cuts do.
-            sleep(Duration::from_millis(15)).await;
-        }
-    };
-    timeout(Duration::from_secs(90), reading)
-        .await
-        .expect("in time");
-    cutting.await.unwrap();
-    assert!(all.ends_with(&wanted), "{} bytes", all.len());
-
-    // Each question is answered once.
-    for at in 3..6 {
-        way.cut(Network::Down, Duration::from_millis(200)).await;
-        answers(&mut dap, at).await;
-    }
-    drop((dap, stream));
-    drop(connect);
-    relay.drain().await;
-}
-
 /// The session answers the request of that number, and no other.
 pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
     let asked = request(seq, "threads", &json!({}));
@@ -323,34 +167,6 @@ pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
         }
     };
     timeout(TEST_TIMEOUT, answered).await.expect("it goes on");
-}
-
-#[tokio::test]
-async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
-    let keys = Keys::new();
-    let relay = start(|config| {
-        config.auth.keys = vec![keys.public()];
-        config.connect.resume = Duration::from_millis(300);
-    })
-    .await;
-    let way = Way::to(relay.local_addr()).await;
-    let url = format!("http://{}", way.address);
-    let mut connect = Connect::start(url, &keys.token(|_| {})).await;
-    connect.event("connected").await;
-    let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
-    way.cut(Network::Down, Duration::from_millis(1500)).await;
-    let gone = connect.event("gone").await;
-    assert!(
-        gone["why"].as_str().unwrap().contains("no longer holds it"),
-        "{gone}"
-    );
-    let ended = async { while dap.read().await.is_ok() {} };
-    timeout(TEST_TIMEOUT, ended)
-        .await
-        .expect("the editor is told");
-    let list = connect.get("/relay/v1/breakpoints", "").await;
-    assert!(list.starts_with("HTTP/1.1 200"), "{list}");
-    relay.drain().await;
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ use ray_relay_ray::ray::registry::{BreakpointId, List, Snapshot};
 const MAX_HOSTS: usize = 64;
 
 /// Lists whose addresses are cached.
-const MAX_LISTED: usize = 4;
+const MAX_CACHED_LISTS: usize = 4;
 
 /// The placeholder of the id in `advertise.host`.
 const ID_PLACEHOLDER: &str = "{id}";
@@ -139,7 +139,7 @@ impl AdvertisedAddresses {
         let forgotten = self.mode == Advertise::Single && !state.hosts.contains_key(&reached.host);
         // A breakpoint without an address of its own may get one later, so such a list is not cached.
         if !forgotten && !listed.by_id.values().any(|address| reached.is(address)) {
-            if state.listed.len() >= MAX_LISTED {
+            if state.listed.len() >= MAX_CACHED_LISTS {
                 state.listed.remove(0);
             }
             state.listed.push(Arc::clone(&listed));

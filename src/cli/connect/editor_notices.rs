@@ -9,7 +9,7 @@ use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::message::notice;
 
 /// Maximum number of queued lines per connection; more are dropped.
-const MAX_WAITING: usize = 8;
+const MAX_QUEUED_LINES: usize = 8;
 
 /// The connections to notify.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl EditorNotices {
 
     /// Registers another editor, and returns its lines.
     pub(super) fn lines(&self) -> mpsc::Receiver<Arc<[u8]>> {
-        let (sender, lines) = mpsc::channel(MAX_WAITING);
+        let (sender, lines) = mpsc::channel(MAX_QUEUED_LINES);
         self.0.lock().push(sender);
         lines
     }

@@ -24,7 +24,7 @@ use ray_relay_view::listing::received::{RowAnswer, troubles};
 use ray_relay_view::listing::row::Row;
 
 /// Maximum number of tasks at breakpoints to name.
-const MAX_NAMED: usize = 8;
+const MAX_NAMED_TASKS: usize = 8;
 
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
     let mut payload = json!({ "locals": !args.no_locals });
@@ -147,12 +147,12 @@ fn waiting(looks: &[Value]) -> String {
     let waiting = tasks.filter_map(|task: RowAnswer<'_>| Some((task.breakpoint?, task)));
     // Several tasks of one process wait at its one breakpoint.
     let waiting: BTreeMap<&str, RowAnswer<'_>> = waiting.collect();
-    let named = waiting.iter().take(MAX_NAMED).map(|(id, task)| {
+    let named = waiting.iter().take(MAX_NAMED_TASKS).map(|(id, task)| {
         let row = Row::of(task);
         format!("  {} ({})\n", row.task, replaced(id))
     });
     let named: String = named.collect();
-    let more = match waiting.len().saturating_sub(MAX_NAMED) {
+    let more = match waiting.len().saturating_sub(MAX_NAMED_TASKS) {
         0 => String::new(),
         more => format!("  and {more} more: `ray-relay list` has their ids\n"),
     };

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ray_relay::app::Running;
+use tokio::io::copy_bidirectional;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::*;
 

@@ -5,23 +5,25 @@
 //! The script holds the cluster for as long as this process holds its standard input, so nothing
 //! is left whatever way the tests end.
 
+mod faults;
+mod state_api;
+
 use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::io::{BufRead as _, BufReader};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ray_relay_cluster::venv::{Venv, major_minor};
-use serde_json::Value;
 
 use super::driver::Driver;
 use super::loopback::{self, Loopback};
 use super::turn::Turn;
-use super::{eventually, http, ray, say, skip};
+use super::{ray, say, skip};
 
 /// The relay's address as the client sees it.
 pub(crate) const RELAY_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 1, 1);
@@ -46,19 +48,6 @@ enum Ground {
     /// Network namespaces with this prefix.
     Namespaces(String),
     Loopback(Loopback),
-}
-
-/// A worker that waits for a debugger, by Ray's own word.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PausedWorker {
-    /// Ray's id.
-    pub(crate) worker_id: String,
-    /// Its node.
-    pub(crate) ip: Ipv4Addr,
-    /// Its debugger.
-    pub(crate) port: u16,
-    /// Inside its node's pid namespace.
-    pub(crate) pid: u32,
 }
 
 /// What has a driver see the head and `w1` alone, for whoever has agents on these two.
@@ -266,144 +255,6 @@ impl Cluster {
         major_minor(&self.version) <= (2, 38)
     }
 
-    /// GET `url` from inside `node`: status and body, or why there was no connection.
-    pub(crate) fn get(
-        &self,
-        node: &str,
-        url: &str,
-        patience: Duration,
-    ) -> Result<(u16, Vec<u8>), String> {
-        self.get_with(node, url, patience, &[])
-    }
-
-    /// The same with these settings of the relay's client commands: whom it trusts, and the token that it shows.
-    pub(crate) fn get_with(
-        &self,
-        node: &str,
-        url: &str,
-        patience: Duration,
-        settings: &[(&'static str, String)],
-    ) -> Result<(u16, Vec<u8>), String> {
-        if url.starts_with("http://") {
-            let token = settings.iter().find(|(name, _)| *name == "RAY_RELAY_TOKEN");
-            let token = token.map(|(_, token)| token.as_str());
-            let namespace = match &self.ground {
-                Ground::Namespaces(_) => Some(self.namespace(node)),
-                Ground::Loopback(_) => None,
-            };
-            let answer = http::get(namespace.as_deref(), url, token, patience);
-            return answer.map_err(|why| why.to_string());
-        }
-        let output = self
-            .exec(node, self.venv.python())
-            .arg(tool("http_get.py"))
-            .arg(url)
-            .arg(patience.as_secs_f64().to_string())
-            .envs(settings.iter().map(|(name, value)| (name, value)))
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        match said.strip_prefix("status ").map(str::parse) {
-            Some(Ok(status)) => Ok((status, output.stdout)),
-            _ => Err(said.into_owned()),
-        }
-    }
-
-    /// Rows of Ray's State API, asked from the relay's namespace, e.g. `workers?detail=1`.
-    pub(crate) fn rows(&self, query: &str) -> Vec<Value> {
-        let url = format!("{}/api/v0/{query}", self.dashboard());
-        let token = match &self.ground {
-            Ground::Namespaces(_) => None,
-            Ground::Loopback(loopback) => Some(("RAY_RELAY_TOKEN", loopback.token.clone())),
-        };
-        let token: Vec<_> = token.into_iter().collect();
-        let patience = Duration::from_secs(10);
-        let (status, body) = self.get_with("relay", &url, patience, &token).unwrap();
-        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
-        let answer: Value = serde_json::from_slice(&body).unwrap();
-        let rows = answer.pointer("/data/result/result").cloned();
-        serde_json::from_value(rows.unwrap()).unwrap()
-    }
-
-    /// Who waits for a debugger now, by Ray's own word.
-    pub(crate) fn paused(&self) -> Vec<PausedWorker> {
-        self.rows("workers?detail=1&limit=10000")
-            .iter()
-            .filter(|row| row["is_alive"] == true && row["num_paused_threads"].as_u64() > Some(0))
-            .map(|row| PausedWorker {
-                worker_id: row["worker_id"].as_str().unwrap().to_owned(),
-                ip: row["ip"].as_str().unwrap().parse().unwrap(),
-                port: number(&row["debugger_port"]),
-                pid: number(&row["pid"]),
-            })
-            .collect()
-    }
-
-    /// Waits until exactly `count` workers wait for a debugger.
-    pub(crate) fn wait_paused(&self, count: usize) -> Vec<PausedWorker> {
-        let what = format!("{count} paused worker(s)");
-        eventually(&what, Duration::from_secs(120), || {
-            Some(self.paused()).filter(|paused| paused.len() == count)
-        })
-    }
-
-    /// Sends `signal` (`KILL`, `STOP`, ...) to a process of `node`, by its pid there.
-    pub(crate) fn signal(&self, node: &str, pid: u32, signal: &str) {
-        let status = self
-            .exec(node, "kill")
-            .args(["-s", signal, &pid.to_string()])
-            .status();
-        assert!(status.unwrap().success());
-    }
-
-    /// Loses a whole node at once.
-    pub(crate) fn kill_node(&self, node: &str) {
-        self.run(&["kill-node", node]);
-    }
-
-    /// Brings a lost node back (a new head knows nothing of the old one's jobs).
-    pub(crate) fn start_node(&self, node: &str) {
-        self.run(&["start-node", node]);
-    }
-
-    /// Pulls the cable of a node or of the client: packets vanish, nothing is closed.
-    pub(crate) fn cut(&self, node: &str) {
-        self.run(&["cut", node]);
-    }
-
-    /// Plugs it in again.
-    pub(crate) fn mend(&self, node: &str) {
-        self.run(&["mend", node]);
-    }
-
-    /// From now on the Ray nodes take no connection but to Ray's own ports, and so none to a debugger. `false` (said aloud)
-    /// where this machine cannot.
-    pub(crate) fn close(&self) -> bool {
-        if !has(&"nft") {
-            say("nft is missing, which drops packets: installing the package nftables ...");
-            let install = "apt-get -q update; apt-get -qy install nftables";
-            let _ = Command::new("sh").args(["-c", install]).output();
-        }
-        if !has(&"nft") {
-            skip("nft is missing, which drops packets; apt install nftables");
-            return false;
-        }
-        self.run(&["close"]);
-        true
-    }
-
-    /// From now on nothing passes between a node that [closes its ports](Self::close) and the relay's port; nobody is told.
-    pub(crate) fn cut_from_relay(&self, node: &str) {
-        let port = super::relay::PORT;
-        let rules = format!(
-            "insert rule inet closed incoming tcp sport {port} drop;
-             add chain inet closed outgoing {{ type filter hook output priority filter; }};
-             add rule inet closed outgoing tcp dport {port} drop"
-        );
-        let status = self.on_network_of(node, "nft").arg(rules).status();
-        assert!(status.unwrap().success());
-    }
-
     /// A command that shares the network with `node`, and nothing else.
     pub(crate) fn on_network_of(
         &self,
@@ -430,14 +281,6 @@ impl Cluster {
         }
     }
 
-    /// Whether somebody on the network of `node` gets a connection to `to`. Where the peer drops packets that takes 3 s.
-    pub(crate) fn connects(&self, node: &str, to: SocketAddr) -> bool {
-        let connect = "import socket, sys; socket.create_connection(sys.argv[1:], timeout=3)";
-        let mut command = self.on_network_of(node, self.venv.python());
-        command.args(["-c", connect, &to.ip().to_string(), &to.port().to_string()]);
-        command.output().unwrap().status.success()
-    }
-
     fn run(&self, args: &[&str]) {
         let mut command = script(self.prefix(), &self.state, &self.venv, self.workers);
         let status = command.args(args).status().unwrap();
@@ -450,12 +293,6 @@ impl Drop for Cluster {
         drop(self.hold.stdin.take());
         let _ = self.hold.wait();
     }
-}
-
-fn number<T: TryFrom<u64>>(value: &Value) -> T {
-    // Some versions write ports as text.
-    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
-    T::try_from(number.unwrap()).ok().unwrap()
 }
 
 pub(super) fn tool(name: &str) -> PathBuf {

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use ray_relay_base::wire::text::hex;
 
 /// Longest line, with its line feed, in bytes. `audit::line` ensures it.
-pub(crate) const MAX_LINE: usize = 16 << 10;
+pub(crate) const MAX_LINE_BYTES: usize = 16 << 10;
 
 const BEFORE_HASH: &str = ",\"hash\":\"";
 const HASH_HEX_DIGITS: usize = 64;

@@ -3,11 +3,11 @@
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
-use super::chain::MAX_LINE;
+use super::chain::MAX_LINE_BYTES;
 use super::sink::file::{rotated_files, rotated_of};
 
 /// Bytes of a line that are examined. No audit line is longer, and syslog's prefix is short.
-const MAX_LINE_BYTES: usize = 2 * MAX_LINE;
+const MAX_EXAMINED_LINE_BYTES: usize = 2 * MAX_LINE_BYTES;
 
 /// Sorts `files` in the order in which they were written, without duplicates. A live file (one without a rotation
 /// number) includes its rotated files.
@@ -73,7 +73,7 @@ pub fn each_line(
         };
         let end = memchr::memchr(b'\n', bytes);
         let part = &bytes[..end.unwrap_or(bytes.len())];
-        let room = MAX_LINE_BYTES - line.len();
+        let room = MAX_EXAMINED_LINE_BYTES - line.len();
         cut |= part.len() > room;
         line.extend_from_slice(&part[..part.len().min(room)]);
         let used = part.len() + usize::from(end.is_some());

@@ -1,11 +1,11 @@
 //! Converts an [`Entry`] to the members of its line, bounded whatever a client sent.
 //!
-//! Pure. Texts, lists and nesting are bounded, more tightly if the line would be longer than [`MAX_LINE`]
+//! Pure. Texts, lists and nesting are bounded, more tightly if the line would be longer than [`MAX_LINE_BYTES`]
 //! ([`BOUNDS`]). No entry can make a line fail. Control characters are escaped by JSON.
 
 use serde_json::{Map, Value};
 
-use super::chain::{Hash, MAX_LINE};
+use super::chain::{Hash, MAX_LINE_BYTES};
 use super::{Entry, EntryKind};
 
 /// How much of an entry is written out. The rest is replaced by its length and its SHA-256, so that an
@@ -92,7 +92,7 @@ pub(super) fn members(entry: &Entry) -> String {
     let fits = BOUNDS
         .iter()
         .map(|bounds| object(entry, *bounds))
-        .find(|members| members.len() + SEAL_BYTES <= MAX_LINE);
+        .find(|members| members.len() + SEAL_BYTES <= MAX_LINE_BYTES);
     fits.unwrap_or_else(|| object(&Entry::new(entry.action), TIGHTEST))
 }
 

@@ -152,7 +152,7 @@ async fn client_input_is_one_bounded_line() {
     assert!(!text.contains("eyJ"), "no token");
     assert_eq!(text.lines().count(), 8);
     for line in text.lines() {
-        assert!(line.len() < chain::MAX_LINE, "{}", line.len());
+        assert!(line.len() < chain::MAX_LINE_BYTES, "{}", line.len());
         assert!(!line.contains(|c: char| c.is_control()), "{line}");
     }
     let lines = log.lines();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use super::chain::{ChainHead, Hashing, MAX_LINE, torn_details};
+use super::chain::{ChainHead, Hashing, MAX_LINE_BYTES, torn_details};
 use super::line::members;
 use super::sink::Sink;
 use super::sink::file::LogFile;
@@ -26,7 +26,7 @@ use ray_relay_base::wire::json::put;
 const MAX_BATCH_LINES: usize = 256;
 
 /// Bytes of such lines: with the last of them less than the smallest `audit.max_size`.
-const MAX_BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE;
+const MAX_BATCH_BYTES: usize = (64 << 10) - 2 * MAX_LINE_BYTES;
 
 /// A request to the thread.
 pub(super) enum WriterJob {

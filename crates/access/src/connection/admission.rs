@@ -37,9 +37,9 @@ const BASE_CONNECTION_BYTES: usize = 8 * 1024;
 /// How long a stranger may be idle while more than half of the strangers' slots are in use.
 const PRESSURED_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Dropped connections that may still be closing beyond the limit of connections: at most `MAX_CLOSING`, and at most
-/// one for every `CLOSING_DIVISOR` connections of that limit.
-const MAX_CLOSING: usize = 256;
+/// Dropped connections that may still be closing beyond the limit of connections: at most this many, and at most one
+/// for every `CLOSING_DIVISOR` connections of that limit.
+const MAX_CLOSING_CONNECTIONS: usize = 256;
 const CLOSING_DIVISOR: usize = 4;
 
 /// Why a client with a credential is not admitted. `Display` is a sentence for the client.
@@ -131,7 +131,8 @@ impl Admission {
     pub async fn settled(&self) {
         loop {
             let gone = self.gone.notified();
-            let closing = (self.max_connections / CLOSING_DIVISOR).clamp(1, MAX_CLOSING);
+            let closing =
+                (self.max_connections / CLOSING_DIVISOR).clamp(1, MAX_CLOSING_CONNECTIONS);
             if self.table().len() < self.max_connections + closing {
                 return;
             }

@@ -13,7 +13,7 @@ use ray_relay_base::dial::http::{self, Roots};
 use ray_relay_base::wire::watched_file::read_bytes;
 
 /// Largest file of certificates, in bytes.
-const MAX_FILE: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// Reads the certificates in the PEM file at `path`, in DER. `key` is its configuration key.
 ///
@@ -74,6 +74,6 @@ pub fn trusting(
 /// [`SetupError`].
 pub fn read_bounded(key: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SetupError> {
     File::open(path)
-        .and_then(|file| read_bytes(&file, MAX_FILE))
+        .and_then(|file| read_bytes(&file, MAX_FILE_BYTES))
         .map_err(|why| SetupError(format!("cannot read {key} {}: {why}", path.display())))
 }

@@ -9,19 +9,20 @@ use tracing::warn;
 
 use super::exchange::Exchange;
 use super::refusal::HttpRefusal;
-use super::route::Missing;
+use super::route::RequiredPermission;
 use ray_relay_access::audit::{Entry, EntryKind, Unavailable};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::context::Context;
 
-/// Denies a request that lacks a permission, and records that.
+/// Denies a request that lacks the permission `missing`, and records that.
 pub(super) async fn deny(
     exchange: &Exchange<'_>,
     principal: &Principal,
-    (scope, place): Missing,
+    missing: RequiredPermission,
 ) -> HttpRefusal {
+    let RequiredPermission { scope, place } = missing;
     let entry = exchange
         .entry(EntryKind::Decision, principal, "denied")
         .with("scope", scope.word())
@@ -48,20 +49,20 @@ pub(super) async fn deny_on(
         Some(id) => format!("on breakpoint {id}"),
         None => "on an unknown breakpoint".to_owned(),
     };
-    deny(exchange, principal, (scope, place)).await
+    deny(exchange, principal, RequiredPermission { scope, place }).await
 }
 
-/// Records a change that is about to be made, with further `details`.
+/// Records a change that is about to be made under `permission`, with further `details`.
 pub(super) async fn record(
     exchange: &Exchange<'_>,
     principal: &Principal,
-    (scope, place): Missing,
+    permission: RequiredPermission,
     details: Map<String, Value>,
 ) -> Result<(), HttpRefusal> {
     let mut entry = exchange
         .entry(EntryKind::Decision, principal, "allowed")
-        .with("scope", scope.word())
-        .with("place", place);
+        .with("scope", permission.scope.word())
+        .with("place", permission.place);
     entry.details.extend(details);
     Ok(write_entry(exchange.ctx, entry).await?)
 }

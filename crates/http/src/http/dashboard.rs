@@ -35,7 +35,7 @@ use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::refusal::{Answer, HttpRefusal};
 use super::required_access::{self, RequiredAccess, RowAccess};
-use super::route::{CLUSTERS, Missing, RequestedCluster};
+use super::route::{CLUSTERS, RequestedCluster, RequiredPermission};
 use super::{audit, authenticate, credential, entrance, hop, websocket};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
@@ -83,16 +83,17 @@ impl ProxiedRequest<'_> {
         if self.which.is_own() && need == RequiredAccess::Mode && ctx.auth.is_on() {
             return Ok(authenticate::no_mode());
         }
-        let (view, place) = match authorise(principal, &cluster, need) {
+        let (view, change_permission) = match authorise(principal, &cluster, need) {
             Ok(allowed) => allowed,
             Err(missing) => {
                 return Err(Box::pin(audit::deny(exchange, principal, missing)).await);
             }
         };
         let mut change = None;
-        if let Some(place) = place {
-            let place = (place, described);
-            let made = RecordedChange::make(exchange, principal, place, &mut parts, &mut body);
+        if let Some(permission) = change_permission {
+            let made = RecordedChange::make(
+                exchange, principal, permission, described, &mut parts, &mut body,
+            );
             match made.await {
                 Ok(made) => change = Some(made),
                 Err(answer) => return answer,
@@ -269,13 +270,13 @@ impl ProxiedRequest<'_> {
     }
 }
 
-/// Authorizes the request. Returns how much of the answer is visible, and for a change the required scope and place,
-/// which are audited before it is made. `Err`: the missing scope, and where.
+/// Authorizes the request. Returns how much of the answer is visible, and for a change the permission that it needs,
+/// which is audited before it is made. `Err`: the missing permission.
 fn authorise(
     principal: &Principal,
     cluster: &str,
     need: RequiredAccess,
-) -> Result<(View, Option<Missing>), Missing> {
+) -> Result<(View, Option<RequiredPermission>), RequiredPermission> {
     let access = principal.access();
     let whole = |scope| access.may_on_cluster(scope, cluster);
     let scope = match need {
@@ -303,15 +304,18 @@ fn authorise(
         RequiredAccess::Write | RequiredAccess::SignIn => Scope::DashboardWrite,
     };
     if !whole(scope) {
-        let what = match access.may_somewhere_on(scope, cluster) {
+        let place = match access.may_somewhere_on(scope, cluster) {
             true => format!("on the whole of cluster {cluster}, not on parts of it alone"),
             false => format!("on cluster {cluster}"),
         };
-        return Err((scope, what));
+        return Err(RequiredPermission { scope, place });
     }
     let changes = scope == Scope::DashboardWrite;
-    let place = changes.then(|| (scope, format!("on cluster {cluster}")));
-    Ok((View::Whole, place))
+    let permission = changes.then(|| RequiredPermission {
+        scope,
+        place: format!("on cluster {cluster}"),
+    });
+    Ok((View::Whole, permission))
 }
 
 /// Redirects to the folder, because the page's own links are relative to it.

@@ -25,7 +25,7 @@ use super::dashboard::upstream::cluster;
 use super::exchange::{Exchange, Post};
 use super::guard::RequestInitiator;
 use super::refusal::HttpRefusal;
-use super::route::{ENTER, RequestedCluster};
+use super::route::{ENTER, RequestedCluster, RequiredPermission};
 use super::{audit, authenticate, body, credential, hop, origin, query};
 use ray_relay_access::identity::{MAX_DASHBOARD_STAY, Opens, Secret};
 use ray_relay_access::policy::Scope;
@@ -149,7 +149,10 @@ pub(super) async fn open(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> 
     let cluster = cluster(exchange.ctx, principal, which)?;
     let access = principal.access();
     if !access.may_on_cluster(Scope::DashboardRead, &cluster) {
-        let missing = (Scope::DashboardRead, format!("on cluster {cluster}"));
+        let missing = RequiredPermission {
+            scope: Scope::DashboardRead,
+            place: format!("on cluster {cluster}"),
+        };
         return Err(audit::deny(exchange, principal, missing).await);
     }
     let host = host(exchange, post.parts, &cluster)?;

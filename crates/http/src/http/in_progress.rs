@@ -15,7 +15,7 @@ pub(super) const REQUEST_WEIGHT: usize = 112 * 1024;
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Requests per connection that may wait for memory; further ones are refused at once.
-const MAX_WAITING: usize = 2;
+const MAX_WAITING_REQUESTS: usize = 2;
 
 /// Memory reservation of one request, made once its principal is known. It is released when the request ends.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl InProgress {
     pub(super) fn new(requests: usize) -> Self {
         Self {
             reservation: Arc::default(),
-            waits: requests <= MAX_WAITING,
+            waits: requests <= MAX_WAITING_REQUESTS,
         }
     }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Body};
 use super::exchange::{Exchange, Post};
 use super::refusal::HttpRefusal;
+use super::route::RequiredPermission;
 use super::{audit, body};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
@@ -52,7 +53,10 @@ pub(super) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal
     if !access.may_anywhere(Scope::Terminate)
         && !NEEDED.iter().any(|scope| access.may_anywhere(*scope))
     {
-        let missing = (Scope::Debug, "on some breakpoint".to_owned());
+        let missing = RequiredPermission {
+            scope: Scope::Debug,
+            place: "on some breakpoint".to_owned(),
+        };
         return Err(audit::deny(exchange, principal, missing).await);
     }
     let request: Option<ReleaseRequest> = body::json(post.body, MAX_BODY_BYTES).await;

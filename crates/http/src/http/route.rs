@@ -36,8 +36,12 @@ impl RequestedCluster<'_> {
     }
 }
 
-/// A missing permission, and where: `on cluster a`.
-pub(super) type Missing = (Scope, String);
+/// A permission that a request needs.
+pub(super) struct RequiredPermission {
+    pub(super) scope: Scope,
+    /// Where it is needed: `on cluster a`.
+    pub(super) place: String,
+}
 
 /// Place of a permission that must not be narrowed.
 const ON_RELAY: &str = "on the whole relay";
@@ -55,18 +59,19 @@ pub(super) enum RouteAccess {
 
 impl RouteAccess {
     /// Returns what `principal` lacks.
-    pub(super) fn missing(self, principal: &Principal) -> Option<Missing> {
-        match self {
-            Self::Authenticated => None,
-            Self::Somewhere(scope, place) => {
-                let lacks = !principal.access().may_anywhere(scope);
-                lacks.then(|| (scope, place.to_owned()))
-            }
+    pub(super) fn missing(self, principal: &Principal) -> Option<RequiredPermission> {
+        let (has, scope, place) = match self {
+            Self::Authenticated => return None,
+            Self::Somewhere(scope, place) => (principal.access().may_anywhere(scope), scope, place),
             Self::Relay(scope) => {
-                let lacks = !principal.access().may_on_relay(scope);
-                lacks.then(|| (scope.granted(), ON_RELAY.to_owned()))
+                let has = principal.access().may_on_relay(scope);
+                (has, scope.granted(), ON_RELAY)
             }
-        }
+        };
+        (!has).then(|| RequiredPermission {
+            scope,
+            place: place.to_owned(),
+        })
     }
 }
 

@@ -177,7 +177,8 @@ pub(super) async fn take_snapshot(
             let session = snapshot_session(
                 Arc::clone(ctx),
                 exchange.connection.info.summary.clone(),
-                (authorized, limits),
+                authorized,
+                limits,
                 share,
             );
             let done = ctx.shutdown.tasks.spawn(session.in_current_span());
@@ -269,7 +270,8 @@ fn shows_threads(breakpoint: &Breakpoint) -> Result<(), NoSnapshot> {
 async fn snapshot_session(
     ctx: Arc<Context>,
     summary: Summary,
-    (authorized, limits): (Authorized, SnapshotLimits),
+    authorized: Authorized,
+    limits: SnapshotLimits,
     _share: Arc<QuotaPermit>,
 ) -> Result<(Value, Reservation), NoSnapshot> {
     shows_threads(authorized.breakpoint())?;

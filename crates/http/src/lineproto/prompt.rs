@@ -81,12 +81,11 @@ pub(super) struct OpenedPrompt<S> {
 /// [`PromptError`].
 pub(super) async fn attach(
     opening: Opening,
+    options: &Options,
     worker_output: &mut WorkerOutput,
-    (may_kill, account): (bool, Account),
 ) -> Result<(Box<OpenedPrompt<Prefixed<Worker>>>, Option<PromptEnd>), PromptError> {
     let (sender, pieces) = mpsc::channel(16);
-    let options = options(may_kill, account);
-    let opening = Box::pin(opening.open(&options, sender));
+    let opening = Box::pin(opening.open(options, sender));
     opened(opening, pieces, worker_output).await
 }
 
@@ -138,14 +137,19 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     R: AsyncRead + Unpin,
 {
-    let mut ahead = VecDeque::new();
-    let mut is_hinted = false;
+    let mut client = Client {
+        input,
+        out,
+        worker_output,
+        log,
+        ahead: VecDeque::new(),
+        is_hinted: false,
+    };
     loop {
-        let prompt = &mut attached.prompt;
-        worker_output.text(prompt.text()).await;
-        let typed = match ahead.pop_front() {
+        client.worker_output.text(attached.prompt.text()).await;
+        let typed = match client.ahead.pop_front() {
             Some(typed) => typed,
-            None => match typed(prompt, &mut attached.pieces, input, out, worker_output).await {
+            None => match client.typed(attached).await {
                 Ok(typed) => typed,
                 Err(end) => return PromptOutcome::Ended(end),
             },
@@ -157,13 +161,13 @@ where
                 continue;
             }
             Typed::Interrupt => {
-                if prompt.abort_definition() {
+                if attached.prompt.abort_definition() {
                     out.text("*** command definition aborted\n").await;
                 }
                 continue;
             }
             Typed::End => {
-                prompt.abort_definition();
+                attached.prompt.abort_definition();
                 return PromptOutcome::Lost;
             }
         };
@@ -172,14 +176,13 @@ where
             continue;
         }
         task.resumed();
-        let client = Client { input, out, log };
-        let output = (&mut *worker_output, &mut is_hinted);
-        let done = run(attached, &line, &mut task, client, &mut ahead, output).await;
+        let done = client.run(attached, &line, &mut task).await;
         task.stopped();
-        show_all(&mut attached.pieces, worker_output).await;
+        show_all(&mut attached.pieces, client.worker_output).await;
         match done {
             // The last command resumed the task, and the client closed its input: detach.
-            Some(After::Prompt) if lets_run(&line) && ahead.front() == Some(&Typed::End) => {}
+            Some(After::Prompt) if lets_run(&line) && client.ahead.front() == Some(&Typed::End) => {
+            }
             Some(After::Prompt) => continue,
             Some(After::Ended(end)) => return PromptOutcome::Ended(end),
             None => {}
@@ -193,90 +196,95 @@ where
 struct Client<'a, 'l, R> {
     input: &'a mut ClientInput<R>,
     out: &'a Out,
+    worker_output: &'a mut WorkerOutput,
     log: &'a Log<'l>,
+    /// Input typed while the task ran.
+    ahead: VecDeque<Typed>,
+    /// Whether the client was told how to detach from a running task.
+    is_hinted: bool,
 }
 
-/// Executes `line`, shows its output, and collects input typed `ahead` meanwhile. `None`: detach before the line is
-/// finished.
-async fn run<S, R>(
-    attached: &mut OpenedPrompt<S>,
-    line: &str,
-    task: &mut TaskEnd,
-    client: Client<'_, '_, R>,
-    ahead: &mut VecDeque<Typed>,
-    (worker_output, is_hinted): (&mut WorkerOutput, &mut bool),
-) -> Option<After>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: AsyncRead + Unpin,
-{
-    let OpenedPrompt { prompt, pieces } = attached;
-    let Client { input, out, log } = client;
-    let interrupt = prompt.interrupter();
-    let mut command = RunningCommand::new(line);
-    let mut running = Box::pin(prompt.line(line));
-    loop {
-        let deadline = command.deadline(ahead.front());
-        tokio::select! {
-            biased;
-            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
-            after = &mut running => return Some(after),
-            () = task.ended() => interrupt.task_ended(),
-            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                // A line that quits is audited like any other.
-                let recorded = match ahead.front() {
-                    Some(Typed::Line(line)) => log.command(&Typed::text(line)).await,
-                    _ => match command.due() {
-                        Due::Leave => Ok(()),
-                        Due::Interrupt => {
-                            interrupt.now();
-                            continue;
-                        }
-                    },
-                };
-                let Err(why) = recorded else {
-                    return None;
-                };
-                ahead.pop_front();
-                out.notice(&why.to_string()).await;
-            }
-            () = sleep_until(command.hint_at()), if command.may_leave && !*is_hinted => {
-                *is_hinted = true;
-                out.text("[still running; quit leaves, and the task runs on]\n").await;
-            }
-            typed = input.next(), if takes_more(ahead) => match typed {
-                Typed::Interrupt => {
-                    // Earlier input was meant for a prompt that will not come.
-                    ahead.clear();
-                    interrupt.now();
+impl<R: AsyncRead + Unpin> Client<'_, '_, R> {
+    /// Executes `line`, shows its output, and collects the input typed meanwhile. `None`: detach before the line is
+    /// finished.
+    async fn run<S>(
+        &mut self,
+        attached: &mut OpenedPrompt<S>,
+        line: &str,
+        task: &mut TaskEnd,
+    ) -> Option<After>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let OpenedPrompt { prompt, pieces } = attached;
+        let Self {
+            input,
+            out,
+            worker_output,
+            log,
+            ahead,
+            is_hinted,
+        } = self;
+        let interrupt = prompt.interrupter();
+        let mut command = RunningCommand::new(line);
+        let mut running = Box::pin(prompt.line(line));
+        loop {
+            let deadline = command.deadline(ahead.front());
+            tokio::select! {
+                biased;
+                Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
+                after = &mut running => return Some(after),
+                () = task.ended() => interrupt.task_ended(),
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    // A line that quits is audited like any other.
+                    let recorded = match ahead.front() {
+                        Some(Typed::Line(line)) => log.command(&Typed::text(line)).await,
+                        _ => match command.due() {
+                            Due::Leave => Ok(()),
+                            Due::Interrupt => {
+                                interrupt.now();
+                                continue;
+                            }
+                        },
+                    };
+                    let Err(why) = recorded else {
+                        return None;
+                    };
+                    ahead.pop_front();
+                    out.notice(&why.to_string()).await;
                 }
-                typed => ahead.push_back(typed),
-            },
-            () = out.closed(), if command.has_client() => if command.client_gone(ahead) {
-                return None;
-            },
+                () = sleep_until(command.hint_at()), if command.may_leave && !*is_hinted => {
+                    *is_hinted = true;
+                    out.text("[still running; quit leaves, and the task runs on]\n").await;
+                }
+                typed = input.next(), if takes_more(ahead) => match typed {
+                    Typed::Interrupt => {
+                        // Earlier input was meant for a prompt that will not come.
+                        ahead.clear();
+                        interrupt.now();
+                    }
+                    typed => ahead.push_back(typed),
+                },
+                () = out.closed(), if command.has_client() => if command.client_gone(ahead) {
+                    return None;
+                },
+            }
         }
     }
-}
 
-/// Returns the next input, or how the session ended while waiting for it.
-async fn typed<S, R>(
-    prompt: &mut Prompt<S>,
-    pieces: &mut mpsc::Receiver<Piece>,
-    input: &mut ClientInput<R>,
-    out: &Out,
-    worker_output: &mut WorkerOutput,
-) -> Result<Typed, PromptEnd>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-    R: AsyncRead + Unpin,
-{
-    loop {
-        tokio::select! {
-            typed = input.next() => return Ok(typed),
-            () = out.closed() => return Ok(Typed::End),
-            Some(piece) = pieces.recv() => worker_output.text(piece.text()).await,
-            end = prompt.idle() => return Err(end),
+    /// Returns the next input, or how the session ended while waiting for it.
+    async fn typed<S>(&mut self, attached: &mut OpenedPrompt<S>) -> Result<Typed, PromptEnd>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let OpenedPrompt { prompt, pieces } = attached;
+        loop {
+            tokio::select! {
+                typed = self.input.next() => return Ok(typed),
+                () = self.out.closed() => return Ok(Typed::End),
+                Some(piece) = pieces.recv() => self.worker_output.text(piece.text()).await,
+                end = prompt.idle() => return Err(end),
+            }
         }
     }
 }

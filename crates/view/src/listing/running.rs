@@ -135,6 +135,19 @@ impl<'a> IdleRow<'a> {
     }
 }
 
+/// The failure of a task.
+#[derive(Debug, Clone, Copy)]
+pub struct Failure<'a> {
+    /// The id of the failure's black box.
+    pub id: &'a str,
+    /// The type of the exception.
+    pub exception: &'a str,
+    /// Where it was raised.
+    pub location: Option<&'a Location>,
+    /// When the task failed.
+    pub at: SystemTime,
+}
+
 /// A failed task, as clients see it.
 #[derive(Debug, Serialize)]
 pub struct FailedRow<'a> {
@@ -153,13 +166,14 @@ pub struct FailedRow<'a> {
 }
 
 impl<'a> FailedRow<'a> {
-    /// Builds the row of `task` at `now`, which failed `at`. `id` names its black box.
-    pub fn new(
-        id: &'a str,
-        task: &'a Running,
-        (at, now): (SystemTime, SystemTime),
-        (exception, location): (&'a str, Option<&'a Location>),
-    ) -> Self {
+    /// Builds the row of `task` and its `failure` at `now`.
+    pub fn new(task: &'a Running, failure: Failure<'a>, now: SystemTime) -> Self {
+        let Failure {
+            id,
+            exception,
+            location,
+            at,
+        } = failure;
         let task = RunningRow {
             state: FAILED,
             ..RunningRow::new(task, at, None)

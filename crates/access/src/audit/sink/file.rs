@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use tracing::warn;
 
-use super::super::chain::{self, ChainHead, Hash, Hashing, MAX_LINE};
+use super::super::chain::{self, ChainHead, Hash, Hashing, MAX_LINE_BYTES};
 
 /// Least number of digits in a rotated file's name.
 const MIN_NUMBER_DIGITS: usize = 12;
 
 /// Bytes at the end of a file that contain its last line: a whole line, and a torn one after it.
-const TAIL_BYTES: u64 = 2 * MAX_LINE as u64 + 2;
+const TAIL_BYTES: u64 = 2 * MAX_LINE_BYTES as u64 + 2;
 
 /// The live file and its rotated ones.
 pub(in crate::audit) struct LogFile {
@@ -147,7 +147,7 @@ impl LogFile {
         if !rest.is_empty() {
             if chain::open(hashing, rest).is_ok() {
                 whole = Some(rest);
-            } else if rest.len() <= MAX_LINE {
+            } else if rest.len() <= MAX_LINE_BYTES {
                 tail.torn = Some((rest.len() as u64, Hash::plain(rest)));
             } else {
                 whole = None;

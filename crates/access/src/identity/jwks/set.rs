@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::identity::keys::VerificationKey;
 
 /// Largest set in bytes. Those of large identity providers have some 10 KiB.
-pub(super) const MAX_SET: usize = 256 * 1024;
+pub(super) const MAX_KEY_SET_BYTES: usize = 256 * 1024;
 
 /// Largest number of keys in a set.
 pub(super) const MAX_KEYS: usize = 100;
@@ -34,7 +34,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<VerificationKey>, SetError> {
     struct Set {
         keys: Vec<Value>,
     }
-    if text.len() > MAX_SET {
+    if text.len() > MAX_KEY_SET_BYTES {
         return Err(SetError::TooLong);
     }
     let set: Set = serde_json::from_slice(text).map_err(|why| SetError::NotASet {

@@ -8,7 +8,7 @@ use hyper::header::{ACCEPT, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use parking_lot::Mutex;
 
-use super::set::{self, MAX_SET, SetError};
+use super::set::{self, MAX_KEY_SET_BYTES, SetError};
 use crate::identity::SetupError;
 use crate::identity::authorities::trusting;
 use crate::identity::keys::VerificationKey;
@@ -58,7 +58,7 @@ impl Source {
                 name: path.display().to_string(),
                 location: JwksLocation::File(Mutex::new(WatchedFile::new(
                     path.clone(),
-                    MAX_SET as u64,
+                    MAX_KEY_SET_BYTES as u64,
                 ))),
             }));
         }
@@ -115,7 +115,7 @@ impl Fetch for Source {
                 if status != StatusCode::OK {
                     return Err(format!("it answered {status}"));
                 }
-                let body = http::whole(answer.into_body(), MAX_SET).await;
+                let body = http::whole(answer.into_body(), MAX_KEY_SET_BYTES).await;
                 let body = body.map_err(|why| match why {
                     ReadBodyError::TooLong(_) => SetError::TooLong.to_string(),
                     ReadBodyError::Broken(cause) => cause,

@@ -245,7 +245,7 @@ fn only_known_public_signature_keys_are_loaded() {
         assert_eq!(set::parse(text.as_bytes()).unwrap().len(), 0, "{key}");
     }
     let too_many = set_of(&vec![json!({}); set::MAX_KEYS + 1]);
-    let too_long = set_of(&[json!("x".repeat(set::MAX_SET))]);
+    let too_long = set_of(&[json!("x".repeat(set::MAX_KEY_SET_BYTES))]);
     for (text, expected) in [(too_many, SetError::TooMany), (too_long, SetError::TooLong)] {
         assert_eq!(set::parse(text.as_bytes()).unwrap_err(), expected);
     }
@@ -315,7 +315,11 @@ async fn key_set_url_accepts_only_a_key_set() {
         (302, set_of(&[ed25519("a")]), "redirects"),
         (500, set_of(&[ed25519("a")]), "answered 500"),
         (200, "<html>".to_owned(), "not a JSON Web Key Set"),
-        (200, "x".repeat(set::MAX_SET + 1), "longer than 256 KiB"),
+        (
+            200,
+            "x".repeat(set::MAX_KEY_SET_BYTES + 1),
+            "longer than 256 KiB",
+        ),
     ] {
         let failed = remote_source(serve(status, body).await)
             .fetch()

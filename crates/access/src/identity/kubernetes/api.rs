@@ -20,7 +20,7 @@ use ray_relay_base::wire::text::one_line;
 use ray_relay_kube::{ApiServer, KubeAnswer, KubeconfigChoice, Unread, address, found};
 
 /// Largest answer. A review with thousands of groups is far smaller.
-const MAX_ANSWER: usize = 256 * 1024;
+const MAX_ANSWER_BYTES: usize = 256 * 1024;
 
 /// Requests at a time, of all reviews together. A slow API server answers few in time.
 const MAX_REQUESTS: usize = 16;
@@ -150,9 +150,11 @@ impl TokenReviewApi {
         let mut refusals = 0;
         loop {
             let once = async {
-                Ok(match self.server.read(request()?, MAX_ANSWER).await {
+                Ok(match self.server.read(request()?, MAX_ANSWER_BYTES).await {
                     // The API server may have closed an idle connection, which is no outage.
-                    Err(Unread::Unreachable(_)) => self.server.read(request()?, MAX_ANSWER).await,
+                    Err(Unread::Unreachable(_)) => {
+                        self.server.read(request()?, MAX_ANSWER_BYTES).await
+                    }
                     answer => answer,
                 })
             };

@@ -39,7 +39,7 @@ use review::Kubernetes;
 use review::{Review, ReviewApi};
 
 /// Longest token that is presented to Kubernetes.
-const MAX_TOKEN: usize = 16 * 1024;
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// New tokens that are reviewed at a time, first come first served. Few, so that a slow API server answers some of
 /// many clients soon, and not all of them late.
@@ -47,7 +47,7 @@ const MAX_FIRST_REVIEWS: usize = 4;
 
 /// New tokens in the queue. If a client stops waiting, its token stays queued, and the answer is cached for its next
 /// attempt.
-const MAX_QUEUED: usize = 1024;
+const MAX_QUEUED_REVIEWS: usize = 1024;
 
 /// Tokens of live sessions that are reviewed again at a time.
 const MAX_RECHECKS: usize = 4;
@@ -148,8 +148,8 @@ impl Reviewer {
     pub(super) async fn review(&self, token: &Secret) -> Result<VerifiedIdentity, AuthError> {
         let text = token.expose();
         // A text that no header can carry is no token (RFC 6750 section 2.1). Neither is an expired token.
-        let possible =
-            (1..=MAX_TOKEN).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        let possible = (1..=MAX_TOKEN_BYTES).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_graphic());
         let expires = unverified_expiry(text);
         if !possible || expires.is_some_and(|at| at <= SystemTime::now()) {
             return Err(AuthError::Refused);
@@ -166,7 +166,7 @@ impl Reviewer {
             }
             match known.asking.get(&key) {
                 Some(answer) => answer.clone(),
-                None if known.asking.len() >= MAX_QUEUED => return Err(unavailable(None)),
+                None if known.asking.len() >= MAX_QUEUED_REVIEWS => return Err(unavailable(None)),
                 None => self.enqueue(&mut known, key, token, expires),
             }
         };

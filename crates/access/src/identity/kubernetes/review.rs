@@ -34,7 +34,7 @@ const RESOURCE: &str = "breakpoints";
 const TOKEN_ID_FIELD: &str = "authentication.kubernetes.io/credential-id";
 
 /// Longest user name. ServiceAccounts have at most 340 characters.
-const MAX_NAME: usize = 512;
+const MAX_USER_NAME_BYTES: usize = 512;
 
 /// Reviews of one user at a time.
 const MAX_CONCURRENT_REVIEWS: usize = 8;
@@ -161,7 +161,8 @@ impl Kubernetes {
         }
         let user = status.user.unwrap_or_default();
         let name = user.username.unwrap_or_default();
-        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_USER_NAME_BYTES || name.chars().any(char::is_control)
+        {
             return Err(self
                 .api
                 .unusable::<TokenReview>("it has no name that could be shown"));
@@ -171,13 +172,16 @@ impl Kubernetes {
         Ok(Some((User { name, uid, groups }, user.extra)))
     }
 
+    /// Whether a role at `place` grants `scope` to `user`. `None`: a role for the whole relay.
     async fn may(
         &self,
         user: &User,
         extra: &Extra,
-        (namespace, name): (Option<&str>, Option<&str>),
+        place: Option<&RoleScope>,
         scope: Scope,
     ) -> Result<bool, KubernetesError> {
+        let namespace = place.and_then(|place| place.namespace.as_deref());
+        let name = place.and_then(|place| place.name.clone());
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: Some(user.name.clone()),
@@ -189,7 +193,7 @@ impl Kubernetes {
                     resource: Some(RESOURCE.to_owned()),
                     verb: Some(verb(scope).to_owned()),
                     namespace: Some(namespace.unwrap_or(self.api.namespace()).to_owned()),
-                    name: name.map(str::to_owned),
+                    name,
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
@@ -229,9 +233,8 @@ impl Kubernetes {
                 questions.extend(open.map(|scope| (number, *scope)));
             }
             let answers = stream::iter(questions).map(|(number, scope)| {
-                let at = &places[number];
-                let role = (at.namespace.as_deref(), at.name.as_deref());
-                async move { Ok((number, scope, self.may(user, extra, role, scope).await?)) }
+                let place = Some(&places[number]);
+                async move { Ok((number, scope, self.may(user, extra, place, scope).await?)) }
             });
             let answers: Vec<(usize, Scope, bool)> = answers
                 .buffer_unordered(MAX_CONCURRENT_REVIEWS)
@@ -283,7 +286,7 @@ impl Kubernetes {
         let admin = RelayScope::Admin.granted();
         let administers_relay = match known {
             Some(known) => known.administers_relay,
-            None => self.may(&user, &extra, (None, None), admin).await?,
+            None => self.may(&user, &extra, None, admin).await?,
         };
         Ok(Some(Review {
             user,

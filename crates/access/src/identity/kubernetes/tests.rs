@@ -198,7 +198,14 @@ async fn unverified_api_server_gets_no_request() {
 async fn malformed_token_is_not_sent_for_review() {
     let fixture = fixture(|_| {}).await;
     let expired = jwt("{\"exp\": 1000}");
-    for text in ["", "a b", "a\nb", "ä", &"x".repeat(MAX_TOKEN + 1), &expired] {
+    for text in [
+        "",
+        "a b",
+        "a\nb",
+        "ä",
+        &"x".repeat(MAX_TOKEN_BYTES + 1),
+        &expired,
+    ] {
         let refused = fixture.reviewer.review(&Secret::new(text)).await;
         assert_eq!(refused.unwrap_err(), AuthError::Refused);
     }

@@ -13,7 +13,7 @@ use crate::http::audit;
 use crate::http::exchange::Exchange;
 use crate::http::refusal::Answer;
 use crate::http::required_access::Described;
-use crate::http::route::Missing;
+use crate::http::route::RequiredPermission;
 use ray_relay_access::identity::Principal;
 
 /// A change that was audited.
@@ -24,14 +24,15 @@ pub(super) struct RecordedChange {
 }
 
 impl RecordedChange {
-    /// Reads the audited parts of `body`, changes a job as `[hook]` configures, and audits the change at `place`.
+    /// Reads the audited parts of `body`, changes a job as `[hook]` configures, and audits the change.
     ///
     /// # Errors
     /// The answer for the client: a change that cannot be read or audited is not made.
     pub(super) async fn make(
         exchange: &Exchange<'_>,
         principal: &Principal,
-        (place, described): (Missing, Option<Described>),
+        permission: RequiredPermission,
+        described: Option<Described>,
         parts: &mut Parts,
         body: &mut Incoming,
     ) -> Result<Self, Answer> {
@@ -56,7 +57,7 @@ impl RecordedChange {
             }
             read = Some(text);
         }
-        let recorded = audit::record(exchange, principal, place, details);
+        let recorded = audit::record(exchange, principal, permission, details);
         Box::pin(recorded).await.map_err(Err)?;
         Ok(Self { described, read })
     }

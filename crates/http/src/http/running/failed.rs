@@ -7,8 +7,8 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
-use super::may;
 use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown};
+use super::{may, view_permission};
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
@@ -17,7 +17,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_session::agents::Failed;
 use ray_relay_session::context::Context;
-use ray_relay_view::listing::running::FailedRow;
+use ray_relay_view::listing::running::{FailedRow, Failure};
 
 const AGENT_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -42,13 +42,13 @@ pub(super) fn rows(ctx: &Context, principal: &Principal, choice: &TaskChoice) ->
 }
 
 fn row(failed: &Failed, now: SystemTime) -> Value {
-    let raised = (&*failed.exception, failed.location.as_ref());
-    json!(FailedRow::new(
-        &failed.id,
-        &failed.task,
-        (failed.at, now),
-        raised
-    ))
+    let failure = Failure {
+        id: &failed.id,
+        exception: &failed.exception,
+        location: failed.location.as_ref(),
+        at: failed.at,
+    };
+    json!(FailedRow::new(&failed.task, failure, now))
 }
 
 /// Answers with the kept snapshot `id`, as `principal` may see it. It is audited before it is fetched.
@@ -67,12 +67,7 @@ pub(super) async fn look(
         // Hidden and unknown tasks are answered alike.
         return match known(Scope::List) {
             Some(failed) => {
-                let place = format!(
-                    "on {} in worker {}",
-                    failed.task.name(),
-                    failed.task.worker_id
-                );
-                Err(audit::deny(exchange, principal, (Scope::View, place)).await)
+                Err(audit::deny(exchange, principal, view_permission(&failed.task)).await)
             }
             None => {
                 let sentence = "no such task has failed, or what was kept of it is gone: `ray-relay list --failed` has what there is";
@@ -81,7 +76,7 @@ pub(super) async fn look(
         };
     };
     let task = &failed.task;
-    record_inspection(exchange, principal, task, (locals, Some(&failed.id))).await?;
+    record_inspection(exchange, principal, task, locals, Some(&failed.id)).await?;
     let stored = ctx.peers.agents.black_box(&failed, AGENT_TIMEOUT).await;
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));

@@ -17,7 +17,7 @@ use ray_relay_view::listing::running::IdleRow;
 
 /// Maximum number of actors to report, and of those whose last method Ray is asked for.
 const MAX_ROWS: usize = 256;
-const MAX_ASKED: usize = 8;
+const MAX_LAST_METHOD_QUERIES: usize = 8;
 
 /// Time limit for that query.
 const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ pub(super) async fn rows(
             .any(|scope| may(principal, scope, one))
     };
     let idle: Vec<&Running> = idle.filter(may_know).take(MAX_ROWS).collect();
-    let queries = idle.iter().take(MAX_ASKED).map(|one| {
+    let queries = idle.iter().take(MAX_LAST_METHOD_QUERIES).map(|one| {
         let query = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
         async { query.await.ok().flatten() }
     });

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::{RawSelection, TaskChoice};
 use super::objects::{self, AwaitedObjects};
 use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown, text_of};
-use super::{SLOW, clusters, failed, idle, may, row, running};
+use super::{SLOW, clusters, failed, idle, may, row, running, view_permission};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::{Exchange, Post};
 use crate::http::refusal::HttpRefusal;
@@ -219,13 +219,11 @@ async fn inspect(
     let Some(first) = running.first() else {
         return Err("nothing runs there".to_owned());
     };
-    let place = || format!("on {} in worker {}", first.name(), first.worker_id);
     if running.iter().any(|one| !may(principal, Scope::View, one)) {
-        let missing = (Scope::View, place());
-        let denied = audit::deny(exchange, principal, missing).await;
+        let denied = audit::deny(exchange, principal, view_permission(first)).await;
         return Err(denied.to_string());
     }
-    record_inspection(exchange, principal, first, (locals, None))
+    record_inspection(exchange, principal, first, locals, None)
         .await
         .map_err(|why| why.to_string())?;
     let inspected = timeout(INSPECTION_TIMEOUT, snapshot_of(ctx, first)).await;

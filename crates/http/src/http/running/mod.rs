@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 pub(super) use self::list::list;
 pub(super) use self::shown::held;
+use super::route::RequiredPermission;
 use choice::TaskChoice;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
@@ -57,6 +58,14 @@ async fn running(
 fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
     let rights = principal.access().rights_on_running(running);
     rights.scopes.contains(scope)
+}
+
+/// The permission to take a snapshot of `running`.
+fn view_permission(running: &Running) -> RequiredPermission {
+    RequiredPermission {
+        scope: Scope::View,
+        place: format!("on {} in worker {}", running.name(), running.worker_id),
+    }
 }
 
 /// The JSON of `running`, for `principal`.

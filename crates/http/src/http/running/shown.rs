@@ -87,12 +87,14 @@ pub(super) fn text_of(look: &Look) -> Result<Box<RawValue>, String> {
     to_raw_value(look).map_err(|why| why.to_string())
 }
 
-/// Audits the snapshot of `first`, or of its kept stack `failed`. Only an audited snapshot is taken.
+/// Audits the snapshot of `first`, or of its kept stack `failed`, with or without `locals`. Only an audited snapshot is
+/// taken.
 pub(super) async fn record_inspection(
     exchange: &Exchange<'_>,
     principal: &Principal,
     first: &Running,
-    (locals, failed): (bool, Option<&str>),
+    locals: bool,
+    failed: Option<&str>,
 ) -> Result<(), Unavailable> {
     let mut entry = audit::command(exchange, principal, "look")
         .with("cluster", &*first.cluster)

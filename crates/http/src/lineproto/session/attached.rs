@@ -237,10 +237,10 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
         let may_kill = self.context.may_end_worker(live.worker.rights().scopes);
         // If the session resumes a park, a disconnect at this moment must not resume the task.
         let may_leave = matches!(opening, Opening::New(_));
-        let account = self.context.account(live.worker.principal());
+        let options = prompt::options(may_kill, self.context.account(live.worker.principal()));
         let attach = async {
             tokio::select! {
-                attached = prompt::attach(opening, worker_output, (may_kill, account)) => Some(attached),
+                attached = prompt::attach(opening, &options, worker_output) => Some(attached),
                 () = out.closed(), if may_leave => None,
             }
         };

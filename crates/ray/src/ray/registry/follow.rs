@@ -25,13 +25,13 @@ use crate::ray::registry::{exit, query};
 const MIN_BATCH: usize = 9;
 
 /// Results about vanished workers that are applied under one lock.
-const MAX_APPLIED: usize = 1000;
+const MAX_APPLIED_RESULTS: usize = 1000;
 
 /// Interval of queries about a suspected node.
 const SUSPECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Breakpoints on suspected nodes whose tasks are queried at a time, and workers whose end is to be explained.
-const MAX_OVERDUE: usize = 32;
+const MAX_OVERDUE_QUERIES: usize = 32;
 
 /// The open items of the latest poll.
 #[derive(Debug, Clone, Default)]
@@ -115,7 +115,7 @@ impl<'a> Follow<'a> {
         self.nodes.check().await;
         // Nodes that Ray lists as dead are handled by now. The tasks of a lost node fail seconds before that, while
         // the rows of their workers still say "paused".
-        for breakpoint in waiting().into_iter().take(MAX_OVERDUE) {
+        for breakpoint in waiting().into_iter().take(MAX_OVERDUE_QUERIES) {
             if self.has_failed(&breakpoint).await {
                 let (key, stop) = (breakpoint.key(), breakpoint.stop);
                 let why = exit::of_silent_node(breakpoint.node_ip);
@@ -123,7 +123,7 @@ impl<'a> Follow<'a> {
                     .change(|state, now| (state.lose(self.cluster, key, stop, why, now), ()));
             }
         }
-        for worker_id in unexplained().into_iter().take(MAX_OVERDUE) {
+        for worker_id in unexplained().into_iter().take(MAX_OVERDUE_QUERIES) {
             match query::worker(self.head, &worker_id).await {
                 Ok(list) => self.shared.change(|state, _| {
                     let rows = list.into_rows();
@@ -222,7 +222,7 @@ impl<'a> Follow<'a> {
         sent: Instant,
     ) {
         let rows = rows.iter().map(|row| (&*row.worker_id, row)).collect();
-        for part in worker_ids.chunks(MAX_APPLIED) {
+        for part in worker_ids.chunks(MAX_APPLIED_RESULTS) {
             self.shared.change(|state, now| {
                 let changes = state.apply_vanished(self.cluster, part, &rows, complete, sent, now);
                 (changes, ())

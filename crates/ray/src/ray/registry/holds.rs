@@ -58,7 +58,7 @@ impl Registry {
         let cluster = self.shared.clusters.named(&breakpoint.cluster);
         let cluster = cluster.ok_or(ClaimError::Unknown)?;
         let open = self.shared.open_claim(|state, number, now| {
-            state.restore((cluster.slot, breakpoint), number, holder, now)
+            state.restore(cluster.slot, breakpoint, number, holder, now)
         })?;
         let claim = Claim::new(Arc::clone(&self.shared), open);
         // A breakpoint that was entered cannot be entered again.

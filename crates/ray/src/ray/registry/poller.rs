@@ -16,7 +16,7 @@ use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::follow::{Follow, PollResult};
 use crate::ray::registry::nodes::Nodes;
 use crate::ray::registry::query::AnswerDigest;
-use crate::ray::registry::rows::{LIMIT, QueryResult, WorkerRow};
+use crate::ray::registry::rows::{MAX_QUERY_ROWS, QueryResult, WorkerRow};
 use crate::ray::registry::shared::Shared;
 use crate::ray::registry::state::{Cluster, Now};
 use crate::ray::registry::{Change, PollOutcome, query};
@@ -299,18 +299,18 @@ impl Lacking {
         let odd = self.left_out + self.nameless;
         if odd > 0 {
             return Some(format!(
-                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {LIMIT}, of {} KiB at most and with ids of {MAX_ID_BYTES} characters at most; is it a Ray head that answers at that address?",
+                "the Ray head sent {odd} rows that the relay refuses, so breakpoints may be missing from this list. It takes {MAX_QUERY_ROWS}, of {} KiB at most and with ids of {MAX_ID_BYTES} characters at most; is it a Ray head that answers at that address?",
                 MAX_ROW_BYTES >> 10
             ));
         }
         if let Some(total) = self.cut {
             return Some(format!(
-                "the Ray head looks at {LIMIT} of its {total} workers only, so breakpoints may be missing from this list. Let some that are in it run on (`ray-relay release`), or use Ray 2.38 or newer, which looks at paused workers alone"
+                "the Ray head looks at {MAX_QUERY_ROWS} of its {total} workers only, so breakpoints may be missing from this list. Let some that are in it run on (`ray-relay release`), or use Ray 2.38 or newer, which looks at paused workers alone"
             ));
         }
         (self.refused > 0).then(|| {
             format!(
-                "{} more workers are paused than the {LIMIT} of one cluster that the relay lists; let some that are listed \
+                "{} more workers are paused than the {MAX_QUERY_ROWS} of one cluster that the relay lists; let some that are listed \
                  run on (`ray-relay release`)",
                 self.refused
             )

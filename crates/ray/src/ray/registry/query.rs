@@ -13,7 +13,8 @@ use serde::de::DeserializeOwned;
 use crate::ray::head::{HeadAnswer as Body, HeadClient, HeadError};
 use crate::ray::registry::bounded::FirstRows;
 use crate::ray::registry::rows::{
-    ActorRow, Envelope, JobRow, LIMIT, NodeRow, ObjectRow, QueryResult, TaskRow, Version, WorkerRow,
+    ActorRow, Envelope, JobRow, MAX_QUERY_ROWS, NodeRow, ObjectRow, QueryResult, TaskRow, Version,
+    WorkerRow,
 };
 use ray_relay_base::wire::text::{one_line, percent_encoded};
 
@@ -145,7 +146,7 @@ pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
 
 /// All jobs. `/api/jobs/` rather than `/api/v0/jobs`: that one has no `runtime_env` before 2.38.
 pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
-    let jobs: FirstRows<JobRow, { LIMIT as usize }> = head.get_json("/api/jobs/").await?;
+    let jobs: FirstRows<JobRow, { MAX_QUERY_ROWS as usize }> = head.get_json("/api/jobs/").await?;
     Ok(jobs.read)
 }
 
@@ -177,7 +178,7 @@ where
 }
 
 fn path(table: &str, filters: &[(&str, &str, &str)]) -> String {
-    let mut path = format!("/api/v0/{table}?detail=1&limit={LIMIT}");
+    let mut path = format!("/api/v0/{table}?detail=1&limit={MAX_QUERY_ROWS}");
     for (key, predicate, value) in filters {
         // Writing to a String cannot fail.
         let _ = write!(

@@ -52,9 +52,9 @@ pub(super) struct QueryResult<T> {
     /// Rows that were left for the filters of the dashboard.
     #[serde(default, deserialize_with = "number")]
     pub(super) num_after_truncation: Option<u64>,
-    /// At most [`LIMIT`], however many were sent.
+    /// At most [`MAX_QUERY_ROWS`], however many were sent.
     #[serde(default, rename = "result")]
-    rows: FirstRows<T, { LIMIT as usize }>,
+    rows: FirstRows<T, { MAX_QUERY_ROWS as usize }>,
 }
 
 impl<T> QueryResult<T> {
@@ -67,12 +67,12 @@ impl<T> QueryResult<T> {
     /// Whether Ray searched `num_after_truncation` rows of `total` only.
     pub(super) fn is_cut(&self) -> bool {
         match (self.total, self.num_after_truncation) {
-            (Some(total), Some(seen)) => seen < total && seen >= LIMIT,
+            (Some(total), Some(seen)) => seen < total && seen >= MAX_QUERY_ROWS,
             _ => false,
         }
     }
 
-    /// Number of rows that were sent and not accepted: beyond [`LIMIT`], or too long.
+    /// Number of rows that were sent and not accepted: beyond [`MAX_QUERY_ROWS`], or too long.
     pub(super) fn left_out(&self) -> usize {
         self.rows.left_out
     }
@@ -95,7 +95,7 @@ impl<T> Envelope<T> {
 
 /// Largest `limit` that the State API accepts (`RAY_MAX_LIMIT_FROM_API_SERVER`), and the number of rows to which the
 /// GCS itself cuts a table before filters that it does not know.
-pub(super) const LIMIT: u64 = 10_000;
+pub(super) const MAX_QUERY_ROWS: u64 = 10_000;
 
 /// Most profiling events of one task that are parsed: it has about five.
 const MAX_EVENTS: usize = 64;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const SUSPICION_PERIOD: Duration = Duration::from_secs(75);
 
 /// Most nodes under suspicion at a time.
-const MAX_SUSPECTS: usize = 64;
+const MAX_SUSPECTED_NODES: usize = 64;
 
 /// Nodes of one cluster under suspicion.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Suspects {
     /// Marks `node_id`: a worker there has vanished without a report from Ray.
     pub(super) fn add(&self, node_id: &str) {
         let mut until = self.until.lock();
-        if until.len() < MAX_SUSPECTS || until.contains_key(node_id) {
+        if until.len() < MAX_SUSPECTED_NODES || until.contains_key(node_id) {
             until.insert(node_id.to_owned(), Instant::now() + SUSPICION_PERIOD);
             self.news.notify_one();
         }

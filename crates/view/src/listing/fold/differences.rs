@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use self::held::{Frame, MISSING, in_one_line, values};
+use self::held::{FoldedValues, Frame, MISSING, in_one_line, values};
 use super::answer_text::{json as as_json, lines};
 use super::answers::{Answers, fold};
 use super::location::{Call, is_library};
@@ -152,23 +152,25 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    fn add(
-        &mut self,
-        property: Property,
-        frame: Option<&Call>,
-        (answers, compared): (Answers, bool),
-    ) {
-        let all = match (answers.agree(), compared) {
-            (true, true) => &mut self.alike,
-            (true, false) => &mut self.not_compared,
-            (false, _) => &mut self.differences,
+    /// Adds a property of the tasks, or of `frame`.
+    fn add(&mut self, property: Property, frame: Option<&Call>, answers: Answers) {
+        let all = match answers.agree() {
+            true => &mut self.alike,
+            false => &mut self.differences,
         };
-        let frame = frame.map(|call| format!("{} ({})", call.function, call.file));
-        all.push(Difference {
-            property,
-            frame,
-            answers,
-        });
+        all.push(Difference::new(property, frame, answers));
+    }
+
+    /// Adds the variable `name` of `frame`.
+    fn add_variable(&mut self, name: &str, frame: &Call, values: FoldedValues) {
+        let property = Property::Variable(name.to_owned());
+        match values.answers.agree() && !values.are_compared {
+            true => {
+                let difference = Difference::new(property, Some(frame), values.answers);
+                self.not_compared.push(difference);
+            }
+            false => self.add(property, Some(frame), values.answers),
+        }
     }
 }
 
@@ -185,9 +187,9 @@ pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
             let calls = stack.frames.iter().map(|frame| &*frame.call.function);
             calls.collect::<Vec<_>>().join(" > ")
         });
-        comparison.add(Property::Callers, None, (callers, true));
+        comparison.add(Property::Callers, None, callers);
     }
-    comparison.add(Property::Location, None, (location, true));
+    comparison.add(Property::Location, None, location);
     if all.values().any(|stack| stack.exception.is_some()) {
         let exception = of(|stack| {
             stack
@@ -195,7 +197,7 @@ pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
                 .clone()
                 .unwrap_or_else(|| MISSING.to_owned())
         });
-        comparison.add(Property::Exception, None, (exception, true));
+        comparison.add(Property::Exception, None, exception);
     }
     in_frames(&mut comparison, all);
     of_processes(&mut comparison, all);
@@ -264,13 +266,9 @@ fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
             // With nothing to compare it to, its variables are shown if the task is paused there.
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
                 for name in names.into_iter().take(MAX_OWN_VARIABLES) {
-                    let frame = Some(format!("{} ({})", first.call.function, first.call.file));
                     let property = Property::Variable(name.to_owned());
-                    comparison.differences.push(Difference {
-                        property,
-                        frame,
-                        answers: of(name).0,
-                    });
+                    let difference = Difference::new(property, Some(&first.call), of(name).answers);
+                    comparison.differences.push(difference);
                 }
             }
             continue;
@@ -282,14 +280,10 @@ fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
                 .map(|(at, frame)| (*at, at_line(frame)))
                 .collect();
             let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-            comparison.add(Property::Line, Some(&first.call), (answers, true));
+            comparison.add(Property::Line, Some(&first.call), answers);
         }
         for name in names {
-            comparison.add(
-                Property::Variable(name.to_owned()),
-                Some(&first.call),
-                of(name),
-            );
+            comparison.add_variable(name, &first.call, of(name));
         }
     }
 }
@@ -310,12 +304,11 @@ fn of_processes(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
         let Some((_, frame)) = frames.first() else {
             continue;
         };
-        let (mut answers, compared) = values(name, frames.iter().copied());
+        let mut values = values(name, frames.iter().copied());
         if kind == ENVIRONMENT {
-            answers.clear_odd();
+            values.answers.clear_odd();
         }
-        let property = Property::Variable(name.to_owned());
-        comparison.add(property, Some(&frame.call), (answers, compared));
+        comparison.add_variable(name, &frame.call, values);
     }
 }
 
@@ -434,6 +427,14 @@ impl Comparison {
 }
 
 impl Difference {
+    fn new(property: Property, frame: Option<&Call>, answers: Answers) -> Self {
+        Self {
+            property,
+            frame: frame.map(|call| format!("{} ({})", call.function, call.file)),
+            answers,
+        }
+    }
+
     /// Adds the property to `json_row`.
     fn named(&self, mut json_row: Value) -> Value {
         put(&mut json_row, "what", self.property.word());

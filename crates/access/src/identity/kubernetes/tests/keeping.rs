@@ -385,13 +385,13 @@ async fn made_up_tokens_evict_no_user_and_are_bounded() {
 
     let unresponsive = Oracle::holding(Reply::Refused, Arc::default());
     let reviewer = unresponsive.reviewer();
-    let queued: Vec<_> = (0..MAX_QUEUED)
+    let queued: Vec<_> = (0..MAX_QUEUED_REVIEWS)
         .map(|n| {
             let reviewer = reviewer.clone();
             tokio::spawn(async move { authenticate(&reviewer, &format!("made-up-{n}")).await })
         })
         .collect();
-    while reviewer.0.known.lock().asking.len() < MAX_QUEUED {
+    while reviewer.0.known.lock().asking.len() < MAX_QUEUED_REVIEWS {
         tokio::task::yield_now().await;
     }
     let started = Instant::now();

@@ -6,12 +6,12 @@ use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::lookup::answer::LookupAnswer;
 use crate::ray::registry::names::Found;
 use crate::ray::registry::rows::newest_running;
-use crate::ray::registry::rows::{ActorRow, JobRow, LIMIT, TaskRow};
+use crate::ray::registry::rows::{ActorRow, JobRow, MAX_QUERY_ROWS, TaskRow};
 use crate::ray::registry::state::Target;
 use crate::ray::registry::{names, query, traceback};
 
 /// Workers that are processed without yielding to other tasks.
-const MAX_UNYIELDING: usize = 512;
+const MAX_WORKERS_PER_YIELD: usize = 512;
 
 /// Sends the queries of the lookups to one cluster's head.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ impl<'a> LookupClient<'a> {
         }
         let (by_worker, crowded) = self.running_tasks(&targets).await;
         let mut found: Vec<Option<Found>> = Vec::with_capacity(targets.len());
-        for stretch in targets.chunks(MAX_UNYIELDING) {
+        for stretch in targets.chunks(MAX_WORKERS_PER_YIELD) {
             found.extend(stretch.iter().map(|target| {
                 let rows = by_worker.get(&*target.worker_id)?;
                 names::of_tasks(rows)
@@ -173,7 +173,7 @@ impl<'a> LookupClient<'a> {
             return Ok(of_driver(target, &query::jobs(self.head).await?));
         }
         let list = query::tasks_of_worker(self.head, &target.worker_id).await?;
-        let crowded = list.total.is_some_and(|total| total >= LIMIT);
+        let crowded = list.total.is_some_and(|total| total >= MAX_QUERY_ROWS);
         let mut rows = of_worker(list.into_rows(), &target.worker_id);
         if rows.is_empty() && crowded {
             rows = self.tasks_by_job(target).await?;

@@ -3,8 +3,8 @@
 //! Each breakpoint in the core stores which lookups are due and when, so the lookups of a worker that is gone
 //! disappear with it; a late response is dropped by its stop number. At most one query about many workers,
 //! [`MAX_NAME_QUERIES`] about one and [`MAX_STACK_DUMPS`] for stacks are in flight. Their results are applied together,
-//! at most every [`MIN_PUBLISH_INTERVAL`] and in parts of [`MAX_APPLIED`]: each change of the list is a new list for
-//! all who follow it.
+//! at most every [`MIN_PUBLISH_INTERVAL`] and in parts of [`MAX_APPLIED_RESULTS`]: each change of the list is a new
+//! list for all who follow it.
 
 mod answer;
 mod client;
@@ -46,7 +46,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(600);
 const MIN_PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Results that are applied under one lock: fewer than the events that a listener may lag behind.
-const MAX_APPLIED: usize = 256;
+const MAX_APPLIED_RESULTS: usize = 256;
 
 type Flight<'a> = Pin<Box<dyn Future<Output = Landed> + Send + 'a>>;
 
@@ -237,7 +237,7 @@ pub(super) async fn found_now(head: &HeadClient, target: Target) -> Option<Found
 async fn apply_answers(shared: &Shared, cluster: Cluster, mut answers: Vec<LookupAnswer>) {
     let (release, name) = (shared.release.get(), &shared.clusters.at(cluster).name);
     while !answers.is_empty() {
-        let rest = answers.split_off(answers.len().min(MAX_APPLIED));
+        let rest = answers.split_off(answers.len().min(MAX_APPLIED_RESULTS));
         let part = std::mem::replace(&mut answers, rest);
         shared.change(|state, now| {
             let changes = part

@@ -10,8 +10,8 @@ use crate::ray::registry::names::{Certainty, Found};
 use crate::ray::registry::pending_lookups::PendingLookups;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use crate::ray::registry::state::{
-    Changes, Cluster, ClusterState, Entry, FollowUps, MAX_LIVE, MAX_NODES, Node, Now, State,
-    is_registered,
+    Changes, Cluster, ClusterState, Entry, FollowUps, MAX_LIVE_BREAKPOINTS, MAX_NODES, Node, Now,
+    State, is_registered,
 };
 use crate::ray::registry::traceback::Stopped;
 use crate::ray::registry::{Change, exit};
@@ -437,7 +437,7 @@ impl ClusterState {
 
     /// Whether it has as many breakpoints as permitted.
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= MAX_LIVE
+        self.entries.len() >= MAX_LIVE_BREAKPOINTS
     }
 
     /// The next stop of the worker of `row`, first seen now. `None` without an address of its debugger and a process

@@ -8,7 +8,7 @@ use crate::ray::registry::breakpoint::{Breakpoint, BreakpointId, State as Life};
 use crate::ray::registry::change::{Change, ClaimError};
 use crate::ray::registry::entered::EnteredBreakpoint;
 use crate::ray::registry::state::entries::Entry;
-use crate::ray::registry::state::lost::{MAX_UNEXPLAINED, UNEXPLAINED};
+use crate::ray::registry::state::lost::{MAX_UNEXPLAINED_WORKERS, UNEXPLAINED};
 use crate::ray::registry::state::{Changes, Claimed, Cluster, ClusterState, Now, State};
 
 impl State {
@@ -37,14 +37,15 @@ impl State {
         claimed.ok_or(ClaimError::Unknown)
     }
 
-    /// Inserts a breakpoint that its head no longer lists, unless it is there, and assigns it to the claim `claim` of
+    /// Inserts a `breakpoint` that its head no longer lists, unless it is there, and assigns it to the claim `claim` of
     /// `holder`, whatever others report.
     ///
     /// # Errors
     /// [`ClaimError`]: another session of this relay has it.
     pub(in crate::ray::registry) fn restore(
         &mut self,
-        (cluster, breakpoint): (Cluster, Breakpoint),
+        cluster: Cluster,
+        breakpoint: Breakpoint,
         claim: u64,
         holder: Holder,
         now: Now,
@@ -224,7 +225,7 @@ impl State {
             MergeStep::Same => return Changes::new(),
             MergeStep::Over if entry.unreachable.is_none() => {
                 state.gone.insert(key.to_owned(), now.instant);
-                if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED {
+                if entry.unexplained && state.unexplained.len() < MAX_UNEXPLAINED_WORKERS {
                     let until = now.instant + UNEXPLAINED;
                     state.unexplained.insert(key.to_owned(), until);
                 }

@@ -18,7 +18,7 @@ const MIN_STOP_AGE: Duration = Duration::from_secs(3);
 pub(super) const UNEXPLAINED: Duration = Duration::from_secs(75);
 
 /// The largest number of workers of one cluster whose end is to be explained at a time.
-pub(super) const MAX_UNEXPLAINED: usize = 64;
+pub(super) const MAX_UNEXPLAINED_WORKERS: usize = 64;
 
 impl ClusterState {
     /// The worker's end according to `row`, or, if Ray lists it as alive, according to its node.

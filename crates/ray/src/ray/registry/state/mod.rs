@@ -31,21 +31,21 @@ use crate::ray::registry::change::Change;
 use crate::ray::registry::exit::WorkerExit;
 use crate::ray::registry::list::List;
 use crate::ray::registry::pending_lookups::PendingLookups;
-use crate::ray::registry::rows::LIMIT;
+use crate::ray::registry::rows::MAX_QUERY_ROWS;
 pub(super) use entries::Target;
 use entries::{Entries, Entry, Row};
 pub(super) use ray_relay_base::timestamp::Timestamp as Now;
 
 /// Most ended breakpoints that are stored.
-const MAX_ENDED: usize = 256;
+const MAX_ENDED_BREAKPOINTS: usize = 256;
 
 /// Breakpoints of one cluster at a time: as many as its head is queried for.
-const MAX_LIVE: usize = LIMIT as usize;
+const MAX_LIVE_BREAKPOINTS: usize = MAX_QUERY_ROWS as usize;
 
 /// Most workers whose stops are counted. Many times the number of live ones: after a cleanup of the others there is
 /// space for a long time.
 const MAX_COUNTED: usize = 65_536;
-const _: () = assert!(MAX_COUNTED >= 4 * MAX_LIVE);
+const _: () = assert!(MAX_COUNTED >= 4 * MAX_LIVE_BREAKPOINTS);
 
 /// Most nodes that are stored. The GCS itself keeps 1,000 dead ones (2.60).
 const MAX_NODES: usize = 20_000;
@@ -297,7 +297,7 @@ impl State {
         // One record for each id: the latest end is the answer for a late client.
         self.ended.retain(|(_, old)| old.id != ended.id);
         self.ended.push_front((now.instant, Arc::clone(&ended)));
-        self.ended.truncate(MAX_ENDED);
+        self.ended.truncate(MAX_ENDED_BREAKPOINTS);
         out.push((change, ended));
         self.dirty = true;
     }

@@ -290,7 +290,7 @@ impl Bench {
                 "a claimed breakpoint left the list"
             );
         }
-        assert!(self.state.ended.len() <= MAX_ENDED);
+        assert!(self.state.ended.len() <= MAX_ENDED_BREAKPOINTS);
     }
 
     /// Publishes the list, and checks that it equals a newly sorted one.
@@ -433,11 +433,18 @@ fn breakpoints_per_cluster_are_bounded() {
         assert!(bench.state.clusters[0].stops.len() <= MAX_COUNTED);
         (new, requested.vanished.len(), requested.refused)
     };
-    let rows = |from: usize| (from..from + MAX_LIVE).map(row).collect::<Vec<_>>();
-    assert_eq!(poll(&rows(0)), (MAX_LIVE, 0, 0));
+    let rows = |from: usize| {
+        (from..from + MAX_LIVE_BREAKPOINTS)
+            .map(row)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(poll(&rows(0)), (MAX_LIVE_BREAKPOINTS, 0, 0));
     assert_eq!(poll(&rows(0)), (0, 0, 0));
     // All workers vanish, and the head does not report their end.
     for time in 1..10 {
-        assert_eq!(poll(&rows(time * MAX_LIVE)), (0, MAX_LIVE, MAX_LIVE));
+        assert_eq!(
+            poll(&rows(time * MAX_LIVE_BREAKPOINTS)),
+            (0, MAX_LIVE_BREAKPOINTS, MAX_LIVE_BREAKPOINTS)
+        );
     }
 }

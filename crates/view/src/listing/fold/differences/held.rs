@@ -76,11 +76,18 @@ impl Frame {
     }
 }
 
-/// Merges the values of one variable, and returns whether all of them were compared.
+/// The values of one variable, folded.
+pub(super) struct FoldedValues {
+    pub(super) answers: Answers,
+    /// Whether all of them were compared.
+    pub(super) are_compared: bool,
+}
+
+/// Folds the values of the variable `name` in `frames`.
 pub(super) fn values<'a>(
     name: &str,
     frames: impl Iterator<Item = (usize, &'a Frame)>,
-) -> (Answers, bool) {
+) -> FoldedValues {
     let variables: Vec<_> = frames
         .map(|(at, frame)| (at, frame, frame.local(name)))
         .collect();
@@ -111,8 +118,10 @@ pub(super) fn values<'a>(
         .iter()
         .map(|(at, _, local)| (*at, local.map_or_else(|| MISSING.to_owned(), text)))
         .collect();
-    let answers = fold(texts.iter().map(|(at, text)| (*at, &**text)));
-    (answers, variables.iter().all(is_compared))
+    FoldedValues {
+        answers: fold(texts.iter().map(|(at, text)| (*at, &**text))),
+        are_compared: variables.iter().all(is_compared),
+    }
 }
 
 pub(super) fn in_one_line(text: &str) -> String {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::table::{Agent, AtAgent, Entry, Kept, KeptSince, Terms, replica};
+use super::table::{Agent, AtAgent, Entry, Kept, KeptSince, Terms};
 use super::words::Row;
 use super::world::{Cause, Channel, Connection, Message, PEOPLE, World, person_called};
 use crate::hold::HoldId;
@@ -76,7 +76,7 @@ impl World {
             return self.resume(agent, open, stream, row);
         }
         let at = &mut self.agents[agent];
-        let Some(hold) = at.take(open, row, replica(of.relay), self.ms) else {
+        let Some(hold) = at.take(open, row, self.ms) else {
             return false;
         };
         if !self.comes(stream) {
@@ -116,7 +116,7 @@ impl World {
         let Some(Kept { hold, said, .. }) = at.take_kept(row.worker) else {
             return false;
         };
-        at.resume(hold, open, (row, replica(row.relay)), ms);
+        at.resume(hold, open, row, ms);
         at.go_along(row.worker, row.person);
         let keep = said.keep.renewed(Duration::from_millis(ms - said.at));
         let terms = said.terms;
@@ -153,7 +153,7 @@ impl World {
                 ..open.clone()
             };
             let at = &mut self.agents[agent];
-            let hold = at.take(&further, row, replica(row.relay), self.ms);
+            let hold = at.take(&further, row, self.ms);
             at.leaving.extend(hold);
         }
         self.agents[agent].take_beside(open, stream, row, self.ms);
@@ -232,7 +232,7 @@ impl World {
                 // A user who has taken it over without sending terms has not had it.
                 let person = person_called(&said.keep.owner);
                 self.workers[worker].owner = Some(person);
-                at.keep(hold, (&said.keep, person), until);
+                at.keep(hold, &said.keep, until);
                 at.leave_beside(stream, Some((&said.keep, until)));
                 at.go_along(worker, person);
                 let kept = Kept {

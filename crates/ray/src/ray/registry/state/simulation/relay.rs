@@ -271,7 +271,7 @@ impl World {
             relay,
             gap,
             |remote| remote.set_report(number, nodes, &others),
-            |words| words.hear(agent, number, (rows, names)),
+            |words| words.hear(agent, number, rows, names),
         );
     }
 

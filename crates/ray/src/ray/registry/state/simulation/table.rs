@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::digest::Digest;
 use super::words::Row;
-use super::world::{PEOPLE, name, name_told};
+use super::world::{PEOPLE, name, name_told, person_called};
 use crate::hold::{HoldId, NodeHolds};
 use ray_relay_base::wire::tunnel::messages::{
     Hex, HoldRow, KeptSession, LetRun, Open, ParkTerms, Replica,
@@ -119,14 +119,8 @@ impl Agent {
     }
 
     /// Takes the worker for who `open` names, which is `row`. None: another has it.
-    pub(super) fn take(
-        &mut self,
-        open: &Open,
-        row: Row,
-        replica: Replica,
-        ms: u64,
-    ) -> Option<HoldId> {
-        let taken = self.holds.take(open, replica, ms);
+    pub(super) fn take(&mut self, open: &Open, row: Row, ms: u64) -> Option<HoldId> {
+        let taken = self.holds.take(open, replica(row.relay), ms);
         let entries = self.of_worker(row.worker).map(|(_, entry)| entry.row);
         let other = { entries }.find(|of| of.relay != row.relay || of.parked.is_some());
         let lost =
@@ -167,10 +161,10 @@ impl Agent {
         }
     }
 
-    pub(super) fn keep(&mut self, id: HoldId, (keep, person): (&ParkTerms, usize), until: u64) {
+    pub(super) fn keep(&mut self, id: HoldId, keep: &ParkTerms, until: u64) {
         self.holds.park(id, keep, until, false, ()).unwrap();
         if let Some(entry) = self.table.get_mut(&id) {
-            (entry.row.parked, entry.row.person) = (Some(until), person);
+            (entry.row.parked, entry.row.person) = (Some(until), person_called(&keep.owner));
         }
         for late in &self.late {
             let found = self.holds.to_let_run(late);
@@ -181,14 +175,8 @@ impl Agent {
         }
     }
 
-    pub(super) fn resume(
-        &mut self,
-        id: HoldId,
-        open: &Open,
-        (row, replica): (Row, Replica),
-        ms: u64,
-    ) {
-        self.holds.resume(id, open, replica, ms);
+    pub(super) fn resume(&mut self, id: HoldId, open: &Open, row: Row, ms: u64) {
+        self.holds.resume(id, open, replica(row.relay), ms);
         if let Some(entry) = self.table.get_mut(&id) {
             self.late.push(let_run(entry.row));
             let stop = entry.row.stop;

@@ -52,7 +52,7 @@ impl Words {
         }
     }
 
-    pub(super) fn hear(&mut self, agent: usize, link: u64, (rows, names): (Arc<[Row]>, usize)) {
+    pub(super) fn hear(&mut self, agent: usize, link: u64, rows: Arc<[Row]>, names: usize) {
         self.agents[agent] = Some(AgentReport {
             link,
             rows,
