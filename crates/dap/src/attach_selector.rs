@@ -331,15 +331,15 @@ mod tests {
     fn eight_digit_number_is_read_as_a_breakpoint_id() {
         let selector = read_selector(&json!({"rayRelay": 12345678})).unwrap();
         assert_eq!(selector.breakpoint.unwrap().to_string(), "12345678");
-        for given in [
+        for number in [
             json!(123_456_789),
             json!(42),
             json!(-1234567),
             json!(123456.5),
         ] {
             assert!(
-                read_selector(&json!({"rayRelay": given})).is_err(),
-                "{given}"
+                read_selector(&json!({"rayRelay": number})).is_err(),
+                "{number}"
             );
         }
     }
@@ -349,15 +349,15 @@ mod tests {
         let mut selector = read_selector(&json!({"rayRelay": {"all": "mine"}})).unwrap();
         assert!(selector.all && selector.mine);
         assert!(read_selector(&json!({"rayRelay": {"all": "theirs"}})).is_err());
-        let mut own = ray_relay_ray::ray::testing::paused("step", 1);
-        let unknown = own.clone();
-        own.names_mut().submitter = Some("ann".to_owned());
-        // The user who asks is not known.
-        assert!(!fits(&selector, &own) && !fits(&selector, &unknown));
+        let mut task = ray_relay_ray::ray::testing::paused("step", 1);
+        let of_unknown_user = task.clone();
+        task.names_mut().submitter = Some("ann".to_owned());
+        // The requesting user is not known.
+        assert!(!fits(&selector, &task) && !fits(&selector, &of_unknown_user));
         selector.submitter = Some("ann".to_owned());
-        assert!(fits(&selector, &own) && !fits(&selector, &unknown));
+        assert!(fits(&selector, &task) && !fits(&selector, &of_unknown_user));
         selector.submitter = Some("bob".to_owned());
-        assert!(!fits(&selector, &own));
+        assert!(!fits(&selector, &task));
     }
 
     #[test]
@@ -381,8 +381,8 @@ mod tests {
         let selector = read(json!({"group": "job", "cluster": "default"})).unwrap();
         assert_eq!((selector.together, selector.all), (Some(true), true));
         assert!(selector.group.is_none());
-        let named = read(json!({"group": "7k3f9m2qxd.3"})).unwrap();
-        assert!(named.together.is_none());
+        let by_request = read(json!({"group": "7k3f9m2qxd.3"})).unwrap();
+        assert!(by_request.together.is_none());
         // A user who opts out may name a task.
         let none = read(json!({"group": "none", "task": "f"})).unwrap();
         assert_eq!((none.together, none.all), (Some(false), false));
@@ -394,9 +394,9 @@ mod tests {
         ] {
             assert!(read(refused.clone()).is_err(), "{refused}");
         }
-        // As the relay has a client open them.
-        let opened = json!({"breakpoint": "12345678", "running": true, "family": "x"});
-        assert!(read(opened).unwrap().running);
+        // The relay sends these keys in its own requests to open a session.
+        let block = json!({"breakpoint": "12345678", "running": true, "family": "x"});
+        assert!(read(block).unwrap().running);
     }
 
     #[test]
@@ -405,8 +405,8 @@ mod tests {
         assert_eq!(selector.subprocess, Some(7));
         let none = read_selector(&json!({"subProcessId": null})).unwrap();
         assert_eq!(none.subprocess, None);
-        // debugpy would read each of these as a pid.
-        for given in [
+        // debugpy would accept each of these as a pid.
+        for pid in [
             json!("7"),
             json!(" 7"),
             json!(7.0),
@@ -414,7 +414,7 @@ mod tests {
             json!([7]),
             json!(-7),
         ] {
-            let refused = read_selector(&json!({"subProcessId": given})).unwrap_err();
+            let refused = read_selector(&json!({"subProcessId": pid})).unwrap_err();
             assert!(refused.to_string().contains("whole number"), "{refused}");
         }
     }

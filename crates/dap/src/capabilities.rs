@@ -164,7 +164,7 @@ pub fn debugpy(may_end_worker: bool) -> Value {
 mod tests {
     use super::*;
 
-    /// Each sentence is what the adapter of debugpy 1.8.22 answered to these arguments.
+    /// The messages are the responses of debugpy 1.8.22 to these arguments.
     #[test]
     fn invalid_initialize_is_refused_as_debugpy_does() {
         for (arguments, expected) in [
@@ -220,15 +220,15 @@ mod tests {
 
     #[test]
     fn only_known_capabilities_are_read_from_a_worker() {
-        let said = json!({"supportsLogPoints": true, "supportsSetVariable": "yes", "supportsDataBreakpoints": true,
+        let reported = json!({"supportsLogPoints": true, "supportsSetVariable": "yes", "supportsDataBreakpoints": true,
             "supportsX": {}, "breakpointModes": [{"label": "x"}],
             "exceptionBreakpointFilters": [{"filter": "x", "label": "[x](command:y)"}]});
         let filters = &debugpy(true)["exceptionBreakpointFilters"];
         let expected = json!({"supportsLogPoints": true, "supportsSetVariable": false, "supportsDataBreakpoints": true,
             "exceptionBreakpointFilters": filters});
-        let known = |said: Value| known(said.as_object().unwrap().clone());
-        assert_eq!(known(said), expected);
-        assert_eq!(known(debugpy(true)), debugpy(true));
+        let known_of = |reported: Value| known(reported.as_object().unwrap().clone());
+        assert_eq!(known_of(reported), expected);
+        assert_eq!(known_of(debugpy(true)), debugpy(true));
     }
 
     proptest::proptest! {
@@ -239,10 +239,10 @@ mod tests {
             let mut known = before.as_object().unwrap().clone();
             known.extend(difference(&before, &now));
             for key in ["a", "b", "c", "d"] {
-                let is = |of: &Value| of == true;
+                let is_true = |value: &Value| value == true;
                 proptest::prop_assert_eq!(
-                    known.get(key).is_some_and(is),
-                    now.get(key).is_some_and(is)
+                    known.get(key).is_some_and(is_true),
+                    now.get(key).is_some_and(is_true)
                 );
             }
         }

@@ -173,33 +173,33 @@ mod tests {
 
     #[test]
     fn names_and_expressions_are_recorded_without_values() {
-        let set = json!({"variablesReference": 7, "name": "password", "value": "'hunter2'"});
-        let set = recorded("setVariable", &set).unwrap();
-        let on_record = json!({"name": "password", "command": "setVariable"});
-        assert_eq!(json!(set), on_record);
-        let set = json!({"expression": "self.key", "value": "'hunter2'", "frameId": 3});
-        let set = json!(recorded("setExpression", &set).unwrap());
-        assert!(!set.to_string().contains("hunter2"), "{set}");
-        assert_eq!(set["expression"], "self.key");
-        let evaluated = json!({"expression": "a\nb", "context": "repl", "frameId": 3});
-        let evaluated = recorded("evaluate", &evaluated).unwrap();
-        assert_eq!(evaluated["expression"], "a\nb");
+        let arguments = json!({"variablesReference": 7, "name": "password", "value": "'hunter2'"});
+        let recorded_fields = recorded("setVariable", &arguments).unwrap();
+        let expected = json!({"name": "password", "command": "setVariable"});
+        assert_eq!(json!(recorded_fields), expected);
+        let arguments = json!({"expression": "self.key", "value": "'hunter2'", "frameId": 3});
+        let fields = json!(recorded("setExpression", &arguments).unwrap());
+        assert!(!fields.to_string().contains("hunter2"), "{fields}");
+        assert_eq!(fields["expression"], "self.key");
+        let arguments = json!({"expression": "a\nb", "context": "repl", "frameId": 3});
+        let fields = recorded("evaluate", &arguments).unwrap();
+        assert_eq!(fields["expression"], "a\nb");
         assert!(recorded("variables", &json!({})).is_none());
     }
 
     #[test]
     fn breakpoints_are_recorded_with_their_file_and_conditions() {
-        let set = json!({"source": {"path": "/w/a.py"}, "lines": [3, 9],
+        let arguments = json!({"source": {"path": "/w/a.py"}, "lines": [3, 9],
             "breakpoints": [{"line": 3}, {"line": 9, "condition": "x > 1", "logMessage": "{x}"}]});
-        let set = json!(recorded("setBreakpoints", &set).unwrap());
-        assert_eq!(set["source"], "/w/a.py");
+        let fields = json!(recorded("setBreakpoints", &arguments).unwrap());
+        assert_eq!(fields["source"], "/w/a.py");
         assert_eq!(
-            set["breakpoints"],
+            fields["breakpoints"],
             json!([3, {"line": 9, "condition": "x > 1", "logMessage": "{x}"}])
         );
-        let many = json!({"breakpoints": vec![json!({"line": 1, "condition": "x"}); 300]});
-        let many = recorded("setBreakpoints", &many).unwrap();
-        assert_eq!(many["breakpoints"].as_array().unwrap().len(), 300);
+        let arguments = json!({"breakpoints": vec![json!({"line": 1, "condition": "x"}); 300]});
+        let fields = recorded("setBreakpoints", &arguments).unwrap();
+        assert_eq!(fields["breakpoints"].as_array().unwrap().len(), 300);
     }
 
     #[test]
@@ -257,8 +257,8 @@ mod tests {
         ] {
             let details = recorded(command, &arguments).unwrap();
             assert_eq!(details["command"], command);
-            let said = json!(details).to_string();
-            assert!(said.contains(code), "{command} {said}");
+            let text = json!(details).to_string();
+            assert!(text.contains(code), "{command} {text}");
             if command != "setExceptionBreakpoints" && command != "disconnect" {
                 let name = command.as_bytes();
                 assert!(captures_for_record(MessageType::Request, name));

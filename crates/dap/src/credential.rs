@@ -152,23 +152,23 @@ mod tests {
 
     #[test]
     fn empty_token_is_none_and_two_credentials_are_refused() {
-        for nothing in [
+        for arguments in [
             json!({}),
             json!(null),
             json!({"rayRelay": {"token": "", "ticket": null}}),
         ] {
-            let presented = take(&mut nothing.clone()).unwrap();
+            let presented = take(&mut arguments.clone()).unwrap();
             assert!(
                 matches!(presented, PresentedCredential::Nothing),
-                "{nothing}"
+                "{arguments}"
             );
         }
-        for wrong in [
+        for arguments in [
             json!({"rayRelay": {"token": "a", "ticket": "b"}}),
             json!({"rayRelay": {"token": "a"}, "rayRelayToken": "a"}),
             json!({"rayRelay": {"token": 7}}),
         ] {
-            assert!(take(&mut wrong.clone()).is_err(), "{wrong}");
+            assert!(take(&mut arguments.clone()).is_err(), "{arguments}");
         }
     }
 }

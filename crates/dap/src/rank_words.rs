@@ -155,16 +155,20 @@ mod tests {
         let condition = arguments["breakpoints"][0]["condition"].as_str().unwrap();
         let torch = "import sys, types\nd = sys.modules['torch.distributed'] = types.ModuleType('d')\n\
                      d.is_initialized, d.get_rank = lambda: True, lambda: 5\n";
-        for (before, says) in [
+        for (before, expected) in [
             ("", "False"),
             ("import os\nos.environ['RANK'] = '5'\n", "True"),
             (torch, "True"),
         ] {
             let program = format!("{before}print({condition})");
-            let Some(said) = printed(&program) else {
+            let Some(output) = printed(&program) else {
                 return;
             };
-            assert_eq!(String::from_utf8_lossy(&said).trim(), says, "{program}");
+            assert_eq!(
+                String::from_utf8_lossy(&output).trim(),
+                expected,
+                "{program}"
+            );
         }
     }
 

@@ -82,19 +82,19 @@ mod tests {
             .collect();
         assert_eq!(names, ["MainThread", "Thread-7", "PythonGCThread"]);
         assert_eq!(listed["body"]["threads"][2]["id"], 1);
-        for fine in [
+        for answer in [
             answer(&["MainThread", "PythonGCThread"]),
             answer(&[]),
             json!({"body": {"threads": null}}),
             json!({}),
         ] {
-            assert!(!put_ray_threads_last(&mut fine.clone()), "{fine}");
+            assert!(!put_ray_threads_last(&mut answer.clone()), "{answer}");
         }
     }
 
     #[test]
     fn truthy_flags_are_rewritten_as_booleans() {
-        for set in [
+        for value in [
             json!(true),
             json!(1),
             json!(1.0),
@@ -106,12 +106,13 @@ mod tests {
             json!([]),
             json!({"a": 1}),
         ] {
-            let mut arguments = json!({"terminateDebuggee": set, "restart": set, "other": set});
-            assert!(is_set(&arguments, "terminateDebuggee"), "{set}");
+            let mut arguments =
+                json!({"terminateDebuggee": value, "restart": value, "other": value});
+            assert!(is_set(&arguments, "terminateDebuggee"), "{value}");
             write_flags(&mut arguments);
             assert_eq!(
                 arguments,
-                json!({"terminateDebuggee": true, "restart": true, "other": set})
+                json!({"terminateDebuggee": true, "restart": true, "other": value})
             );
         }
         for unset in [

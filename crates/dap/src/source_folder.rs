@@ -138,9 +138,9 @@ mod tests {
         let arguments = json!({"expression": expression, "context": "repl", "frameId": 2});
         let request =
             json!({"seq": 3, "type": "request", "command": "evaluate", "arguments": arguments});
-        let seen = is_expression(request.to_string().as_bytes());
+        let is_plain = is_expression(request.to_string().as_bytes());
         let folder = command_in(&request);
-        assert!(!(seen && folder.is_some()), "{expression}");
+        assert!(!(is_plain && folder.is_some()), "{expression}");
         folder
     }
 
@@ -162,14 +162,14 @@ mod tests {
         let long = format!("ray-relay localRoot /{}", "x".repeat(MAX_PATH_BYTES));
         let paths = ["/home/a \"b\".py".to_owned()];
         let missing = mappings::missing(&paths);
-        let without = ClientFiles::Without(paths.to_vec().into());
-        assert_eq!(read(&missing), Some(Ok(without)));
-        let many = mappings::missing(&vec![String::new(); MAX_MISSING + 1]);
+        let expected = ClientFiles::Without(paths.to_vec().into());
+        assert_eq!(read(&missing), Some(Ok(expected)));
+        let too_many = mappings::missing(&vec![String::new(); MAX_MISSING + 1]);
         for expression in [
             "ray-relay missing /a.py",
             "ray-relay missing {}",
             "ray-relay missing [1]",
-            &many,
+            &too_many,
             "ray-relay localRoot",
             "ray-relay localRoot job",
             "ray-relay localRoot ~/job",
@@ -177,7 +177,7 @@ mod tests {
         ] {
             assert_eq!(read(expression), Some(Err(USAGE)), "{expression}");
         }
-        // No command for the relay is Python.
+        // Unknown `ray-relay` commands are refused, not evaluated as Python.
         for expression in ["ray-relay", "ray-relay localRoots", "ray-relay list"] {
             assert_eq!(read(expression), Some(Err(USAGE)), "{expression}");
         }
@@ -198,14 +198,14 @@ mod tests {
 
     #[test]
     fn child_sessions_inherit_the_source_folder() {
-        let mut asked =
+        let mut arguments =
             json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "."}], "rayRelay": "square"});
-        put_into(&mut asked, "/b");
-        assert_eq!(asked, json!({"rayRelay": {"localRoot": "/b"}}));
-        let mut asked = json!({"rayRelay": {"onClose": "park"}});
-        put_into(&mut asked, "");
+        put_into(&mut arguments, "/b");
+        assert_eq!(arguments, json!({"rayRelay": {"localRoot": "/b"}}));
+        let mut arguments = json!({"rayRelay": {"onClose": "park"}});
+        put_into(&mut arguments, "");
         assert_eq!(
-            asked["rayRelay"],
+            arguments["rayRelay"],
             json!({"onClose": "park", "localRoot": ""})
         );
     }

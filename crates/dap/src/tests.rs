@@ -42,24 +42,24 @@ use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused};
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn context(adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
-    guarded(Authenticator::open(), Audit::off(), adapt)
+    context_with(Authenticator::open(), Audit::off(), adapt)
 }
 
-fn guarded(
+fn context_with(
     auth: Arc<Authenticator>,
     audit: Arc<Audit>,
     adapt: impl FnOnce(&mut Config),
 ) -> Arc<Context> {
     let mut config = Config::default();
-    // As long as a step of a test may take: only what is about this time has a shorter one.
+    // Only tests of this timeout set a shorter one.
     config.dap.connect_timeout = TEST_TIMEOUT;
-    // By default a client that closes its connection detaches.
+    // In these tests, a client that closes its connection detaches by default.
     config.park.r#for = Duration::ZERO;
     adapt(&mut config);
     Context::offline(config, auth, audit)
 }
 
-/// Both ends of a connection, and the address of the first.
+/// Returns both ends of a connection, and the address of the first end.
 async fn connection() -> (TcpStream, TcpStream, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap())
@@ -81,7 +81,7 @@ impl Debugger {
         Self::connect_with(context, None).await
     }
 
-    /// A client with a certificate of this principal.
+    /// Connects with a certificate of this principal.
     async fn connect_with(context: &Arc<Context>, certificate: Option<Principal>) -> Self {
         let (stream, accepted, peer) = connection().await;
         let context = context.clone();
@@ -99,7 +99,7 @@ impl Debugger {
         }
     }
 
-    /// A client that has sent `initialize` and `attach`, with the `seq` of the latter.
+    /// Connects, sends `initialize` and `attach`, and returns the `seq` of `attach`.
     async fn attaching(context: &Arc<Context>, arguments: Value) -> (Self, u64) {
         let mut debugger = Self::connect(context).await;
         let seq = debugger.attach(arguments).await;
@@ -121,34 +121,34 @@ impl Debugger {
             .unwrap()
     }
 
-    /// Whether anything was read before the end.
+    /// Returns whether a message was read before the end of the connection.
     async fn read_some(&mut self) -> bool {
         let message = timeout(TEST_TIMEOUT, self.dap.read()).await;
         message.expect("the end in time").is_ok()
     }
 
-    async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+    async fn until(&mut self, matches: impl Fn(&Value) -> bool) -> Value {
         loop {
             let message = self.read().await;
-            if wanted(&message) {
+            if matches(&message) {
                 return message;
             }
         }
     }
 
-    /// The next event of this name.
+    /// Returns the next event with this name.
     async fn event(&mut self, name: &str) -> Value {
         self.until(|m| m["event"] == name).await
     }
 
-    /// The next output with these words.
+    /// Returns the next output that contains `words`.
     async fn output(&mut self, words: &str) -> Value {
-        let says = |text: &str| text.contains(words);
-        self.until(|m| m["body"]["output"].as_str().is_some_and(says))
+        let contains = |text: &str| text.contains(words);
+        self.until(|m| m["body"]["output"].as_str().is_some_and(contains))
             .await
     }
 
-    /// The answer to the request of this number.
+    /// Returns the response to the request `seq`.
     async fn answer(&mut self, seq: u64) -> Value {
         self.until(|m| m["type"] == "response" && m["request_seq"] == seq)
             .await
@@ -159,7 +159,7 @@ impl Debugger {
         self.answer(seq).await
     }
 
-    /// `initialize` and `attach`.
+    /// Sends `initialize` and `attach`, and returns the `seq` of `attach`.
     async fn attach(&mut self, arguments: Value) -> u64 {
         let initialize = json!({"adapterID": "debugpy", "clientID": "vscode", "clientName": "Visual Studio Code", "supportsStartDebuggingRequest": true});
         assert_eq!(self.ask("initialize", initialize).await["success"], true);
@@ -182,7 +182,7 @@ impl Debugger {
     }
 }
 
-/// A worker's debugger, played by the test.
+/// The debugger of a worker, whose part the test plays.
 struct Worker {
     listener: TcpListener,
     breakpoint: Breakpoint,
@@ -193,7 +193,7 @@ impl Worker {
         Self::listening(paused("square", 1)).await
     }
 
-    /// A worker that is listed in `context`.
+    /// Creates a worker that is listed in `context`.
     async fn listed(context: &Context) -> Self {
         let worker = Self::listen().await;
         context.registry.insert(worker.breakpoint.clone());
@@ -221,11 +221,11 @@ impl Worker {
         self.attached_as(json!({})).await
     }
 
-    /// The same for a debugger with these capabilities.
+    /// Like [`Self::attached`], for a debugger with these capabilities.
     async fn attached_as(&self, capabilities: Value) -> (Conversation<TcpStream>, Value) {
         let mut dap = self.accept().await;
         greet(&mut dap).await;
-        let initialize = got(&mut dap, "initialize").await;
+        let initialize = expect_request(&mut dap, "initialize").await;
         dap.send(&initialize.success(capabilities)).await.unwrap();
         let attach = dap.read().await.unwrap();
         assert_eq!(attach["command"], "attach");
@@ -233,7 +233,7 @@ impl Worker {
     }
 }
 
-/// A listed worker, a client that attaches with these arguments, and the worker's debugger, which has been contacted.
+/// Lists a worker and attaches a client with these arguments. Returns both and the worker's debugger, which was dialled.
 async fn session(
     context: &Arc<Context>,
     arguments: Value,
@@ -262,36 +262,36 @@ async fn greet(dap: &mut Conversation<TcpStream>) {
     dap.send(&message::event("output", output)).await.unwrap();
 }
 
-/// The worker's debugger is ready to be configured.
+/// Sends `initialized` from the worker's debugger.
 async fn initialized(dap: &mut Conversation<TcpStream>) {
     let initialized = message::event("initialized", Value::Null);
     dap.send(&initialized).await.unwrap();
 }
 
 /// Expects `command` as the next request to the worker.
-async fn got(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
+async fn expect_request(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
     let mut message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
     let request = Request::read(&mut message).unwrap();
     assert_eq!(request.command, command);
     request
 }
 
-/// The same, and answers it.
-async fn asked(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
-    let request = got(dap, command).await;
+/// Expects `command` as the next request to the worker, and answers it.
+async fn answer_request(dap: &mut Conversation<TcpStream>, command: &str) -> Request {
+    let request = expect_request(dap, command).await;
     dap.send(&request.success(json!({}))).await.unwrap();
     request
 }
 
-/// Expects that the worker is detached in order and resumes.
-async fn let_go(dap: &mut Conversation<TcpStream>) {
-    asked(dap, "setFunctionBreakpoints").await;
-    let goodbye = asked(dap, "disconnect").await;
-    assert_eq!(goodbye.arguments["terminateDebuggee"], false);
+/// Expects that the worker gets the detach sequence and resumes.
+async fn expect_detach(dap: &mut Conversation<TcpStream>) {
+    answer_request(dap, "setFunctionBreakpoints").await;
+    let disconnect = answer_request(dap, "disconnect").await;
+    assert_eq!(disconnect.arguments["terminateDebuggee"], false);
 }
 
-/// Expects that the worker gets no further message, and its connection closes in order.
-async fn left(dap: &mut Conversation<TcpStream>) {
+/// Expects that the worker gets no further message and its connection closes cleanly.
+async fn expect_close(dap: &mut Conversation<TcpStream>) {
     let end = timeout(TEST_TIMEOUT, dap.read()).await;
     assert!(matches!(end, Ok(Err(Closed::ByPeer))), "{end:?}");
 }
@@ -301,22 +301,22 @@ fn assert_output(message: &Value, words: &str) {
     assert!(text.contains(words), "{message}");
 }
 
-/// The message without the id of the request, which differs each time.
-fn sentence(response: &Value) -> &str {
+/// Returns the message without the request id, which differs each time.
+fn refusal_message(response: &Value) -> &str {
     assert_eq!(response["success"], false, "{response}");
     assert_eq!(response["body"]["error"]["showUser"], true);
-    let said = response["message"].as_str().unwrap();
-    said.split(" (request ").next().unwrap()
+    let message = response["message"].as_str().unwrap();
+    message.split(" (request ").next().unwrap()
 }
 
-/// Attaches, and returns the sentence of the refusal; the connection then closes.
+/// Attaches and returns the refusal. The connection then closes.
 async fn refusal(context: &Arc<Context>, arguments: Value) -> String {
     let (mut debugger, seq) = Debugger::attaching(context, arguments).await;
-    let said = sentence(&debugger.answer(seq).await).to_owned();
+    let message = refusal_message(&debugger.answer(seq).await).to_owned();
     debugger.closed().await;
-    said
+    message
 }
 
 fn assert_refused(response: &Value, words: &str) {
-    assert!(sentence(response).contains(words), "{response}");
+    assert!(refusal_message(response).contains(words), "{response}");
 }

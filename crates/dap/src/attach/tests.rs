@@ -8,16 +8,16 @@ use ray_relay_ray::ray::testing::paused;
 #[test]
 fn ray_breakpoint_survives_just_my_code() {
     let breakpoint = paused("square", 1);
-    for mine in [
+    for arguments in [
         json!({}),
         json!({"justMyCode": true}),
         json!({"justMyCode": null}),
     ] {
-        let sent = for_worker(&mine, &breakpoint, None);
+        let sent = for_worker(&arguments, &breakpoint, None);
         let helper = json!([{"path": RAY_HELPER, "include": true}]);
-        assert_eq!(sent["rules"], helper, "{mine}");
+        assert_eq!(sent["rules"], helper, "{arguments}");
         // The user's setting is not touched.
-        assert_eq!(sent.get("justMyCode"), mine.get("justMyCode"));
+        assert_eq!(sent.get("justMyCode"), arguments.get("justMyCode"));
     }
     let rules = json!({"justMyCode": true, "rules": [{"path": "**/mine/**", "include": false}]});
     let sent = for_worker(&rules, &breakpoint, None);
@@ -25,8 +25,8 @@ fn ray_breakpoint_survives_just_my_code() {
         sent["rules"],
         json!([{"path": RAY_HELPER, "include": true}, {"path": "**/mine/**", "include": false}])
     );
-    let all = for_worker(&json!({"justMyCode": false}), &breakpoint, None);
-    assert_eq!(all.get("rules"), None);
+    let sent = for_worker(&json!({"justMyCode": false}), &breakpoint, None);
+    assert_eq!(sent.get("rules"), None);
 }
 
 #[test]
@@ -36,19 +36,28 @@ fn working_dir_is_mapped_unless_the_client_maps_paths() {
         breakpoint.names_mut().unpacked_working_dir = unpacked;
         for_worker(arguments, &breakpoint, root)["pathMappings"].take()
     };
-    let to = |root: &str| json!([{"localRoot": root, "remoteRoot": "."}]);
-    let mine = json!({"workspaceFolder": "/home/me/project"});
-    // debugpy keeps those of the client before.
+    let mapping_from = |root: &str| json!([{"localRoot": root, "remoteRoot": "."}]);
+    let arguments = json!({"workspaceFolder": "/home/me/project"});
+    // debugpy keeps the mappings of the previous client.
     assert_eq!(mapped(&json!({}), false, None), mappings::none());
-    assert_eq!(mapped(&mine, false, Some("/src")), to("/src"));
-    assert_eq!(mapped(&mine, true, None), to("/home/me/project"));
-    let own =
+    assert_eq!(
+        mapped(&arguments, false, Some("/src")),
+        mapping_from("/src")
+    );
+    assert_eq!(
+        mapped(&arguments, true, None),
+        mapping_from("/home/me/project")
+    );
+    let with_mappings =
         json!({"workspaceFolder": "/w", "pathMappings": [{"localRoot": "/a", "remoteRoot": "/b"}]});
-    assert_eq!(mapped(&own, true, Some("/src")), own["pathMappings"]);
-    // A subprocess inherits what its parent's session was given.
-    for none in [json!([]), mappings::none()] {
-        let none = json!({"workspaceFolder": "/w", "pathMappings": none});
-        assert_eq!(mapped(&none, true, None), to("/w"));
+    assert_eq!(
+        mapped(&with_mappings, true, Some("/src")),
+        with_mappings["pathMappings"]
+    );
+    // A subprocess inherits the mappings of its parent's session.
+    for empty in [json!([]), mappings::none()] {
+        let inherited = json!({"workspaceFolder": "/w", "pathMappings": empty});
+        assert_eq!(mapped(&inherited, true, None), mapping_from("/w"));
     }
 }
 
@@ -59,25 +68,25 @@ fn files_missing_at_the_client_are_not_mapped() {
         breakpoint.names_mut().unpacked_working_dir = unpacked;
         for_worker(arguments, &breakpoint, root)["pathMappings"].take()
     };
-    // The open folder has what is at the same path; everything else is the worker's.
-    let open = json!({"workspaceFolder": "/home/me/other"});
-    let itself = json!([{"localRoot": "/home/me/other", "remoteRoot": "/home/me/other"}]);
-    assert_eq!(mapped(&open, false, None), itself);
-    // No user has a local folder of Ray's, if none is mapped to it.
+    // Files at the same path are read from the open folder, all others from the worker.
+    let arguments = json!({"workspaceFolder": "/home/me/other"});
+    let same_path = json!([{"localRoot": "/home/me/other", "remoteRoot": "/home/me/other"}]);
+    assert_eq!(mapped(&arguments, false, None), same_path);
+    // Without a mapping, Ray's own working_dir exists at no client.
     assert_eq!(mapped(&json!({}), true, None), mappings::nowhere());
-    assert_eq!(mapped(&open, true, Some("")), mappings::nowhere());
-    let own = json!({"pathMappings": mappings::none()});
-    assert_eq!(mapped(&own, true, None), mappings::none());
+    assert_eq!(mapped(&arguments, true, Some("")), mappings::nowhere());
+    let inherited = json!({"pathMappings": mappings::none()});
+    assert_eq!(mapped(&inherited, true, None), mappings::none());
 }
 
 #[test]
 fn relay_block_is_not_sent_to_the_worker() {
-    let mine = json!({"rayRelay": {"token": "secret", "next": true}, "rayRelayToken": "secret",
+    let arguments = json!({"rayRelay": {"token": "secret", "next": true}, "rayRelayToken": "secret",
         "connect": {"host": "LocalHost", "port": "5678"}, "x": [null]});
-    let sent = for_worker(&mine, &paused("square", 1), None);
+    let sent = for_worker(&arguments, &paused("square", 1), None);
     assert!(!sent.to_string().contains("secret"));
-    assert_eq!(sent["connect"], mine["connect"]);
-    assert_eq!(sent["x"], mine["x"]);
+    assert_eq!(sent["connect"], arguments["connect"]);
+    assert_eq!(sent["x"], arguments["x"]);
 }
 
 #[test]
@@ -142,12 +151,12 @@ fn child_configuration_has_no_credential_of_its_parent() {
 fn listening_client_opens_children_by_listen_too() {
     let breakpoint = paused("square", 1);
     let listen = json!({"port": 5678});
-    for beside in [
+    for endpoint in [
         json!({}),
         json!({"connect": {"port": 5678}}),
         json!({"host": "h", "port": 2}),
     ] {
-        let mut parent = beside;
+        let mut parent = endpoint;
         parent["rayRelay"] = json!({"all": true, "listen": listen});
         let child = child_of(&parent, &breakpoint);
         assert_eq!(child["listen"], listen);
@@ -161,30 +170,30 @@ fn listening_client_opens_children_by_listen_too() {
 #[test]
 fn wrong_source_folder_is_reported_in_one_line() {
     let mut breakpoint = paused("square", 1);
-    let note = |arguments: Value, breakpoint: &Breakpoint, root: Option<&str>| {
+    let note_for = |arguments: Value, breakpoint: &Breakpoint, root: Option<&str>| {
         source_note(&for_worker(&arguments, breakpoint, root), breakpoint)
     };
-    let open = json!({"workspaceFolder": "/home/ada/other"});
-    assert_eq!(note(open.clone(), &breakpoint, None), None);
-    let said = note(open.clone(), &breakpoint, Some("/home/ada/job")).unwrap();
+    let arguments = json!({"workspaceFolder": "/home/ada/other"});
+    assert_eq!(note_for(arguments.clone(), &breakpoint, None), None);
+    let note = note_for(arguments.clone(), &breakpoint, Some("/home/ada/job")).unwrap();
     let job = "/home/ada/job stands for the job's working_dir";
-    assert!(said.starts_with(job), "{said}");
+    assert!(note.starts_with(job), "{note}");
     breakpoint.names_mut().unpacked_working_dir = true;
-    let said = note(open, &breakpoint, None).unwrap();
+    let note = note_for(arguments, &breakpoint, None).unwrap();
     assert!(
-        said.starts_with("/home/ada/other stands for")
-            && said.contains("type `ray-relay localRoot \"\"` here"),
-        "{said}"
+        note.starts_with("/home/ada/other stands for")
+            && note.contains("type `ray-relay localRoot \"\"` here"),
+        "{note}"
     );
     for arguments in [json!({}), json!({"workspaceFolder": "/home/ada/other"})] {
-        let said = note(arguments, &breakpoint, Some("")).unwrap();
-        assert!(said.contains("are shown as the worker has them"), "{said}");
-        assert!(!said.contains("not found"), "{said}");
+        let note = note_for(arguments, &breakpoint, Some("")).unwrap();
+        assert!(note.contains("are shown as the worker has them"), "{note}");
+        assert!(!note.contains("not found"), "{note}");
     }
-    let itself = json!({"pathMappings": []});
-    let said = note(itself, &breakpoint, None).unwrap();
-    assert!(said.starts_with("no local folder stands for"), "{said}");
-    assert!(said.contains("where a file is not found"), "{said}");
-    let own = json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "/b"}]});
-    assert_eq!(note(own, &breakpoint, None), None);
+    let unmapped = json!({"pathMappings": []});
+    let note = note_for(unmapped, &breakpoint, None).unwrap();
+    assert!(note.starts_with("no local folder stands for"), "{note}");
+    assert!(note.contains("where a file is not found"), "{note}");
+    let with_mappings = json!({"pathMappings": [{"localRoot": "/a", "remoteRoot": "/b"}]});
+    assert_eq!(note_for(with_mappings, &breakpoint, None), None);
 }

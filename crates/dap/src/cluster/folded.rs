@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
-    /// A process reports its rank itself: a rank from a name, or the order of the sessions, does not count then.
+    /// The rank that a process reports takes precedence over its name and the order of the sessions.
     #[test]
     fn answer_is_labelled_with_the_rank_its_process_reports() {
         let task = |session: u64, rank: Option<u32>| {
@@ -151,17 +151,17 @@ mod tests {
                 location: None,
             }
         };
-        let all = [(1, Some(7)), (2, Some(3)), (3, None)];
-        let all = all.map(|(session, rank)| (task(session, rank), session));
-        let folded = Folded::new(&snapshot(Vec::new()), all.to_vec());
+        let answers = [(1, Some(7)), (2, Some(3)), (3, None)];
+        let answers = answers.map(|(session, rank)| (task(session, rank), session));
+        let folded = Folded::new(&snapshot(Vec::new()), answers.to_vec());
         let names = folded.names();
-        let told = folded.all.iter().enumerate();
-        let told: Vec<_> = told
+        let names_and_sessions = folded.all.iter().enumerate();
+        let names_and_sessions: Vec<_> = names_and_sessions
             .map(|(at, (_, session))| (names.of(&[at].into()), *session))
             .collect();
         let expected = [("3", 2), ("7", 1), ("pid 6003", 3)];
         let expected = expected.map(|(name, session)| (name.to_owned(), session));
-        assert_eq!(told, expected);
+        assert_eq!(names_and_sessions, expected);
     }
 
     /// Ranks count from 0.
@@ -190,8 +190,9 @@ mod tests {
             2 => Ok("waiting".to_owned()),
             _ => Ok("ready".to_owned()),
         };
-        let all: Vec<(GroupTask, Answer)> = (0..4).map(|rank| (task(rank), answer(rank))).collect();
-        let folded = Folded::new(&snapshot(Vec::new()), all);
+        let answers: Vec<(GroupTask, Answer)> =
+            (0..4).map(|rank| (task(rank), answer(rank))).collect();
+        let folded = Folded::new(&snapshot(Vec::new()), answers);
         let text = folded.text();
         let odd = text.lines().find(|line| line.contains("waiting")).unwrap();
         assert!(odd.contains('2') && !odd.contains('3'), "{text}");

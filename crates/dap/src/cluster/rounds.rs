@@ -85,14 +85,14 @@ mod tests {
     use ray_relay_access::identity::Principal;
     use ray_relay_ray::ray::testing::paused;
 
-    /// The task of session `session` in `job`, which has stopped so often, and so often by itself.
-    fn task(session: u64, job: &str, stands: bool, (stops, breaks): (u64, u64)) -> GroupTask {
+    /// A task of session `session` in `job`, with its number of stops and of breakpoint stops.
+    fn task(session: u64, job: &str, is_stopped: bool, (stops, breaks): (u64, u64)) -> GroupTask {
         let mut breakpoint = paused("step", session.try_into().unwrap());
         breakpoint.names_mut().job_id = Some(job.to_owned());
         GroupTask {
             session,
             breakpoint: breakpoint.into(),
-            stands,
+            stands: is_stopped,
             arriving: false,
             stops,
             breaks,
@@ -118,61 +118,64 @@ mod tests {
     fn running_tasks_are_paused_once_per_stop_in_their_job() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"group": "job"}));
-        let mut other = task(4, "02000000", false, (1, 0));
-        let runs = |session| task(session, "01000000", false, (1, 0));
-        // One that has come to stand at the relay's own wish, or by a step, asks nothing of the others.
-        let all = [
+        let mut other_task = task(4, "02000000", false, (1, 0));
+        let running = |session| task(session, "01000000", false, (1, 0));
+        // A stop by the relay's pause or by a step does not stop other tasks.
+        let tasks = [
             task(1, "01000000", true, (1, 0)),
-            runs(2),
-            runs(3),
-            other.clone(),
+            running(2),
+            running(3),
+            other_task.clone(),
         ];
-        assert_eq!(due(&mut rounds, &all), [0; 0]);
-        let all = [
+        assert_eq!(due(&mut rounds, &tasks), [0; 0]);
+        let tasks = [
             task(1, "01000000", true, (2, 1)),
-            runs(2),
-            runs(3),
-            other.clone(),
+            running(2),
+            running(3),
+            other_task.clone(),
         ];
-        assert_eq!(due(&mut rounds, &all), [2, 3]);
-        assert_eq!(due(&mut rounds, &all), [0; 0]);
-        // One that has a session since a moment ago comes to stop by that.
-        other = task(5, "01000000", false, (0, 0));
-        other.arriving = true;
-        // The second stops as it was asked, the third by itself before that: both once, and neither starts a round of those asked.
-        let all = [
+        assert_eq!(due(&mut rounds, &tasks), [2, 3]);
+        assert_eq!(due(&mut rounds, &tasks), [0; 0]);
+        // A task with a new session stops because of the attach.
+        other_task = task(5, "01000000", false, (0, 0));
+        other_task.arriving = true;
+        // The second stops by the pause, the third at its own breakpoint before it. Neither pauses the other.
+        let tasks = [
             task(1, "01000000", false, (2, 1)),
             task(2, "01000000", true, (2, 0)),
             task(3, "01000000", true, (2, 1)),
-            other.clone(),
+            other_task.clone(),
         ];
-        assert_eq!(due(&mut rounds, &all), [1]);
-        // It has been resumed since, and one that has only just stopped is not asked.
-        let all = [
+        assert_eq!(due(&mut rounds, &tasks), [1]);
+        // The task has been resumed since. One that has just stopped is not paused again.
+        let tasks = [
             task(1, "01000000", false, (3, 2)),
             task(2, "01000000", false, (2, 0)),
             task(3, "01000000", true, (2, 1)),
-            other,
+            other_task,
         ];
-        assert_eq!(due(&mut rounds, &all), [2]);
-        // One that has not come to stop yet, as in a collective, is not asked again.
-        let all = [
+        assert_eq!(due(&mut rounds, &tasks), [2]);
+        // A task with a pending pause, for example in a collective, is not paused again.
+        let tasks = [
             task(1, "01000000", true, (4, 2)),
             task(2, "01000000", false, (2, 0)),
             task(3, "01000000", true, (3, 2)),
         ];
-        assert_eq!(due(&mut rounds, &all), [0; 0]);
+        assert_eq!(due(&mut rounds, &tasks), [0; 0]);
     }
 
     #[test]
     fn without_group_only_a_requesting_task_pauses_others() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"all": true}));
-        let runs = task(2, "01000000", false, (1, 0));
-        let mut stands = task(1, "01000000", true, (1, 1));
-        assert_eq!(due(&mut rounds, &[stands.clone(), runs.clone()]), [0; 0]);
-        // Its client has seen the stack a moment later.
-        stands.asks = true;
-        assert_eq!(due(&mut rounds, &[stands, runs]), [2]);
+        let running = task(2, "01000000", false, (1, 0));
+        let mut stopped = task(1, "01000000", true, (1, 1));
+        assert_eq!(
+            due(&mut rounds, &[stopped.clone(), running.clone()]),
+            [0; 0]
+        );
+        // The client requests the stack a moment later.
+        stopped.asks = true;
+        assert_eq!(due(&mut rounds, &[stopped, running]), [2]);
     }
 }

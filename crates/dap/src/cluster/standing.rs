@@ -128,15 +128,15 @@ mod tests {
 
     #[test]
     fn location_is_shown_as_in_the_list() {
-        let told = |path: &str| {
+        let shown = |path: &str| {
             place(&TaskPlace {
                 line: 4,
                 path: path.to_owned(),
                 own: true,
             })
         };
-        assert_eq!(told("/app/train.py"), "train.py:4");
-        let cell = told("/tmp/ipykernel_81/3529638017.py");
+        assert_eq!(shown("/app/train.py"), "train.py:4");
+        let cell = shown("/tmp/ipykernel_81/3529638017.py");
         assert_eq!(cell, "a notebook's cell, line 4");
     }
 }

@@ -21,9 +21,10 @@ use ray_relay_ray::ray::testing::{paused, snapshot};
 use ray_relay_session::session::{Families, Initiator};
 
 impl Announcer {
-    /// The announcements of these tasks, long after they stopped.
-    fn announces(&mut self, paused: Vec<Breakpoint>) -> Vec<Value> {
-        self.announce(&snapshot(paused), later(), no_ticket).0
+    /// Returns the announcements of these tasks, long after they stopped.
+    fn announce_later(&mut self, paused: Vec<Breakpoint>) -> Vec<Value> {
+        self.announce(&snapshot(paused), long_after_stop(), no_ticket)
+            .0
     }
 }
 
@@ -36,10 +37,10 @@ fn request(command: &str, arguments: Value) -> Request {
 }
 
 fn announcer(children: ChildSessions) -> Announcer {
-    announcer_of(children, AttachSelector::default())
+    announcer_with(children, AttachSelector::default())
 }
 
-fn announcer_of(children: ChildSessions, selector: AttachSelector) -> Announcer {
+fn announcer_with(children: ChildSessions, selector: AttachSelector) -> Announcer {
     let arguments =
         json!({"name": "Ray", "connect": {"host": "127.0.0.1", "port": 5678}, "justMyCode": true});
     let dialled = RelayEndpoint::read(&arguments, 1);
@@ -48,20 +49,20 @@ fn announcer_of(children: ChildSessions, selector: AttachSelector) -> Announcer 
 }
 
 fn parent() -> GroupRoot {
-    let founder = Initiator {
+    let initiator = Initiator {
         principal: Principal::anonymous(),
         peer: [127, 0, 0, 1].into(),
         client: "vscode".to_owned(),
         arguments: Value::Null,
     };
-    Arc::new(Families::default()).lead(founder)
+    Arc::new(Families::default()).lead(initiator)
 }
 
 fn no_ticket(_: &Breakpoint) -> Option<Secret> {
     None
 }
 
-fn later() -> Timestamp {
+fn long_after_stop() -> Timestamp {
     at(2_000_000)
 }
 
@@ -69,7 +70,7 @@ fn later() -> Timestamp {
 fn each_stop_is_announced_once() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let first = paused("square", 1);
-    let messages = announcer.announces(vec![first.clone()]);
+    let messages = announcer.announce_later(vec![first.clone()]);
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0]["command"], "startDebugging");
     let configuration = &messages[0]["arguments"]["configuration"];
@@ -79,123 +80,128 @@ fn each_stop_is_announced_once() {
         configuration["rayRelay"],
         json!({"breakpoint": first.id, "family": family})
     );
-    assert!(announcer.announces(vec![first.clone()]).is_empty());
-    let again = Breakpoint { stop: 2, ..first };
-    assert_eq!(announcer.announces(vec![again]).len(), 1);
+    assert!(announcer.announce_later(vec![first.clone()]).is_empty());
+    let next_stop = Breakpoint { stop: 2, ..first };
+    assert_eq!(announcer.announce_later(vec![next_stop]).len(), 1);
 }
 
-/// The id of a task of Ray's ends in that of its job.
+/// The id of a Ray task ends in the id of its job.
 #[test]
 fn all_tasks_are_narrowed_by_name_and_job() {
-    let of_job = |name: &str, n: u8, job: &str| {
-        let mut one = paused(name, n);
-        one.names_mut().task_id = Some(format!("32d950ec0ccf9d2affffffffffffffffffffffff{job}"));
-        one
+    let task_of_job = |name: &str, n: u8, job: &str| {
+        let mut task = paused(name, n);
+        task.names_mut().task_id = Some(format!("32d950ec0ccf9d2affffffffffffffffffffffff{job}"));
+        task
     };
-    let own = of_job("train_shard", 1, "01000000");
-    let colleagues = of_job("square", 2, "02000000");
+    let matching = task_of_job("train_shard", 1, "01000000");
+    let colleagues = task_of_job("square", 2, "02000000");
     for task in ["train_*", "*01000000"] {
         let selector = read_selector(&json!({"rayRelay": {"all": true, "task": task}})).unwrap();
-        let mut announcer = announcer_of(ChildSessions::StartDebugging, selector);
-        let told = announcer.announces(vec![own.clone(), colleagues.clone()]);
-        assert_eq!(told.len(), 1, "{task}");
-        let opened = &told[0]["arguments"]["configuration"]["rayRelay"]["breakpoint"];
-        assert_eq!(*opened, json!(own.id), "{task}");
+        let mut announcer = announcer_with(ChildSessions::StartDebugging, selector);
+        let messages = announcer.announce_later(vec![matching.clone(), colleagues.clone()]);
+        assert_eq!(messages.len(), 1, "{task}");
+        let opened = &messages[0]["arguments"]["configuration"]["rayRelay"]["breakpoint"];
+        assert_eq!(*opened, json!(matching.id), "{task}");
     }
 }
 
-/// As dape 0.27 needs it.
+/// dape 0.27 needs this.
 #[test]
 fn spaced_children_are_announced_one_by_one() {
     let list = snapshot(vec![paused("a", 1), paused("b", 2), paused("c", 3)]);
-    let now = later();
-    let after = |wait: Duration| Timestamp {
-        instant: now.instant + wait,
-        ..now
+    let start = long_after_stop();
+    let start_plus = |wait: Duration| Timestamp {
+        instant: start.instant + wait,
+        ..start
     };
     let mut announcer = announcer(ChildSessions::StartDebugging).spaced(true);
-    let (messages, again) = announcer.announce(&list, now, no_ticket);
-    assert_eq!((messages.len(), again), (1, Some(CHILD_INTERVAL)));
-    let (messages, again) = announcer.announce(&list, after(CHILD_INTERVAL / 2), no_ticket);
-    assert_eq!((messages.len(), again), (0, Some(CHILD_INTERVAL / 2)));
-    for (n, left) in [(1, Some(CHILD_INTERVAL)), (2, None)] {
-        let (messages, again) = announcer.announce(&list, after(CHILD_INTERVAL * n), no_ticket);
-        assert_eq!((messages.len(), again), (1, left));
+    let (messages, next_in) = announcer.announce(&list, start, no_ticket);
+    assert_eq!((messages.len(), next_in), (1, Some(CHILD_INTERVAL)));
+    let (messages, next_in) = announcer.announce(&list, start_plus(CHILD_INTERVAL / 2), no_ticket);
+    assert_eq!((messages.len(), next_in), (0, Some(CHILD_INTERVAL / 2)));
+    for (n, expected) in [(1, Some(CHILD_INTERVAL)), (2, None)] {
+        let (messages, next_in) =
+            announcer.announce(&list, start_plus(CHILD_INTERVAL * n), no_ticket);
+        assert_eq!((messages.len(), next_in), (1, expected));
     }
 }
 
 #[test]
 fn job_of_an_ended_worker_is_looked_up_once() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
-    let mut gone = paused("square", 1);
-    gone.names_mut().job_id = Some("02000000".to_owned());
-    announcer.announces(vec![gone.clone()]);
+    let mut worker = paused("square", 1);
+    worker.names_mut().job_id = Some("02000000".to_owned());
+    announcer.announce_later(vec![worker.clone()]);
     assert!(announcer.jobs.is_empty());
-    gone.state = State::Died {
-        at: later(),
+    worker.state = State::Died {
+        at: long_after_stop(),
         why: "its job is over".into(),
         intended: true,
     };
     let mut list = snapshot(vec![]);
-    list.ended = [Arc::new(gone)].into();
+    list.ended = [Arc::new(worker)].into();
     for _ in 0..2 {
-        announcer.announce(&list, later(), no_ticket);
+        announcer.announce(&list, long_after_stop(), no_ticket);
     }
     assert_eq!(announcer.jobs, [("default".into(), "02000000".to_owned())]);
 }
 
-/// While its process is asked, a task is held and does not wait.
+/// A task is held while its process is asked for its rank.
 #[test]
 fn group_opens_in_rank_order_after_the_ranks_are_known() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let [first, second] = [1, 2].map(|n| {
-        let mut one = paused("Trainer.step", n);
-        one.names_mut().group = Some("Trainer".to_owned());
-        one
+        let mut task = paused("Trainer.step", n);
+        task.names_mut().group = Some("Trainer".to_owned());
+        task
     });
     let both = vec![first.clone(), second.clone()];
-    assert!(announcer.announces(both).is_empty());
+    assert!(announcer.announce_later(both).is_empty());
     assert_eq!(announcer.unranked.len(), 2);
-    let ranked = |one: &Breakpoint, rank| {
-        let mut one = one.clone();
-        one.names_mut().rank = Some(rank);
-        one.names_mut().rank_is_certain = true;
-        one
+    let ranked = |task: &Breakpoint, rank| {
+        let mut task = task.clone();
+        task.names_mut().rank = Some(rank);
+        task.names_mut().rank_is_certain = true;
+        task
     };
     let (first, second) = (ranked(&first, 5), ranked(&second, 2));
-    let asked = Breakpoint {
+    let being_queried = Breakpoint {
         state: held(2).state,
         ..second.clone()
     };
     announcer.rank_queried((first.id, first.stop));
-    assert!(announcer.announces(vec![first.clone(), asked]).is_empty());
+    assert!(
+        announcer
+            .announce_later(vec![first.clone(), being_queried])
+            .is_empty()
+    );
     announcer.rank_queried((second.id, second.stop));
-    let told = announcer.announces(vec![first, second]);
-    let names = told
+    let messages = announcer.announce_later(vec![first, second]);
+    let names = messages
         .iter()
         .map(|m| m["arguments"]["configuration"]["name"].as_str().unwrap());
     let ranks: Vec<_> = names.map(|name| name.split(' ').nth(1).unwrap()).collect();
     assert_eq!(ranks, ["2", "5"]);
 }
 
-/// A session keeps the name that it is opened with, and the first of eight ranks stops before the others.
+/// A session keeps its first name, and the first of eight ranks stops before the others.
 #[test]
 fn first_actor_is_queried_for_its_rank_and_a_task_is_not() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
     let mut first = paused("Trainer.step", 1);
     first.names_mut().group = Some("Trainer".to_owned());
     first.names_mut().actor_id = Some("ac01".to_owned());
-    assert!(announcer.announces(vec![first.clone()]).is_empty());
+    assert!(announcer.announce_later(vec![first.clone()]).is_empty());
     assert_eq!(announcer.unranked.len(), 1);
     announcer.rank_queried((first.id, first.stop));
-    assert_eq!(announcer.announces(vec![first]).len(), 1);
+    assert_eq!(announcer.announce_later(vec![first]).len(), 1);
     let mut task = paused("square", 2);
     task.names_mut().group = Some("square".to_owned());
-    assert_eq!(announcer.announces(vec![task]).len(), 1);
+    assert_eq!(announcer.announce_later(vec![task]).len(), 1);
     assert_eq!(announcer.unranked.len(), 1);
 }
 
-/// VS Code shows some ten characters of a name.
+/// VS Code shows about ten characters of a name.
 #[test]
 fn session_name_begins_with_the_rank_or_pid() {
     let mut shard = paused("train_shard", 1);
@@ -220,34 +226,35 @@ fn announcement_waits_for_a_name_until_a_timeout() {
     let mut nameless = paused("square", 1);
     nameless.names_mut().name = None;
     let nameless_since = nameless.first_seen;
-    let after = |by: Duration| Timestamp {
+    let at = |by: Duration| Timestamp {
         instant: nameless_since.instant + by,
         ..nameless_since
     };
     let list = snapshot(vec![nameless]);
-    let (messages, again) = announcer.announce(&list, after(Duration::from_millis(500)), no_ticket);
+    let (messages, next_in) = announcer.announce(&list, at(Duration::from_millis(500)), no_ticket);
     assert!(messages.is_empty());
-    assert_eq!(again, Some(Duration::from_millis(1500)));
-    let (messages, _) = announcer.announce(&list, after(NAME_TIMEOUT), no_ticket);
+    assert_eq!(next_in, Some(Duration::from_millis(1500)));
+    let (messages, _) = announcer.announce(&list, at(NAME_TIMEOUT), no_ticket);
     assert_eq!(messages.len(), 1);
 }
 
 #[test]
 fn child_sessions_are_bounded_and_follow_as_others_end() {
     let mut announcer = announcer(ChildSessions::StartDebugging);
-    let mut many: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
-    let messages = announcer.announces(many.clone());
+    let mut tasks: Vec<_> = (0..40).map(|n| paused("square", n)).collect();
+    let messages = announcer.announce_later(tasks.clone());
     let children = messages.iter().filter(|m| m["type"] == "request");
     assert_eq!(children.count(), MAX_CHILDREN);
-    let told = &messages.last().unwrap()["body"]["output"];
-    assert!(told.as_str().unwrap().contains("8 more wait"));
-    many.drain(..5);
-    assert_eq!(announcer.announces(many).len(), 5);
+    let note = &messages.last().unwrap()["body"]["output"];
+    assert!(note.as_str().unwrap().contains("8 more wait"));
+    tasks.drain(..5);
+    assert_eq!(announcer.announce_later(tasks).len(), 5);
 }
 
 #[test]
 fn older_clients_get_a_debugpy_attach_event() {
-    let messages = announcer(ChildSessions::DebugpyAttach).announces(vec![paused("square", 1)]);
+    let messages =
+        announcer(ChildSessions::DebugpyAttach).announce_later(vec![paused("square", 1)]);
     assert_eq!(messages[0]["event"], "debugpyAttach");
     assert_eq!(messages[0]["body"]["type"], "debugpy");
     assert_eq!(messages[0]["body"]["connect"]["port"], 5678);
@@ -263,13 +270,13 @@ fn breakpoint_requests_are_answered_with_their_array() {
     ] {
         let arguments = json!({"breakpoints": [{"line": 3}, {"line": 9}]});
         let answer = answer(&request(command, arguments));
-        let taken = answer["body"]["breakpoints"].as_array().unwrap();
-        assert_eq!(taken.len(), 2, "{command}");
-        // No debugger has them: an editor that shows them as set is wrong.
+        let breakpoints = answer["body"]["breakpoints"].as_array().unwrap();
+        assert_eq!(breakpoints.len(), 2, "{command}");
+        // No debugger has these breakpoints, so the editor must not show them as set.
         let verified = command == "setExceptionBreakpoints";
-        for one in taken {
-            assert_eq!(one["verified"], verified, "{command}");
-            assert_eq!(one["message"].is_string(), !verified, "{command}");
+        for breakpoint in breakpoints {
+            assert_eq!(breakpoint["verified"], verified, "{command}");
+            assert_eq!(breakpoint["message"].is_string(), !verified, "{command}");
         }
     }
     let evaluate = request("evaluate", Value::Null);
@@ -294,39 +301,39 @@ fn held(n: u8) -> Breakpoint {
 
 #[test]
 fn greeting_without_a_free_task_lists_the_holders() {
-    let nothing = greeting(&snapshot(Vec::new()), false);
+    let empty = greeting(&snapshot(Vec::new()), false);
     assert!(
-        nothing.starts_with("no task waits at a breakpoint yet"),
-        "{nothing}"
+        empty.starts_with("no task waits at a breakpoint yet"),
+        "{empty}"
     );
-    assert!(!nothing.contains("held"), "{nothing}");
+    assert!(!empty.contains("held"), "{empty}");
 
-    let told = greeting(&snapshot((1..=7).map(held).collect()), false);
+    let text = greeting(&snapshot((1..=7).map(held).collect()), false);
     assert!(
-        told.starts_with("no free task waits at a breakpoint"),
-        "{told}"
+        text.starts_with("no free task waits at a breakpoint"),
+        "{text}"
     );
     assert_eq!(
-        told.matches("is held by ada with Visual Studio Code from 10.0.0.")
+        text.matches("is held by ada with Visual Studio Code from 10.0.0.")
             .count(),
         5,
-        "{told}"
+        "{text}"
     );
-    assert!(told.ends_with("and 2 more are held"), "{told}");
+    assert!(text.ends_with("and 2 more are held"), "{text}");
 
-    let look = Holder {
+    let snapshot_holder = Holder {
         since: at(1_000_035),
         ..Holder::here(9, None, LOOK_CLIENT, None)
     };
-    let looked_at = Breakpoint {
-        state: State::Attached(look),
+    let inspected = Breakpoint {
+        state: State::Attached(snapshot_holder),
         ..paused("square", 1)
     };
-    let told = greeting(&snapshot(vec![looked_at]), false);
-    assert!(told.starts_with("1 task waits"), "{told}");
-    assert!(!told.contains("held"), "{told}");
+    let text = greeting(&snapshot(vec![inspected]), false);
+    assert!(text.starts_with("1 task waits"), "{text}");
+    assert!(!text.contains("held"), "{text}");
 
-    let beside = greeting(&snapshot(vec![paused("square", 1), held(2)]), false);
-    assert!(beside.starts_with("1 task waits"), "{beside}");
-    assert!(beside.contains("train · pid 102 @ 10.88.0.2"), "{beside}");
+    let mixed = greeting(&snapshot(vec![paused("square", 1), held(2)]), false);
+    assert!(mixed.starts_with("1 task waits"), "{mixed}");
+    assert!(mixed.contains("train · pid 102 @ 10.88.0.2"), "{mixed}");
 }

@@ -162,7 +162,7 @@ mod tests {
         rank
     }
 
-    fn by(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
+    fn together_as(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
         let notices = |job: JobName, room: usize| {
             let text = Joined::Told(format!("{} {room}", job.1));
@@ -172,11 +172,14 @@ mod tests {
     }
 
     fn together(block: &serde_json::Value) -> Together<'static> {
-        by(Box::leak(Box::new(Principal::anonymous())), block)
+        together_as(Box::leak(Box::new(Principal::anonymous())), block)
     }
 
-    /// The group stops of a user who attaches by `block`, by a policy with these rules, one for each job.
-    async fn by_rules(rules: &[(&str, &str)], block: &serde_json::Value) -> Together<'static> {
+    /// Creates the group stops of a user who attaches with `block`, under a policy with one rule for each job.
+    async fn together_by_rules(
+        rules: &[(&str, &str)],
+        block: &serde_json::Value,
+    ) -> Together<'static> {
         let rule = |(job, words): &(&str, &str)| {
             format!(
                 "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\njobs = [{job:?}]\n{words}\n"
@@ -184,18 +187,18 @@ mod tests {
         };
         let policy: String = rules.iter().map(rule).collect();
         let ann = principal(&authenticator(&policy), "ann").await;
-        by(Box::leak(Box::new(ann)), block)
+        together_as(Box::leak(Box::new(ann)), block)
     }
 
     fn notices(together: &mut Together<'_>) -> Vec<String> {
-        let mut all = Vec::new();
+        let mut notices = Vec::new();
         while let Some(Some(Joined::Told(text))) =
             futures_util::FutureExt::now_or_never(together.joining.next())
         {
-            all.push(text);
+            notices.push(text);
         }
-        all.sort();
-        all
+        notices.sort();
+        notices
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,17 +211,17 @@ mod tests {
             31,
         );
         assert_eq!(notices(&mut together), ["01000000 31"]);
-        // The next is another job's; the first is on its way to its session, and has it then.
+        // The next stop is in another job. The first task is about to get its session.
         together.stopped(&snapshot(vec![rank(3, "02000000")]), NONE, 30);
         assert_eq!(notices(&mut together), ["02000000 30"]);
-        let held = [(first.id, first.stop)];
+        let in_session = [(first.id, first.stop)];
         let list = snapshot(vec![first.clone()]);
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(60)).await;
-            together.stopped(&list, (&held, &[]), 30);
+            together.stopped(&list, (&in_session, &[]), 30);
         }
         assert_eq!(notices(&mut together), [""; 0]);
-        // All run, and one stops again.
+        // All tasks resume, and one stops again.
         tokio::time::advance(Duration::from_secs(60)).await;
         together.stopped(&snapshot(Vec::new()), NONE, 30);
         together.stopped(&list, NONE, 30);
@@ -240,11 +243,11 @@ mod tests {
                 vec!["01000000 31", "02000000 31", "03000000 31"],
             ),
         ] {
-            let mut together = by_rules(&rules, &block).await;
+            let mut together = together_by_rules(&rules, &block).await;
             together.stopped(&list(), NONE, 31);
             assert_eq!(notices(&mut together), stopped, "{block}");
         }
-        let mut together = by_rules(&rules[1..], &json!({})).await;
+        let mut together = together_by_rules(&rules[1..], &json!({})).await;
         together.stopped(&list(), NONE, 31);
         assert_eq!(notices(&mut together), [""; 0]);
     }
@@ -253,16 +256,16 @@ mod tests {
     async fn without_group_no_other_rank_is_stopped() {
         let mut together = together(&json!({"all": true}));
         let first = rank(1, "01000000");
-        let held = [(first.id, first.stop)];
+        let in_session = [(first.id, first.stop)];
         let other = rank(2, "02000000");
         let list = snapshot(vec![first, other.clone()]);
         together.stopped(&list, NONE, 31);
-        together.stopped(&list, (&held, &[]), 31);
+        together.stopped(&list, (&in_session, &[]), 31);
         assert_eq!(notices(&mut together), [""; 0]);
-        // But for a task that does.
-        let both = [held[0], (other.id, other.stop)];
-        together.stopped(&list, (&both, &held), 31);
-        together.stopped(&list, (&both, &held), 31);
+        // A task that requests a group stop is the exception.
+        let both = [in_session[0], (other.id, other.stop)];
+        together.stopped(&list, (&both, &in_session), 31);
+        together.stopped(&list, (&both, &in_session), 31);
         assert_eq!(notices(&mut together), ["01000000 31"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Reaching a worker: messages before `attach`, and workers that do not answer it.
+//! Connecting to a worker: messages before `attach`, and workers that do not answer it.
 
 use super::*;
 use ray_relay_ray::ray::registry::Change;
@@ -8,15 +8,18 @@ async fn requests_before_attach_are_answered_and_bounded() {
     let context = context(|config| {
         config.listen.handshake_timeout = Duration::from_millis(300);
     });
-    let mut early = Debugger::connect(&context).await;
-    let answer = early.ask("threads", Value::Null).await;
+    let mut first = Debugger::connect(&context).await;
+    let answer = first.ask("threads", Value::Null).await;
     assert_refused(&answer, "`initialize` has to come first");
-    assert_output(&early.read().await, "no `attach` came");
-    early.closed().await;
+    assert_output(&first.read().await, "no `attach` came");
+    first.closed().await;
 
     let mut launcher = Debugger::connect(&context).await;
     launcher.ask("initialize", json!({})).await;
-    assert!(sentence(&launcher.ask("launch", json!({})).await).contains("\"request\": \"attach\""));
+    assert!(
+        refusal_message(&launcher.ask("launch", json!({})).await)
+            .contains("\"request\": \"attach\"")
+    );
     launcher.closed().await;
 
     let mut large = Debugger::connect(&context).await;
@@ -33,8 +36,8 @@ async fn next_waits_for_a_new_stop_and_skips_paused_tasks() {
     context.registry.insert(paused("old", 9));
     let next = json!({"rayRelay": {"next": true, "task": "sq*"}});
     let (mut debugger, _) = Debugger::attaching(&context, next).await;
-    let waits = "waiting for the next breakpoint in \"sq*\"";
-    assert_output(&debugger.read().await, waits);
+    let expected = "waiting for the next breakpoint in \"sq*\"";
+    assert_output(&debugger.read().await, expected);
     context.registry.insert(paused("other", 8));
     context.registry.insert(worker.breakpoint.clone());
     let met = format!("{} has stopped: ", worker.breakpoint.id);
@@ -72,8 +75,8 @@ async fn unreachable_worker_is_reported_and_stays_listed() {
 
 #[tokio::test]
 async fn silent_or_foreign_worker_times_out() {
-    for (says, expected) in [
-        // Each of three more tries takes twice as long.
+    for (after, expected) in [
+        // Each of the three further attempts takes twice as long.
         ("", "did not answer within 2.4 s"),
         ("hello\r\n\r\n", "does not speak the debug adapter protocol"),
     ] {
@@ -81,7 +84,7 @@ async fn silent_or_foreign_worker_times_out() {
         let worker = Worker::listed(&context).await;
         let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
         let (mut stream, _) = worker.accept().await.into_parts();
-        stream.write_all(says.as_bytes()).await.unwrap();
+        stream.write_all(after.as_bytes()).await.unwrap();
         assert_refused(&debugger.answer(seq).await, expected);
         debugger.closed().await;
     }
@@ -95,9 +98,9 @@ async fn client_lost_during_the_dial_does_not_cut_the_greeting() {
     let mut dap = worker.accept().await;
     debugger.ended.abort();
     drop(debugger);
-    // The connection is still open: a byte written now is not answered with a reset. Then it is closed in order.
+    // The connection is still open: a byte written now gets no reset. Then it closes cleanly.
     greet(&mut dap).await;
-    left(&mut dap).await;
+    expect_close(&mut dap).await;
 }
 
 #[tokio::test]
@@ -105,10 +108,10 @@ async fn refused_initialize_can_be_repeated() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let mut debugger = Debugger::connect(&context).await;
-    let wrong = json!({"clientID": "x", "pathFormat": "uri"});
-    let answer = debugger.ask("initialize", wrong).await;
+    let invalid = json!({"clientID": "x", "pathFormat": "uri"});
+    let answer = debugger.ask("initialize", invalid).await;
     assert_eq!(
-        sentence(&answer),
+        refusal_message(&answer),
         "Invalid message: \"pathFormat\" must be one of: ['path']"
     );
     debugger.attach(json!({})).await;
@@ -122,13 +125,13 @@ async fn refusal_of_initialize_by_the_worker_is_quoted() {
     let (mut debugger, seq) = Debugger::attaching(&context, json!({})).await;
     let mut dap = worker.accept().await;
     greet(&mut dap).await;
-    let initialize = got(&mut dap, "initialize").await;
+    let initialize = expect_request(&mut dap, "initialize").await;
     let refusal = initialize.failure("\"clientID\" must be\u{1b}[31m str");
     dap.send(&refusal).await.unwrap();
     let quoted = "refuses the client's `initialize`: \"clientID\" must be[31m str";
     assert_refused(&debugger.answer(seq).await, quoted);
     assert!(context.registry.snapshot().live[0].is_paused());
-    left(&mut dap).await;
+    expect_close(&mut dap).await;
     debugger.closed().await;
 }
 
@@ -141,15 +144,15 @@ async fn differing_worker_capabilities_are_reported() {
     let announced = debugger.ask("initialize", json!({})).await;
     assert_eq!(announced["body"]["supportsTerminateDebuggee"], true);
     debugger.send("attach", json!({})).await;
-    let mut of_worker = capabilities::debugpy(true);
-    let keys = of_worker.as_object_mut().unwrap();
+    let mut capabilities_of_worker = capabilities::debugpy(true);
+    let keys = capabilities_of_worker.as_object_mut().unwrap();
     keys.shift_remove("supportsTerminateDebuggee");
     keys.insert("supportsDataBreakpoints".into(), true.into());
-    worker.attached_as(of_worker).await;
-    let told = debugger.read().await;
-    assert_eq!(told["event"], "capabilities");
+    worker.attached_as(capabilities_of_worker).await;
+    let event = debugger.read().await;
+    assert_eq!(event["event"], "capabilities");
     assert_eq!(
-        told["body"]["capabilities"],
+        event["body"]["capabilities"],
         json!({"supportsDataBreakpoints": true, "supportsTerminateDebuggee": false})
     );
 }
@@ -171,8 +174,8 @@ async fn helix_gets_messages_in_the_form_it_displays() {
     let initialize = json!({"clientID": "hx", "clientName": "helix", "adapterID": "debugpy"});
     let mut refused = Debugger::connect(&context).await;
     refused.ask("initialize", initialize.clone()).await;
-    let unknown = json!({"rayRelay": {"breakpoint": "0000000z"}});
-    let answer = refused.ask("attach", unknown).await;
+    let arguments = json!({"rayRelay": {"breakpoint": "0000000z"}});
+    let answer = refused.ask("attach", arguments).await;
     assert_eq!(answer["success"], false);
     assert_eq!(answer["body"], answer["message"], "{answer}");
 
@@ -187,19 +190,19 @@ async fn helix_gets_messages_in_the_form_it_displays() {
     }
     let stopped = json!({"reason": "breakpoint", "threadId": 1, "allThreadsStopped": true});
     dap.send(&message::event("stopped", stopped)).await.unwrap();
-    let told = debugger.until(|m| m["event"] == "thread").await;
-    assert_eq!(told["body"]["reason"], "exited");
+    let event = debugger.until(|m| m["event"] == "thread").await;
+    assert_eq!(event["body"]["reason"], "exited");
     assert_eq!(debugger.read().await["event"], "stopped");
     let answer = debugger.ask("initialize", json!({})).await;
-    let said = answer["body"].as_str().unwrap();
-    assert!(said.contains("attached already"), "{answer}");
+    let shown = answer["body"].as_str().unwrap();
+    assert!(shown.contains("attached already"), "{answer}");
 }
 
-/// There is no token then, and no issuer of one.
+/// Without authentication there are no tokens and no issuers.
 #[tokio::test]
 async fn refusal_names_allow_attach_where_authentication_is_off() {
     let running = json!({"rayRelay": {"task": "train", "running": true}});
-    let said = refusal(&context(|_| {}), running).await;
+    let error = refusal(&context(|_| {}), running).await;
     let key = "; this relay authenticates no client: `dap.allow_attach` in its configuration allows it to all";
-    assert!(said.ends_with(key), "{said}");
+    assert!(error.ends_with(key), "{error}");
 }

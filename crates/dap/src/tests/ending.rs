@@ -30,85 +30,85 @@ async fn cause_of_death_precedes_terminated() {
 /// client.
 #[tokio::test]
 async fn detach_removes_function_breakpoints() {
-    for goodbye in [true, false] {
+    for disconnects in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
         debugger.send("configurationDone", json!({})).await;
-        got(&mut dap, "configurationDone").await;
-        if goodbye {
+        expect_request(&mut dap, "configurationDone").await;
+        if disconnects {
             debugger.send("disconnect", json!({})).await;
         }
-        let client = goodbye.then_some(debugger);
-        let forgets = asked(&mut dap, "setFunctionBreakpoints").await;
-        assert_eq!(forgets.arguments, json!({"breakpoints": []}));
-        asked(&mut dap, "disconnect").await;
+        let client = disconnects.then_some(debugger);
+        let reset = answer_request(&mut dap, "setFunctionBreakpoints").await;
+        assert_eq!(reset.arguments, json!({"breakpoints": []}));
+        answer_request(&mut dap, "disconnect").await;
         drop(client);
-        left(&mut dap).await;
+        expect_close(&mut dap).await;
     }
 }
 
 /// A running task is neither parked nor detached, and a task cannot resume before its expression ends.
 #[tokio::test]
 async fn cancel_or_disconnect_interrupts_an_expression() {
-    for leaves in [true, false] {
+    for disconnects in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
         debugger.send("configurationDone", json!({})).await;
-        asked(&mut dap, "configurationDone").await;
-        let endless = json!({"expression": "while True: pass", "context": "repl"});
-        let seq = debugger.send("evaluate", endless).await;
-        let endless = got(&mut dap, "evaluate").await;
-        if leaves {
+        answer_request(&mut dap, "configurationDone").await;
+        let arguments = json!({"expression": "while True: pass", "context": "repl"});
+        let seq = debugger.send("evaluate", arguments).await;
+        let running = expect_request(&mut dap, "evaluate").await;
+        if disconnects {
             debugger.send("disconnect", json!({})).await;
         } else {
-            // Another request is none of it.
+            // The cancellation of another request interrupts nothing.
             for (cancelled, interrupts) in [(seq - 1, false), (seq, true)] {
                 let cancelled = json!({"requestId": cancelled});
                 let answer = debugger.ask("cancel", cancelled).await;
                 assert_eq!(answer["success"], true, "{answer}");
                 if !interrupts {
-                    nothing_for(&mut dap, Duration::from_millis(100)).await;
+                    expect_silence(&mut dap, Duration::from_millis(100)).await;
                 }
             }
         }
-        let interrupt = asked(&mut dap, "evaluate").await;
+        let interrupt = answer_request(&mut dap, "evaluate").await;
         assert_eq!(interrupt.arguments, ray_relay_debugger::pdb::interrupt());
-        let failure = endless.failure("KeyboardInterrupt");
+        let failure = running.failure("KeyboardInterrupt");
         dap.send(&failure).await.unwrap();
-        if leaves {
-            asked(&mut dap, "setFunctionBreakpoints").await;
-            asked(&mut dap, "disconnect").await;
+        if disconnects {
+            answer_request(&mut dap, "setFunctionBreakpoints").await;
+            answer_request(&mut dap, "disconnect").await;
         }
         let answer = debugger.answer(seq).await;
         assert_eq!(answer["success"], false, "{answer}");
-        if !leaves {
-            // It has ended, and there is nothing to interrupt.
+        if !disconnects {
+            // The expression has ended, so there is nothing to interrupt.
             let cancelled = json!({"requestId": seq});
             debugger.ask("cancel", cancelled).await;
-            nothing_for(&mut dap, Duration::from_millis(100)).await;
+            expect_silence(&mut dap, Duration::from_millis(100)).await;
         }
     }
 }
 
-/// debugpy keeps them for the process, and the next client need not come through the relay.
+/// debugpy keeps mappings for the process, and the next client may connect without the relay.
 #[tokio::test]
 async fn session_end_removes_its_path_mappings() {
     let mappings = json!({"pathMappings": [{"localRoot": "/home/ann", "remoteRoot": "."}]});
     // Each waits for a timeout, so they run concurrently.
-    let all = ["goodbye", "half-close", "reset", "drain"].map(|end| (end, mappings.clone()));
-    let all = all.map(|(end, mappings)| async move {
+    let cases = ["goodbye", "half-close", "reset", "drain"].map(|end| (end, mappings.clone()));
+    let sessions = cases.map(|(end, mappings)| async move {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, mappings).await;
-        let (mut client, mut goodbye) = (None, None);
+        let (mut client, mut disconnect) = (None, None);
         match end {
             "goodbye" => {
-                goodbye = Some(debugger.send("disconnect", json!({})).await);
+                disconnect = Some(debugger.send("disconnect", json!({})).await);
                 client = Some(debugger.dap);
             }
             "half-close" => {
-                let (mut stream, rest) = debugger.dap.into_parts();
+                let (mut stream, buffered) = debugger.dap.into_parts();
                 stream.shutdown().await.unwrap();
-                client = Some(Conversation::resume(stream, &rest, 1 << 20));
+                client = Some(Conversation::resume(stream, &buffered, 1 << 20));
             }
             "drain" => {
                 context.shutdown.drain.cancel();
@@ -116,94 +116,97 @@ async fn session_end_removes_its_path_mappings() {
             }
             _ => drop(debugger),
         }
-        asked(&mut dap, "setFunctionBreakpoints").await;
-        let forgets = got(&mut dap, "evaluate").await;
-        assert_eq!(forgets.arguments, mappings::forgetting());
-        // The adapter would end of an answer that finds its client gone.
-        nothing_for(&mut dap, Duration::from_millis(600)).await;
-        let done = forgets.success(json!({"result": "None", "variablesReference": 0}));
-        dap.send(&done).await.unwrap();
-        asked(&mut dap, "disconnect").await;
-        let mut seen = Vec::new();
+        answer_request(&mut dap, "setFunctionBreakpoints").await;
+        let reset = expect_request(&mut dap, "evaluate").await;
+        assert_eq!(reset.arguments, mappings::forgetting());
+        // The adapter exits when it has an answer for a client that is gone.
+        expect_silence(&mut dap, Duration::from_millis(600)).await;
+        let reset_done = reset.success(json!({"result": "None", "variablesReference": 0}));
+        dap.send(&reset_done).await.unwrap();
+        answer_request(&mut dap, "disconnect").await;
+        let mut messages = Vec::new();
         while let Some(Ok(Ok(message))) = match &mut client {
             Some(client) => Some(timeout(TEST_TIMEOUT, client.read()).await),
             None => None,
         } {
-            seen.push(message);
+            messages.push(message);
         }
-        assert!(seen.iter().all(|m| m["command"] != "evaluate"), "{seen:?}");
         assert!(
-            goodbye.is_none_or(|seq| seen.iter().any(|m| m["request_seq"] == seq)),
-            "{seen:?}"
+            messages.iter().all(|m| m["command"] != "evaluate"),
+            "{messages:?}"
+        );
+        assert!(
+            disconnect.is_none_or(|seq| messages.iter().any(|m| m["request_seq"] == seq)),
+            "{messages:?}"
         );
     });
-    join_all(all).await;
+    join_all(sessions).await;
 }
 
 /// Expects that the worker gets neither a message nor the end within `time`.
-async fn nothing_for(dap: &mut Conversation<TcpStream>, time: Duration) {
-    let seen = timeout(time, dap.read()).await;
-    assert!(seen.is_err(), "{seen:?}");
+async fn expect_silence(dap: &mut Conversation<TcpStream>, time: Duration) {
+    let received = timeout(time, dap.read()).await;
+    assert!(received.is_err(), "{received:?}");
 }
 
-/// debugpy's adapter dies of a client that leaves while `attach` is at work, and with it the task.
+/// debugpy's adapter, and with it the task, dies if a client leaves during `attach`.
 #[tokio::test]
 async fn client_lost_during_attach_is_detached_in_order() {
     let context = context(|_| {});
     let (worker, debugger, mut dap) = session(&context, json!({})).await;
     let id = worker.breakpoint.id;
     drop(debugger);
-    nothing_for(&mut dap, Duration::from_millis(900)).await;
+    expect_silence(&mut dap, Duration::from_millis(900)).await;
     assert_eq!(context.sessions.table.len(), 0, "the session is over");
     let snapshot = context.registry.snapshot();
     let holder = snapshot.find(id).unwrap().holder();
     assert!(holder.is_some(), "nobody else attaches meanwhile");
     initialized(&mut dap).await;
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    let goodbye = nothing_after_disconnect(&mut dap, Duration::from_millis(300)).await;
-    assert_eq!(goodbye.arguments["terminateDebuggee"], false);
-    left(&mut dap).await;
+    answer_request(&mut dap, "setFunctionBreakpoints").await;
+    let disconnect = expect_only_disconnect(&mut dap, Duration::from_millis(300)).await;
+    assert_eq!(disconnect.arguments["terminateDebuggee"], false);
+    expect_close(&mut dap).await;
     drop(dap);
     context.shutdown.tasks.close();
     timeout(TEST_TIMEOUT, context.shutdown.tasks.wait())
         .await
         .unwrap();
-    let waits = context.registry.snapshot().find(id).unwrap().clone();
+    let row = context.registry.snapshot().find(id).unwrap().clone();
     assert!(
-        waits.is_paused() && waits.stop == 1,
+        row.is_paused() && row.stop == 1,
         "it was never let run, so it is the same stop"
     );
 }
 
-/// debugpy's adapter ends where it has the answer to an evaluation for a client that is gone.
+/// debugpy's adapter exits when it has the result of an evaluation for a client that is gone.
 #[tokio::test]
 async fn disconnect_waits_for_a_running_evaluation() {
-    for goodbye in [true, false] {
+    for disconnects in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
         debugger
             .send("evaluate", json!({"expression": "long()"}))
             .await;
-        let evaluate = got(&mut dap, "evaluate").await;
-        if goodbye {
+        let evaluate = expect_request(&mut dap, "evaluate").await;
+        if disconnects {
             debugger.send("disconnect", json!({})).await;
         }
         drop(debugger);
-        if goodbye {
-            let interrupt = asked(&mut dap, "evaluate").await;
+        if disconnects {
+            let interrupt = answer_request(&mut dap, "evaluate").await;
             assert_eq!(interrupt.arguments, ray_relay_debugger::pdb::interrupt());
         }
-        // Which may be said already: it clears what would stop the task.
-        asked(&mut dap, "setFunctionBreakpoints").await;
-        nothing_for(&mut dap, Duration::from_millis(900)).await;
-        let done = evaluate.success(json!({"result": "1"}));
-        dap.send(&done).await.unwrap();
-        asked(&mut dap, "disconnect").await;
-        left(&mut dap).await;
+        // This request may come first: it clears what would stop the task.
+        answer_request(&mut dap, "setFunctionBreakpoints").await;
+        expect_silence(&mut dap, Duration::from_millis(900)).await;
+        let result = evaluate.success(json!({"result": "1"}));
+        dap.send(&result).await.unwrap();
+        answer_request(&mut dap, "disconnect").await;
+        expect_close(&mut dap).await;
     }
 }
 
-/// Neovim continues with its queued messages, and debugpy's adapter dies of a `configurationDone` after `disconnect`.
+/// Neovim goes on sending its queued messages, and debugpy's adapter dies of `configurationDone` after `disconnect`.
 #[tokio::test]
 async fn messages_after_disconnect_do_not_reach_the_worker() {
     for mapped in [true, false] {
@@ -214,50 +217,50 @@ async fn messages_after_disconnect_do_not_reach_the_worker() {
         let seq = debugger.send("disconnect", json!({})).await;
         debugger.send("threads", json!({})).await;
         debugger.send("configurationDone", json!({})).await;
-        asked(&mut dap, "setFunctionBreakpoints").await;
+        answer_request(&mut dap, "setFunctionBreakpoints").await;
         if mapped {
-            asked(&mut dap, "evaluate").await;
+            answer_request(&mut dap, "evaluate").await;
         }
-        nothing_after_disconnect(&mut dap, Duration::from_millis(200)).await;
+        expect_only_disconnect(&mut dap, Duration::from_millis(200)).await;
         assert_eq!(debugger.answer(seq).await["success"], true);
         drop(debugger);
-        left(&mut dap).await;
+        expect_close(&mut dap).await;
     }
 }
 
-/// debugpy's adapter exits when the stream ends right behind `disconnect`, and the worker's next breakpoint hangs.
+/// debugpy's adapter exits when the stream ends right after `disconnect`, and the worker's next breakpoint hangs.
 #[tokio::test]
 async fn disconnect_then_close_is_answered_before_the_worker_eof() {
-    for half in [true, false] {
+    for half_close in [true, false] {
         let context = context(|_| {});
         let (mut debugger, mut dap) = configurable(&context, json!({})).await;
         let id = context.registry.snapshot().live[0].id;
         debugger.send("configurationDone", json!({})).await;
-        asked(&mut dap, "configurationDone").await;
+        answer_request(&mut dap, "configurationDone").await;
         let seq = debugger.send("disconnect", json!({})).await;
         let (mut stream, _) = debugger.dap.into_parts();
         stream.shutdown().await.unwrap();
-        let client = half.then_some(stream);
-        asked(&mut dap, "setFunctionBreakpoints").await;
-        nothing_after_disconnect(&mut dap, Duration::from_millis(200)).await;
+        let client = half_close.then_some(stream);
+        answer_request(&mut dap, "setFunctionBreakpoints").await;
+        expect_only_disconnect(&mut dap, Duration::from_millis(200)).await;
         if let Some(stream) = client {
             let mut client = Conversation::new(stream, 1 << 20);
             let answered = async { while client.read().await.unwrap()["request_seq"] != seq {} };
             timeout(TEST_TIMEOUT, answered).await.unwrap();
         }
-        left(&mut dap).await;
+        expect_close(&mut dap).await;
         drop(dap);
         let mut list = context.registry.watch();
-        let gone = list.wait_for(|list| list.find(id).is_none());
-        timeout(TEST_TIMEOUT, gone).await.unwrap().unwrap();
+        let removed = list.wait_for(|list| list.find(id).is_none());
+        timeout(TEST_TIMEOUT, removed).await.unwrap().unwrap();
     }
 }
 
-async fn nothing_after_disconnect(dap: &mut Conversation<TcpStream>, time: Duration) -> Request {
-    let goodbye = got(dap, "disconnect").await;
-    nothing_for(dap, time).await;
-    dap.send(&goodbye.success(Value::Null)).await.unwrap();
-    goodbye
+async fn expect_only_disconnect(dap: &mut Conversation<TcpStream>, time: Duration) -> Request {
+    let disconnect = expect_request(dap, "disconnect").await;
+    expect_silence(dap, time).await;
+    dap.send(&disconnect.success(Value::Null)).await.unwrap();
+    disconnect
 }
 
 #[tokio::test]
@@ -270,7 +273,7 @@ async fn relay_shutdown_is_reported_and_ends_the_session() {
     debugger.event("terminated").await;
     debugger.closed().await;
     initialized(&mut dap).await;
-    let_go(&mut dap).await;
+    expect_detach(&mut dap).await;
     assert!(
         matches!(timeout(TEST_TIMEOUT, dap.read()).await, Ok(Err(_))),
         "the worker is let go"
@@ -283,16 +286,16 @@ async fn idle_session_of_a_draining_relay_is_detached_soon() {
     let (mut debugger, mut dap) = configurable(&context, json!({})).await;
     context.shutdown.busy.close();
     assert!(!context.shutdown.busy.is_empty());
-    let began = Instant::now();
+    let started = Instant::now();
     context.shutdown.drain.cancel();
-    let_go(&mut dap).await;
-    let took = began.elapsed();
-    assert!(took < 2 * ray_relay_base::shutdown::QUIET, "{took:?}");
+    expect_detach(&mut dap).await;
+    let elapsed = started.elapsed();
+    assert!(elapsed < 2 * ray_relay_base::shutdown::QUIET, "{elapsed:?}");
     drop(dap);
     debugger.event("terminated").await;
     debugger.closed().await;
-    let over = timeout(TEST_TIMEOUT, context.shutdown.busy.wait()).await;
-    over.unwrap();
+    let drained = timeout(TEST_TIMEOUT, context.shutdown.busy.wait()).await;
+    drained.unwrap();
 }
 
 #[tokio::test]
@@ -307,9 +310,9 @@ async fn worker_still_greeting_is_not_disconnected() {
         .unwrap()
         .unwrap();
     greet(&mut dap).await;
-    // Its thread that accepts connections would end of that.
-    nothing_for(&mut dap, Duration::from_millis(300)).await;
+    // A disconnect would end the thread of debugpy that accepts connections.
+    expect_silence(&mut dap, Duration::from_millis(300)).await;
     let sockets = message::event("debugpySockets", json!({"sockets": []}));
     dap.send(&sockets).await.unwrap();
-    left(&mut dap).await;
+    expect_close(&mut dap).await;
 }

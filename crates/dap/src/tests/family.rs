@@ -7,62 +7,62 @@ struct FamilyScene {
     context: Arc<Context>,
     parent: Debugger,
     child: Debugger,
-    /// The child's worker.
+    /// The connection to the child's worker.
     dap: Conversation<TcpStream>,
     _workers: [Worker; 2],
 }
 
-/// A configuration as VS Code sends it where no folder is open: with a number of its own for each session.
+/// A configuration of VS Code without an open folder, which numbers its sessions.
 fn configuration(session: &str) -> Value {
     json!({"name": "Ray", "__sessionId": session})
 }
 
-async fn configured(parent: &mut Debugger, session: &str) {
-    configured_with(parent, configuration(session)).await;
+async fn start_cluster_session(parent: &mut Debugger, session: &str) {
+    start_cluster_session_with(parent, configuration(session)).await;
 }
 
-pub(super) async fn configured_with(parent: &mut Debugger, configuration: Value) {
+pub(super) async fn start_cluster_session_with(parent: &mut Debugger, configuration: Value) {
     parent.attach(configuration).await;
     parent.event("initialized").await;
     parent.send("configurationDone", json!({})).await;
 }
 
-pub(super) async fn announced(parent: &mut Debugger) -> Value {
-    let mut asked = parent.until(|m| m["command"] == "startDebugging").await;
-    asked["arguments"]["configuration"].take()
+pub(super) async fn next_announcement(parent: &mut Debugger) -> Value {
+    let mut request = parent.until(|m| m["command"] == "startDebugging").await;
+    request["arguments"]["configuration"].take()
 }
 
-/// Ends the cluster session, which announced nothing further.
-async fn leaves_unannounced(parent: &mut Debugger) {
+/// Ends the cluster session, and expects that it announced nothing further.
+async fn expect_no_announcement(parent: &mut Debugger) {
     let seq = parent.send("disconnect", json!({})).await;
-    let last = |m: &Value| m["request_seq"] == seq || m["command"] == "startDebugging";
-    let last = parent.until(last).await;
-    assert_eq!(last["command"], "disconnect", "{last}");
+    let is_last = |m: &Value| m["request_seq"] == seq || m["command"] == "startDebugging";
+    let message = parent.until(is_last).await;
+    assert_eq!(message["command"], "disconnect", "{message}");
 }
 
-/// Opens the session of `configuration`, at the worker that it names.
-pub(super) async fn open(
+/// Opens the session of `configuration` at the worker it names.
+pub(super) async fn open_child(
     context: &Arc<Context>,
     configuration: Value,
     workers: &[Worker; 2],
 ) -> (Debugger, Conversation<TcpStream>) {
-    let wanted = |w: &&Worker| configuration["rayRelay"]["breakpoint"] == json!(w.breakpoint.id);
-    let worker = workers.iter().find(wanted).unwrap();
+    let is_named = |w: &&Worker| configuration["rayRelay"]["breakpoint"] == json!(w.breakpoint.id);
+    let worker = workers.iter().find(is_named).unwrap();
     let (mut child, attach) = Debugger::attaching(context, configuration.clone()).await;
-    let (mut dap, seen) = worker.attached().await;
-    assert!(seen["arguments"].get("rayRelay").is_none(), "{seen}");
+    let (mut dap, request) = worker.attached().await;
+    assert!(request["arguments"].get("rayRelay").is_none(), "{request}");
     initialized(&mut dap).await;
     child.event("initialized").await;
     child.send("configurationDone", json!({})).await;
-    asked(&mut dap, "configurationDone").await;
-    let taken = json!({"seq": 9, "type": "response", "request_seq": seen["seq"], "success": true, "command": "attach"});
-    dap.send(&taken).await.unwrap();
+    answer_request(&mut dap, "configurationDone").await;
+    let attached = json!({"seq": 9, "type": "response", "request_seq": request["seq"], "success": true, "command": "attach"});
+    dap.send(&attached).await.unwrap();
     child.answer(attach).await;
     (child, dap)
 }
 
 impl FamilyScene {
-    async fn found() -> Self {
+    async fn new() -> Self {
         let context = context(|_| {});
         let workers = [
             Worker::listen().await,
@@ -72,10 +72,10 @@ impl FamilyScene {
             context.registry.insert(worker.breakpoint.clone());
         }
         let mut parent = Debugger::connect(&context).await;
-        configured(&mut parent, "one").await;
-        let first = announced(&mut parent).await;
-        announced(&mut parent).await;
-        let (child, dap) = open(&context, first, &workers).await;
+        start_cluster_session(&mut parent, "one").await;
+        let configuration = next_announcement(&mut parent).await;
+        next_announcement(&mut parent).await;
+        let (child, dap) = open_child(&context, configuration, &workers).await;
         Self {
             context,
             parent,
@@ -86,90 +86,93 @@ impl FamilyScene {
     }
 }
 
-/// The worker was detached in order, and the child's console says why; no toast, because its user has ended it.
-async fn ended_with_its_parent(mut child: Debugger, mut dap: Conversation<TcpStream>) {
-    // The disconnect waits for the answer to the request before it.
-    asked(&mut dap, "setFunctionBreakpoints").await;
-    let goodbye = asked(&mut dap, "disconnect").await;
-    assert_eq!(goodbye.arguments, json!({"terminateDebuggee": false}));
-    let told = child.event("output").await;
-    let why = "the cluster session that opened it has ended; the task runs on";
-    assert_output(&told, why);
-    assert_eq!(told["body"]["category"], "console");
+/// Expects a clean detach, and the reason in the child's console: no pop-up, because the user ended the session.
+async fn expect_end_with_parent(mut child: Debugger, mut dap: Conversation<TcpStream>) {
+    // `disconnect` waits for the answer to the previous request.
+    answer_request(&mut dap, "setFunctionBreakpoints").await;
+    let disconnect = answer_request(&mut dap, "disconnect").await;
+    assert_eq!(disconnect.arguments, json!({"terminateDebuggee": false}));
+    let output = child.event("output").await;
+    let expected = "the cluster session that opened it has ended; the task runs on";
+    assert_output(&output, expected);
+    assert_eq!(output["body"]["category"], "console");
     child.event("terminated").await;
 }
 
 #[tokio::test]
 async fn stopping_the_cluster_session_resumes_its_tasks() {
-    let mut family = FamilyScene::found().await;
+    let mut family = FamilyScene::new().await;
     let parent = &mut family.parent;
     let seq = parent.send("disconnect", json!({"restart": false})).await;
-    let told = parent.output("1 session ends with this one").await;
-    assert_eq!(told["body"]["category"], "console");
+    let output = parent.output("1 session ends with this one").await;
+    assert_eq!(output["body"]["category"], "console");
     parent.answer(seq).await;
-    ended_with_its_parent(family.child, family.dap).await;
+    expect_end_with_parent(family.child, family.dap).await;
 }
 
 #[tokio::test]
 async fn lost_cluster_session_ends_its_child_sessions() {
-    let family = FamilyScene::found().await;
+    let family = FamilyScene::new().await;
     drop(family.parent);
-    ended_with_its_parent(family.child, family.dap).await;
+    expect_end_with_parent(family.child, family.dap).await;
 }
 
 /// A probed client has four seconds to answer: on a network outage that is longer, its session would be lost.
 #[tokio::test]
 async fn cluster_session_does_not_probe_its_own_children() {
-    let mut family = FamilyScene::found().await;
-    // Longer than it leaves those of earlier ones alone.
+    let mut family = FamilyScene::new().await;
+    // By now it probes the sessions of earlier cluster sessions.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let seq = family.child.send("threads", json!({})).await;
-    let threads = got(&mut family.dap, "threads").await;
+    let threads = expect_request(&mut family.dap, "threads").await;
     family.dap.send(&threads.success(json!({}))).await.unwrap();
-    let answered = |m: &Value| {
+    let is_answer = |m: &Value| {
         assert_ne!(m["body"]["category"], "telemetry", "{m}");
         m["type"] == "response" && m["request_seq"] == seq
     };
-    family.child.until(answered).await;
+    family.child.until(is_answer).await;
 }
 
 #[tokio::test]
 async fn restarted_cluster_session_readmits_its_children() {
-    let mut family = FamilyScene::found().await;
+    let mut family = FamilyScene::new().await;
     let restart = json!({"restart": true});
     let answer = family.parent.ask("disconnect", restart).await;
     assert_eq!(answer["success"], true);
     family.parent.closed().await;
     let mut parent = Debugger::connect(&family.context).await;
-    configured(&mut parent, "two").await;
-    let other = announced(&mut parent).await;
-    assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
-    // The child is there as before.
+    start_cluster_session(&mut parent, "two").await;
+    let configuration = next_announcement(&mut parent).await;
+    assert!(
+        configuration["name"].as_str().unwrap().contains("cube"),
+        "{configuration}"
+    );
+    // The child session goes on.
     let seq = family.child.send("threads", json!({})).await;
-    assert_eq!(got(&mut family.dap, "threads").await.seq, seq);
-    // Nothing is announced of its worker, and it ends with the new parent.
-    leaves_unannounced(&mut parent).await;
-    ended_with_its_parent(family.child, family.dap).await;
+    assert_eq!(expect_request(&mut family.dap, "threads").await.seq, seq);
+    // Its worker is not announced again, and it ends with the new parent.
+    expect_no_announcement(&mut parent).await;
+    expect_end_with_parent(family.child, family.dap).await;
 }
 
 #[tokio::test]
 async fn child_of_an_ended_cluster_session_is_refused() {
-    let mut family = FamilyScene::found().await;
+    let mut family = FamilyScene::new().await;
     let context = family.context.clone();
     context.registry.insert(paused("late", 3));
-    let late = announced(&mut family.parent).await;
+    let configuration = next_announcement(&mut family.parent).await;
     family.parent.ask("disconnect", json!({})).await;
-    let (mut child, seq) = Debugger::attaching(&context, late).await;
+    let (mut child, seq) = Debugger::attaching(&context, configuration).await;
     assert_refused(&child.answer(seq).await, "start the cluster session again");
     let snapshot = context.registry.snapshot();
-    let waits = snapshot.live.iter().find(|b| b.name() == "late").unwrap();
-    assert!(waits.is_paused(), "its task waits as before");
+    let row = snapshot.live.iter().find(|b| b.name() == "late").unwrap();
+    assert!(row.is_paused(), "its task waits as before");
 }
 
-/// An editor shows no children of a parent that is gone.
+/// An editor hides the children of a parent session that ended.
 #[tokio::test]
 async fn shutdown_ends_the_cluster_session_after_its_children() {
-    let mut family = FamilyScene::found().await;
+    let mut family = FamilyScene::new().await;
     family.context.shutdown.drain.cancel();
     family.parent.output("being shut down").await;
     let answer = family.parent.ask("threads", json!({})).await;
@@ -179,41 +182,47 @@ async fn shutdown_ends_the_cluster_session_after_its_children() {
     family.child.event("terminated").await;
 }
 
-/// As VS Code does it where `supportsRestartRequest` is announced: the task is not detached, and the editor shows it
+/// VS Code sends `restart` if `supportsRestartRequest` is announced: the task stays attached, and the editor shows it
 /// again.
 #[tokio::test]
 async fn restarting_a_session_keeps_its_task_paused() {
-    let mut family = FamilyScene::found().await;
+    let mut family = FamilyScene::new().await;
     let stop = json!({"reason": "breakpoint", "threadId": 7, "allThreadsStopped": true});
     let stopped = message::event("stopped", stop.clone());
     family.dap.send(&stopped).await.unwrap();
     family.child.event("stopped").await;
     let answer = family.child.ask("restart", json!({})).await;
     assert_eq!(answer["success"], true, "{answer}");
-    let again = family.child.event("stopped").await;
-    assert_eq!(again["body"], stop);
+    let stop_again = family.child.event("stopped").await;
+    assert_eq!(stop_again["body"], stop);
     // A running task has no location to show.
     family.child.send("continue", json!({"threadId": 7})).await;
-    got(&mut family.dap, "continue").await;
+    expect_request(&mut family.dap, "continue").await;
     family.child.ask("restart", json!({})).await;
     let seq = family.child.send("threads", json!({})).await;
-    let asked = got(&mut family.dap, "threads").await;
-    assert_eq!(asked.seq, seq);
-    let both = json!([{"id": 1, "name": "PythonGCThread"}, {"id": 7, "name": "MainThread"}]);
-    let answer = asked.success(json!({"threads": both}));
+    let request = expect_request(&mut family.dap, "threads").await;
+    assert_eq!(request.seq, seq);
+    let threads = json!([{"id": 1, "name": "PythonGCThread"}, {"id": 7, "name": "MainThread"}]);
+    let answer = request.success(json!({"threads": threads}));
     family.dap.send(&answer).await.unwrap();
-    let next = |m: &Value| m["event"] == "stopped" || m["command"] == "threads";
-    let next = family.child.until(next).await;
-    assert_eq!(next["body"]["threads"][0]["name"], "MainThread", "{next}");
+    let is_next = |m: &Value| m["event"] == "stopped" || m["command"] == "threads";
+    let message = family.child.until(is_next).await;
+    assert_eq!(
+        message["body"]["threads"][0]["name"], "MainThread",
+        "{message}"
+    );
 }
 
 #[tokio::test]
 async fn restarted_cluster_session_announces_unopened_children() {
-    let mut family = FamilyScene::found().await;
+    let mut family = FamilyScene::new().await;
     let answer = family.parent.ask("restart", json!({})).await;
     assert_eq!(answer["success"], true, "{answer}");
-    let other = announced(&mut family.parent).await;
-    assert!(other["name"].as_str().unwrap().contains("cube"), "{other}");
+    let configuration = next_announcement(&mut family.parent).await;
+    assert!(
+        configuration["name"].as_str().unwrap().contains("cube"),
+        "{configuration}"
+    );
     // Open sessions are not announced again.
-    leaves_unannounced(&mut family.parent).await;
+    expect_no_announcement(&mut family.parent).await;
 }

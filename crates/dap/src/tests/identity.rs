@@ -50,7 +50,7 @@ scopes = ["list", "view", "attach"]
 
 /// A relay with the users of [`POLICY`], by the tokens of [`token_of`].
 pub(super) fn relay(audit: Arc<Audit>, adapt: impl FnOnce(&mut Config)) -> Arc<Context> {
-    guarded(authenticator(POLICY), audit, adapt)
+    context_with(authenticator(POLICY), audit, adapt)
 }
 
 /// A worker of job 1.
@@ -66,8 +66,8 @@ pub(super) fn with_token(token: impl Into<String>) -> Value {
 }
 
 impl Worker {
-    /// Expects that no client has even connected.
-    pub(super) fn heard_nothing(self) {
+    /// Expects that no client has connected.
+    pub(super) fn expect_not_dialled(self) {
         assert_not_dialled(self.listener);
     }
 }

@@ -1,23 +1,23 @@
-//! Breakpoints whose client has closed: when they are free again, and when their debugger is dialled again.
+//! When a breakpoint is free again after its client has closed, and when its debugger is dialled again.
 
 use std::time::Instant;
 
 use super::*;
 
-/// How long [`ray_relay_session::upstream`] waits for a debugger to close after its answer to the disconnect, and then
+/// How long [`ray_relay_session::upstream`] waits for a debugger to close after its answer to `disconnect`, and then
 /// for its session to end, which debugpy does not report.
-const CLOSE: Duration = Duration::from_millis(500);
-const SETTLED: Duration = Duration::from_millis(300);
-const WRITTEN_DOWN: Duration = Duration::from_millis(100);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+const SESSION_END_DELAY: Duration = Duration::from_millis(300);
+const RELEASE_DELAY: Duration = Duration::from_millis(100);
 
-/// A client that is attached and has had every answer, and its worker's debugger.
+/// Attaches a client that has received every answer. Returns it and its worker's debugger.
 async fn running(context: &Arc<Context>) -> (Debugger, Conversation<TcpStream>) {
     let (_, mut debugger, mut dap) = session(context, json!({})).await;
     initialized(&mut dap).await;
     debugger.event("initialized").await;
-    let done = debugger.send("configurationDone", json!({})).await;
-    asked(&mut dap, "configurationDone").await;
-    debugger.answer(done).await;
+    let configuration_done = debugger.send("configurationDone", json!({})).await;
+    answer_request(&mut dap, "configurationDone").await;
+    debugger.answer(configuration_done).await;
     // `attach` is the second request of a client.
     let attached = json!({"seq": 9, "type": "response", "request_seq": 2, "success": true, "command": "attach"});
     dap.send(&attached).await.unwrap();
@@ -34,12 +34,12 @@ async fn released_breakpoint_is_dialled_after_its_debugger_ends() {
     initialized(&mut dap).await;
     debugger.event("initialized").await;
     drop(debugger);
-    let_go(&mut dap).await;
-    let mut lists = context.registry.watch();
-    let free = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
+    expect_detach(&mut dap).await;
+    let mut snapshots = context.registry.watch();
+    let is_free = |list: &Arc<ray_relay_ray::ray::registry::Snapshot>| {
         list.find(id).is_some_and(|row| row.is_paused())
     };
-    timeout(TEST_TIMEOUT, lists.wait_for(free))
+    timeout(TEST_TIMEOUT, snapshots.wait_for(is_free))
         .await
         .unwrap()
         .unwrap();
@@ -47,14 +47,18 @@ async fn released_breakpoint_is_dialled_after_its_debugger_ends() {
     let (mut next, _) = Debugger::attaching(&context, by_id).await;
     tokio::select! {
         biased;
-        () = left(&mut dap) => {}
+        () = expect_close(&mut dap) => {}
         _ = worker.listener.accept() => panic!("dialled before the last connection was ended"),
     }
-    let ended = Instant::now();
-    let (mut second, _) = worker.attached().await;
-    // The relay's end of the connection may have been seen a moment late.
-    assert!(ended.elapsed() >= SETTLED * 8 / 10, "{:?}", ended.elapsed());
-    initialized(&mut second).await;
+    let closed_at = Instant::now();
+    let (mut next_dap, _) = worker.attached().await;
+    // The test may notice a moment late that the relay closed the connection.
+    assert!(
+        closed_at.elapsed() >= SESSION_END_DELAY * 8 / 10,
+        "{:?}",
+        closed_at.elapsed()
+    );
+    initialized(&mut next_dap).await;
     next.event("initialized").await;
 }
 
@@ -63,13 +67,13 @@ async fn client_with_all_answers_is_closed_promptly() {
     let context = context(|_| {});
     let (debugger, mut dap) = running(&context).await;
     drop(debugger);
-    let_go(&mut dap).await;
-    let answered = Instant::now();
-    left(&mut dap).await;
-    let took = answered.elapsed();
-    // Its debugger may end the connection first.
-    assert!(took >= CLOSE * 8 / 10, "{took:?}");
-    assert!(took < CLOSE * 2, "{took:?}");
+    expect_detach(&mut dap).await;
+    let answered_at = Instant::now();
+    expect_close(&mut dap).await;
+    let elapsed = answered_at.elapsed();
+    // The debugger has this time to close the connection first.
+    assert!(elapsed >= CLOSE_TIMEOUT * 8 / 10, "{elapsed:?}");
+    assert!(elapsed < CLOSE_TIMEOUT * 2, "{elapsed:?}");
     assert_eq!(context.sessions.table.len(), 0);
 }
 
@@ -77,29 +81,33 @@ async fn client_with_all_answers_is_closed_promptly() {
 async fn half_closed_client_still_gets_its_late_answer() {
     let context = context(|_| {});
     let (mut debugger, mut dap) = running(&context).await;
-    let asked_for = debugger.send("threads", json!({})).await;
-    let (mut stream, rest) = debugger.dap.into_parts();
+    let seq = debugger.send("threads", json!({})).await;
+    let (mut stream, buffered) = debugger.dap.into_parts();
     stream.shutdown().await.unwrap();
-    let mut client = Conversation::resume(stream, &rest, 1 << 20);
-    let threads = got(&mut dap, "threads").await;
-    let_go(&mut dap).await;
+    let mut client = Conversation::resume(stream, &buffered, 1 << 20);
+    let threads = expect_request(&mut dap, "threads").await;
+    expect_detach(&mut dap).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let answer = threads.success(json!({"threads": []}));
     dap.send(&answer).await.unwrap();
-    let told = timeout(TEST_TIMEOUT, client.read()).await.unwrap().unwrap();
-    assert_eq!(told["request_seq"], asked_for);
+    let answer = timeout(TEST_TIMEOUT, client.read()).await.unwrap().unwrap();
+    assert_eq!(answer["request_seq"], seq);
 }
 
 /// Ray takes a moment to record that a thread no longer waits, and an older list would show it as paused again.
 #[tokio::test]
 async fn resumed_task_is_released_once_ray_can_know() {
     let context = context(|_| {});
-    let began = Instant::now();
+    let started = Instant::now();
     let (debugger, mut dap) = running(&context).await;
-    let mut lists = context.registry.watch();
+    let mut snapshots = context.registry.watch();
     drop(debugger);
-    let_go(&mut dap).await;
-    let released = lists.wait_for(|list| list.live.is_empty());
+    expect_detach(&mut dap).await;
+    let released = snapshots.wait_for(|list| list.live.is_empty());
     timeout(TEST_TIMEOUT, released).await.unwrap().unwrap();
-    assert!(began.elapsed() >= WRITTEN_DOWN, "{:?}", began.elapsed());
+    assert!(
+        started.elapsed() >= RELEASE_DELAY,
+        "{:?}",
+        started.elapsed()
+    );
 }

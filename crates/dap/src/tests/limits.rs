@@ -1,4 +1,4 @@
-//! Sessions that last too long, or are idle. The clock is paused until a task waits for it.
+//! Session limits and idle limits, on a paused clock.
 
 use super::identity::with_token;
 use super::*;
@@ -12,12 +12,12 @@ async fn attached(session: Option<u64>, idle: Option<u64>) -> (Debugger, Convers
             policy += &format!("{key} = \"{limit}s\"\n");
         }
     }
-    let context = guarded(authenticator(&policy), Audit::off(), |_| {});
+    let context = context_with(authenticator(&policy), Audit::off(), |_| {});
     configurable(&context, with_token(token_of("ann"))).await
 }
 
-/// The next message, however long that takes by the paused clock.
-async fn text(debugger: &mut Debugger) -> String {
+/// Returns the next message, however long it takes on the paused clock.
+async fn next_text(debugger: &mut Debugger) -> String {
     let message = debugger.dap.read().await.unwrap();
     match message["body"]["output"].as_str() {
         Some(text) => text.to_owned(),
@@ -29,23 +29,23 @@ async fn text(debugger: &mut Debugger) -> String {
 async fn session_limit_warns_and_ends_the_session() {
     let (mut debugger, mut dap) = attached(Some(3600), None).await;
     tokio::time::pause();
-    let began = Instant::now();
-    let told = text(&mut debugger).await;
+    let started = Instant::now();
+    let output = next_text(&mut debugger).await;
     assert!(
-        told.contains("ends in 5m 00s: sessions may last 1h 00m"),
-        "{told}"
+        output.contains("ends in 5m 00s: sessions may last 1h 00m"),
+        "{output}"
     );
-    let told = text(&mut debugger).await;
-    assert!(told.contains("ends in 1m 00s"), "{told}");
-    let told = text(&mut debugger).await;
+    let output = next_text(&mut debugger).await;
+    assert!(output.contains("ends in 1m 00s"), "{output}");
+    let output = next_text(&mut debugger).await;
     assert!(
-        told.contains("it has lasted 1h 00m") && told.contains("the task runs on"),
-        "{told}"
+        output.contains("it has lasted 1h 00m") && output.contains("the task runs on"),
+        "{output}"
     );
-    let lasted = began.elapsed().as_secs();
-    assert!((3599..=3601).contains(&lasted), "{lasted}");
-    assert_eq!(text(&mut debugger).await, "terminated");
-    let_go(&mut dap).await;
+    let elapsed = started.elapsed().as_secs();
+    assert!((3599..=3601).contains(&elapsed), "{elapsed}");
+    assert_eq!(next_text(&mut debugger).await, "terminated");
+    expect_detach(&mut dap).await;
     drop(dap);
     tokio::time::resume();
     debugger.closed().await;
@@ -55,35 +55,35 @@ async fn session_limit_warns_and_ends_the_session() {
 async fn idle_limit_warns_and_any_request_postpones_it() {
     let (mut debugger, mut dap) = attached(None, Some(600)).await;
     tokio::time::pause();
-    // A clock that goes on by itself where nothing can be done would not wait for what sockets carry.
-    let busy = tokio::spawn(async {
+    // The paused clock would advance while bytes are in flight. A busy task prevents that.
+    let spinner = tokio::spawn(async {
         loop {
             tokio::task::yield_now().await;
         }
     });
-    let later = |seconds| tokio::time::advance(Duration::from_secs(seconds));
-    let began = Instant::now();
-    later(541).await;
-    let told = text(&mut debugger).await;
+    let advance = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+    let started = Instant::now();
+    advance(541).await;
+    let output = next_text(&mut debugger).await;
     assert!(
-        told.contains("ends in 59s unless something is done"),
-        "{told}"
+        output.contains("ends in 59s unless something is done"),
+        "{output}"
     );
-    // Passed on unread by the relay, and yet noticed.
+    // The relay passes this request through unread, and still counts it as activity.
     debugger.send("threads", Value::Null).await;
-    got(&mut dap, "threads").await;
-    later(6).await;
+    expect_request(&mut dap, "threads").await;
+    advance(6).await;
     tokio::task::yield_now().await;
-    later(541).await;
-    let told = text(&mut debugger).await;
-    assert!(told.contains("ends in 59s"), "warned of again: {told}");
-    later(60).await;
-    let told = text(&mut debugger).await;
+    advance(541).await;
+    let output = next_text(&mut debugger).await;
+    assert!(output.contains("ends in 59s"), "warned of again: {output}");
+    advance(60).await;
+    let output = next_text(&mut debugger).await;
     assert!(
-        told.contains("nothing was done in it for 10m 00s"),
-        "{told}"
+        output.contains("nothing was done in it for 10m 00s"),
+        "{output}"
     );
-    assert_eq!(began.elapsed().as_secs(), 541 + 6 + 541 + 60);
-    let_go(&mut dap).await;
-    busy.abort();
+    assert_eq!(started.elapsed().as_secs(), 541 + 6 + 541 + 60);
+    expect_detach(&mut dap).await;
+    spinner.abort();
 }

@@ -1,9 +1,9 @@
-//! Clients whose worker is gone, or that disconnect in their own way.
+//! Clients whose worker is gone, and clients with their own way to disconnect.
 
 use super::*;
 use ray_relay_ray::ray::registry::Holder;
 
-/// Attached, in a worker that is listed in `context`.
+/// Attaches to a worker that is listed in `context`.
 async fn attached(
     context: &Arc<Context>,
     initialize: Value,
@@ -13,11 +13,11 @@ async fn attached(
     debugger.ask("initialize", initialize).await;
     debugger.send("attach", json!({})).await;
     let (mut dap, _) = worker.attached().await;
-    // A worker that is still busy with `attach` is not left before it has said so.
+    // The relay does not detach from a worker before it has sent `initialized`.
     initialized(&mut dap).await;
     debugger.event("initialized").await;
     debugger.send("configurationDone", Value::Null).await;
-    got(&mut dap, "configurationDone").await;
+    expect_request(&mut dap, "configurationDone").await;
     (debugger, dap)
 }
 
@@ -26,7 +26,7 @@ fn holder(context: &Context) -> Option<Holder> {
     snapshot.live.iter().find_map(|b| b.holder().cloned())
 }
 
-async fn given_back(context: &Context) {
+async fn until_free(context: &Context) {
     while holder(context).is_some() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -36,7 +36,7 @@ fn terminated() -> Value {
     message::event("terminated", Value::Null)
 }
 
-/// debugpy's adapter answers whenever its client comes to it.
+/// debugpy's adapter answers a `disconnect` at any time.
 #[tokio::test]
 async fn late_disconnect_is_answered_after_the_release() {
     for adapter_stays in [true, false] {
@@ -49,13 +49,13 @@ async fn late_disconnect_is_answered_after_the_release() {
         tokio::time::sleep(Duration::from_secs(12)).await;
         tokio::time::resume();
         if let Some(mut dap) = dap {
-            // It is left in good order.
+            // The adapter gets a clean detach.
             while let Ok(mut message) = dap.read().await {
                 let request = Request::read(&mut message).unwrap();
                 dap.send(&request.success(Value::Null)).await.unwrap();
             }
         }
-        timeout(TEST_TIMEOUT, given_back(&context)).await.unwrap();
+        timeout(TEST_TIMEOUT, until_free(&context)).await.unwrap();
         let refused = debugger.ask("threads", Value::Null).await;
         assert_eq!(refused["success"], false, "{refused}");
         assert_eq!(refused["body"]["error"]["showUser"], false, "{refused}");
@@ -66,7 +66,7 @@ async fn late_disconnect_is_answered_after_the_release() {
     }
 }
 
-/// A client that debugpy's adapter accepts before its previous session has ended is its last one.
+/// debugpy's adapter accepts no further client if one connects before its previous session has ended.
 #[tokio::test]
 async fn redial_waits_for_the_debugger_to_end_its_session() {
     let context = context(|_| {});
@@ -74,17 +74,17 @@ async fn redial_waits_for_the_debugger_to_end_its_session() {
     initialized(&mut dap).await;
     debugger.event("initialized").await;
     drop(debugger);
-    let_go(&mut dap).await;
-    let closed = Instant::now();
+    expect_detach(&mut dap).await;
+    let closed_at = Instant::now();
     drop(dap);
-    timeout(TEST_TIMEOUT, given_back(&context)).await.unwrap();
+    timeout(TEST_TIMEOUT, until_free(&context)).await.unwrap();
     let by_id = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
     let _next = Debugger::attaching(&context, by_id).await;
     let _dialled = worker.accept().await;
-    assert!(closed.elapsed() >= Duration::from_millis(300));
+    assert!(closed_at.elapsed() >= Duration::from_millis(300));
 }
 
-/// As in a script that runs `ray-relay exec` twice.
+/// A script that runs `ray-relay exec` twice does this.
 #[tokio::test]
 async fn immediate_successor_gets_the_detached_worker() {
     let context = context(|_| {});
@@ -97,21 +97,21 @@ async fn immediate_successor_gets_the_detached_worker() {
         .unwrap();
     first.answer(seq).await;
     drop(first);
-    let over = async {
+    let ended = async {
         while !context.sessions.table.is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(TEST_TIMEOUT, over).await.unwrap();
+    timeout(TEST_TIMEOUT, ended).await.unwrap();
     assert!(holder(&context).is_some(), "its debugger is being left");
-    let again = json!({"rayRelay": {"breakpoint": id}});
-    let asking = Debugger::attaching(&context, again);
-    let leaving = async {
-        asked(&mut dap, "disconnect").await;
+    let arguments = json!({"rayRelay": {"breakpoint": id}});
+    let attaching = Debugger::attaching(&context, arguments);
+    let detaching = async {
+        answer_request(&mut dap, "disconnect").await;
         drop(dap);
         worker.accept().await
     };
-    timeout(TEST_TIMEOUT, async { tokio::join!(asking, leaving) })
+    timeout(TEST_TIMEOUT, async { tokio::join!(attaching, detaching) })
         .await
         .expect("the worker is dialled again");
 }
@@ -123,10 +123,10 @@ async fn client_that_never_disconnects_is_closed_in_time() {
     drop(dap);
     debugger.event("terminated").await;
     tokio::time::pause();
-    let told = Instant::now();
+    let terminated_at = Instant::now();
     while debugger.dap.read().await.is_ok() {}
-    let kept = told.elapsed().as_secs();
-    assert!((29..=36).contains(&kept), "{kept} s");
+    let elapsed = terminated_at.elapsed().as_secs();
+    assert!((29..=36).contains(&elapsed), "{elapsed} s");
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn ending_relay_does_not_wait_for_disconnect() {
         .unwrap();
 }
 
-/// Ray notices an isolated node long after, and an editor looks frozen until then.
+/// Ray notices an isolated node only much later, and an editor would look frozen until then.
 #[tokio::test]
 async fn termination_is_reported_at_once_and_its_cause_later() {
     for adapter_stays in [true, false] {
@@ -154,16 +154,22 @@ async fn termination_is_reported_at_once_and_its_cause_later() {
             dap.send(&terminated()).await.unwrap();
         }
         let _dap = adapter_stays.then_some(dap);
-        // Many a client leaves as soon as it hears of the end.
-        let told = debugger.event("output").await;
-        assert_output(&told, "Ray does not say why yet: `ray-relay list --ended`");
-        assert_output(&told, " on node 127.0.0.1 ");
-        assert_eq!(told["body"]["category"], "console", "it may be no accident");
+        // Many clients disconnect as soon as the session terminates.
+        let output = debugger.event("output").await;
+        assert_output(
+            &output,
+            "Ray does not say why yet: `ray-relay list --ended`",
+        );
+        assert_output(&output, " on node 127.0.0.1 ");
+        assert_eq!(
+            output["body"]["category"], "console",
+            "it may be no accident"
+        );
         assert_eq!(debugger.read().await["event"], "terminated");
-        // Not before.
+        // The cause comes only once Ray knows it.
         context.registry.end(id, Some("its node ran out of memory"));
-        let told = debugger.event("output").await;
-        assert_output(&told, "is gone: its node ran out of memory");
+        let output = debugger.event("output").await;
+        assert_output(&output, "is gone: its node ran out of memory");
     }
 }
 
@@ -178,32 +184,32 @@ async fn disconnect_is_answered_when_the_worker_dies_first() {
     debugger.closed().await;
 }
 
-/// Helix ends a session by `terminate` alone, and only where that is announced; its `disconnect` follows on `terminated`.
+/// Helix ends a session by `terminate`, if that is announced. Its `disconnect` follows `terminated`.
 #[tokio::test]
 async fn helix_detaches_by_terminate_and_the_task_resumes() {
     for allow_terminate in [false, true] {
         let context = context(|config| config.dap.allow_terminate = allow_terminate);
         let helix =
             json!({"clientID": "hx", "clientName": "helix", "supportsRunInTerminalRequest": true});
-        let mut asking = Debugger::connect(&context).await;
-        let announced = asking.ask("initialize", helix.clone()).await;
-        let can = &announced["body"];
-        assert_eq!(can["supportsTerminateRequest"], true);
-        assert_eq!(can["supportsTerminateDebuggee"], allow_terminate);
+        let mut probe = Debugger::connect(&context).await;
+        let announced = probe.ask("initialize", helix.clone()).await;
+        let capabilities = &announced["body"];
+        assert_eq!(capabilities["supportsTerminateRequest"], true);
+        assert_eq!(capabilities["supportsTerminateDebuggee"], allow_terminate);
         let (mut debugger, mut dap) = attached(&context, helix).await;
         let seq = debugger.send("terminate", json!({"restart": false})).await;
-        let goodbye = loop {
+        let message = loop {
             let message = dap.read().await.unwrap();
             assert_ne!(message["command"], "terminate");
             if message["command"] == "disconnect" {
                 break message;
             }
         };
-        assert_eq!(goodbye["arguments"]["terminateDebuggee"], false);
-        // As debugpy does it.
+        assert_eq!(message["arguments"]["terminateDebuggee"], false);
+        // debugpy sends `terminated` before its answer.
         dap.send(&terminated()).await.unwrap();
-        let goodbye = Request::read(&mut goodbye.clone()).unwrap();
-        dap.send(&goodbye.success(Value::Null)).await.unwrap();
+        let request = Request::read(&mut message.clone()).unwrap();
+        dap.send(&request.success(Value::Null)).await.unwrap();
         drop(dap);
         debugger.event("terminated").await;
         let answer = debugger.answer(seq).await;
@@ -215,7 +221,7 @@ async fn helix_detaches_by_terminate_and_the_task_resumes() {
     }
 }
 
-/// The relay's own requests to the worker carry numbers too.
+/// The relay's own requests to the worker use sequence numbers too.
 #[tokio::test]
 async fn high_client_sequence_numbers_get_their_answers() {
     let context = context(|_| {});
@@ -224,7 +230,7 @@ async fn high_client_sequence_numbers_get_their_answers() {
         for command in ["setFunctionBreakpoints", "setExceptionBreakpoints"] {
             debugger.seq = seq - 1;
             debugger.send(command, json!({})).await;
-            asked(&mut dap, command).await;
+            answer_request(&mut dap, command).await;
             let answer = debugger.read().await;
             assert_eq!(answer["command"], command);
             assert_eq!(answer["request_seq"], seq);

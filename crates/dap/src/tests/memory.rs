@@ -11,12 +11,12 @@ async fn session_future_stays_within_its_size_budget() {
     let (_client, accepted, peer) = connection().await;
     let session = context.sessions.table.open(&Summary::new(peer));
     let serving = serve(context, session, accepted, ConnectionInfo::plain(peer));
-    // 13,200 and 18,800 bytes when there was room for every stage at once.
+    // It was 13,200 and 18,800 bytes when every stage had its own space.
     assert!(size_of_val(&serving) <= 1832, "{}", size_of_val(&serving));
-    // 24 of it for a task that runs and is to stop, 24 for what its cluster session asks, 64 for where in a value a direction is and
-    // how long its turns are, 24 for the time that others wait for the task,
-    // 8 for when subprocesses may wait, 8 for whether the end of the task was reported, and
-    // 16 for what of values is hidden, and 24 for which expressions can be cancelled.
+    // 24 bytes for a pending pause, 24 for requests of the cluster session, 64 for the position of a direction in a value and
+    // the length of its turns, 24 for how long others wait for the task,
+    // 8 for the time subprocesses may wait, 8 for whether the end of the task was reported,
+    // 16 for the hidden parts of values, and 24 for expressions that can be cancelled.
     let relaying = size_of::<ActiveSession<'_, TcpStream>>();
     assert!(relaying <= 2032, "{relaying}");
 }

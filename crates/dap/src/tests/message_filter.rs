@@ -1,4 +1,4 @@
-//! The rules of a session in the session itself: messages that a worker gets from a view-only user.
+//! The message filter in a session: the messages of a view-only user that reach the worker.
 
 use proptest::prelude::*;
 
@@ -20,44 +20,44 @@ async fn viewer_can_run_no_code_and_sees_no_secrets() {
     let (mut debugger, _) = Debugger::attaching(&relay, arguments).await;
     let (mut dap, attach) = worker.attached().await;
     assert_eq!(attach["arguments"].get("guiEventLoop"), None, "{attach}");
-    let told = debugger.event("capabilities").await;
+    let capabilities = debugger.event("capabilities").await;
     assert_eq!(
-        told["body"]["capabilities"]["supportsConditionalBreakpoints"],
+        capabilities["body"]["capabilities"]["supportsConditionalBreakpoints"],
         false
     );
 
     let run = json!({"expression": "f()", "frameId": 1});
     let refused = debugger.ask("evaluate", run).await;
     assert_eq!(refused["success"], false);
-    let why = refused["message"].as_str().unwrap();
-    assert!(why.contains("permission `debug`"), "{refused}");
+    let error = refused["message"].as_str().unwrap();
+    assert!(error.contains("permission `debug`"), "{refused}");
 
     let hover = json!({"expression": "total", "frameId": 1, "context": "hover"});
-    let asked = debugger.send("evaluate", hover).await;
-    // The first thing since the attach: the relay's own probe, with nothing of the client's but the name.
-    let probe = got(&mut dap, "evaluate").await;
+    let seq = debugger.send("evaluate", hover).await;
+    // The first request after the attach is the relay's own probe, with only the name from the client.
+    let probe = expect_request(&mut dap, "evaluate").await;
     let expression = probe.arguments["expression"].as_str().unwrap();
     assert!(expression.starts_with("(lambda ask="), "{expression}");
     assert_eq!(probe.arguments["frameId"], 1);
     let value = json!({"name": "total", "type": "dict", "value": "{'password': ‹str, 7 characters›}", "step": "total", "inside": 1, "indexed": false});
-    let found = json!({"scope": 0, "variables": [value]}).to_string();
-    dap.send(&probe.success(json!({"result": found, "variablesReference": 0})))
+    let result = json!({"scope": 0, "variables": [value]}).to_string();
+    dap.send(&probe.success(json!({"result": result, "variablesReference": 0})))
         .await
         .unwrap();
-    let answer = debugger.answer(asked).await;
+    let answer = debugger.answer(seq).await;
     assert_eq!(
         answer["body"]["result"],
         "{'password': ‹str, 7 characters›}"
     );
-    // Its children are requested from the probe as well.
+    // Children of the variable are also read by the probe.
     let reference = answer["body"]["variablesReference"].clone();
-    let asked = debugger
+    let seq = debugger
         .send(
             "variables",
             json!({"variablesReference": reference, "format": {"rawString": true}}),
         )
         .await;
-    let probe = got(&mut dap, "evaluate").await;
+    let probe = expect_request(&mut dap, "evaluate").await;
     let expression = probe.arguments["expression"].as_str().unwrap();
     assert!(
         expression.contains(r#"\"path\":[\"total\"]"#),
@@ -67,23 +67,23 @@ async fn viewer_can_run_no_code_and_sees_no_secrets() {
     dap.send(&probe.success(json!({"result": "hunter2", "variablesReference": 0})))
         .await
         .unwrap();
-    let answer = debugger.answer(asked).await;
+    let answer = debugger.answer(seq).await;
     assert_eq!(answer["success"], false);
     assert!(!answer.to_string().contains("hunter2"), "{answer}");
 
-    // One that only Python takes for JSON is looked through all the same.
+    // A message that only Python parses as JSON is filtered all the same.
     let output = br#"{"seq": 9, "type": "event", "event": "output", "body": {"output": "\udc80 password=hunter2"}}"#;
     let mut frame = Vec::new();
     codec::put_frame(&mut frame, output);
     let (mut stream, _) = dap.into_parts();
     stream.write_all(&frame).await.unwrap();
-    let is_that = |m: &Value| m["event"] == "output" && m["seq"] == 9;
-    let shown = debugger.until(is_that).await;
+    let is_output = |m: &Value| m["event"] == "output" && m["seq"] == 9;
+    let shown = debugger.until(is_output).await;
     assert_eq!(shown["body"]["output"], "str, 18 characters\n");
 }
 
-/// `value` as JSON, with every `nth` letter of a text escaped, and every value of an object given twice where `twice`.
-fn written(value: &Value, nth: usize, twice: bool) -> String {
+/// Encodes `value` as JSON, with every `nth` letter of a text escaped. With `twice`, each key occurs twice.
+fn encode(value: &Value, nth: usize, doubled: bool) -> String {
     let quoted = |text: &str| -> String {
         let letters = text.chars().enumerate().map(|(n, c)| {
             let escaped = |unit: &u16| format!("\\u{unit:04x}");
@@ -99,19 +99,19 @@ fn written(value: &Value, nth: usize, twice: bool) -> String {
     match value {
         Value::String(text) => quoted(text),
         Value::Array(items) => {
-            let items: Vec<_> = items.iter().map(|v| written(v, nth, twice)).collect();
+            let items: Vec<_> = items.iter().map(|v| encode(v, nth, doubled)).collect();
             format!("[{}]", items.join(", "))
         }
         Value::Object(fields) => {
-            let of = |(key, value): (&String, &Value)| {
-                format!("{}:{}", quoted(key), written(value, nth, twice))
+            let field = |(key, value): (&String, &Value)| {
+                format!("{}:{}", quoted(key), encode(value, nth, doubled))
             };
-            let first = fields
-                .iter()
-                .filter(|(key, _)| twice && !matches!(key.as_str(), "type" | "command" | "event"));
-            // The last one counts, and so what was there first is what is last.
-            let first = first.map(|(key, _)| (key, &Value::Null));
-            let fields: Vec<_> = first.chain(fields).map(of).collect();
+            let overridden = fields.iter().filter(|(key, _)| {
+                doubled && !matches!(key.as_str(), "type" | "command" | "event")
+            });
+            // JSON readers take the last of two equal keys, so the overridden value comes first.
+            let overridden = overridden.map(|(key, _)| (key, &Value::Null));
+            let fields: Vec<_> = overridden.chain(fields).map(field).collect();
             format!("{{{}}}", fields.join(","))
         }
         other => other.to_string(),
@@ -143,13 +143,13 @@ proptest! {
         let key = if kind == "event" { "event" } else { "command" };
         let message = json!({"seq": 1, "type": kind, "request_seq": seq, "success": success, (key): name, "body": body,
             "message": "no"});
-        let written = written(&message, nth, twice);
+        let encoded = encode(&message, nth, twice);
         let mut filter = MessageFilter::new(&rights, &Principal::anonymous());
-        let own = json!({"seq": 1, "type": "request", "command": "setBreakpoints", "arguments": {"breakpoints": [{"line": 1}]}});
-        filter.on_client(own);
-        let passes = filter.passes(written.as_bytes());
-        let told = filter.on_worker(serde_json::from_str(&written).unwrap());
-        prop_assert!(!passes || told == [Action::ToClient(message)], "{written}\n{told:?}");
+        let request = json!({"seq": 1, "type": "request", "command": "setBreakpoints", "arguments": {"breakpoints": [{"line": 1}]}});
+        filter.on_client(request);
+        let passes = filter.passes(encoded.as_bytes());
+        let actions = filter.on_worker(serde_json::from_str(&encoded).unwrap());
+        prop_assert!(!passes || actions == [Action::ToClient(message)], "{encoded}\n{actions:?}");
     }
 }
 
@@ -180,12 +180,12 @@ proptest! {
     ) {
         let rights = Rights { scopes: Scopes::NONE.with(Scope::View), obligations: SessionObligations::default() };
         let mut filter = MessageFilter::new(&rights, &Principal::anonymous());
-        let arguments = written(&arguments, nth, twice);
+        let arguments = encode(&arguments, nth, twice);
         let body = format!(r#"{{"seq":{seq},"arguments":{arguments},"x":[1],"type":"request","command":"{command}"}}"#);
         if let Some(narrowed) = filter.narrowed(body.as_bytes()) {
-            let told = filter.on_client(serde_json::from_str(&body).unwrap());
+            let actions = filter.on_client(serde_json::from_str(&body).unwrap());
             let narrowed = serde_json::from_str(&narrowed).unwrap();
-            prop_assert_eq!(told, [Action::ToWorker(narrowed)], "{}", body);
+            prop_assert_eq!(actions, [Action::ToWorker(narrowed)], "{}", body);
         }
     }
 }
@@ -197,7 +197,7 @@ fn message_without_values_passes_unchanged() {
         obligations: SessionObligations::default(),
     };
     let filter = MessageFilter::new(&rights, &Principal::anonymous());
-    let shown = "x".repeat(100_000);
+    let text = "x".repeat(100_000);
     for (passes, body) in [
         (
             true,
@@ -217,7 +217,7 @@ fn message_without_values_passes_unchanged() {
         ),
         (
             false,
-            json!({"type": "response", "request_seq": 1, "success": true, "command": "variables", "body": {"variables": [{"name": "a", "value": shown}]}}),
+            json!({"type": "response", "request_seq": 1, "success": true, "command": "variables", "body": {"variables": [{"name": "a", "value": text}]}}),
         ),
         (
             false,
@@ -247,11 +247,15 @@ fn reading_requests_are_narrowed_and_others_captured() {
         obligations: SessionObligations::default(),
     };
     let filter = MessageFilter::new(&rights, &Principal::anonymous());
-    let opened = r#"{"command":"stackTrace","arguments":{"threadId":9,"x":1,"startFrame":null,"format":{"hex":true,"y":2}},
+    let request = r#"{"command":"stackTrace","arguments":{"threadId":9,"x":1,"startFrame":null,"format":{"hex":true,"y":2}},
         "type":"request","seq":3,"pad":"x"}"#;
-    let kept = r#"{"seq":3,"type":"request","command":"stackTrace","arguments":{"threadId":9}}"#;
-    assert_eq!(filter.narrowed(opened.as_bytes()).as_deref(), Some(kept));
-    for twice in [
+    let expected =
+        r#"{"seq":3,"type":"request","command":"stackTrace","arguments":{"threadId":9}}"#;
+    assert_eq!(
+        filter.narrowed(request.as_bytes()).as_deref(),
+        Some(expected)
+    );
+    for request in [
         r#"{"seq":3,"type":"request","command":"evaluate","command":"threads"}"#,
         r#"{"seq":3,"type":"request","command":"evaluate","comm\u0061nd":"threads"}"#,
         r#"{"seq":3,"type":"request","command":"threads","seq":4}"#,
@@ -259,9 +263,9 @@ fn reading_requests_are_narrowed_and_others_captured() {
         r#"{"seq":3,"type":"request","command":"stepInTargets","arguments":{"frameId":1,"fr\u0061meId":2}}"#,
         r#"{"seq":3,"type":"request","command":"threads"} {}"#,
     ] {
-        assert_eq!(filter.narrowed(twice.as_bytes()), None, "{twice}");
+        assert_eq!(filter.narrowed(request.as_bytes()), None, "{request}");
     }
-    for seen in [
+    for body in [
         json!({"command": "variables", "arguments": {"variablesReference": 7}}),
         json!({"command": "variables", "arguments": {"variablesReference": "8"}}),
         json!({"command": "scopes", "arguments": {"frameId": 1}}),
@@ -279,7 +283,7 @@ fn reading_requests_are_narrowed_and_others_captured() {
         message
             .as_object_mut()
             .unwrap()
-            .extend(seen.as_object().unwrap().clone());
+            .extend(body.as_object().unwrap().clone());
         assert_eq!(
             filter.narrowed(message.to_string().as_bytes()),
             None,
@@ -290,23 +294,23 @@ fn reading_requests_are_narrowed_and_others_captured() {
 
 #[test]
 fn unrestricted_client_has_no_messages_captured() {
-    for (scopes, looked_at) in [("debug", false), ("view", true)] {
+    for (scopes, filtered) in [("debug", false), ("view", true)] {
         let rights = Rights {
             scopes: scopes.parse::<Scopes>().unwrap(),
             obligations: SessionObligations::default(),
         };
         let filter = MessageFilter::new(&rights, &Principal::anonymous());
-        let up = filter.captures_from_client(messages::captures_from_client);
-        let down = filter.captures_from_worker();
+        let from_client = filter.captures_from_client(messages::captures_from_client);
+        let from_worker = filter.captures_from_worker();
         for captured in [
-            up(MessageType::Request, b"setVariable"),
-            down(MessageType::Response, b"variables"),
-            down(MessageType::Response, b"exceptionInfo"),
+            from_client(MessageType::Request, b"setVariable"),
+            from_worker(MessageType::Response, b"variables"),
+            from_worker(MessageType::Response, b"exceptionInfo"),
         ] {
-            assert_eq!(captured, looked_at, "{rights:?}");
+            assert_eq!(captured, filtered, "{rights:?}");
         }
-        // The relay always inspects the messages that it needs itself.
-        assert!(up(MessageType::Request, b"disconnect"));
-        assert!(down(MessageType::Event, b"debugpySockets"));
+        // The relay always captures the messages it needs itself.
+        assert!(from_client(MessageType::Request, b"disconnect"));
+        assert!(from_worker(MessageType::Event, b"debugpySockets"));
     }
 }

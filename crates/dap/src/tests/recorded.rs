@@ -8,22 +8,23 @@ use ray_relay_access::identity::testing::{authenticator, token_of};
 use ray_relay_access::recording::Direction;
 use ray_relay_access::recording::format::{RecordedLine, read_header, read_line};
 
-const RECORDED: &str = "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
+const RECORDED_POLICY: &str =
+    "[[rule]]\nsubjects = [\"ann\"]\nscopes = [\"debug\"]\nrecord = true\n";
 
 /// A relay that records into `dir`, with a user whose sessions are recorded.
 fn relay(dir: Option<&Path>, max_size: usize) -> Arc<Context> {
-    relay_of(RECORDED, dir, max_size)
+    relay_with_policy(RECORDED_POLICY, dir, max_size)
 }
 
-fn relay_of(policy: &str, dir: Option<&Path>, max_size: usize) -> Arc<Context> {
-    guarded(authenticator(policy), Audit::off(), |config| {
+fn relay_with_policy(policy: &str, dir: Option<&Path>, max_size: usize) -> Arc<Context> {
+    context_with(authenticator(policy), Audit::off(), |config| {
         config.recording.dir = dir.map(Path::to_owned);
         config.recording.max_size = max_size;
     })
 }
 
-/// Messages of the only recording in `dir`, and how it ended.
-fn read(dir: &Path) -> (Vec<(Direction, String)>, String) {
+/// Returns the messages of the only recording in `dir`, and its outcome.
+fn read_recording(dir: &Path) -> (Vec<(Direction, String)>, String) {
     let files: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
     assert_eq!(files.len(), 1);
     let text = std::fs::read(files[0].as_ref().unwrap().path()).unwrap();
@@ -52,7 +53,7 @@ async fn traffic_is_recorded_in_order_without_secrets() {
     debugger
         .send("variables", json!({"variablesReference": 5}))
         .await;
-    got(&mut dap, "variables").await;
+    expect_request(&mut dap, "variables").await;
     dap.send(&json!({"type": "response", "request_seq": 3, "success": true, "command": "variables", "body": {"variables": [{"name": "x", "value": "1"}]}}))
         .await
         .unwrap();
@@ -62,13 +63,13 @@ async fn traffic_is_recorded_in_order_without_secrets() {
         .unwrap();
     let child = debugger.until(|m| m["command"] == "startDebugging").await;
     debugger.send("disconnect", json!({})).await;
-    got(&mut dap, "disconnect").await;
+    expect_request(&mut dap, "disconnect").await;
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
 
-    let (messages, end) = read(dir.path());
-    let seen: Vec<_> = messages
+    let (messages, end) = read_recording(dir.path());
+    let commands: Vec<_> = messages
         .iter()
         .map(|(direction, text)| {
             let message: Value = serde_json::from_str(text).unwrap();
@@ -77,7 +78,7 @@ async fn traffic_is_recorded_in_order_without_secrets() {
         .filter(|(_, command)| command.is_string())
         .collect();
     assert_eq!(
-        seen,
+        commands,
         [
             (Direction::Up, "variables".into()),
             (Direction::Down, "variables".into()),
@@ -86,12 +87,12 @@ async fn traffic_is_recorded_in_order_without_secrets() {
         ]
     );
     assert_eq!(end, "client");
-    let all: String = messages.iter().map(|(_, text)| text.as_str()).collect();
-    assert!(all.contains(r#""value":"1""#), "{all}");
-    assert!(!all.contains("eyJ"), "no token and no ticket: {all}");
+    let text: String = messages.iter().map(|(_, text)| text.as_str()).collect();
+    assert!(text.contains(r#""value":"1""#), "{text}");
+    assert!(!text.contains("eyJ"), "no token and no ticket: {text}");
     let ticket = child.pointer("/arguments/configuration/rayRelay/ticket");
     let ticket = ticket.and_then(Value::as_str).expect("a ticket");
-    assert!(!all.contains(ticket), "{all}");
+    assert!(!text.contains(ticket), "{text}");
 }
 
 /// A recording shows no more than its session.
@@ -99,15 +100,15 @@ async fn traffic_is_recorded_in_order_without_secrets() {
 async fn recording_of_a_viewer_has_no_program_text() {
     const SECRET: &str = "hunter2";
     let dir = tempfile::tempdir().unwrap();
-    let policy = RECORDED.replace("\"debug\"", "\"view\"");
-    let context = relay_of(&policy, Some(dir.path()), 1 << 20);
+    let policy = RECORDED_POLICY.replace("\"debug\"", "\"view\"");
+    let context = relay_with_policy(&policy, Some(dir.path()), 1 << 20);
     let ann = with_token(token_of("ann"));
     let (_worker, mut debugger, mut dap) = session(&context, ann).await;
     let frame = json!({"name": "f", "variables": {"x": SECRET}});
     for category in ["stdout", "stderr", "console", "important", "telemetry"] {
-        let said =
+        let body =
             json!({"category": category, "output": SECRET, "data": {"x": SECRET, "frame": frame}});
-        dap.send(&message::event("output", said)).await.unwrap();
+        dap.send(&message::event("output", body)).await.unwrap();
     }
     let stop =
         json!({"reason": "exception", "threadId": 1, "text": "ValueError", "description": SECRET});
@@ -116,21 +117,21 @@ async fn recording_of_a_viewer_has_no_program_text() {
     let details = json!({"message": SECRET, "typeName": "ValueError", "stackTrace": SECRET, "innerException": [{"message": SECRET}]});
     let raised = json!({"exceptionId": "ValueError", "description": SECRET, "breakMode": "always", "details": details});
     let seq = debugger.send("exceptionInfo", json!({"threadId": 1})).await;
-    let asked = got(&mut dap, "exceptionInfo").await;
-    dap.send(&asked.success(raised)).await.unwrap();
-    let told = debugger.answer(seq).await;
-    assert!(told.to_string().contains("ValueError"), "{told}");
-    assert!(!told.to_string().contains(SECRET), "{told}");
+    let request = expect_request(&mut dap, "exceptionInfo").await;
+    dap.send(&request.success(raised)).await.unwrap();
+    let answer = debugger.answer(seq).await;
+    assert!(answer.to_string().contains("ValueError"), "{answer}");
+    assert!(!answer.to_string().contains(SECRET), "{answer}");
     debugger.send("disconnect", json!({})).await;
-    got(&mut dap, "disconnect").await;
+    expect_request(&mut dap, "disconnect").await;
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
 
-    let (messages, _) = read(dir.path());
-    let all: String = messages.iter().map(|(_, text)| text.as_str()).collect();
-    assert!(all.contains("str, 7 characters"), "{all}");
-    assert!(!all.contains(SECRET), "{all}");
+    let (messages, _) = read_recording(dir.path());
+    let text: String = messages.iter().map(|(_, text)| text.as_str()).collect();
+    assert!(text.contains("str, 7 characters"), "{text}");
+    assert!(!text.contains(SECRET), "{text}");
 }
 
 #[tokio::test]
@@ -139,14 +140,14 @@ async fn session_at_its_recording_limit_ends_and_task_resumes() {
     let context = relay(Some(dir.path()), 2000);
     let ann = with_token(token_of("ann"));
     let (_worker, mut debugger, mut dap) = session(&context, ann).await;
-    // A worker that is still busy with `attach` is not left before it has said so.
+    // The relay does not detach from a worker before it has sent `initialized`.
     initialized(&mut dap).await;
     let large = message::event("output", json!({"output": "x".repeat(3000)}));
     dap.send(&large).await.unwrap();
-    let told = debugger.output("recording.max_size").await;
-    assert_output(&told, "the task runs on");
+    let output = debugger.output("recording.max_size").await;
+    assert_output(&output, "the task runs on");
     debugger.event("terminated").await;
-    let_go(&mut dap).await;
+    expect_detach(&mut dap).await;
     drop(dap);
     debugger.closed().await;
 }
@@ -162,7 +163,7 @@ async fn session_without_its_required_recording_is_refused() {
         assert_refused(&debugger.answer(seq).await, "has to be recorded");
         debugger.closed().await;
         assert!(context.registry.snapshot().live[0].is_paused());
-        let silent = timeout(Duration::from_millis(20), worker.listener.accept());
-        assert!(silent.await.is_err(), "the worker hears nothing");
+        let accepted = timeout(Duration::from_millis(20), worker.listener.accept());
+        assert!(accepted.await.is_err(), "the worker hears nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! The audit of sessions, and that nothing happens that cannot be audited.
+//! The audit of sessions: an action that cannot be recorded does not happen.
 
 use super::identity::{relay, with_token, worker};
 use super::*;
@@ -10,24 +10,24 @@ fn actions(entries: &[AuditLine]) -> Vec<EntryKind> {
     entries.iter().map(|entry| entry.action).collect()
 }
 
-/// Entries, once the relay has written `n`.
-async fn entries(kept: &AuditSpy, n: usize) -> Vec<AuditLine> {
-    let mut all = Vec::new();
-    let enough = async {
-        while all.len() < n {
-            all.extend(kept.take());
+/// Returns the entries once the relay has written `n`.
+async fn entries(spy: &AuditSpy, n: usize) -> Vec<AuditLine> {
+    let mut entries = Vec::new();
+    let collected = async {
+        while entries.len() < n {
+            entries.extend(spy.take());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    timeout(TEST_TIMEOUT, enough)
+    timeout(TEST_TIMEOUT, collected)
         .await
         .expect("entries in time");
-    all
+    entries
 }
 
 #[tokio::test]
 async fn session_and_its_code_are_recorded_without_data() {
-    let (audit, kept) = spied(true);
+    let (audit, spy) = spied(true);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
     let mut arguments = with_token(token_of("ann"));
@@ -57,16 +57,16 @@ async fn session_and_its_code_are_recorded_without_data() {
         ("disconnect", json!({})),
     ] {
         debugger.send(command, arguments).await;
-        let request = got(&mut dap, command).await;
+        let request = expect_request(&mut dap, command).await;
         if command == "evaluate" {
-            // A disconnect waits for its answer.
+            // The disconnect waits for the answer.
             dap.send(&request.success(json!({}))).await.unwrap();
         }
     }
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
-    let entries = entries(&kept, 8).await;
+    let entries = entries(&spy, 8).await;
     let mut expected = vec![EntryKind::SessionBegan];
     expected.extend([EntryKind::Command; 6]);
     expected.push(EntryKind::SessionEnded);
@@ -106,50 +106,50 @@ async fn session_and_its_code_are_recorded_without_data() {
 
 #[tokio::test]
 async fn unrecorded_command_is_refused() {
-    let (audit, kept) = spied(true);
+    let (audit, spy) = spied(true);
     let relay = relay(audit, |_| {});
     let context = &relay;
     let worker = worker(context).await;
-    kept.refuse(EntryKind::Command);
+    spy.refuse(EntryKind::Command);
     let (mut debugger, _) = Debugger::attaching(context, with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
     let answer = debugger.ask("evaluate", json!({"expression": "1"})).await;
     assert_refused(&answer, "cannot write its audit log");
-    // Letting go is always possible.
+    // A detach needs no audit line.
     debugger.send("disconnect", json!({})).await;
-    got(&mut dap, "disconnect").await;
+    expect_request(&mut dap, "disconnect").await;
     drop(dap);
     drop(debugger.dap);
     debugger.ended.await.unwrap();
 
-    kept.refuse(EntryKind::SessionBegan);
+    spy.refuse(EntryKind::SessionBegan);
     context.registry.insert(worker.breakpoint.clone());
     for arguments in [
         with_token(token_of("ann")),
         json!({"rayRelay": {"all": true, "token": token_of("ann")}}),
     ] {
-        let said = refusal(context, arguments).await;
-        assert!(said.contains("cannot write its audit log"), "{said}");
+        let error = refusal(context, arguments).await;
+        assert!(error.contains("cannot write its audit log"), "{error}");
     }
     assert!(context.registry.snapshot().live[0].is_paused());
-    worker.heard_nothing();
+    worker.expect_not_dialled();
 }
 
 #[tokio::test]
 async fn refusals_are_recorded_with_their_request() {
-    let (audit, kept) = spied(false);
+    let (audit, spy) = spied(false);
     let relay = relay(audit, |_| {});
     let worker = worker(&relay).await;
     let id = worker.breakpoint.id;
-    let unknown = ray_relay_ray::ray::registry::BreakpointId::derive("default", "nothing");
+    let unknown_id = ray_relay_ray::ray::registry::BreakpointId::derive("default", "nothing");
     for arguments in [
         with_token("wrong"),
         json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}}),
-        json!({"rayRelay": {"breakpoint": unknown, "token": token_of("ben")}}),
+        json!({"rayRelay": {"breakpoint": unknown_id, "token": token_of("ben")}}),
     ] {
         refusal(&relay, arguments).await;
     }
-    let entries = kept.take();
+    let entries = spy.take();
     assert_eq!(
         actions(&entries),
         [
@@ -161,10 +161,10 @@ async fn refusals_are_recorded_with_their_request() {
     assert_eq!(entries[0].details["outcome"], "refused");
     assert!(entries[0].subject.is_none());
     assert_eq!(entries[1].breakpoint, Some(id.to_string()));
-    assert_eq!(entries[2].details["asked"], json!(unknown));
+    assert_eq!(entries[2].details["asked"], json!(unknown_id));
     for entry in &entries[1..] {
         assert_eq!(entry.details["outcome"], "denied");
         assert_eq!(entry.subject.as_deref(), Some("ben"));
     }
-    worker.heard_nothing();
+    worker.expect_not_dialled();
 }

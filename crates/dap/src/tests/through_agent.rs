@@ -1,6 +1,6 @@
-//! Sessions whose last hop is the agent of the worker's node.
+//! Sessions through the agent of the worker's node.
 
-mod kept;
+mod parked;
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::AsyncReadExt;
@@ -20,16 +20,16 @@ use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_http::http::testing::{Scene, StandIn, dialled};
 use ray_relay_ray::hold::LOOK_CLIENT;
 
-/// A relay that reaches workers through agents alone, one of them for `a1`, and a worker there.
+/// A relay that reaches workers only through agents, the agent of `a1`, and a worker there.
 async fn scene() -> (Scene, StandIn, Worker) {
-    keeping(Duration::ZERO).await
+    scene_with_park_time(Duration::ZERO).await
 }
 
-/// The same, with sessions that are parked for so long.
-async fn keeping(keeps: Duration) -> (Scene, StandIn, Worker) {
+/// Creates a scene whose sessions are parked for `park_time`.
+async fn scene_with_park_time(park_time: Duration) -> (Scene, StandIn, Worker) {
     let adapt = |config: &mut Config| {
         config.upstream.path = UpstreamPath::Agent;
-        config.park.r#for = keeps;
+        config.park.r#for = park_time;
     };
     let scene = Scene::with(adapt).await;
     let agent = scene.linked("agent", "a1", 1).await;
@@ -45,31 +45,31 @@ fn attach(token: &str) -> Value {
 }
 
 /// Connects the stream requested by `open` to the `worker`, until one of them ends or the task is aborted.
-async fn passing(scene: &Scene, open: &Open, worker: &Worker) -> JoinHandle<()> {
+async fn connect_stream(scene: &Scene, open: &Open, worker: &Worker) -> JoinHandle<()> {
     let mut stream = scene.stream("agent", open).await.unwrap();
     let mut reached = TcpStream::connect(worker.listener.local_addr().unwrap())
         .await
         .unwrap();
     dialled(&mut stream).await;
     tokio::spawn(async move {
-        pass(&mut stream, &mut reached).await;
+        copy_bytes(&mut stream, &mut reached).await;
     })
 }
 
 /// Passes bytes between a stream and the worker until one of them ends, as an agent does.
-async fn pass(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
-    let mut said = vec![0; 4096];
+async fn copy_bytes(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
+    let mut buffer = vec![0; 4096];
     loop {
         tokio::select! {
             message = stream.next() => match message {
                 Some(Ok(Message::Binary(bytes))) if !bytes.is_empty() => worker.write_all(&bytes).await.unwrap(),
-                // By what it is to be kept.
+                // The park terms of the relay come as text.
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Text(_))) => {}
                 _ => return,
             },
-            read = worker.read(&mut said) => match read {
+            read = worker.read(&mut buffer) => match read {
                 Ok(n @ 1..) => {
-                    let bytes = Bytes::copy_from_slice(&said[..n]);
+                    let bytes = Bytes::copy_from_slice(&buffer[..n]);
                     stream.send(Message::Binary(bytes)).await.unwrap();
                 }
                 _ => return,
@@ -78,8 +78,8 @@ async fn pass(stream: &mut WebSocketStream<TcpStream>, worker: &mut TcpStream) {
     }
 }
 
-/// debugpy, to the answer to `attach`.
-async fn configured(worker: &Worker) -> Conversation<TcpStream> {
+/// Plays debugpy up to the response to `attach`.
+async fn accept_attach(worker: &Worker) -> Conversation<TcpStream> {
     let (accepted, _) = worker.listener.accept().await.unwrap();
     let mut debugpy = Conversation::new(accepted, 1 << 26);
     let greeting = json!({"seq": 1, "type": "event", "event": "output", "body": {"category": "telemetry", "output": "ptvsd"}});
@@ -88,12 +88,12 @@ async fn configured(worker: &Worker) -> Conversation<TcpStream> {
     assert_eq!(initialize["command"], "initialize");
     let answer = json!({"seq": 2, "type": "response", "request_seq": initialize["seq"], "success": true, "command": "initialize", "body": {}});
     debugpy.send(&answer).await.unwrap();
-    let asked = debugpy.read().await.unwrap();
-    assert_eq!(asked["command"], "attach");
-    assert!(!asked.to_string().contains(&token_of("person")));
+    let request = debugpy.read().await.unwrap();
+    assert_eq!(request["command"], "attach");
+    assert!(!request.to_string().contains(&token_of("person")));
     let initialized = json!({"seq": 3, "type": "event", "event": "initialized"});
     debugpy.send(&initialized).await.unwrap();
-    let answer = json!({"seq": 4, "type": "response", "request_seq": asked["seq"], "success": true, "command": "attach"});
+    let answer = json!({"seq": 4, "type": "response", "request_seq": request["seq"], "success": true, "command": "attach"});
     debugpy.send(&answer).await.unwrap();
     debugpy
 }
@@ -110,31 +110,31 @@ async fn session_through_an_agent_is_recorded_as_such() {
         (&*worker.breakpoint.worker_id, worker.breakpoint.port)
     );
     assert_eq!(&*open.holder.as_ref().unwrap().name, "person");
-    // On record before anything is dialled.
+    // The session is recorded before anything is dialled.
     let lines = scene.record.lines();
-    let began = lines
+    let entry = lines
         .iter()
         .find(|line| line.action == ray_relay_access::audit::EntryKind::SessionBegan);
-    assert_eq!(began.unwrap().details["way"], "agent");
-    let passing = passing(&scene, &open, &worker).await;
-    let mut debugpy = configured(&worker).await;
+    assert_eq!(entry.unwrap().details["way"], "agent");
+    let stream = connect_stream(&scene, &open, &worker).await;
+    let mut debugpy = accept_attach(&worker).await;
     assert_eq!(debugger.answer(attach).await["success"], true);
-    // The client goes without a word: the worker is left in order, through the agent.
+    // The client is lost: the relay detaches from the worker cleanly, through the agent.
     drop(debugger.dap);
-    let goodbye = async {
+    let detach = async {
         loop {
-            let said = debugpy.read().await.unwrap();
-            let answer = json!({"seq": 9, "type": "response", "request_seq": said["seq"], "success": true, "command": said["command"]});
+            let request = debugpy.read().await.unwrap();
+            let answer = json!({"seq": 9, "type": "response", "request_seq": request["seq"], "success": true, "command": request["command"]});
             debugpy.send(&answer).await.unwrap();
-            if said["command"] == "disconnect" {
-                return said;
+            if request["command"] == "disconnect" {
+                return request;
             }
         }
     };
-    let said = timeout(TEST_TIMEOUT, goodbye).await.expect("a goodbye");
-    assert_eq!(said["arguments"]["terminateDebuggee"], false);
+    let disconnect = timeout(TEST_TIMEOUT, detach).await.expect("a goodbye");
+    assert_eq!(disconnect["arguments"]["terminateDebuggee"], false);
     drop(debugpy);
-    timeout(TEST_TIMEOUT, passing)
+    timeout(TEST_TIMEOUT, stream)
         .await
         .expect("the stream ends")
         .unwrap();
@@ -153,14 +153,14 @@ async fn unauthorised_attach_never_reaches_the_agent() {
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
     assert_eq!(debugger.answer(seq).await["success"], false);
     assert_not_dialled(worker.listener);
-    let asked = timeout(Duration::from_millis(300), agent.asked()).await;
-    assert!(asked.is_err(), "{asked:?}");
+    let opened = timeout(Duration::from_millis(300), agent.asked()).await;
+    assert!(opened.is_err(), "{opened:?}");
 }
 
 #[tokio::test]
 async fn missing_agent_is_named_and_nothing_is_dialled() {
     let (scene, agent, worker) = scene().await;
-    let refused = async |words: &str| {
+    let assert_unreachable = async |words: &str| {
         let (mut debugger, seq) =
             Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
         let answer = debugger.answer(seq).await;
@@ -173,21 +173,21 @@ async fn missing_agent_is_named_and_nothing_is_dialled() {
         );
     };
     drop(agent);
-    let down = async {
+    let unlinked = async {
         while !scene.recorded().iter().any(|line| line.starts_with("gone")) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(TEST_TIMEOUT, down).await.expect("in time");
-    refused("the agent of its node has been gone for").await;
-    let mut elsewhere = worker.breakpoint.clone();
-    elsewhere.node_id = "zz".into();
-    scene.context.registry.end(elsewhere.id, None);
-    scene.context.registry.insert(elsewhere);
-    refused("no agent (`ray-relay node`) is linked for its node").await;
+    timeout(TEST_TIMEOUT, unlinked).await.expect("in time");
+    assert_unreachable("the agent of its node has been gone for").await;
+    let mut breakpoint = worker.breakpoint.clone();
+    breakpoint.node_id = "zz".into();
+    scene.context.registry.end(breakpoint.id, None);
+    scene.context.registry.insert(breakpoint);
+    assert_unreachable("no agent (`ray-relay node`) is linked for its node").await;
     assert_not_dialled(worker.listener);
-    let live = scene.context.registry.snapshot();
-    assert!(live.live[0].is_paused(), "it waits as before");
+    let snapshot = scene.context.registry.snapshot();
+    assert!(snapshot.live[0].is_paused(), "it waits as before");
 }
 
 fn held(worker: &Worker, replica: u8) -> HoldRow {
@@ -206,29 +206,29 @@ fn held(worker: &Worker, replica: u8) -> HoldRow {
 }
 
 /// Has `agent` report that another relay has `hold`, and waits until the relay knows.
-async fn known_as_held(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
+async fn report_hold(scene: &Scene, agent: &mut StandIn, hold: HoldRow) {
     let workers = vec![hold];
     agent.say(&FromAgent::Held { workers }).await;
-    let mut lists = scene.context.registry.watch();
-    let known = lists.wait_for(|list| list.held().next().is_some());
-    timeout(TEST_TIMEOUT, known)
+    let mut snapshots = scene.context.registry.watch();
+    let reported = snapshots.wait_for(|list| list.held().next().is_some());
+    timeout(TEST_TIMEOUT, reported)
         .await
         .expect("in time")
         .unwrap();
 }
 
-/// An inspection ends on its own, in seconds: no client is refused because another user inspects a task.
+/// An inspection ends within seconds, so no client is refused because another user inspects the task.
 #[tokio::test]
 async fn attach_waits_for_the_snapshot_of_another_relay() {
     let (scene, mut agent, worker) = scene().await;
-    let look = HoldRow {
+    let snapshot_hold = HoldRow {
         client: LOOK_CLIENT.into(),
         ..held(&worker, 9)
     };
-    known_as_held(&scene, &mut agent, look).await;
+    report_hold(&scene, &mut agent, snapshot_hold).await;
     let id = worker.breakpoint.id;
-    let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
-    let (_debugger, _) = Debugger::attaching(&scene.context, named).await;
+    let arguments = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+    let (_debugger, _) = Debugger::attaching(&scene.context, arguments).await;
     let workers = Vec::new();
     agent.say(&FromAgent::Held { workers }).await;
     let open = agent.asked().await;
@@ -263,10 +263,10 @@ async fn agent_refuses_the_second_relay_with_the_holder() {
 #[tokio::test]
 async fn task_held_by_another_relay_is_refused_with_its_holder() {
     let (scene, mut agent, worker) = scene().await;
-    known_as_held(&scene, &mut agent, held(&worker, 9)).await;
+    report_hold(&scene, &mut agent, held(&worker, 9)).await;
     let id = worker.breakpoint.id;
-    let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
-    let (mut debugger, seq) = Debugger::attaching(&scene.context, named).await;
+    let arguments = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+    let (mut debugger, seq) = Debugger::attaching(&scene.context, arguments).await;
     let answer = debugger.answer(seq).await;
     assert_eq!(
         RefusalCode::of(&answer["body"]),
@@ -308,7 +308,7 @@ async fn port_closed_to_the_relay_is_reported_with_a_remedy() {
 }
 
 /// A session with `worker`, and debugpy, whose agent has just been killed: its link and its stream have ended silently.
-async fn bereft(
+async fn session_of_killed_agent(
     scene: &Scene,
     mut agent: StandIn,
     worker: &Worker,
@@ -316,37 +316,37 @@ async fn bereft(
     let (mut debugger, attach) =
         Debugger::attaching(&scene.context, attach(&token_of("person"))).await;
     let open = agent.asked().await;
-    let passing = passing(scene, &open, worker).await;
-    let debugpy = configured(worker).await;
+    let stream = connect_stream(scene, &open, worker).await;
+    let debugpy = accept_attach(worker).await;
     assert_eq!(debugger.answer(attach).await["success"], true);
-    passing.abort();
+    stream.abort();
     (debugger, debugpy)
 }
 
 /// The agent keeps the task parked, if only the network to it is cut.
 #[tokio::test]
 async fn task_state_is_unknown_while_its_agent_is_disconnected() {
-    for (keeps, expected) in [
+    for (park_seconds, expected) in [
         (300, "the state of square"),
         (0, "the task was released and runs on"),
     ] {
-        let (scene, agent, worker) = keeping(Duration::from_secs(keeps)).await;
-        let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
+        let (scene, agent, worker) = scene_with_park_time(Duration::from_secs(park_seconds)).await;
+        let (mut debugger, _debugpy) = session_of_killed_agent(&scene, agent, &worker).await;
         debugger.event("terminated").await;
         drop(debugger);
         let id = worker.breakpoint.id;
-        let mut lists = scene.context.registry.watch();
-        let free = lists.wait_for(|list| list.find(id).is_none_or(|b| b.is_free()));
-        drop(timeout(TEST_TIMEOUT, free).await.unwrap().unwrap());
-        // As a poll has it then.
+        let mut snapshots = scene.context.registry.watch();
+        let removed = snapshots.wait_for(|list| list.find(id).is_none_or(|b| b.is_free()));
+        drop(timeout(TEST_TIMEOUT, removed).await.unwrap().unwrap());
+        // The next poll reports the task like this.
         scene.context.registry.end(id, None);
-        let again = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
-        let said = refusal(&scene.context, again).await;
-        assert!(said.contains(expected), "{said}");
+        let arguments = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+        let error = refusal(&scene.context, arguments).await;
+        assert!(error.contains(expected), "{error}");
     }
 }
 
-/// The same for a relay that has just started: Ray lists no worker with an attached debugger, of another relay either.
+/// A relay that has just started does not know either: Ray lists no worker with an attached debugger.
 #[tokio::test]
 async fn task_state_is_unknown_before_its_agent_is_linked() {
     for (path, expected) in [
@@ -367,39 +367,39 @@ async fn task_state_is_unknown_before_its_agent_is_linked() {
         let id = breakpoint.id;
         scene.context.registry.insert(breakpoint);
         scene.context.registry.end(id, None);
-        let named = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
-        let said = refusal(&scene.context, named).await;
-        assert!(said.contains(expected), "{path:?}: {said}");
+        let arguments = json!({"rayRelay": {"token": token_of("person"), "breakpoint": id}});
+        let error = refusal(&scene.context, arguments).await;
+        assert!(error.contains(expected), "{path:?}: {error}");
     }
 }
 
 #[tokio::test]
 async fn lost_agent_is_reported_and_the_worker_stays_listed() {
     let (scene, agent, worker) = scene().await;
-    let (mut debugger, _debugpy) = bereft(&scene, agent, &worker).await;
-    let told = timeout(TEST_TIMEOUT, async {
+    let (mut debugger, _debugpy) = session_of_killed_agent(&scene, agent, &worker).await;
+    let output = timeout(TEST_TIMEOUT, async {
         loop {
-            let told = debugger.event("output").await;
-            if told["body"]["category"] == "important" {
-                return told.to_string();
+            let event = debugger.event("output").await;
+            if event["body"]["category"] == "important" {
+                return event.to_string();
             }
         }
     });
-    let told = told.await.expect("a word");
+    let output = output.await.expect("a word");
     assert!(
-        told.contains("because the agent of its node is gone (its link to this relay broke)"),
-        "{told}"
+        output.contains("because the agent of its node is gone (its link to this relay broke)"),
+        "{output}"
     );
-    assert!(told.contains("the task runs on"), "{told}");
+    assert!(output.contains("the task runs on"), "{output}");
     debugger.event("terminated").await;
     drop(debugger);
     let recorded = async {
         loop {
             let lines = scene.record.lines();
-            let mut ends = lines.iter();
-            let end =
-                ends.find(|line| line.action == ray_relay_access::audit::EntryKind::SessionEnded);
-            if let Some(line) = end {
+            let mut entries = lines.iter();
+            let ended = entries
+                .find(|line| line.action == ray_relay_access::audit::EntryKind::SessionEnded);
+            if let Some(line) = ended {
                 return line.details["outcome"].clone();
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

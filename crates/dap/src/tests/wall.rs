@@ -1,49 +1,52 @@
-//! A worker whose debugger is hostile to its clients.
+//! A worker with a hostile debugger.
 
 use super::identity::{relay, with_token, worker};
 use super::*;
 use ray_relay_access::identity::testing::token_of;
 
 /// Sends `body` unchanged to the client.
-async fn say(dap: &mut Conversation<TcpStream>, body: &str) {
+async fn send_raw(dap: &mut Conversation<TcpStream>, body: &str) {
     dap.send_body(body.as_bytes()).await.unwrap();
 }
 
-/// Sessions of a user with `debug`, and of one with `view`.
-async fn both() -> Vec<(Debugger, Conversation<TcpStream>)> {
+/// Creates a session of a user with `debug`, and one of a user with `view`.
+async fn debug_and_view_sessions() -> Vec<(Debugger, Conversation<TcpStream>)> {
     let context = context(|_| {});
     let (_, debugger, dap) = session(&context, json!({"justMyCode": false})).await;
     let relay = relay(Audit::off(), |_| {});
-    let listed = worker(&relay).await;
+    let worker = worker(&relay).await;
     let (viewer, _) = Debugger::attaching(&relay, with_token(token_of("vic"))).await;
-    let (looked_at, _) = listed.attached().await;
-    vec![(debugger, dap), (viewer, looked_at)]
+    let (viewer_dap, _) = worker.attached().await;
+    vec![(debugger, dap), (viewer, viewer_dap)]
 }
 
-/// The messages to the client until a marker.
-async fn heard(debugger: &mut Debugger, dap: &mut Conversation<TcpStream>) -> Vec<Value> {
-    say(
+/// Returns the messages to the client up to a marker.
+async fn messages_until_marker(
+    debugger: &mut Debugger,
+    dap: &mut Conversation<TcpStream>,
+) -> Vec<Value> {
+    send_raw(
         dap,
         r#"{"seq": 99, "type": "event", "event": "continued", "body": {"threadId": 99}}"#,
     )
     .await;
-    let mut all = Vec::new();
+    let mut messages = Vec::new();
     loop {
         let message = debugger.read().await;
         if message["event"] == "continued" && message["body"]["threadId"] == 99 {
-            return all;
+            return messages;
         }
-        all.push(message);
+        messages.push(message);
     }
 }
 
-fn asks_for_something(message: &Value) -> bool {
+fn opens_something(message: &Value) -> bool {
     message["type"] == "request" || message["event"] == "debugpyAttach"
 }
 
 #[tokio::test]
 async fn editor_gets_no_run_request_and_the_worker_is_refused() {
-    for (mut debugger, mut dap) in both().await {
+    for (mut debugger, mut dap) in debug_and_view_sessions().await {
         let launch = r#"{"request": "launch", "configuration": {"type": "debugpy", "program": "/bin/sh", "python": "/bin/sh", "preLaunchTask": "x", "subProcessId": 7}}"#;
         for (command, arguments) in [
             ("runInTerminal", r#"{"args": ["sh", "-c", "touch /tmp/x"]}"#),
@@ -58,7 +61,7 @@ async fn editor_gets_no_run_request_and_the_worker_is_refused() {
                 format!(
                     r#"{{"seq": 7, "type": "request", "command": "{command}", "arguments": {arguments}}}"#
                 ),
-                // As JavaScript and Python read it.
+                // JavaScript and Python take the last of two equal keys.
                 format!(
                     r#"{{"seq": 7, "type": "event", "event": "continued", "type": "request", "command": "{command}", "arguments": {arguments}}}"#
                 ),
@@ -69,11 +72,11 @@ async fn editor_gets_no_run_request_and_the_worker_is_refused() {
                     r#"{{"arguments": {arguments}, "\u0074ype": "request", "command": "{command}", "seq": 7}}"#
                 ),
             ] {
-                say(&mut dap, &body).await;
+                send_raw(&mut dap, &body).await;
                 let answer = loop {
-                    let told = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
-                    if told["type"] == "response" {
-                        break told;
+                    let message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
+                    if message["type"] == "response" {
+                        break message;
                     }
                 };
                 assert_eq!(answer["request_seq"], 7, "{body}");
@@ -81,18 +84,20 @@ async fn editor_gets_no_run_request_and_the_worker_is_refused() {
                 assert_eq!(answer["command"], command);
             }
         }
-        let told = heard(&mut debugger, &mut dap).await;
-        assert!(!told.iter().any(asks_for_something), "{told:?}");
-        let warned = told.iter().filter(|m| m["body"]["category"] == "important");
-        let warned: Vec<_> = warned.collect();
-        assert_eq!(warned.len(), 1);
-        assert_output(warned[0], "asked your editor for `runInTerminal`");
+        let messages = messages_until_marker(&mut debugger, &mut dap).await;
+        assert!(!messages.iter().any(opens_something), "{messages:?}");
+        let warnings = messages
+            .iter()
+            .filter(|m| m["body"]["category"] == "important");
+        let warnings: Vec<_> = warnings.collect();
+        assert_eq!(warnings.len(), 1);
+        assert_output(warnings[0], "asked your editor for `runInTerminal`");
     }
 }
 
 #[tokio::test]
 async fn worker_events_cannot_start_a_process() {
-    for (mut debugger, mut dap) in both().await {
+    for (mut debugger, mut dap) in debug_and_view_sessions().await {
         for body in [
             r#"{"seq": 1, "type": "event", "event": "debugpyAttach", "body": {"request": "launch", "type": "debugpy", "program": "/bin/sh", "subProcessId": 7}}"#,
             r#"{"seq": 1, "type": "event", "event": "continued", "event": "debugpyAttach", "body": {"request": "launch", "program": "/bin/sh"}}"#,
@@ -105,13 +110,13 @@ async fn worker_events_cannot_start_a_process() {
             r#"["type", "event"]"#,
             "",
         ] {
-            say(&mut dap, body).await;
+            send_raw(&mut dap, body).await;
         }
-        let told = heard(&mut debugger, &mut dap).await;
-        for message in &told {
-            let own = message["event"] == "output" || message["event"] == "capabilities";
+        let messages = messages_until_marker(&mut debugger, &mut dap).await;
+        for message in &messages {
+            let is_from_relay = message["event"] == "output" || message["event"] == "capabilities";
             assert!(
-                own && message["seq"] == 0,
+                is_from_relay && message["seq"] == 0,
                 "only the relay's own: {message}"
             );
         }
@@ -120,12 +125,12 @@ async fn worker_events_cannot_start_a_process() {
 
 #[tokio::test]
 async fn child_session_uses_only_the_pid_of_the_worker() {
-    for (mut debugger, mut dap) in both().await {
+    for (mut debugger, mut dap) in debug_and_view_sessions().await {
         let configuration = r#"{"name": "evil", "type": "node", "request": "launch", "program": "/bin/sh", "env": {"A": "1"},
             "clientOS": "unix", "pathMappings": [], "subProcessId": 7, "connect": {"host": "10.88.0.1", "port": 41000}}"#;
-        say(&mut dap, &format!(r#"{{"seq": 7, "type": "request", "command": "startDebugging", "arguments": {{"request": "attach", "configuration": {configuration}}}}}"#)).await;
-        let opened = debugger.until(|m| m["type"] == "request").await;
-        let arguments = &opened["arguments"];
+        send_raw(&mut dap, &format!(r#"{{"seq": 7, "type": "request", "command": "startDebugging", "arguments": {{"request": "attach", "configuration": {configuration}}}}}"#)).await;
+        let request = debugger.until(|m| m["type"] == "request").await;
+        let arguments = &request["arguments"];
         assert_eq!(arguments["request"], "attach");
         let configuration = arguments["configuration"].as_object().unwrap();
         assert_eq!(configuration["name"], "Subprocess 7");
@@ -137,7 +142,7 @@ async fn child_session_uses_only_the_pid_of_the_worker() {
     }
 }
 
-/// A process that requests one session after another, each with its own number.
+/// A process that requests one session after another, each with its own pid.
 #[tokio::test]
 async fn session_flood_is_throttled_and_a_process_pool_is_not() {
     let context = context(|_| {});
@@ -148,58 +153,59 @@ async fn session_flood_is_throttled_and_a_process_pool_is_not() {
             .await
             .unwrap();
     }
-    // No kernel has such a process.
+    // No kernel assigns such a pid.
     let body = json!({"request": "attach", "subProcessId": 1_u64 << 40, "connect": {}});
     dap.send(&message::event("debugpyAttach", body))
         .await
         .unwrap();
-    let told = heard(&mut debugger, &mut dap).await;
-    let opened = told.iter().filter(|m| asks_for_something(m));
-    let opened: Vec<_> = opened
+    let messages = messages_until_marker(&mut debugger, &mut dap).await;
+    let requests = messages.iter().filter(|m| opens_something(m));
+    let pids: Vec<_> = requests
         .map(|m| m["body"]["subProcessId"].as_u64().unwrap())
         .collect();
-    // On a busy machine a second is over before all have asked.
-    let last = 128.max(opened.len() as u64);
-    assert!(
-        opened.iter().copied().eq(1..=last) && last < 145,
-        "{opened:?}"
-    );
-    let said = |words: &str| {
+    // On a busy machine, more than a second may pass before all requests are sent.
+    let last = 128.max(pids.len() as u64);
+    assert!(pids.iter().copied().eq(1..=last) && last < 145, "{pids:?}");
+    let count = |words: &str| {
         let text = |m: &&Value| {
             m["body"]["output"]
                 .as_str()
                 .is_some_and(|t| t.contains(words))
         };
-        told.iter().filter(text).count()
+        messages.iter().filter(text).count()
     };
     assert_eq!(
-        said("further ones are opened one each second"),
+        count("further ones are opened one each second"),
         1,
-        "{told:?}"
+        "{messages:?}"
     );
-    assert_eq!(said("asked your editor for `debugpyAttach`"), 1, "{told:?}");
-    // Those of a pool are held back, and come.
+    assert_eq!(
+        count("asked your editor for `debugpyAttach`"),
+        1,
+        "{messages:?}"
+    );
+    // Delayed requests of a pool are opened later.
     tokio::time::pause();
     for process in last + 1..=150 {
-        let opened = debugger.event("debugpyAttach").await;
-        assert_eq!(opened["body"]["subProcessId"], process);
+        let event = debugger.event("debugpyAttach").await;
+        assert_eq!(event["body"]["subProcessId"], process);
     }
 }
 
 #[tokio::test]
 async fn stack_response_has_only_file_sources() {
-    for (mut debugger, mut dap) in both().await {
+    for (mut debugger, mut dap) in debug_and_view_sessions().await {
         for command in ["stackTrace", "variables", "evaluate", "x"] {
             let seq = debugger.send("stackTrace", json!({"threadId": 1})).await;
-            let asked = got(&mut dap, "stackTrace").await;
-            say(&mut dap, &format!(
+            let request = expect_request(&mut dap, "stackTrace").await;
+            send_raw(&mut dap, &format!(
                 r#"{{"seq": 3, "type": "response", "request_seq": {}, "success": true, "command": "{command}",
                     "body": {{"stackFrames": [{{"id": 1, "name": "f", "line": 1, "column": 1, "source": {{"path": "term://sh"}}}}]}}}}"#,
-                asked.seq
+                request.seq
             ))
             .await;
             let answer = debugger.answer(seq).await;
-            // Where text is hidden, nothing is left of an answer with values.
+            // If text is hidden, a response with values is empty.
             let source = &answer["body"]["stackFrames"][0]["source"];
             assert!(
                 *source == json!({}) || answer["body"] == json!({}),
@@ -214,12 +220,12 @@ async fn long_response_that_becomes_a_request_is_cut_off() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     let long = "y".repeat(1 << 20);
-    let hidden = format!(
+    let response = format!(
         r#"{{"seq": 1, "type": "response", "request_seq": 9, "success": true, "command": "variables", "body": {{"x": "{long}"}}, "type": "request", "command": "runInTerminal"}}"#
     );
     let write = async {
-        // The session may be over before all of it is written.
-        let _ = dap.send_body(hidden.as_bytes()).await;
+        // The session may end before everything is written.
+        let _ = dap.send_body(response.as_bytes()).await;
     };
     let read = async {
         loop {
@@ -238,18 +244,18 @@ async fn refusals_to_a_flooding_worker_are_bounded() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     for seq in 0..100 {
-        say(
+        send_raw(
             &mut dap,
             &format!(r#"{{"seq": {seq}, "type": "request", "command": "runInTerminal"}}"#),
         )
         .await;
     }
-    heard(&mut debugger, &mut dap).await;
+    messages_until_marker(&mut debugger, &mut dap).await;
     debugger.send("threads", json!({})).await;
     let mut refused = 0;
     loop {
-        let told = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
-        if told["command"] == "threads" {
+        let message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
+        if message["command"] == "threads" {
             break;
         }
         refused += 1;

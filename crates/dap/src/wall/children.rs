@@ -108,24 +108,24 @@ mod tests {
 
     #[test]
     fn session_burst_opens_at_once_and_the_rest_is_paced() {
-        let begin = Instant::now();
-        let mut children = Children::new(begin);
+        let start = Instant::now();
+        let mut children = Children::new(start);
         for _ in 0..MAX_BURST {
-            assert!(matches!(ask(&mut children, begin), Turn::Now(_)));
+            assert!(matches!(ask(&mut children, start), Turn::Now(_)));
         }
         assert_eq!(children.next(), None);
-        assert!(matches!(ask(&mut children, begin), Turn::Later(true)));
+        assert!(matches!(ask(&mut children, start), Turn::Later(true)));
         for _ in 1..MAX_WAITING_SESSIONS {
-            assert!(matches!(ask(&mut children, begin), Turn::Later(false)));
+            assert!(matches!(ask(&mut children, start), Turn::Later(false)));
         }
-        assert!(matches!(ask(&mut children, begin), Turn::Never(true)));
-        assert!(matches!(ask(&mut children, begin), Turn::Never(false)));
-        assert!(children.due(begin).is_none());
+        assert!(matches!(ask(&mut children, start), Turn::Never(true)));
+        assert!(matches!(ask(&mut children, start), Turn::Never(false)));
+        assert!(children.due(start).is_none());
         let next = children.next().unwrap();
-        assert_eq!(next, begin + REFILL_INTERVAL);
+        assert_eq!(next, start + REFILL_INTERVAL);
         assert!(children.due(next).is_some());
         assert!(children.due(next).is_none());
-        // None overtakes the delayed ones.
+        // New requests do not overtake delayed ones.
         assert!(matches!(
             ask(&mut children, next + REFILL_INTERVAL),
             Turn::Later(false)

@@ -8,7 +8,7 @@ use super::*;
 use crate::attach::{Pass, RelayEndpoint};
 use ray_relay_ray::ray::registry::BreakpointId;
 
-/// Any JSON whose texts and keys fit these patterns.
+/// Generates JSON whose texts and keys match these patterns.
 pub(crate) fn json_of(texts: &'static str, keys: &'static str) -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -37,14 +37,14 @@ fn id() -> BreakpointId {
     BreakpointId::derive("default", "ab")
 }
 
-fn asks(configuration: &Value) -> Value {
+fn start_debugging(configuration: &Value) -> Value {
     json!({"seq": 4, "type": "request", "command": "startDebugging",
         "arguments": {"request": "attach", "configuration": configuration}})
 }
 
-fn opens(message: &Value, asked: &Value) -> Option<Value> {
+fn child_message(message: &Value, parent: &Value) -> Option<Value> {
     let child = Child::read(message)?;
-    Some(child.message(asked, &dialled(), id(), Pass::default()))
+    Some(child.message(parent, &dialled(), id(), Pass::default()))
 }
 
 fn cleaned(mut message: Value) -> Value {
@@ -58,22 +58,22 @@ fn answer(body: &Value) -> Value {
 
 #[test]
 fn child_configuration_matches_debugpys_except_its_address() {
-    let asked = json!({"name": "mine", "type": "debugpy", "request": "attach", "connect": {"host": "LocalHost", "port": "5678"},
+    let parent = json!({"name": "mine", "type": "debugpy", "request": "attach", "connect": {"host": "LocalHost", "port": "5678"},
         "justMyCode": false, "preLaunchTask": "build", "args": ["x"], "env": {"A": "1"}, "rayRelay": {"localRoot": "/home/me", "cluster": "b"}});
-    let theirs = json!({"name": "Subprocess 7", "subProcessId": 7, "clientOS": "unix", "rules": [],
+    let configuration = json!({"name": "Subprocess 7", "subProcessId": 7, "clientOS": "unix", "rules": [],
         "pathMappings": [{"localRoot": "/", "remoteRoot": "/"}], "connect": {"host": "10.88.0.11", "port": 41000}});
-    let opened = opens(&asks(&theirs), &asked).unwrap();
-    assert_eq!(opened["seq"], 4);
-    assert_eq!(opened["arguments"]["request"], "attach");
+    let request = child_message(&start_debugging(&configuration), &parent).unwrap();
+    assert_eq!(request["seq"], 4);
+    assert_eq!(request["arguments"]["request"], "attach");
     assert_eq!(
-        opened["arguments"]["configuration"],
+        request["arguments"]["configuration"],
         json!({"name": "Subprocess 7", "type": "debugpy", "connect": {"host": "LocalHost", "port": "5678"},
             "justMyCode": false, "env": {"A": "1"}, "subProcessId": 7,
             "rayRelay": {"breakpoint": id(), "localRoot": "/home/me"}})
     );
     let event = json!({"type": "event", "event": "debugpyAttach", "body": {"name": "x", "request": "attach",
         "host": "10.88.0.11", "port": 41000, "subProcessId": 7}});
-    let body = &opens(&event, &asked).unwrap()["body"];
+    let body = &child_message(&event, &parent).unwrap()["body"];
     assert_eq!(body["request"], "attach");
     assert_eq!(
         (&body["host"], &body["port"]),
@@ -84,24 +84,25 @@ fn child_configuration_matches_debugpys_except_its_address() {
 
 #[test]
 fn child_configuration_has_no_credential_of_its_parent() {
-    for asked in [
+    for parent in [
         json!({"rayRelay": "square", "rayRelayToken": "secret"}),
         json!({"rayRelay": {"token": "secret", "ticket": "secret"}}),
     ] {
-        let opened = opens(&asks(&json!({"subProcessId": 7})), &asked).unwrap();
-        assert!(!opened.to_string().contains("secret"), "{opened}");
+        let request =
+            child_message(&start_debugging(&json!({"subProcessId": 7})), &parent).unwrap();
+        assert!(!request.to_string().contains("secret"), "{request}");
     }
 }
 
 #[test]
 fn invalid_subprocess_request_opens_no_session() {
     for message in [
-        asks(&json!({"subProcessId": 0})),
-        asks(&json!({"subProcessId": (1 << 22) + 1})),
-        asks(&json!({"program": "/bin/sh"})),
-        asks(&json!({"subProcessId": "7"})),
-        asks(&json!({"subProcessId": -7})),
-        asks(&json!(7)),
+        start_debugging(&json!({"subProcessId": 0})),
+        start_debugging(&json!({"subProcessId": (1 << 22) + 1})),
+        start_debugging(&json!({"program": "/bin/sh"})),
+        start_debugging(&json!({"subProcessId": "7"})),
+        start_debugging(&json!({"subProcessId": -7})),
+        start_debugging(&json!(7)),
         json!({"seq": 4, "type": "request", "command": "startDebugging"}),
         json!({"type": "request", "command": "startDebugging",
             "arguments": {"request": "attach", "configuration": {"subProcessId": 7}}}),
@@ -110,29 +111,29 @@ fn invalid_subprocess_request_opens_no_session() {
         json!({"type": "event", "event": "debugpyAttach", "body": {"request": "launch", "subProcessId": 7}}),
         json!({"type": "event", "event": "debugpyAttach"}),
     ] {
-        assert_eq!(opens(&message, &json!({})), None, "{message}");
+        assert_eq!(child_message(&message, &json!({})), None, "{message}");
     }
 }
 
 proptest! {
     #[test]
     fn worker_configuration_is_discarded(
-        theirs in json_of("(x|launch|/bin/sh)", "(request|type|name|python|program|module|code|env|envFile|cwd|args|preLaunchTask|console|listen|processId|rayRelay|serverReadyAction|x)"),
+        fields_of_worker in json_of("(x|launch|/bin/sh)", "(request|type|name|python|program|module|code|env|envFile|cwd|args|preLaunchTask|console|listen|processId|rayRelay|serverReadyAction|x)"),
         event in any::<bool>(),
     ) {
         let mut configuration = json!({"subProcessId": 7});
-        if let Value::Object(fields) = theirs {
+        if let Value::Object(fields) = fields_of_worker {
             let fields = fields.into_iter().filter(|(key, _)| !(event && key == "request"));
             configuration.as_object_mut().unwrap().extend(fields);
         }
         let message = |configuration| match event {
             true => json!({"seq": 4, "type": "event", "event": "debugpyAttach", "body": configuration}),
-            false => asks(&configuration),
+            false => start_debugging(&configuration),
         };
-        let asked = json!({"type": "debugpy", "justMyCode": true});
+        let parent = json!({"type": "debugpy", "justMyCode": true});
         prop_assert_eq!(
-            opens(&message(configuration), &asked),
-            opens(&message(json!({"subProcessId": 7})), &asked)
+            child_message(&message(configuration), &parent),
+            child_message(&message(json!({"subProcessId": 7})), &parent)
         );
     }
 }
@@ -157,7 +158,7 @@ fn only_local_absolute_paths_name_files() {
     ] {
         assert!(names_file(file), "{file}");
     }
-    for other in [
+    for text in [
         "term://curl evil | sh",
         "vscode://x.y/z",
         "file:///etc/passwd",
@@ -194,24 +195,24 @@ fn only_local_absolute_paths_name_files() {
         "\\\\wsl$\\..\\evil\\share\\a.py",
         "\\\\wsl.localhost\\Ubuntu\\..\\..\\evil\\a.py",
     ] {
-        assert!(!names_file(other), "{other}");
+        assert!(!names_file(text), "{text}");
     }
 }
 
 #[test]
 fn sources_are_cleaned_in_any_response() {
-    let evil = json!({"name": "a.py", "path": "term://sh", "sourceReference": 3, "adapterData": 1,
+    let source = json!({"name": "a.py", "path": "term://sh", "sourceReference": 3, "adapterData": 1,
         "sources": [{"path": "term://sh"}], "origin": "x", "checksums": []});
-    let left = json!({"name": "a.py", "sourceReference": 3});
-    let frame = json!({"id": 1, "name": "f", "line": 2, "column": 1, "source": evil, "instructionPointerReference": "0x0"});
-    let body = json!({"stackFrames": [frame], "totalFrames": 1, "source": evil, "sources": [evil],
-        "breakpoints": [{"id": 1, "verified": true, "source": evil, "message": "no\n```\n[x](command:y)", "instructionReference": "0"}],
+    let expected = json!({"name": "a.py", "sourceReference": 3});
+    let frame = json!({"id": 1, "name": "f", "line": 2, "column": 1, "source": source, "instructionPointerReference": "0x0"});
+    let body = json!({"stackFrames": [frame], "totalFrames": 1, "source": source, "sources": [source],
+        "breakpoints": [{"id": 1, "verified": true, "source": source, "message": "no\n```\n[x](command:y)", "instructionReference": "0"}],
         "content": "x = 1", "mimeType": "text/x-evil", "error": {"url": "command:x"}});
     assert_eq!(
         cleaned(answer(&body))["body"],
-        json!({"stackFrames": [{"id": 1, "name": "f", "line": 2, "column": 1, "source": left}], "totalFrames": 1,
-            "source": left, "sources": [left],
-            "breakpoints": [{"id": 1, "verified": true, "source": left, "message": "no ''' [x] (command:y)"}],
+        json!({"stackFrames": [{"id": 1, "name": "f", "line": 2, "column": 1, "source": expected}], "totalFrames": 1,
+            "source": expected, "sources": [expected],
+            "breakpoints": [{"id": 1, "verified": true, "source": expected, "message": "no ''' [x] (command:y)"}],
             "content": "x = 1"})
     );
 }
@@ -232,15 +233,15 @@ fn failed_response_is_reduced_to_a_message() {
 
 #[test]
 fn only_failures_keep_their_message() {
-    let mut said = answer(&json!({}));
-    said["message"] = "[look](command:evil)".into();
-    assert_eq!(cleaned(said), answer(&json!({})));
+    let mut response = answer(&json!({}));
+    response["message"] = "[look](command:evil)".into();
+    assert_eq!(cleaned(response), answer(&json!({})));
 }
 
 #[test]
 fn events_keep_only_debugpys_fields() {
     let event = |name: &str, body: Value| json!({"seq": 1, "type": "event", "event": name, "body": body, "command": "runInTerminal"});
-    for (name, body, left) in [
+    for (name, body, expected) in [
         (
             "terminated",
             json!({"restart": {"program": "x"}}),
@@ -284,12 +285,12 @@ fn events_keep_only_debugpys_fields() {
         ),
     ] {
         let cleaned = cleaned(event(name, body));
-        assert_eq!(cleaned["body"], left, "{name}");
+        assert_eq!(cleaned["body"], expected, "{name}");
         assert_eq!(cleaned.get("command"), None);
     }
 }
 
-/// As debugpy writes one.
+/// A stack frame as debugpy writes it.
 const FRAME: &str = r#"{"id": 1, "name": "f", "line": 2, "column": 1, "source": {"path": "/job/a.py", "sourceReference": 0}, "presentationHint": "subtle"}"#;
 
 fn stack(frames: &str) -> String {
@@ -359,8 +360,8 @@ fn clean_message_passes_unchanged_and_others_do_not() {
     ] {
         assert_eq!(passes_unchanged(message.as_bytes()), passes, "{message}");
         if passes {
-            let read: Value = serde_json::from_str(&message).unwrap();
-            assert_eq!(cleaned(read.clone()), read);
+            let parsed: Value = serde_json::from_str(&message).unwrap();
+            assert_eq!(cleaned(parsed.clone()), parsed);
         }
     }
 }
@@ -387,7 +388,7 @@ proptest! {
     }
 }
 
-/// An object, written as it is: a key may be there twice.
+/// Generates an object as text, in which a key may occur twice.
 fn object(
     keys: &'static str,
     values: impl Strategy<Value = String>,
@@ -412,16 +413,16 @@ proptest! {
         ),
         kind in "(response|response|response|event)",
         success in "(true|true|true|false|1)",
-        more in "(|,\"totalFrames\":1|,\"error\":1|,\"stackFrames\":\\[\\])",
+        suffix in "(|,\"totalFrames\":1|,\"error\":1|,\"stackFrames\":\\[\\])",
     ) {
         let text = format!(
-            r#"{{"seq":1,"type":"{kind}","request_seq":2,"success":{success},"command":"stackTrace","body":{{"stackFrames":[{}]{more}}}}}"#,
+            r#"{{"seq":1,"type":"{kind}","request_seq":2,"success":{success},"command":"stackTrace","body":{{"stackFrames":[{}]{suffix}}}}}"#,
             frames.join(",")
         );
         if passes_unchanged(text.as_bytes()) {
-            let read: Value = serde_json::from_str(&text).unwrap();
-            prop_assert_eq!(read.to_string(), &*text);
-            prop_assert_eq!(cleaned(read.clone()), read);
+            let parsed: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(parsed.to_string(), &*text);
+            prop_assert_eq!(cleaned(parsed.clone()), parsed);
         }
     }
 }

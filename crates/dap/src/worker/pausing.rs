@@ -93,11 +93,11 @@ mod tests {
             {"id": 2, "name": "other", "frames": [frame("other", 1)]},
             {"id": 1, "is_main": true, "frames": [frame("load", 3), frame("train", 9)]}]});
         let look = Look::read(look.to_string().as_bytes()).unwrap();
-        let told = place("train · pid 7", &look);
+        let text = place("train · pid 7", &look);
         assert!(
-            told.ends_with("at:\n    load (/job/train.py:3)\n    train (/job/train.py:9)"),
-            "{told}"
+            text.ends_with("at:\n    load (/job/train.py:3)\n    train (/job/train.py:9)"),
+            "{text}"
         );
-        assert!(!told.contains("hunter2"));
+        assert!(!text.contains("hunter2"));
     }
 }

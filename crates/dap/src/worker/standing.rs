@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn location_is_the_innermost_own_frame_without_its_folder() {
         let frame = |path: &str, hint: &str| json!({"name": "step", "line": 7, "source": {"path": path}, "presentationHint": hint});
-        for (frames, wanted) in [
+        for (frames, expected) in [
             (
                 vec![frame("/home/ann/project/train.py", "normal")],
                 Some("train.py:7"),
@@ -162,7 +162,7 @@ mod tests {
             (Vec::new(), None),
         ] {
             let place = own_location(&self::frames(json!({"stackFrames": frames})));
-            assert_eq!(place.map(|at| at.to_string()).as_deref(), wanted);
+            assert_eq!(place.map(|at| at.to_string()).as_deref(), expected);
         }
     }
 }

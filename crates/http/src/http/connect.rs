@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn received_header_must_be_a_single_number() {
-        let of = |values: &[&'static str]| {
+        let received_of = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append(RECEIVED_HEADER, HeaderValue::from_static(value));
@@ -107,10 +107,14 @@ mod tests {
             received(&headers)
         };
         assert_eq!(
-            (of(&[]), of(&["0"]), of(&["4711"])),
+            (
+                received_of(&[]),
+                received_of(&["0"]),
+                received_of(&["4711"])
+            ),
             (Some(0), Some(0), Some(4711))
         );
-        for strange in [
+        for values in [
             &["-1"][..],
             &["+1"],
             &["0x1"],
@@ -119,7 +123,7 @@ mod tests {
             &["1", "1"],
             &["18446744073709551616"],
         ] {
-            assert_eq!(of(strange), None, "{strange:?}");
+            assert_eq!(received_of(values), None, "{values:?}");
         }
     }
 }

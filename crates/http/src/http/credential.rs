@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use ray_relay_access::identity::Principal;
 
-    fn of(
+    fn presented_in(
         pairs: &[(&'static str, &'static str)],
     ) -> Result<PresentedCredential, AmbiguousCredential> {
         let mut headers = HeaderMap::new();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn token(pairs: &[(&'static str, &'static str)]) -> Option<String> {
-        match of(pairs).unwrap() {
+        match presented_in(pairs).unwrap() {
             PresentedCredential::Token(token) => Some(token.expose().to_owned()),
             _ => None,
         }
@@ -215,13 +215,13 @@ mod tests {
             ("cookie", "xray-authentication-token=abc"),
         ] {
             assert!(
-                matches!(of(&[pair]), Ok(PresentedCredential::Nothing)),
+                matches!(presented_in(&[pair]), Ok(PresentedCredential::Nothing)),
                 "{pair:?}"
             );
         }
-        let for_the_proxy = ("authorization", "Basic abc");
-        let own = ("x-ray-authorization", "Bearer abc");
-        assert_eq!(token(&[for_the_proxy, own]).as_deref(), Some("abc"));
+        let proxy_header = ("authorization", "Basic abc");
+        let relay_header = ("x-ray-authorization", "Bearer abc");
+        assert_eq!(token(&[proxy_header, relay_header]).as_deref(), Some("abc"));
     }
 
     #[test]
@@ -236,7 +236,7 @@ mod tests {
             ("authorization", "Basic abc"),
         ] {
             assert_eq!(
-                of(&[header, other]).unwrap_err(),
+                presented_in(&[header, other]).unwrap_err(),
                 AmbiguousCredential::Several
             );
         }
@@ -244,14 +244,17 @@ mod tests {
             "cookie",
             "ray-authentication-token=a; ray-authentication-token=b",
         );
-        assert_eq!(of(&[cookies]).unwrap_err(), AmbiguousCredential::Several);
+        assert_eq!(
+            presented_in(&[cookies]).unwrap_err(),
+            AmbiguousCredential::Several
+        );
     }
 
     #[test]
     fn repeated_authorization_is_refused() {
-        for twice in ["authorization", "x-ray-authorization"] {
+        for name in ["authorization", "x-ray-authorization"] {
             for second in ["Bearer abc", "Bearer xyz", "Basic abc"] {
-                let refused = of(&[(twice, "Bearer abc"), (twice, second)]);
+                let refused = presented_in(&[(name, "Bearer abc"), (name, second)]);
                 assert_eq!(refused.unwrap_err(), AmbiguousCredential::Several);
             }
         }
@@ -266,21 +269,21 @@ mod tests {
     fn several_dashboard_tickets_are_refused() {
         let info = ConnectionInfo::plain(([127, 0, 0, 1], 9).into());
         let name = hop::ticket_cookie(None, info.encrypted);
-        let of = |tickets: &[&str]| {
+        let dashboard_ticket = |tickets: &[&str]| {
             let mut headers = HeaderMap::new();
             for ticket in tickets {
                 headers.append(COOKIE, format!("{name}={ticket}").parse().unwrap());
             }
             on_dashboard(&headers, &Uri::from_static("/"), &info, "east")
         };
-        for one in [&["abc"][..], &["abc", "abc"]] {
-            match of(one).unwrap() {
+        for tickets in [&["abc"][..], &["abc", "abc"]] {
+            match dashboard_ticket(tickets).unwrap() {
                 PresentedCredential::Dashboard(ticket, _) => assert_eq!(ticket.expose(), "abc"),
                 other => panic!("{other:?}"),
             }
         }
         for several in [&["abc", "xyz"][..], &["abc", "xyz", "abc"]] {
-            let refused = of(several).unwrap_err();
+            let refused = dashboard_ticket(several).unwrap_err();
             assert_eq!(refused, AmbiguousCredential::Several);
         }
     }
@@ -288,11 +291,13 @@ mod tests {
     #[test]
     fn cookie_for_this_port_takes_precedence() {
         let host = ("host", "127.0.0.1:5678");
-        let own = "ray-authentication-token-5678=own";
-        for (cookies, counts) in [
-            (own.to_owned(), Some("own")),
+        let own_cookie = "ray-authentication-token-5678=own";
+        for (cookies, expected) in [
+            (own_cookie.to_owned(), Some("own")),
             (
-                format!("ray-authentication-token=rays; {own}; ray-authentication-token-9=other"),
+                format!(
+                    "ray-authentication-token=rays; {own_cookie}; ray-authentication-token-9=other"
+                ),
                 Some("own"),
             ),
             (
@@ -302,10 +307,10 @@ mod tests {
             ("ray-authentication-token-9=other".to_owned(), None),
         ] {
             let cookies: &'static str = cookies.leak();
-            let given = of(&[host, ("cookie", cookies)]).unwrap();
-            match (&given, counts) {
-                (PresentedCredential::Token(token), Some(counts)) => {
-                    assert_eq!(token.expose(), counts)
+            let credential = presented_in(&[host, ("cookie", cookies)]).unwrap();
+            match (&credential, expected) {
+                (PresentedCredential::Token(token), Some(expected)) => {
+                    assert_eq!(token.expose(), expected)
                 }
                 (PresentedCredential::Nothing, None) => {}
                 other => panic!("{cookies}: {other:?}"),
@@ -328,7 +333,7 @@ mod tests {
             let mut headers = headers.clone();
             headers.insert(header, format!("Bearer {token}").parse().unwrap());
             match presented(&headers, &uri, &info).unwrap() {
-                PresentedCredential::Token(counts) => assert_eq!(counts.expose(), token),
+                PresentedCredential::Token(presented) => assert_eq!(presented.expose(), token),
                 other => panic!("{header}: {other:?}"),
             }
         }
@@ -336,7 +341,7 @@ mod tests {
 
     #[test]
     fn token_is_refused_in_the_url_and_stripped_from_headers() {
-        let in_url = of(&[("authorization", "Bearer tok-1")]);
+        let in_url = presented_in(&[("authorization", "Bearer tok-1")]);
         assert_eq!(in_url.unwrap_err(), AmbiguousCredential::InUrl);
         for target in [
             "/x?a=tok%2D1",

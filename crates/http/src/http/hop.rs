@@ -263,17 +263,17 @@ mod tests {
             ("set-cookie", "theme=dark; domain=example.com"),
             ("set-cookie", "theme=dark;DOMAIN"),
         ]);
-        let mut elsewhere = map.clone();
+        let mut other_origin = map.clone();
         strip_answer(&mut map, true);
         let cookies: Vec<_> = map.get_all(SET_COOKIE).iter().collect();
         assert_eq!(cookies, ["theme=dark; Path=/"]);
-        strip_answer(&mut elsewhere, false);
-        assert!(!elsewhere.contains_key(SET_COOKIE));
+        strip_answer(&mut other_origin, false);
+        assert!(!other_origin.contains_key(SET_COOKIE));
     }
 
     #[test]
     fn origin_wide_headers_of_a_head_are_removed() {
-        for own in [true, false] {
+        for is_own_origin in [true, false] {
             let mut map = headers(&[
                 ("service-worker-allowed", "/"),
                 ("clear-site-data", "\"*\""),
@@ -283,11 +283,15 @@ mod tests {
                 ("content-security-policy", "default-src 'self'"),
                 ("content-type", "text/html"),
             ]);
-            strip_answer(&mut map, own);
+            strip_answer(&mut map, is_own_origin);
             let policies = map.get_all(CONTENT_SECURITY_POLICY).iter();
             let policies: Vec<_> = policies.map(|policy| policy.to_str().unwrap()).collect();
             assert_eq!(policies[0], "default-src 'self'");
-            assert_eq!(policies[1].starts_with("sandbox"), !own, "{policies:?}");
+            assert_eq!(
+                policies[1].starts_with("sandbox"),
+                !is_own_origin,
+                "{policies:?}"
+            );
             for name in ORIGIN_HEADERS {
                 assert!(!map.contains_key(name), "{name}");
             }

@@ -85,9 +85,9 @@ mod tests {
             .admit([127, 0, 0, 1].into());
         let (near, _far) = duplex(64);
         let mut stream = Moving::new(near, guard.place());
-        let began = Instant::now();
+        let started = Instant::now();
         let error = stream.write_all(&[0; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed(), UNREAD_TIMEOUT);
+        assert_eq!(started.elapsed(), UNREAD_TIMEOUT);
     }
 }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// A person who may name a cluster gets no other one's origin by it.
+        /// A user who may name a cluster cannot claim the origin of another one.
         #[test]
         fn distinct_names_have_distinct_labels(names in prop::collection::hash_set("[ab.-]{0,6}", 1..64)) {
             let labels: HashSet<_> = names.iter().map(|name| label(name)).collect();
@@ -187,7 +187,8 @@ mod tests {
         config.http.allowed_hosts = vec!["relay.ray.example.com".to_owned(), ".example.com".into()];
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
         let table = AdvertisedAddresses::new(Advertise::Host("{id}.debug.localhost".to_owned()));
-        let of = |host: &str| Origin::of(&ExternalAddress::parse(host).unwrap(), &config, &table);
+        let origin_of =
+            |host: &str| Origin::of(&ExternalAddress::parse(host).unwrap(), &config, &table);
         for host in [
             "127.0.0.1:5678",
             "[::1]:5678",
@@ -198,7 +199,7 @@ mod tests {
             "ray.example.com",
             "0123abcd.debug.localhost",
         ] {
-            assert_eq!(of(host), Some(Origin::Relay), "{host}");
+            assert_eq!(origin_of(host), Some(Origin::Relay), "{host}");
         }
         for (host, label) in [
             ("gpu.localhost:5678", "gpu"),
@@ -208,26 +209,34 @@ mod tests {
             ("a.b.localhost", "a.b"),
         ] {
             let expected = Some(Origin::Dashboard(label.to_owned()));
-            assert_eq!(of(host), expected, "{host}");
+            assert_eq!(origin_of(host), expected, "{host}");
         }
         for host in ["xlocalhost", "example.org", "ray.example.com.evil.org"] {
-            assert_eq!(of(host), None, "{host}");
+            assert_eq!(origin_of(host), None, "{host}");
         }
     }
 
     #[test]
     fn browser_redirect_targets_a_host_of_this_relay() {
         let mut config = crate::http::tests::config();
-        let to =
+        let redirect_host =
             |at: &str, config: &Config| host("ml.a", &ExternalAddress::parse(at).unwrap(), config);
-        assert_eq!(to("10.0.0.7:5678", &config), None);
-        assert_eq!(to("relay.example.com", &config), None);
+        assert_eq!(redirect_host("10.0.0.7:5678", &config), None);
+        assert_eq!(redirect_host("relay.example.com", &config), None);
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
         for local in ["127.0.0.1:5678", "localhost:5678", "[::1]:5678"] {
-            assert_eq!(to(local, &config).unwrap(), "ml--a.localhost", "{local}");
+            assert_eq!(
+                redirect_host(local, &config).unwrap(),
+                "ml--a.localhost",
+                "{local}"
+            );
         }
         for at in ["10.0.0.7:5678", "relay.example.com"] {
-            assert_eq!(to(at, &config).unwrap(), "ml--a.ray.example.com", "{at}");
+            assert_eq!(
+                redirect_host(at, &config).unwrap(),
+                "ml--a.ray.example.com",
+                "{at}"
+            );
         }
     }
 }

@@ -236,7 +236,7 @@ mod tests {
     use ray_relay_ray::ray::registry::Holder;
     use ray_relay_ray::ray::testing::paused;
 
-    /// A user who was notified that a task runs on or stays no longer watches it.
+    /// A user who was notified of the outcome no longer watches the task, so the report must match the list.
     #[tokio::test(start_paused = true)]
     async fn reported_ending_matches_the_list() {
         let ctx = Context::offline(Config::default(), Authenticator::open(), Audit::off());
@@ -249,12 +249,12 @@ mod tests {
         };
         let claim = ctx.registry.claim(id, holder(None)).unwrap();
         assert!(matches!(ending(&ctx, id).await, Ending::Late));
-        let until = Timestamp::now().after(LIST_TIMEOUT);
-        let parks = async {
-            claim.held_by(holder(Some(until)));
+        let deadline = Timestamp::now().after(LIST_TIMEOUT);
+        let park = async {
+            claim.held_by(holder(Some(deadline)));
         };
-        let (ends, ()) = tokio::join!(ending(&ctx, id), parks);
-        assert!(matches!(ends, Ending::Parked(at) if at == until));
+        let (ending_seen, ()) = tokio::join!(ending(&ctx, id), park);
+        assert!(matches!(ending_seen, Ending::Parked(at) if at == deadline));
         drop(claim);
         assert!(matches!(ending(&ctx, id).await, Ending::Over));
     }

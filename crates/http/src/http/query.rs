@@ -68,8 +68,8 @@ mod tests {
         );
         assert_eq!(read("x=%c3%BC=1"), [pair("x", "ü=1")]);
         assert!(pairs(None).unwrap().is_empty());
-        for bad in ["a=%", "a=%4", "a=%zz", "a=%ff", "%=1"] {
-            assert!(pairs(Some(bad)).is_err(), "{bad}");
+        for query in ["a=%", "a=%4", "a=%zz", "a=%ff", "%=1"] {
+            assert!(pairs(Some(query)).is_err(), "{query}");
         }
     }
 }

@@ -118,13 +118,13 @@ mod tests {
     #[test]
     fn revocation_names_one_credential_or_one_subject() {
         let now = UNIX_EPOCH + Duration::from_secs(1_000);
-        let of = |text: &str| parse(text.as_bytes(), now);
-        let id = of(r#"{"jti": "a1", "until": 2000}"#).unwrap();
-        assert_eq!(id.what, Revoked::CredentialId("a1".to_owned()));
-        assert_eq!(id.until, Some(UNIX_EPOCH + Duration::from_secs(2_000)));
-        let all = of(r#"{"sub": "ann"}"#).unwrap().what;
+        let parse_text = |text: &str| parse(text.as_bytes(), now);
+        let by_id = parse_text(r#"{"jti": "a1", "until": 2000}"#).unwrap();
+        assert_eq!(by_id.what, Revoked::CredentialId("a1".to_owned()));
+        assert_eq!(by_id.until, Some(UNIX_EPOCH + Duration::from_secs(2_000)));
+        let by_subject = parse_text(r#"{"sub": "ann"}"#).unwrap().what;
         let subject = "ann".to_owned();
-        assert_eq!(all, Revoked::Subject { subject, at: now });
+        assert_eq!(by_subject, Revoked::Subject { subject, at: now });
         for text in [
             "",
             "[]",
@@ -135,7 +135,7 @@ mod tests {
             r#"{"jit": "a"}"#,
             r#"{"sub": "a\u0000b"}"#,
         ] {
-            assert_eq!(of(text), None, "{text}");
+            assert_eq!(parse_text(text), None, "{text}");
         }
     }
 }

@@ -159,7 +159,7 @@ pub(super) fn unescaped(path: &str) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    fn of(path: &str) -> Destination<'_> {
+    fn destination_of(path: &str) -> Destination<'_> {
         Destination::of(&Origin::Relay, path)
     }
 
@@ -176,39 +176,39 @@ mod tests {
             "/relay/healthz",
             "/relay/enter/",
         ] {
-            let there = Destination::of(&origin, path);
-            assert_eq!(there, Destination::NotHere, "{path}");
+            let destination = Destination::of(&origin, path);
+            assert_eq!(destination, Destination::NotHere, "{path}");
         }
         for path in ["/", "/api/v0/workers", "/relayed", "//relay/", "*"] {
-            let there = Destination::of(&origin, path);
+            let destination = Destination::of(&origin, path);
             assert_eq!(
-                there,
+                destination,
                 Destination::Dashboard(RequestedCluster::Own("b")),
                 "{path}"
             );
         }
         assert_eq!(Destination::of(&origin, ENTER), Destination::Enter("b"));
-        assert_eq!(of(ENTER), Destination::Relay);
+        assert_eq!(destination_of(ENTER), Destination::Relay);
     }
 
     #[test]
     fn dashboards_own_all_paths_outside_relay() {
         for path in ["/", "/relayed", "*"] {
             assert_eq!(
-                of(path),
+                destination_of(path),
                 Destination::Dashboard(RequestedCluster::Default),
                 "{path}"
             );
         }
         for path in ["/relay", "/relay/", "/relay/pages", "/relay/clusters/"] {
-            assert_eq!(of(path), Destination::Relay, "{path}");
+            assert_eq!(destination_of(path), Destination::Relay, "{path}");
         }
         for (path, rest) in [
             ("/relay/clusters/b", ""),
             ("/relay/clusters/b/api/v0", "/api/v0"),
         ] {
-            let named = Destination::Dashboard(RequestedCluster::Named("b", rest));
-            assert_eq!(of(path), named, "{path}");
+            let destination = Destination::Dashboard(RequestedCluster::Named("b", rest));
+            assert_eq!(destination_of(path), destination, "{path}");
         }
     }
 

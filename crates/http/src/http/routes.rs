@@ -413,32 +413,35 @@ mod tests {
     use ray_relay_base::wire::tunnel::reverse::{REVERSE_PATH, STREAM};
     use ray_relay_base::wire::tunnel::{LINK_PATH, STREAM_PATH};
 
-    fn of(path: &str) -> (&'static str, [Option<&str>; 2]) {
+    fn route_of(path: &str) -> (&'static str, [Option<&str>; 2]) {
         let (route, words) = Route::of(path);
         (route.path, words)
     }
 
     #[test]
     fn paths_resolve_to_their_routes() {
-        assert_eq!(of("/relay"), ("/relay", [None; 2]));
-        assert_eq!(of("/relay/"), ("/relay/", [None; 2]));
+        assert_eq!(route_of("/relay"), ("/relay", [None; 2]));
+        assert_eq!(route_of("/relay/"), ("/relay/", [None; 2]));
         let file = [Some("main.js"), None];
-        assert_eq!(of("/relay/page/main.js"), ("/relay/page/FILE", file));
+        assert_eq!(route_of("/relay/page/main.js"), ("/relay/page/FILE", file));
         let list = "/relay/v1/breakpoints";
-        assert_eq!(of(list), (list, [None; 2]));
-        assert_eq!(of(LINK_PATH), (LINK_PATH, [None; 2]));
-        assert_eq!(of(CONNECT_PATH), (CONNECT_PATH, [None; 2]));
-        let one = [Some("0a"), None];
+        assert_eq!(route_of(list), (list, [None; 2]));
+        assert_eq!(route_of(LINK_PATH), (LINK_PATH, [None; 2]));
+        assert_eq!(route_of(CONNECT_PATH), (CONNECT_PATH, [None; 2]));
+        let words = [Some("0a"), None];
         let stream = format!("{STREAM_PATH}0a");
-        assert_eq!(of(&stream), ("/relay/v1/nodes/stream/ID", one));
-        let again = format!("{CONNECT_PATH}/0a");
-        assert_eq!(of(&again), ("/relay/v1/connect/ID", one));
+        assert_eq!(route_of(&stream), ("/relay/v1/nodes/stream/ID", words));
+        let path = format!("{CONNECT_PATH}/0a");
+        assert_eq!(route_of(&path), ("/relay/v1/connect/ID", words));
         let name = format!("{REVERSE_PATH}ada");
-        let ada = [Some("ada"), None];
-        assert_eq!(of(&name), ("/relay/v1/reverse/NAME", ada));
+        let words_of_name = [Some("ada"), None];
+        assert_eq!(route_of(&name), ("/relay/v1/reverse/NAME", words_of_name));
         let stream = format!("{name}{STREAM}0a");
-        let both = [Some("ada"), Some("0a")];
-        assert_eq!(of(&stream), ("/relay/v1/reverse/NAME/stream/ID", both));
+        let words_of_stream = [Some("ada"), Some("0a")];
+        assert_eq!(
+            route_of(&stream),
+            ("/relay/v1/reverse/NAME/stream/ID", words_of_stream)
+        );
     }
 
     #[test]

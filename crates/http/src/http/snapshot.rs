@@ -373,16 +373,16 @@ mod tests {
             visible: Visible::Structure,
             ..Rendering::default()
         };
-        let seen = shown(threads.clone(), &hidden);
-        assert!(!seen.to_string().contains("hunter2"), "{seen}");
-        assert_eq!(seen[0]["name"], "str, 7 characters");
-        assert_eq!(seen[0]["frames"][0]["variables"], json!([]));
+        let masked = shown(threads.clone(), &hidden);
+        assert!(!masked.to_string().contains("hunter2"), "{masked}");
+        assert_eq!(masked[0]["name"], "str, 7 characters");
+        assert_eq!(masked[0]["frames"][0]["variables"], json!([]));
         assert_eq!(
-            seen[0]["frames"][1]["variables"][0]["value"],
+            masked[0]["frames"][1]["variables"][0]["value"],
             "str, 7 characters"
         );
-        let open = shown(threads, &Rendering::default());
-        let variables = &open[0]["frames"][0]["variables"];
+        let unmasked = shown(threads, &Rendering::default());
+        let variables = &unmasked[0]["frames"][0]["variables"];
         assert_eq!(
             variables,
             &json!([{"name": "x", "type": "str", "value": "'hunter2'"}])

@@ -1,4 +1,4 @@
-//! A relay's HTTP side between real sockets: a fake head behind it, hyper clients in front.
+//! The relay's HTTP server on real sockets, between a fake head and hyper clients.
 #![allow(clippy::unwrap_used)]
 
 mod agents;
@@ -120,7 +120,7 @@ pub fn config() -> Config {
 /// Action, outcome, subject and path of each entry of the audit log.
 fn lines(entries: &[AuditLine]) -> Vec<String> {
     let line = |entry: &AuditLine| {
-        let of = |key: &str| {
+        let field = |key: &str| {
             entry
                 .details
                 .get(key)
@@ -131,20 +131,20 @@ fn lines(entries: &[AuditLine]) -> Vec<String> {
         format!(
             "{:?} {} {subject} {}",
             entry.action,
-            of("outcome"),
-            of("path")
+            field("outcome"),
+            field("path")
         )
     };
     entries.iter().map(line).collect()
 }
 
-/// A principal that may do what `rules` says, as a policy file says it. The token is that of [`token_of`].
-pub(super) struct Person {
+/// A principal with `rules` in the syntax of a policy file. Its token is [`token_of`].
+pub(super) struct User {
     rules: String,
 }
 
-impl Person {
-    /// A principal with `scopes` (words in quotes) on what `narrowing` (lines of TOML) says.
+impl User {
+    /// Creates a user with `scopes` (quoted words), limited by `narrowing` (lines of TOML).
     pub(super) fn new(subject: &str, scopes: &str, narrowing: &str) -> Self {
         let rules =
             format!("[[rule]]\nsubjects = [{subject:?}]\nscopes = [{scopes}]\n{narrowing}\n");
@@ -152,18 +152,18 @@ impl Person {
     }
 }
 
-/// The header's value with the token of `subject`.
+/// Returns the value of the `authorization` header for `subject`.
 fn bearer(subject: &str) -> String {
     format!("Bearer {}", token_of(subject))
 }
 
-/// A head that no client may knock at: tells of every connection and keeps silent.
-struct Untouched {
+/// A head that no client may contact. It accepts no connection.
+struct UncontactedHead {
     address: SocketAddr,
     listener: TcpListener,
 }
 
-impl Untouched {
+impl UncontactedHead {
     async fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         Self {
@@ -173,25 +173,25 @@ impl Untouched {
     }
 
     /// Fails if a client has connected.
-    async fn check(&self) {
-        // A connection of this test's own is behind all others in the queue.
-        let own = TcpStream::connect(self.address).await.unwrap();
+    async fn expect_uncontacted(&self) {
+        // A connection of the test itself comes after all others in the queue.
+        let probe = TcpStream::connect(self.address).await.unwrap();
         let (_, first) = self.listener.accept().await.unwrap();
         assert_eq!(
             first,
-            own.local_addr().unwrap(),
+            probe.local_addr().unwrap(),
             "somebody reached the head"
         );
     }
 }
 
-/// A relay on a port of its own, with its heads. Everything ends when it is dropped.
+/// A relay on its own port, in front of its heads. Dropping it ends all tasks.
 struct Relay {
     address: SocketAddr,
     registry: Registry,
     ctx: Arc<Context>,
     /// Its audit log.
-    heard: AuditSpy,
+    audit: AuditSpy,
     shutdown: CancellationToken,
     connections: tokio::sync::watch::Receiver<usize>,
     _tasks: JoinSet<()>,
@@ -203,9 +203,9 @@ impl Relay {
         Self::with_auth(heads, Authenticator::open(), change).await
     }
 
-    /// The same, and `people` are known by the tokens of [`token_of`].
-    async fn guarded(heads: &[(&str, SocketAddr)], people: &[&Person]) -> Self {
-        let policy: String = people.iter().map(|person| &*person.rules).collect();
+    /// Starts a relay that authenticates `users` by the tokens of [`token_of`].
+    async fn with_users(heads: &[(&str, SocketAddr)], users: &[&User]) -> Self {
+        let policy: String = users.iter().map(|user| &*user.rules).collect();
         Self::with_auth(heads, authenticator(&policy), |_| {}).await
     }
 
@@ -229,32 +229,32 @@ impl Relay {
             true => Registry::offline(&["default"], &config.registry),
             false => Registry::new(&config.clusters, &config.registry).unwrap(),
         };
-        let (audit, heard) = spied(false);
+        let (audit, spy) = spied(false);
         let ctx = Context::watching(registry.clone(), config, auth, audit);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let (count, connections) = tokio::sync::watch::channel(0);
         let mut tasks = JoinSet::new();
-        let (served, stop) = (Arc::clone(&ctx), shutdown.clone());
+        let (context, stop) = (Arc::clone(&ctx), shutdown.clone());
         tasks.spawn(async move {
-            let mut open = JoinSet::new();
+            let mut connections_open = JoinSet::new();
             loop {
                 tokio::select! {
                     accepted = listener.accept() => {
                         let (stream, peer) = accepted.unwrap();
-                        open.spawn(serve_connection(stream, ConnectionInfo::plain(peer), Arc::clone(&served), stop.clone()));
+                        connections_open.spawn(serve_connection(stream, ConnectionInfo::plain(peer), Arc::clone(&context), stop.clone()));
                     }
-                    Some(ended) = open.join_next() => ended.unwrap(),
+                    Some(ended) = connections_open.join_next() => ended.unwrap(),
                 }
-                count.send_replace(open.len());
+                count.send_replace(connections_open.len());
             }
         });
         Self {
             address,
             registry,
             ctx,
-            heard,
+            audit: spy,
             shutdown,
             connections,
             _tasks: tasks,
@@ -274,13 +274,13 @@ impl Relay {
         }
     }
 
-    /// GETs as a client that knows the relay by its address.
+    /// Sends a GET with the relay's address as the host.
     async fn get(&self, path: &str) -> Response<Incoming> {
         let request = self.request("GET", path).body(answer::empty()).unwrap();
         self.client().await.send(request).await
     }
 
-    /// The same with `token`.
+    /// Sends a GET with `token`.
     async fn get_as(&self, token: &str, path: &str) -> Response<Incoming> {
         self.ask_as(token, "GET", path).await
     }
@@ -302,9 +302,12 @@ impl Relay {
             .header(HOST, self.address.to_string())
     }
 
-    /// Until no connection is left.
-    async fn quiet(&mut self) {
-        self.connections.wait_for(|open| *open == 0).await.unwrap();
+    /// Waits until all connections are closed.
+    async fn until_disconnected(&mut self) {
+        self.connections
+            .wait_for(|count| *count == 0)
+            .await
+            .unwrap();
     }
 }
 
@@ -317,10 +320,10 @@ struct Client {
 impl Client {
     async fn send(mut self, request: Request<Body>) -> Response<Incoming> {
         let response = self.send.send_request(request).await.unwrap();
-        // The connection must outlive the answer's body.
+        // The connection must outlive the body of the response.
         tokio::spawn(async move {
-            let mut this = self;
-            while this._tasks.join_next().await.is_some() {}
+            let mut client = self;
+            while client._tasks.join_next().await.is_some() {}
         });
         response
     }
@@ -336,7 +339,7 @@ async fn json(response: Response<Incoming>) -> serde_json::Value {
 }
 
 /// Posts `body` to `path` as `subject`, and returns the status and body of the answer.
-async fn posted(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, serde_json::Value) {
+async fn post(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, serde_json::Value) {
     let request = relay
         .request("POST", path)
         .header("authorization", bearer(subject));
@@ -345,14 +348,14 @@ async fn posted(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, s
     (response.status().as_u16(), json(response).await)
 }
 
-/// The same with the sentence of a refusal.
-async fn refused(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, String) {
-    let (status, answer) = posted(relay, path, subject, body).await;
-    let why = answer["error"].as_str().unwrap_or_default();
-    (status, why.to_owned())
+/// Like [`post`], and returns the error message instead of the body.
+async fn post_error(relay: &Relay, path: &str, subject: &str, body: &str) -> (u16, String) {
+    let (status, answer) = post(relay, path, subject, body).await;
+    let error = answer["error"].as_str().unwrap_or_default();
+    (status, error.to_owned())
 }
 
-/// A head that answers by `handler`.
+/// Starts a head that answers requests with `handler`.
 async fn head<H, F>(handler: H) -> (SocketAddr, JoinSet<()>)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
@@ -362,11 +365,11 @@ where
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
-        let mut open = JoinSet::new();
+        let mut connections = JoinSet::new();
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let handler = handler.clone();
-            open.spawn(async move {
+            connections.spawn(async move {
                 let service = service_fn(|request| {
                     let answered = handler(request);
                     async move { Ok::<_, Infallible>(answered.await) }
@@ -383,20 +386,24 @@ where
 
 /// A request as received by the head.
 #[derive(Debug)]
-struct Seen {
+struct HeadRequest {
     method: Method,
     uri: String,
     headers: HeaderMap,
 }
 
-/// A head that tells what it is asked, and answers with `answered`.
-async fn telling(
+/// Starts a head that reports its requests and answers with `answered`.
+async fn test_head(
     answered: fn() -> Response<Body>,
-) -> (SocketAddr, mpsc::UnboundedReceiver<Seen>, JoinSet<()>) {
-    let (tell, seen) = mpsc::unbounded_channel();
+) -> (
+    SocketAddr,
+    mpsc::UnboundedReceiver<HeadRequest>,
+    JoinSet<()>,
+) {
+    let (sender, receiver) = mpsc::unbounded_channel();
     let (address, tasks) = head(move |request: Request<Incoming>| {
         let (parts, _) = request.into_parts();
-        _ = tell.send(Seen {
+        _ = sender.send(HeadRequest {
             method: parts.method,
             uri: parts.uri.to_string(),
             headers: parts.headers,
@@ -404,7 +411,7 @@ async fn telling(
         async move { answered() }
     })
     .await;
-    (address, seen, tasks)
+    (address, receiver, tasks)
 }
 
 fn ok(body: impl Into<Bytes>) -> Response<Body> {

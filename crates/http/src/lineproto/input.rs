@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    async fn all(bytes: &[u8]) -> Vec<Typed> {
+    async fn read_all(bytes: &[u8]) -> Vec<Typed> {
         let mut input = ClientInput::new(bytes);
         let mut typed = Vec::new();
         loop {
@@ -221,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn line_endings_are_kept_and_overlong_lines_dropped() {
         let long = [b"x".repeat(10_000), b"\nq".to_vec()].concat();
-        let typed = all(&[&b"\r\np x\n"[..], &long].concat()).await;
+        let typed = read_all(&[&b"\r\np x\n"[..], &long].concat()).await;
         let line = |text: &[u8]| Typed::Line(text.to_vec());
         assert_eq!(
             typed,
@@ -235,7 +235,7 @@ mod tests {
         );
     }
 
-    /// A connection that breaks after these bytes.
+    /// A connection that fails after these bytes.
     struct Breaks(Option<&'static [u8]>);
 
     impl AsyncRead for Breaks {
@@ -265,13 +265,13 @@ mod tests {
     #[tokio::test]
     async fn line_may_have_4096_bytes() {
         let line = |bytes: usize| [b"x".repeat(bytes - 1), b"\n".to_vec()].concat();
-        assert_eq!(all(&line(4096)).await[0], Typed::Line(line(4096)));
-        assert_eq!(all(&line(4097)).await, [Typed::TooLong, Typed::End]);
+        assert_eq!(read_all(&line(4096)).await[0], Typed::Line(line(4096)));
+        assert_eq!(read_all(&line(4097)).await, [Typed::TooLong, Typed::End]);
     }
 
     #[tokio::test]
     async fn interrupt_precedes_typed_lines() {
-        let typed = all(b"p x\n\xff\xf4").await;
+        let typed = read_all(b"p x\n\xff\xf4").await;
         assert_eq!(typed[0], Typed::Interrupt);
     }
 
@@ -283,7 +283,7 @@ mod tests {
             Typed::Line("größe\n".into()),
             Typed::End,
         ];
-        assert_eq!(all(sent).await, lines);
+        assert_eq!(read_all(sent).await, lines);
         let (mut client, relay) = tokio::io::duplex(1);
         let mut input = ClientInput::new(relay);
         tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut client, sent).await });

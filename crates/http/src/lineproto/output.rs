@@ -179,22 +179,22 @@ mod tests {
         let memory = Memory::new(64 << 20);
         let (out, mut pieces) = Out::new();
         out.count(memory.account(Some("ann")));
-        let most = memory.owner_limit();
-        let text = "x".repeat(most / 2 + 1);
+        let limit = memory.owner_limit();
+        let text = "x".repeat(limit / 2 + 1);
         out.text(&text).await;
         assert_eq!(memory.used(MemoryUse::Messages), text.len());
         out.text(&text).await;
         out.text("(Pdb) ").await;
         let shown = |pieces: &mut mpsc::Receiver<Queued>| pieces.try_recv().unwrap().0;
         assert_eq!(shown(&mut pieces).len(), text.len());
-        let said = shown(&mut pieces);
-        let said = String::from_utf8_lossy(&said);
+        let notice = shown(&mut pieces);
+        let notice = String::from_utf8_lossy(&notice);
         assert!(
-            said.contains(&format!(
+            notice.contains(&format!(
                 "*** {} bytes are not shown: your requests",
                 text.len()
             )),
-            "{said:.200}"
+            "{notice:.200}"
         );
         assert_eq!(&*shown(&mut pieces), b"(Pdb) ");
         assert_eq!(memory.used(MemoryUse::Messages), 0);

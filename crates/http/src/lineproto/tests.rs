@@ -1,4 +1,4 @@
-//! Terminal sessions, with workers on real sockets whose part the test plays.
+//! Terminal sessions. The tests play the workers on real sockets.
 #![allow(clippy::unwrap_used)]
 
 mod all;
@@ -30,7 +30,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, Kind};
 use ray_relay_ray::ray::testing::{assert_not_dialled, listening, paused, paused_in_pdb};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// With a paused clock: beyond every deadline of the relay's.
+/// On a paused clock, this is longer than every deadline of the relay.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The policy: permissions by user.
@@ -70,19 +70,19 @@ idle_limit = "100s"
 
 struct Relay {
     context: Arc<Context>,
-    kept: AuditSpy,
+    spy: AuditSpy,
 }
 
 impl Relay {
-    /// The last thing on record is a session that ended in this way.
+    /// Expects that the last audit entry is the end of a session with this outcome.
     fn assert_ended(&self, outcome: &str) {
-        let ends = self.kept.take().pop().unwrap();
-        assert_eq!(ends.action, EntryKind::SessionEnded);
-        assert_eq!(ends.details["outcome"], outcome);
+        let entry = self.spy.take().pop().unwrap();
+        assert_eq!(entry.action, EntryKind::SessionEnded);
+        assert_eq!(entry.details["outcome"], outcome);
     }
 }
 
-/// Knows the people of [`POLICY`] by the tokens of [`token_of`].
+/// Creates a relay. With `auth`, it authenticates the users of [`POLICY`] by the tokens of [`token_of`].
 fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     let auth = match auth {
         true => authenticator(POLICY),
@@ -92,14 +92,14 @@ fn relay(auth: bool, adapt: impl FnOnce(&mut Config)) -> Relay {
     // As long as a step of a test may take: only what is about this time has a shorter one.
     config.dap.connect_timeout = TEST_TIMEOUT;
     adapt(&mut config);
-    let (audit, kept) = spied(true);
+    let (audit, spy) = spied(true);
     Relay {
         context: Context::offline(config, auth, audit),
-        kept,
+        spy,
     }
 }
 
-/// A legacy prompt whose part the test plays.
+/// A legacy prompt played by the test.
 struct Pdb {
     listener: TcpListener,
     breakpoint: Breakpoint,
@@ -114,15 +114,15 @@ impl Pdb {
         }
     }
 
-    /// One that is in the list of `relay`.
+    /// Creates a prompt that is listed at `relay`.
     async fn listed(relay: &Relay) -> Self {
         let pdb = Self::listen().await;
         relay.context.registry.insert(pdb.breakpoint.clone());
         pdb
     }
 
-    /// A client entered.
-    async fn entered(&self) -> TcpStream {
+    /// Accepts the connection of a client that enters, and shows the prompt.
+    async fn accept(&self) -> TcpStream {
         let accepted = timeout(TEST_TIMEOUT, self.listener.accept()).await;
         let (mut stream, _) = accepted.expect("the relay dials").unwrap();
         stream
@@ -132,22 +132,22 @@ impl Pdb {
         stream
     }
 
-    fn heard_nothing(self) {
+    fn expect_not_dialled(self) {
         assert_not_dialled(self.listener);
     }
 }
 
-/// A person with `nc`; in memory, because a paused clock runs ahead of sockets.
-struct Person {
+/// A client like `nc`, connected in memory because a paused clock runs ahead of sockets.
+struct Client {
     stream: DuplexStream,
-    seen: String,
+    buffer: String,
     ended: JoinHandle<()>,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Person {
-    /// The client's end of a connection, and what serves it.
-    fn served(relay: &Relay) -> (DuplexStream, impl Future<Output = ()> + use<>) {
+impl Client {
+    /// Returns the client's end of a connection, and the future that serves it.
+    fn unspawned(relay: &Relay) -> (DuplexStream, impl Future<Output = ()> + use<>) {
         let (stream, accepted) = duplex(1 << 16);
         let peer = ([127, 0, 0, 1], 40_000).into();
         let context = relay.context.clone();
@@ -159,89 +159,89 @@ impl Person {
     }
 
     fn connect(relay: &Relay) -> Self {
-        let (stream, serving) = Self::served(relay);
+        let (stream, serving) = Self::unspawned(relay);
         Self {
             stream,
-            seen: String::new(),
+            buffer: String::new(),
             ended: tokio::spawn(serving),
-            patience: TEST_TIMEOUT,
+            timeout: TEST_TIMEOUT,
         }
     }
 
-    async fn say(&mut self, text: &str) {
+    async fn send(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// Reads until `wanted` is there, and gives everything up to it.
-    async fn until(&mut self, wanted: &str) -> String {
+    /// Reads until `expected` arrives, and returns everything up to it.
+    async fn until(&mut self, expected: &str) -> String {
         loop {
-            if let Some(at) = self.seen.find(wanted) {
-                let rest = self.seen.split_off(at + wanted.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(index) = self.buffer.find(expected) {
+                let rest = self.buffer.split_off(index + expected.len());
+                return std::mem::replace(&mut self.buffer, rest);
             }
             let mut bytes = [0; 4096];
-            let read = timeout(self.patience, self.stream.read(&mut bytes)).await;
+            let read = timeout(self.timeout, self.stream.read(&mut bytes)).await;
             let read = read
-                .unwrap_or_else(|_| panic!("no {wanted:?} in {:?}", self.seen))
+                .unwrap_or_else(|_| panic!("no {expected:?} in {:?}", self.buffer))
                 .unwrap();
-            assert!(read > 0, "closed without {wanted:?}: {:?}", self.seen);
-            self.seen += &String::from_utf8_lossy(&bytes[..read]);
+            assert!(read > 0, "closed without {expected:?}: {:?}", self.buffer);
+            self.buffer += &String::from_utf8_lossy(&bytes[..read]);
         }
     }
 
-    /// Everything until the relay closes, whatever becomes of the session.
-    async fn rest_of_it(&mut self) -> String {
+    /// Reads until the relay closes the connection, without waiting for the session's end.
+    async fn read_to_close(&mut self) -> String {
         let mut bytes = Vec::new();
-        timeout(self.patience, self.stream.read_to_end(&mut bytes))
+        timeout(self.timeout, self.stream.read_to_end(&mut bytes))
             .await
             .expect("the relay closes")
             .unwrap();
-        std::mem::take(&mut self.seen) + &String::from_utf8_lossy(&bytes)
+        std::mem::take(&mut self.buffer) + &String::from_utf8_lossy(&bytes)
     }
 
-    /// Everything until the relay closes.
-    async fn rest(mut self) -> String {
-        let rest = self.rest_of_it().await;
+    /// Reads until the relay closes the connection and the session has ended.
+    async fn read_all(mut self) -> String {
+        let output = self.read_to_close().await;
         drop(self.stream);
-        let ended = timeout(self.patience, self.ended).await;
+        let ended = timeout(self.timeout, self.ended).await;
         ended.expect("the session ends").unwrap();
-        rest
+        output
     }
 }
 
-/// A relay that wants no token, a breakpoint, a person who has picked it, and its prompt, which both have shown.
-async fn at_the_prompt() -> (Relay, Pdb, Person, TcpStream) {
+/// Creates a relay without authentication, and a client at the prompt of a breakpoint.
+async fn at_the_prompt() -> (Relay, Pdb, Client, TcpStream) {
     let relay = relay(false, |_| {});
-    let (pdb, person, prompt) = picked(&relay, "0\n").await;
-    (relay, pdb, person, prompt)
+    let (pdb, client, prompt) = at_prompt_of(&relay, "0\n").await;
+    (relay, pdb, client, prompt)
 }
 
-/// A breakpoint, a person who has picked it by saying this, and its prompt, which both have shown.
-async fn picked(relay: &Relay, said: &str) -> (Pdb, Person, TcpStream) {
+/// Creates a breakpoint, and a client that selects it with `input` and sees its prompt.
+async fn at_prompt_of(relay: &Relay, input: &str) -> (Pdb, Client, TcpStream) {
     let pdb = Pdb::listed(relay).await;
-    let mut person = Person::connect(relay);
-    person.say(said).await;
-    let prompt = pdb.entered().await;
-    person.until("(Pdb) ").await;
-    (pdb, person, prompt)
+    let mut client = Client::connect(relay);
+    client.send(input).await;
+    let prompt = pdb.accept().await;
+    client.until("(Pdb) ").await;
+    (pdb, client, prompt)
 }
 
-async fn over(session: JoinHandle<()>) {
+async fn expect_session_end(session: JoinHandle<()>) {
     let ended = timeout(TEST_TIMEOUT, session).await;
     ended.expect("the session ends").unwrap();
 }
 
-async fn until(stream: &mut TcpStream, wanted: &str) -> String {
-    String::from_utf8(bytes_until(stream, wanted).await).unwrap()
+async fn read_until(stream: &mut TcpStream, expected: &str) -> String {
+    String::from_utf8(read_bytes_until(stream, expected).await).unwrap()
 }
 
-async fn bytes_until(stream: &mut (impl AsyncRead + Unpin), wanted: &str) -> Vec<u8> {
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains(wanted) {
-        let read = timeout(TEST_TIMEOUT, stream.read_buf(&mut seen)).await;
-        let text = String::from_utf8_lossy(&seen);
-        let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text:?}"));
-        assert!(read.unwrap() > 0, "closed without {wanted:?}: {text:?}");
+async fn read_bytes_until(stream: &mut (impl AsyncRead + Unpin), expected: &str) -> Vec<u8> {
+    let mut received = Vec::new();
+    while !String::from_utf8_lossy(&received).contains(expected) {
+        let read = timeout(TEST_TIMEOUT, stream.read_buf(&mut received)).await;
+        let text = String::from_utf8_lossy(&received);
+        let read = read.unwrap_or_else(|_| panic!("no {expected:?} in {text:?}"));
+        assert!(read.unwrap() > 0, "closed without {expected:?}: {text:?}");
     }
-    seen
+    received
 }

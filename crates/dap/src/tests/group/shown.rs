@@ -1,10 +1,10 @@
-//! The view of all tasks ("Ray"): true ranks, locations, and the relay's own commands.
+//! The group view ("Ray"): ranks reported by the processes, locations, and the relay's own commands.
 
 use super::*;
 use ray_relay_ray::ray::registry::Snapshot;
 
-/// Two tasks whose ranks the list does not know.
-fn unranked() -> [Breakpoint; 2] {
+/// Two tasks whose ranks are not in the list.
+fn tasks_of_unknown_rank() -> [Breakpoint; 2] {
     [1, 2].map(|n| {
         let mut breakpoint = paused("Trainer.step", n);
         breakpoint.names_mut().job_id = Some("01000000".to_owned());
@@ -14,25 +14,25 @@ fn unranked() -> [Breakpoint; 2] {
 
 async fn scene(losses: [&'static str; 2]) -> GroupScene {
     let arguments = json!({"name": "Ray", "workspaceFolder": "/home/ann"});
-    GroupScene::with(unranked(), context(|_| {}), arguments, losses).await
+    GroupScene::with_tasks(tasks_of_unknown_rank(), context(|_| {}), arguments, losses).await
 }
 
-async fn name_of_frame(parent: &mut Debugger) -> Value {
+async fn group_frame_name(parent: &mut Debugger) -> Value {
     parent.event("stopped").await;
     let stack = json!({"threadId": 1, "startFrame": 0, "levels": 20});
     let answer = parent.ask("stackTrace", stack).await;
     answer["body"]["stackFrames"][0]["name"].clone()
 }
 
-/// The order of workers is none of ranks.
+/// Workers are not listed in rank order.
 #[tokio::test]
 async fn ranks_are_queried_before_the_first_group_frame() {
     let mut scene = scene(["0.5@5", "nan@2"]).await;
-    assert_eq!(name_of_frame(&mut scene.parent).await, "2,5: train.py:9");
+    assert_eq!(group_frame_name(&mut scene.parent).await, "2,5: train.py:9");
     let watch = json!({"expression": "loss", "frameId": 1, "context": "watch"});
     let answer = scene.parent.ask("evaluate", watch).await;
     assert_eq!(answer["body"]["result"], "2: nan, 5: 0.5", "{answer}");
-    // The list has them from now on.
+    // The list has the ranks from now on.
     let list = scene.context.registry.snapshot();
     let ranks = scene.workers.each_ref().map(|worker| {
         let names = &list.find(worker.breakpoint.id).unwrap().names;
@@ -44,34 +44,34 @@ async fn ranks_are_queried_before_the_first_group_frame() {
 #[tokio::test]
 async fn task_of_unknown_rank_is_shown_by_its_pid() {
     let mut scene = scene(["0.5", "nan@3"]).await;
-    let name = name_of_frame(&mut scene.parent).await;
+    let name = group_frame_name(&mut scene.parent).await;
     assert_eq!(name, "3, pid 101: train.py:9");
     let watch = json!({"expression": "loss", "frameId": 1, "context": "watch"});
     let answer = scene.parent.ask("evaluate", watch).await;
-    let shown = answer["body"]["result"].as_str().unwrap();
-    assert!(shown.contains("pid 101: 0.5"), "{answer}");
+    let result = answer["body"]["result"].as_str().unwrap();
+    assert!(result.contains("pid 101: 0.5"), "{answer}");
 }
 
 /// Clients keep the names under which they open sessions.
 #[tokio::test]
 async fn child_sessions_open_in_rank_order_with_rank_names() {
     let context = context(|_| {});
-    let ranked = unranked().map(|mut one| {
-        one.names_mut().group = Some("Trainer".to_owned());
-        one
+    let tasks = tasks_of_unknown_rank().map(|mut task| {
+        task.names_mut().group = Some("Trainer".to_owned());
+        task
     });
     let mut workers = Vec::new();
-    for (one, rank) in ranked.into_iter().zip([5, 2]) {
-        let worker = Worker::listening(one).await;
+    for (task, rank) in tasks.into_iter().zip([5, 2]) {
+        let worker = Worker::listening(task).await;
         context.registry.insert(worker.breakpoint.clone());
         workers.push(tokio::spawn(async move {
             let (mut dap, _) = worker.attached().await;
             initialized(&mut dap).await;
-            let evaluate = got(&mut dap, "evaluate").await;
-            let told = json!({"text": "None\n", "total": 4, "rank": rank}).to_string();
-            let body = json!({"result": told, "variablesReference": 0});
+            let evaluate = expect_request(&mut dap, "evaluate").await;
+            let result = json!({"text": "None\n", "total": 4, "rank": rank}).to_string();
+            let body = json!({"result": result, "variablesReference": 0});
             dap.send(&evaluate.success(body)).await.unwrap();
-            // Nothing remains in it, and it was not resumed.
+            // The query leaves nothing behind and does not resume the task.
             loop {
                 let mut message = timeout(TEST_TIMEOUT, dap.read()).await.unwrap().unwrap();
                 let request = Request::read(&mut message).unwrap();
@@ -84,67 +84,67 @@ async fn child_sessions_open_in_rank_order_with_rank_names() {
         }));
     }
     let mut parent = Debugger::connect(&context).await;
-    configured_with(&mut parent, json!({"name": "Ray"})).await;
+    start_cluster_session_with(&mut parent, json!({"name": "Ray"})).await;
     for rank in [2, 5] {
-        let name = announced(&mut parent).await["name"].clone();
-        let begins = format!("rank {rank} · Trainer.step");
-        assert!(name.as_str().unwrap().starts_with(&begins), "{name}");
+        let name = next_announcement(&mut parent).await["name"].clone();
+        let expected = format!("rank {rank} · Trainer.step");
+        assert!(name.as_str().unwrap().starts_with(&expected), "{name}");
     }
     for worker in workers {
         worker.await.unwrap();
     }
 }
 
-/// VS Code fetches the stacks of "Ray" and of the visible session, and no others.
+/// VS Code fetches only the stacks of "Ray" and of the visible session.
 #[tokio::test]
 async fn location_of_each_task_is_known_from_its_stop() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
-    name_of_frame(&mut scene.parent).await;
+    group_frame_name(&mut scene.parent).await;
     let ids = scene.workers.each_ref().map(|worker| worker.breakpoint.id);
-    let is_known = |list: &Arc<Snapshot>| {
-        let has_place = |id| list.find(id).is_some_and(|one| one.location.is_some());
-        ids.into_iter().all(has_place)
+    let has_locations = |list: &Arc<Snapshot>| {
+        let has_location = |id| list.find(id).is_some_and(|row| row.location.is_some());
+        ids.into_iter().all(has_location)
     };
-    let mut lists = scene.context.registry.watch();
-    let known = timeout(TEST_TIMEOUT, lists.wait_for(is_known)).await;
-    known.expect("known in time").unwrap();
-    let each = scene
+    let mut snapshots = scene.context.registry.watch();
+    let result = timeout(TEST_TIMEOUT, snapshots.wait_for(has_locations)).await;
+    result.expect("known in time").unwrap();
+    let answer = scene
         .parent
         .ask("variables", json!({"variablesReference": 1}));
-    let each = each.await["body"]["variables"].clone();
-    for one in each.as_array().unwrap() {
-        assert_eq!(one["value"], "train.py:9", "{each}");
+    let variables = answer.await["body"]["variables"].clone();
+    for variable in variables.as_array().unwrap() {
+        assert_eq!(variable["value"], "train.py:9", "{variables}");
     }
 }
 
 #[tokio::test]
 async fn relay_command_applies_to_all_tasks_and_is_not_python() {
     let mut scene = scene(["0.5@0", "nan@1"]).await;
-    let typed = |expression: &str| json!({"expression": expression, "context": "repl"});
+    let repl = |expression: &str| json!({"expression": expression, "context": "repl"});
     let answer = scene
         .parent
-        .ask("evaluate", typed("ray-relay localRoot \"\""));
+        .ask("evaluate", repl("ray-relay localRoot \"\""));
     let answer = answer.await;
-    let told = answer["body"]["result"].as_str().unwrap();
+    let result = answer["body"]["result"].as_str().unwrap();
     assert!(
-        told.contains("as the worker has them, read-only"),
+        result.contains("as the worker has them, read-only"),
         "{answer}"
     );
-    let other = scene.parent.ask("evaluate", typed("ray-relay list")).await;
+    let other = scene.parent.ask("evaluate", repl("ray-relay list")).await;
     assert!(
         other["message"]
             .as_str()
             .unwrap()
             .contains("ray-relay localRoot FOLDER")
     );
-    for (asked, child) in scene.asked.iter_mut().zip(&mut scene.children) {
-        let evaluate = next_request(asked).await;
+    for (requests, child) in scene.requests.iter_mut().zip(&mut scene.children) {
+        let evaluate = next_group_request(requests).await;
         let expression = evaluate["arguments"]["expression"].as_str().unwrap();
         assert!(!expression.contains("localRoot"), "{expression}");
-        // Each editor asks for its files anew.
+        // Each editor requests its files again.
         child.event("stopped").await;
-        while let Ok(more) = asked.try_recv() {
-            assert_ne!(more["command"], "evaluate", "{more}");
+        while let Ok(message) = requests.try_recv() {
+            assert_ne!(message["command"], "evaluate", "{message}");
         }
     }
 }
@@ -170,10 +170,10 @@ async fn rank_breakpoint_warns_in_a_task_of_unknown_rank() {
         panic!("two sessions");
     };
     first.send("setBreakpoints", set.clone()).await;
-    let told = first.output("the rank of").await;
-    assert_output(&told, "`ray.rank == 3` does not hold there");
+    let output = first.output("the rank of").await;
+    assert_output(&output, "`ray.rank == 3` does not hold there");
     second.ask("setBreakpoints", set).await;
-    scene.nobody_else_heard_of_rank().await;
+    scene.expect_no_rank_warning().await;
 }
 
 /// The console of a rank and the console of "Ray" are separate.
@@ -186,22 +186,22 @@ async fn group_console_warns_once_of_unknown_ranks() {
         child.send("setBreakpoints", set.clone()).await;
         child.output("the rank of").await;
     }
-    let told = scene.parent.output("the rank of").await;
-    assert_output(&told, "`ray.rank == 3` does not hold there");
+    let output = scene.parent.output("the rank of").await;
+    assert_output(&output, "`ray.rank == 3` does not hold there");
     let seq = scene.parent.send("threads", json!({})).await;
-    let again = |m: &Value| m["request_seq"] == seq || m.to_string().contains("the rank of");
-    let next = scene.parent.until(again).await;
+    let is_next = |m: &Value| m["request_seq"] == seq || m.to_string().contains("the rank of");
+    let next = scene.parent.until(is_next).await;
     assert_eq!(next["request_seq"], seq, "{next}");
 }
 
 impl GroupScene {
     /// Expects that the second client is not notified of a rank that its process knows.
-    async fn nobody_else_heard_of_rank(&mut self) {
+    async fn expect_no_rank_warning(&mut self) {
         let child = &mut self.children[1];
         let seq = child.send("threads", json!({})).await;
-        let next = child.until(|m| m["request_seq"] == seq || m["event"] == "output");
-        let next = next.await;
-        assert!(!next.to_string().contains("the rank of"), "{next}");
+        let message = child.until(|m| m["request_seq"] == seq || m["event"] == "output");
+        let message = message.await;
+        assert!(!message.to_string().contains("the rank of"), "{message}");
     }
 }
 
@@ -211,11 +211,11 @@ async fn lost_attach_race_is_a_console_line_not_a_dialog() {
     let context = context(|_| {});
     let worker = Worker::listed(&context).await;
     let mut parent = Debugger::connect(&context).await;
-    let all = json!({"name": "Ray", "rayRelay": {"all": true}});
-    configured_with(&mut parent, all).await;
-    let configuration = announced(&mut parent).await;
-    let own = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
-    let (_other, _) = Debugger::attaching(&context, own).await;
+    let arguments = json!({"name": "Ray", "rayRelay": {"all": true}});
+    start_cluster_session_with(&mut parent, arguments).await;
+    let configuration = next_announcement(&mut parent).await;
+    let arguments = json!({"rayRelay": {"breakpoint": worker.breakpoint.id}});
+    let (_other, _) = Debugger::attaching(&context, arguments).await;
     let (_dap, _) = worker.attached().await;
     let (mut child, seq) = Debugger::attaching(&context, configuration).await;
     let answer = child.answer(seq).await;
@@ -224,17 +224,17 @@ async fn lost_attach_race_is_a_console_line_not_a_dialog() {
     assert_output(&parent.output("square").await, "is being debugged by");
 }
 
-/// A node under load.
+/// Covers a node under load.
 #[tokio::test]
 async fn slow_debugger_is_retried_and_the_console_reports_it() {
     let context = context(|config| config.dap.connect_timeout = Duration::from_millis(400));
     let worker = Worker::listed(&context).await;
     let mut parent = Debugger::connect(&context).await;
-    let all = json!({"name": "Ray", "rayRelay": {"all": true}});
-    configured_with(&mut parent, all).await;
-    let configuration = announced(&mut parent).await;
+    let arguments = json!({"name": "Ray", "rayRelay": {"all": true}});
+    start_cluster_session_with(&mut parent, arguments).await;
+    let configuration = next_announcement(&mut parent).await;
     let (mut child, _) = Debugger::attaching(&context, configuration).await;
-    // It does not come to greet this one in time.
+    // The debugger does not greet this connection in time.
     let slow = worker.accept().await;
     assert_output(&parent.output("is slow to attach").await, "tries again");
     drop(slow);

@@ -1,4 +1,4 @@
-//! Refused clients, and that a refusal reveals no breakpoint.
+//! Refused clients. A refusal reveals no breakpoint.
 
 use super::*;
 
@@ -12,8 +12,8 @@ async fn unauthorised_attach_never_reaches_the_worker() {
     let ben = ray_relay_access::identity::Secret::new(token_of("ben"));
     let ben = auth.token(&ben, [127, 0, 0, 1].into()).await.unwrap();
     let ticket = |breakpoint| auth.issue_ticket(&ben, breakpoint).unwrap();
-    let for_other = ticket(&other);
-    let for_this = ticket(&worker.breakpoint);
+    let other_ticket = ticket(&other);
+    let ticket_of_ben = ticket(&worker.breakpoint);
     for (arguments, expected) in [
         (json!({}), "wants a token"),
         (with_token(""), "wants a token"),
@@ -27,16 +27,16 @@ async fn unauthorised_attach_never_reaches_the_worker() {
             "was refused",
         ),
         (
-            json!({"rayRelay": {"breakpoint": id, "ticket": for_other.expose()}}),
+            json!({"rayRelay": {"breakpoint": id, "ticket": other_ticket.expose()}}),
             "for another breakpoint",
         ),
         (
-            json!({"rayRelay": {"next": true, "ticket": for_other.expose()}}),
+            json!({"rayRelay": {"next": true, "ticket": other_ticket.expose()}}),
             "for another breakpoint",
         ),
-        // A ticket gives no more than its owner had.
+        // A ticket grants no more than its owner's permissions.
         (
-            json!({"rayRelay": {"breakpoint": id, "ticket": for_this.expose()}}),
+            json!({"rayRelay": {"breakpoint": id, "ticket": ticket_of_ben.expose()}}),
             "no paused worker",
         ),
         (
@@ -60,7 +60,7 @@ async fn unauthorised_attach_never_reaches_the_worker() {
             "`listen`",
         ),
         (
-            json!({"rayRelay": {"ticket": for_this.expose(), "token": token_of("ann")}}),
+            json!({"rayRelay": {"ticket": ticket_of_ben.expose(), "token": token_of("ann")}}),
             "not several",
         ),
         (
@@ -68,9 +68,9 @@ async fn unauthorised_attach_never_reaches_the_worker() {
             "has ended",
         ),
     ] {
-        let said = refusal(&context, arguments.clone()).await;
-        assert!(said.contains(expected), "{arguments}: {said}");
-        assert!(!said.contains("square"), "{arguments}: {said}");
+        let error = refusal(&context, arguments.clone()).await;
+        assert!(error.contains(expected), "{arguments}: {error}");
+        assert!(!error.contains("square"), "{arguments}: {error}");
     }
     let list = refusal(
         &context,
@@ -82,10 +82,10 @@ async fn unauthorised_attach_never_reaches_the_worker() {
         "{list}"
     );
     revoke(&context.auth, "ann").await;
-    let said = refusal(&context, with_token(token_of("ann"))).await;
-    assert!(said.contains("was refused"), "{said}");
+    let error = refusal(&context, with_token(token_of("ann"))).await;
+    assert!(error.contains("was refused"), "{error}");
     assert!(context.registry.snapshot().live[0].is_paused());
-    worker.heard_nothing();
+    worker.expect_not_dialled();
 }
 
 #[tokio::test]
@@ -97,21 +97,21 @@ async fn hidden_breakpoint_is_refused_like_an_unknown_one() {
     context.registry.insert(visible);
     let hidden = worker.breakpoint.id;
     let nothing = BreakpointId::derive("default", "nothing");
-    let mut said = Vec::new();
+    let mut errors = Vec::new();
     for id in [hidden, nothing] {
         let arguments = json!({"rayRelay": {"breakpoint": id, "token": token_of("ben")}});
-        let text = refusal(&context, arguments).await;
-        said.push(text.replace(&id.to_string(), "ID"));
+        let error = refusal(&context, arguments).await;
+        errors.push(error.replace(&id.to_string(), "ID"));
     }
-    assert_eq!(said[0], said[1]);
+    assert_eq!(errors[0], errors[1]);
     assert!(
-        said[0].contains("bens") && !said[0].contains("square"),
+        errors[0].contains("bens") && !errors[0].contains("square"),
         "{}",
-        said[0]
+        errors[0]
     );
     let by_task = json!({"rayRelay": {"task": "square", "token": token_of("ben")}});
     assert!(!refusal(&context, by_task).await.contains("pid 101"));
-    worker.heard_nothing();
+    worker.expect_not_dialled();
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn unauthenticated_client_learns_nothing_of_breakpoints() {
     let relay = relay(Audit::off(), |_| {});
     let _worker = worker(&relay).await;
     let mut debugger = Debugger::connect(&relay).await;
-    let early = debugger.ask("threads", Value::Null).await;
+    let before_attach = debugger.ask("threads", Value::Null).await;
     let initialized = debugger.ask("initialize", json!({"clientID": "x"})).await;
     let attach = debugger
         .ask(
@@ -127,9 +127,9 @@ async fn unauthenticated_client_learns_nothing_of_breakpoints() {
             json!({"rayRelay": {"cluster": "no such", "token": "wrong"}}),
         )
         .await;
-    for answer in [early, initialized, attach] {
-        for word in ["square", "default", "10.88"] {
-            assert!(!answer["message"].to_string().contains(word), "{answer}");
+    for answer in [before_attach, initialized, attach] {
+        for name in ["square", "default", "10.88"] {
+            assert!(!answer["message"].to_string().contains(name), "{answer}");
         }
     }
 }

@@ -11,29 +11,29 @@ async fn revoked_token_ends_its_sessions_within_a_second() {
     let (mut dap, _) = worker.attached().await;
     initialized(&mut dap).await;
     attached.send("configurationDone", Value::Null).await;
-    asked(&mut dap, "configurationDone").await;
-    let all = json!({"rayRelay": {"all": true, "token": token_of("ann")}});
-    let (mut cluster, _) = Debugger::attaching(context, all).await;
+    answer_request(&mut dap, "configurationDone").await;
+    let arguments = json!({"rayRelay": {"all": true, "token": token_of("ann")}});
+    let (mut cluster, _) = Debugger::attaching(context, arguments).await;
     cluster.event("initialized").await;
-    let next = |who| json!({"rayRelay": {"next": true, "token": token_of(who)}});
-    let (mut waiting, seq) = Debugger::attaching(context, next("ann")).await;
+    let next_as = |user| json!({"rayRelay": {"next": true, "token": token_of(user)}});
+    let (mut waiting, seq) = Debugger::attaching(context, next_as("ann")).await;
     waiting.event("output").await;
-    let (mut others, _) = Debugger::attaching(context, next("ben")).await;
-    others.event("output").await;
+    let (mut other, _) = Debugger::attaching(context, next_as("ben")).await;
+    other.event("output").await;
 
     let revoked_at = Instant::now();
     revoke(&relay.auth, "ann").await;
-    let_go(&mut dap).await;
+    expect_detach(&mut dap).await;
     for debugger in [&mut attached, &mut cluster] {
-        let told = debugger.event("output").await;
-        assert_eq!(told["body"]["category"], "important");
-        assert_output(&told, "your token was revoked");
+        let output = debugger.event("output").await;
+        assert_eq!(output["body"]["category"], "important");
+        assert_output(&output, "your token was revoked");
         debugger.event("terminated").await;
     }
     assert_refused(&waiting.answer(seq).await, "was revoked");
-    // Its messages reach no worker any more.
+    // Its messages no longer reach the worker.
     attached.send("evaluate", json!({"expression": "1"})).await;
-    left(&mut dap).await;
+    expect_close(&mut dap).await;
     drop(dap);
     for debugger in [attached, cluster, waiting] {
         debugger.closed().await;
@@ -41,8 +41,8 @@ async fn revoked_token_ends_its_sessions_within_a_second() {
     assert!(revoked_at.elapsed() < Duration::from_secs(1));
     assert_eq!(context.sessions.table.len(), 1, "nobody else's");
     let mut list = context.registry.watch();
-    let gone = list.wait_for(|list| list.find(worker.breakpoint.id).is_none());
-    timeout(TEST_TIMEOUT, gone).await.unwrap().unwrap();
+    let removed = list.wait_for(|list| list.find(worker.breakpoint.id).is_none());
+    timeout(TEST_TIMEOUT, removed).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -52,16 +52,16 @@ async fn client_that_does_not_read_is_still_ended() {
     let worker = worker(context).await;
     let (mut debugger, _) = Debugger::attaching(context, with_token(token_of("ann"))).await;
     let (mut dap, _) = worker.attached().await;
-    // More than the sockets hold between the worker and a client that takes nothing.
+    // More than the socket buffers hold for a client that does not read.
     let output = message::event("output", json!({"output": "x".repeat(32 << 20)}));
     let flood = tokio::spawn(async move {
         let _ = dap.send(&output).await;
         dap
     });
     while context.sessions.table.len() == 1 && context.sessions.table.rows()[0].bytes_down < 1 {
-        // The counters are brought up to date with each message of the client's that is looked at.
-        let looked_at = json!({"filters": []});
-        debugger.send("setExceptionBreakpoints", looked_at).await;
+        // Each parsed client message updates the counters.
+        let arguments = json!({"filters": []});
+        debugger.send("setExceptionBreakpoints", arguments).await;
         tokio::task::yield_now().await;
     }
     let revoked_at = Instant::now();

@@ -29,25 +29,25 @@ async fn token_opens_the_session_and_is_not_forwarded() {
         let rows = context.sessions.table.rows();
         assert_eq!(rows[0].subject.as_deref(), Some("ann"));
 
-        // A subprocess: the client comes back with a ticket for this worker.
+        // The client opens the session of a subprocess with a ticket for this worker.
         let child = json!({"request": "attach", "configuration": {"subProcessId": 7, "connect": {"host": "x", "port": 1}}});
         let child =
             json!({"seq": 5, "type": "request", "command": "startDebugging", "arguments": child});
         dap.send(&child).await.unwrap();
         let child = debugger.until(|m| m["command"] == "startDebugging").await;
         let configuration = &child["arguments"]["configuration"];
-        let named = &configuration["rayRelay"]["breakpoint"];
-        assert_eq!(named, &json!(worker.breakpoint.id));
+        let breakpoint = &configuration["rayRelay"]["breakpoint"];
+        assert_eq!(breakpoint, &json!(worker.breakpoint.id));
         assert!(!child.to_string().contains(&token));
         let _second = Debugger::attaching(context, configuration.clone()).await;
         let (_dap, attach) = worker.attached().await;
         assert_eq!(attach["arguments"]["subProcessId"], 7);
         assert!(!attach.to_string().contains("ticket"), "{attach}");
-        // No other person does.
-        let other = json!({"subProcessId": 7, "rayRelay": {"breakpoint": worker.breakpoint.id, "token": token_of("all")}});
-        let said = refusal(context, other).await;
-        assert!(said.contains("another user's"), "{said}");
-        worker.heard_nothing();
+        // Another user may not open it.
+        let arguments = json!({"subProcessId": 7, "rayRelay": {"breakpoint": worker.breakpoint.id, "token": token_of("all")}});
+        let error = refusal(context, arguments).await;
+        assert!(error.contains("another user's"), "{error}");
+        worker.expect_not_dialled();
     }
 }
 
@@ -59,30 +59,30 @@ async fn cluster_session_shows_only_attachable_tasks() {
     let mut not_known_yet = paused("late", 3);
     context.registry.insert(not_known_yet.clone());
     let token = token_of("ann");
-    let all = json!({"rayRelay": {"all": true, "token": token}, "connect": {"port": 5678}});
-    let (mut debugger, _) = Debugger::attaching(context, all).await;
+    let arguments = json!({"rayRelay": {"all": true, "token": token}, "connect": {"port": 5678}});
+    let (mut debugger, _) = Debugger::attaching(context, arguments).await;
     debugger.event("initialized").await;
     debugger.send("configurationDone", Value::Null).await;
     assert_output(&debugger.event("output").await, "1 task waits");
     let child = debugger.until(|m| m["command"] == "startDebugging").await;
     let configuration = &child["arguments"]["configuration"];
-    let named = &configuration["rayRelay"]["breakpoint"];
-    assert_eq!(named, &json!(worker.breakpoint.id));
+    let breakpoint = &configuration["rayRelay"]["breakpoint"];
+    assert_eq!(breakpoint, &json!(worker.breakpoint.id));
     assert!(!child.to_string().contains(&token), "{child}");
-    // The ticket opens what it was issued for and nothing else.
+    // The ticket opens only the breakpoint it was issued for.
     let ticket = configuration["rayRelay"]["ticket"].clone();
-    let elsewhere = json!({"rayRelay": {"breakpoint": not_known_yet.id, "ticket": ticket}});
-    let said = refusal(context, elsewhere).await;
-    assert!(said.contains("for another breakpoint"), "{said}");
+    let arguments = json!({"rayRelay": {"breakpoint": not_known_yet.id, "ticket": ticket}});
+    let error = refusal(context, arguments).await;
+    assert!(error.contains("for another breakpoint"), "{error}");
     let _session = Debugger::attaching(context, configuration.clone()).await;
     worker.attached().await;
     // Its job becomes known.
     not_known_yet.names_mut().job_id = Some("01000000".to_owned());
     context.registry.insert(not_known_yet.clone());
-    let late = debugger.until(|m| m["command"] == "startDebugging").await;
-    let configuration = &late["arguments"]["configuration"];
-    let named = &configuration["rayRelay"]["breakpoint"];
-    assert_eq!(named, &json!(not_known_yet.id));
+    let child = debugger.until(|m| m["command"] == "startDebugging").await;
+    let configuration = &child["arguments"]["configuration"];
+    let breakpoint = &configuration["rayRelay"]["breakpoint"];
+    assert_eq!(breakpoint, &json!(not_known_yet.id));
 }
 
 #[tokio::test]
@@ -100,26 +100,26 @@ async fn ending_a_process_needs_terminate_or_the_config() {
         let (mut debugger, _) = Debugger::attaching(&relay, with_token(&token)).await;
         let (mut dap, _) = worker.attached().await;
         if may != by_config {
-            let told = debugger.event("capabilities").await;
-            let capabilities = &told["body"]["capabilities"];
+            let capabilities = debugger.event("capabilities").await;
+            let capabilities = &capabilities["body"]["capabilities"];
             assert_eq!(capabilities["supportsTerminateDebuggee"], may);
         }
         let seq = debugger.send("terminate", Value::Null).await;
         if may {
-            got(&mut dap, "terminate").await;
+            expect_request(&mut dap, "terminate").await;
         } else {
             assert_refused(&debugger.answer(seq).await, "permission `terminate`");
         }
         let kill = json!({"terminateDebuggee": true});
         debugger.send("disconnect", kill).await;
-        let goodbye = got(&mut dap, "disconnect").await;
-        assert_eq!(goodbye.arguments["terminateDebuggee"], may, "{token}");
+        let disconnect = expect_request(&mut dap, "disconnect").await;
+        assert_eq!(disconnect.arguments["terminateDebuggee"], may, "{token}");
     }
 }
 
 #[tokio::test]
 async fn opening_a_debugger_in_a_running_task_needs_attach() {
-    for (who, by_config, may) in [
+    for (user, by_config, may) in [
         ("all", false, false),
         ("kim", false, false),
         ("eve", true, false),
@@ -128,14 +128,14 @@ async fn opening_a_debugger_in_a_running_task_needs_attach() {
         ("ron", false, true),
     ] {
         let relay = relay(Audit::off(), |config| config.dap.allow_attach = by_config);
-        let asked = json!({"task": "train", "running": true, "token": token_of(who)});
-        let said = refusal(&relay, json!({ "rayRelay": asked })).await;
-        // Nothing runs here: the refusal says so to a user with the permission.
-        let words = match may {
+        let block = json!({"task": "train", "running": true, "token": token_of(user)});
+        let error = refusal(&relay, json!({ "rayRelay": block })).await;
+        // No task runs here, and only a user with the permission learns that.
+        let expected = match may {
             true => "nothing that runs is called \"train\"",
             false => "the permission `attach` besides `debug`",
         };
-        assert!(said.contains(words), "{who}: {said}");
+        assert!(error.contains(expected), "{user}: {error}");
     }
 }
 
@@ -151,7 +151,7 @@ async fn ticket_does_not_attach_to_a_running_task() {
     dap.send(&child).await.unwrap();
     let child = debugger.until(|m| m["command"] == "startDebugging").await;
     let ticket = &child["arguments"]["configuration"]["rayRelay"]["ticket"];
-    let asked = json!({"task": "train", "running": true, "ticket": ticket});
-    let said = refusal(&relay, json!({ "rayRelay": asked })).await;
-    assert!(said.contains("for another breakpoint"), "{said}");
+    let block = json!({"task": "train", "running": true, "ticket": ticket});
+    let error = refusal(&relay, json!({ "rayRelay": block })).await;
+    assert!(error.contains("for another breakpoint"), "{error}");
 }

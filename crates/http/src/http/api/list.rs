@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn gzip_is_used_only_if_the_client_accepts_it() {
-        let takes = |value: &'static str| {
+        let accepts = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(value));
             takes_gzip(&headers)
@@ -117,10 +117,10 @@ mod tests {
             "gzip;q=0.5",
             "deflate, gzip ; q = 1.0, *;q=0",
         ] {
-            assert!(takes(value), "{value}");
+            assert!(accepts(value), "{value}");
         }
         for value in ["", "identity", "gzip;q=0", "gzip;q=0.000", "*", "gzipped"] {
-            assert!(!takes(value), "{value}");
+            assert!(!accepts(value), "{value}");
         }
         assert!(!takes_gzip(&HeaderMap::new()));
     }

@@ -2,7 +2,7 @@ use super::*;
 use ray_relay_ray::ray::registry::ClusterStatus;
 use ray_relay_view::listing::json::list;
 
-fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
+fn snapshot_polled(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     let polled = ago.and_then(|ago| Instant::now().checked_sub(Duration::from_secs(ago)));
     Snapshot {
         clusters: [ClusterStatus {
@@ -19,21 +19,28 @@ fn answered(ago: Option<u64>, trouble: Option<&str>) -> Snapshot {
     }
 }
 
-/// Status and sentence of `/relay/readyz?QUERY` for a principal that may do everything.
+/// Returns the status of `/relay/readyz?QUERY` for a principal with all permissions.
 fn ready(snapshot: &Snapshot, query: Option<&str>, draining: bool) -> u16 {
     let poll_interval = Duration::from_secs(1);
-    let all = Principal::anonymous();
-    readyz(snapshot, poll_interval, query, Some(&all), draining, None)
-        .status()
-        .as_u16()
+    let principal = Principal::anonymous();
+    readyz(
+        snapshot,
+        poll_interval,
+        query,
+        Some(&principal),
+        draining,
+        None,
+    )
+    .status()
+    .as_u16()
 }
 
 #[test]
 fn ready_reports_whether_this_process_serves() {
     for snapshot in [
-        answered(Some(1), None),
-        answered(Some(99), Some("away")),
-        answered(None, None),
+        snapshot_polled(Some(1), None),
+        snapshot_polled(Some(99), Some("away")),
+        snapshot_polled(None, None),
         Snapshot::default(),
     ] {
         assert_eq!(ready(&snapshot, None, false), 200);
@@ -43,13 +50,16 @@ fn ready_reports_whether_this_process_serves() {
 
 #[test]
 fn cluster_is_ready_while_its_list_is_fresh() {
-    let of = |snapshot: &Snapshot| ready(snapshot, Some("cluster=default"), false);
-    assert_eq!(of(&answered(Some(1), None)), 200);
-    // One poll that failed is no reason yet.
-    assert_eq!(of(&answered(Some(9), Some("cannot reach"))), 200);
-    assert_eq!(of(&answered(Some(11), None)), 503);
-    assert_eq!(of(&answered(None, None)), 503);
-    assert_eq!(of(&Snapshot::default()), 404);
+    let ready_of = |snapshot: &Snapshot| ready(snapshot, Some("cluster=default"), false);
+    assert_eq!(ready_of(&snapshot_polled(Some(1), None)), 200);
+    // One failed poll is not enough.
+    assert_eq!(
+        ready_of(&snapshot_polled(Some(9), Some("cannot reach"))),
+        200
+    );
+    assert_eq!(ready_of(&snapshot_polled(Some(11), None)), 503);
+    assert_eq!(ready_of(&snapshot_polled(None, None)), 503);
+    assert_eq!(ready_of(&Snapshot::default()), 404);
     for (query, status) in [
         ("cluster=other", 404),
         ("cluster=", 400),
@@ -57,7 +67,7 @@ fn cluster_is_ready_while_its_list_is_fresh() {
         ("cluster=a&cluster=b", 400),
     ] {
         assert_eq!(
-            ready(&answered(Some(1), None), Some(query), false),
+            ready(&snapshot_polled(Some(1), None), Some(query), false),
             status,
             "{query}"
         );
@@ -66,7 +76,7 @@ fn cluster_is_ready_while_its_list_is_fresh() {
 
 #[test]
 fn snapshot_age_of_every_cluster_is_reported() {
-    let list = list(&answered(Some(3), Some("it is away")));
+    let list = list(&snapshot_polled(Some(3), Some("it is away")));
     assert!(
         list["snapshot_age_seconds"]
             .as_f64()
@@ -84,11 +94,11 @@ fn snapshot_age_of_every_cluster_is_reported() {
 
 #[test]
 fn truncated_head_list_is_reported_as_trouble() {
-    let mut snapshot = answered(Some(1), None);
+    let mut snapshot = snapshot_polled(Some(1), None);
     assert_eq!(list(&snapshot)["clusters"][0]["complete"], true);
     std::sync::Arc::make_mut(&mut snapshot.clusters)[0].incomplete =
         Some("it looks at 10000 only".to_owned());
-    let told = list(&snapshot);
-    assert_eq!(told["clusters"][0]["trouble"], "it looks at 10000 only");
-    assert_eq!(told["clusters"][0]["complete"], false);
+    let list = list(&snapshot);
+    assert_eq!(list["clusters"][0]["trouble"], "it looks at 10000 only");
+    assert_eq!(list["clusters"][0]["complete"], false);
 }

@@ -214,28 +214,28 @@ mod tests {
 
     #[test]
     fn applications_are_recorded_by_their_names() {
-        let of = |text: &str| read(Described::Applications, &[], text.as_bytes());
+        let applications_of = |text: &str| read(Described::Applications, &[], text.as_bytes());
         let config = r#"{"applications": [{"name": "chat", "import_path": "a:b", "args": {"key": "s3cret"}},
             {"import_path": "c:d", "runtime_env": {"env_vars": {"KEY": "s3cret"}}}], "http_options": {"port": 8000}}"#;
         assert_eq!(
-            of(config),
+            applications_of(config),
             Some(json!({"applications": ["chat", "default"]}))
         );
         assert_eq!(
-            of(r#"{"applications": []}"#),
+            applications_of(r#"{"applications": []}"#),
             Some(json!({"applications": []}))
         );
-        for strange in [
+        for text in [
             r#"{"applications": {}}"#,
             r#"{"applications": ["chat"]}"#,
             r#"{"applications": [{"name": {"x": "s3cret"}}]}"#,
             "{}",
         ] {
-            assert_eq!(of(strange), None, "{strange}");
+            assert_eq!(applications_of(text), None, "{text}");
         }
     }
 
-    /// Ray takes each of these.
+    /// Ray accepts each of these bodies.
     #[test]
     fn ambiguous_job_body_is_not_parsed() {
         let deep = format!(

@@ -100,17 +100,17 @@ mod tests {
         changes.hook.then(|| serde_json::from_str(&job).unwrap())
     }
 
-    /// Ray, and what a job reads of its description, may tell numbers apart that are the same to the relay.
+    /// Ray and the job may distinguish numbers that are equal to the relay.
     #[test]
     fn unchanged_fields_keep_their_exact_spelling() {
         let job = r#"{"entrypoint_num_cpus":1.0E0,"metadata":{"a":"\u0062"},"runtime_env":{"config":{"n":123456789012345678901234567890,"m":1e2}}}"#;
         let (_, changed) = change(job.as_bytes(), true, Some("ann")).unwrap();
-        for kept in [
+        for expected in [
             r#""entrypoint_num_cpus":1.0E0"#,
             r#""a":"\u0062""#,
             r#"{"n":123456789012345678901234567890,"m":1e2}"#,
         ] {
-            assert!(changed.contains(kept), "{changed}");
+            assert!(changed.contains(expected), "{changed}");
         }
     }
 
@@ -118,24 +118,24 @@ mod tests {
     fn hook_is_added_and_the_rest_of_the_job_kept() {
         for environment in [json!({}), Value::Null] {
             let job = json!({"entrypoint": "python a.py", "runtime_env": environment, "metadata": {"a": "1"}});
-            let with = json!({"entrypoint": "python a.py", "metadata": {"a": "1"},
+            let expected = json!({"entrypoint": "python a.py", "metadata": {"a": "1"},
                 "runtime_env": {"env_vars": {HOOK: RELAY_HOOK}}});
-            assert_eq!(injected(&job).unwrap(), with);
+            assert_eq!(injected(&job).unwrap(), expected);
         }
-        let own = json!({"entrypoint": "x", "runtime_env": {"working_dir": "gcs://a.zip", "worker_process_setup_hook": "mine.hook",
+        let job = json!({"entrypoint": "x", "runtime_env": {"working_dir": "gcs://a.zip", "worker_process_setup_hook": "mine.hook",
             "env_vars": {"A": "b", HOOK: "uv.hook"}}});
-        let with = injected(&own).unwrap();
-        let variables = &with["runtime_env"]["env_vars"];
+        let changed = injected(&job).unwrap();
+        let variables = &changed["runtime_env"]["env_vars"];
         assert_eq!(
             *variables,
             json!({"A": "b", HOOK: RELAY_HOOK, NEXT_HOOK_VARIABLE: "uv.hook"})
         );
         assert_eq!(
-            with["runtime_env"]["worker_process_setup_hook"],
+            changed["runtime_env"]["worker_process_setup_hook"],
             "mine.hook"
         );
-        // Twice is once.
-        assert_eq!(injected(&with).unwrap(), with);
+        // A second injection changes nothing.
+        assert_eq!(injected(&changed).unwrap(), changed);
     }
 
     #[test]
@@ -145,9 +145,9 @@ mod tests {
             assert!(changes.any() && !changes.hook);
             Some(serde_json::from_str(&job).unwrap())
         };
-        let own = json!({"entrypoint": "x", "metadata": {"a": "1", SUBMITTER: "bob"}});
+        let job = json!({"entrypoint": "x", "metadata": {"a": "1", SUBMITTER: "bob"}});
         let metadata = json!({"a": "1", SUBMITTER: "ann"});
-        assert_eq!(marked(&own).unwrap()["metadata"], metadata);
+        assert_eq!(marked(&job).unwrap()["metadata"], metadata);
         let plain = json!({"entrypoint": "x", "metadata": null});
         assert_eq!(
             marked(&plain).unwrap()["metadata"],
@@ -158,14 +158,14 @@ mod tests {
 
     #[test]
     fn job_may_refuse_the_hook_and_malformed_one_is_rejected() {
-        let of = |environment: Value| {
+        let changes_for = |environment: Value| {
             let job = json!({"runtime_env": environment}).to_string();
             change(job.as_bytes(), true, None).map(|(changes, _)| changes)
         };
-        let refuses = json!({"env_vars": {"RAY_RELAY_HOOK": "off"}});
-        assert!(of(refuses).is_some_and(|changes| !changes.any()));
+        let environment = json!({"env_vars": {"RAY_RELAY_HOOK": "off"}});
+        assert!(changes_for(environment).is_some_and(|changes| !changes.any()));
         for other in [json!(5), json!({"env_vars": "x"})] {
-            assert_eq!(of(other.clone()), None, "{other}");
+            assert_eq!(changes_for(other.clone()), None, "{other}");
         }
     }
 }

@@ -21,7 +21,7 @@ fn feed(registry: &Registry) -> Feed {
     }
 }
 
-/// All that goes out up to the end of an event.
+/// Returns the text of the stream up to the end of an event.
 async fn next(feed: &mut Feed) -> Option<String> {
     let mut text = String::new();
     while !text.ends_with("\n\n") {
@@ -47,10 +47,10 @@ async fn lagging_client_gets_a_new_snapshot() {
             registry.insert(breakpoint("bb22"));
         }
     }
-    let again = next(&mut feed).await.unwrap();
+    let snapshot = next(&mut feed).await.unwrap();
     assert!(
-        again.starts_with("event: snapshot\n") && again.contains("bb22"),
-        "{again}"
+        snapshot.starts_with("event: snapshot\n") && snapshot.contains("bb22"),
+        "{snapshot}"
     );
     registry.insert(breakpoint("cc33"));
     let next = next(&mut feed).await.unwrap();

@@ -7,34 +7,34 @@ const LIST: &str = r#"{"result": true, "msg": "", "data": {"result": {"total": 5
     "result": [{"worker_id": "aa", "worker_launch_time_ms": 18446744073709551615, "debugger_port": 38645}, {"worker_id": "bb", "debugger_port": null}],
     "partial_failure_warning": "node bb is away", "warnings": ["3 of 5"]}}}"#;
 
-/// The list in `text`, which comes in pieces of `size`, with those rows only of which `keep` is true.
-fn kept(
+/// Filters the list in `text`, fed in chunks of `size` bytes, by `keep`.
+fn filtered(
     text: &[u8],
     size: usize,
     keep: impl Fn(&FilteredRow<'_>) -> bool,
 ) -> Result<String, NotAList> {
-    let mut filter = RowFilter::new(|row: &FilteredRow<'_>, text: &[u8], kept: &mut Vec<u8>| {
-        kept.extend_from_slice(text);
+    let mut filter = RowFilter::new(|row: &FilteredRow<'_>, text: &[u8], output: &mut Vec<u8>| {
+        output.extend_from_slice(text);
         Ok::<_, NotAList>(keep(row))
     });
-    for piece in text.chunks(size) {
-        filter.feed(piece)?;
+    for chunk in text.chunks(size) {
+        filter.feed(chunk)?;
     }
-    let pieces = filter.finish()?;
-    Ok(String::from_utf8(pieces.concat()).unwrap())
+    let chunks = filter.finish()?;
+    Ok(String::from_utf8(chunks.concat()).unwrap())
 }
 
 #[test]
 fn filtered_rows_leave_no_trace() {
     for size in [1, 7, 4096] {
-        let kept = kept(LIST.as_bytes(), size, |row| row.worker_id() == Some("aa")).unwrap();
-        assert!(kept.contains("18446744073709551615"), "{kept}");
-        assert!(!kept.contains("bb") && !kept.contains("away"), "{kept}");
-        let kept: Value = serde_json::from_str(&kept).unwrap();
-        let list = &kept["data"]["result"];
+        let text = filtered(LIST.as_bytes(), size, |row| row.worker_id() == Some("aa")).unwrap();
+        assert!(text.contains("18446744073709551615"), "{text}");
+        assert!(!text.contains("bb") && !text.contains("away"), "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let list = &answer["data"]["result"];
         assert_eq!(list["result"].as_array().unwrap().len(), 1);
-        for count in ["total", "num_after_truncation", "num_filtered"] {
-            assert_eq!(list[count], 1, "{count}");
+        for key in ["total", "num_after_truncation", "num_filtered"] {
+            assert_eq!(list[key], 1, "{key}");
         }
         assert_eq!(list["warnings"], Value::Null);
     }
@@ -58,8 +58,8 @@ fn unexpected_shape_is_refused() {
         r#"{"data": {"result": {"result": []}}} x"#,
     ] {
         for size in [1, 4096] {
-            let kept = kept(text.as_bytes(), size, |_| true);
-            assert_eq!(kept, Err(NotAList), "{text}");
+            let result = filtered(text.as_bytes(), size, |_| true);
+            assert_eq!(result, Err(NotAList), "{text}");
         }
     }
 }
@@ -116,10 +116,10 @@ proptest! {
             .map(|(s, text)| json!({ "worker_id": if *s { "shown" } else { "hidden" }, "text": { text: [text] } }))
             .collect();
         let text = json!({ "data": { "result": { "total": 99, "result": rows } }, "hidden": 1 }).to_string();
-        let kept = kept(text.as_bytes(), size, |row| row.worker_id() == Some("shown")).unwrap();
-        let kept: Value = serde_json::from_str(&kept).unwrap();
-        let wanted: Vec<_> = rows.into_iter().filter(|row| row["worker_id"] == "shown").collect();
-        prop_assert_eq!(&kept["data"]["result"]["result"], &Value::Array(wanted));
-        prop_assert!(kept.get("hidden").is_none() && kept["data"]["result"]["total"] != 99);
+        let text = filtered(text.as_bytes(), size, |row| row.worker_id() == Some("shown")).unwrap();
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        let expected: Vec<_> = rows.into_iter().filter(|row| row["worker_id"] == "shown").collect();
+        prop_assert_eq!(&answer["data"]["result"]["result"], &Value::Array(expected));
+        prop_assert!(answer.get("hidden").is_none() && answer["data"]["result"]["total"] != 99);
     }
 }

@@ -4,15 +4,15 @@ use super::*;
 use hyper::Request;
 use ray_relay_base::config::Advertise;
 
-fn ask(
+fn check_request(
     method: &str,
     headers: &[(&str, &str)],
     change: impl FnOnce(&mut Config),
 ) -> Result<ExternalAddress, GuardRefusal> {
-    ask_for(method, "/", headers, change)
+    check_request_for(method, "/", headers, change)
 }
 
-fn ask_for(
+fn check_request_for(
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
@@ -26,11 +26,11 @@ fn ask_for(
     let mut config = crate::http::tests::config();
     change(&mut config);
     let table = AdvertisedAddresses::new(config.advertise.clone());
-    check(&parts, &config, &table).map(|arrived| arrived.reached)
+    check(&parts, &config, &table).map(|checked| checked.reached)
 }
 
 fn get(host: &str) -> Result<ExternalAddress, GuardRefusal> {
-    ask("GET", &[("host", host)], |_| {})
+    check_request("GET", &[("host", host)], |_| {})
 }
 
 #[test]
@@ -74,12 +74,15 @@ fn foreign_hosts_are_refused() {
     ] {
         assert_eq!(get(host), Err(GuardRefusal::BadHost), "{host:?}");
     }
-    assert_eq!(ask("GET", &[], |_| {}), Err(GuardRefusal::NoHost));
-    let twice = [("host", "127.0.0.1"), ("host", "127.0.0.1")];
-    assert_eq!(ask("GET", &twice, |_| {}), Err(GuardRefusal::NoHost));
+    assert_eq!(check_request("GET", &[], |_| {}), Err(GuardRefusal::NoHost));
+    let headers = [("host", "127.0.0.1"), ("host", "127.0.0.1")];
+    assert_eq!(
+        check_request("GET", &headers, |_| {}),
+        Err(GuardRefusal::NoHost)
+    );
 }
 
-/// Browsers take them to this machine, and do not say whose page asks.
+/// Browsers connect to this machine for these hosts, and send no origin of the page.
 #[test]
 fn address_aliases_are_refused_as_hosts() {
     for host in [
@@ -105,7 +108,7 @@ fn address_aliases_are_refused_as_hosts() {
             "{host}: {refused}"
         );
         assert_eq!(refused.status(), StatusCode::MISDIRECTED_REQUEST);
-        let allowed = ask("GET", &[("host", host)], |config| {
+        let allowed = check_request("GET", &[("host", host)], |config| {
             config.http.allowed_hosts =
                 vec![host.to_owned(), "0.0.0.0".to_owned(), "::".to_owned()];
         });
@@ -127,7 +130,7 @@ fn address_aliases_are_refused_as_hosts() {
     }
 }
 
-/// The headers of browsers, request by request.
+/// Headers by which a browser is recognised.
 const BROWSER: [(&str, &str); 4] = [
     (
         "user-agent",
@@ -154,13 +157,13 @@ fn browser_writes_must_name_their_origin() {
         ("GET", "/relay/clusters/b//worker/%74raceback"),
         ("GET", "/api/data/datasets/1"),
     ] {
-        let of = |headers: &[(&str, &str)]| {
+        let check_headers = |headers: &[(&str, &str)]| {
             let headers = [&[host][..], headers].concat();
-            ask_for(method, path, &headers, |_| {})
+            check_request_for(method, path, &headers, |_| {})
         };
-        // Any program.
+        // Programs other than browsers need no origin.
         assert!(
-            of(&[("user-agent", "curl/8.5.0"), ("accept", "*/*")]).is_ok(),
+            check_headers(&[("user-agent", "curl/8.5.0"), ("accept", "*/*")]).is_ok(),
             "{path}"
         );
         let node = [
@@ -168,10 +171,10 @@ fn browser_writes_must_name_their_origin() {
             ("accept-language", "*"),
             ("sec-fetch-mode", "cors"),
         ];
-        assert!(of(&node).is_ok(), "{path}");
+        assert!(check_headers(&node).is_ok(), "{path}");
         for mark in &BROWSER[..3] {
             assert_eq!(
-                of(&[*mark]),
+                check_headers(&[*mark]),
                 Err(GuardRefusal::UnknownPage),
                 "{path} {mark:?}"
             );
@@ -179,35 +182,46 @@ fn browser_writes_must_name_their_origin() {
                 ("origin", "http://10.0.0.7:5678"),
                 ("sec-fetch-site", "same-origin"),
             ] {
-                assert!(of(&[*mark, proof]).is_ok(), "{path} {mark:?} {proof:?}");
+                assert!(
+                    check_headers(&[*mark, proof]).is_ok(),
+                    "{path} {mark:?} {proof:?}"
+                );
             }
         }
         let browser = &BROWSER[..2];
         for (name, value) in [
-            // Typed in, or a link of another program than a browser.
+            // A typed address, or a link in another program.
             ("sec-fetch-site", "none"),
             ("referer", "http://10.0.0.7:5679/"),
             ("referer", "http://10.0.0.7:5678.evil.example.com/"),
             ("referer", "http://evil.example.com/http://10.0.0.7:5678/"),
             ("referer", "10.0.0.7:5678"),
         ] {
-            let with = [browser, &[(name, value)]].concat();
-            assert_eq!(of(&with), Err(GuardRefusal::UnknownPage), "{path} {value}");
+            let headers = [browser, &[(name, value)]].concat();
+            assert_eq!(
+                check_headers(&headers),
+                Err(GuardRefusal::UnknownPage),
+                "{path} {value}"
+            );
         }
-        for own in [
+        for referer in [
             "http://10.0.0.7:5678/",
             "http://10.0.0.7:5678/relay/?x#y",
             "http://10.0.0.7:5678",
         ] {
             assert!(
-                of(&[browser, &[("referer", own)]].concat()).is_ok(),
-                "{path} {own}"
+                check_headers(&[browser, &[("referer", referer)]].concat()).is_ok(),
+                "{path} {referer}"
             );
         }
-        let evil = [browser, &[("origin", "http://evil.example.com")]].concat();
-        assert_eq!(of(&evil), Err(GuardRefusal::CrossOrigin), "{path}");
+        let headers = [browser, &[("origin", "http://evil.example.com")]].concat();
+        assert_eq!(
+            check_headers(&headers),
+            Err(GuardRefusal::CrossOrigin),
+            "{path}"
+        );
     }
-    // Sockets do more than read, but for one of Ray's.
+    // WebSockets need a proof of origin too, except for one read-only socket of Ray.
     let socket = [("connection", "upgrade"), ("upgrade", "websocket")];
     for (path, refused) in [
         ("/relay/v1/terminal", true),
@@ -216,12 +230,12 @@ fn browser_writes_must_name_their_origin() {
     ] {
         let headers = [&[host][..], &BROWSER[..2], &socket[..]].concat();
         assert_eq!(
-            ask_for("GET", path, &headers, |_| {}).is_err(),
+            check_request_for("GET", path, &headers, |_| {}).is_err(),
             refused,
             "{path}"
         );
     }
-    // What only reads needs no proof.
+    // Read-only requests need no proof of origin.
     for path in [
         "/",
         "/relay/",
@@ -231,27 +245,30 @@ fn browser_writes_must_name_their_origin() {
         "/static/js/main.js",
     ] {
         let headers = [&[host][..], &BROWSER[..3]].concat();
-        assert!(ask_for("GET", path, &headers, |_| {}).is_ok(), "{path}");
+        assert!(
+            check_request_for("GET", path, &headers, |_| {}).is_ok(),
+            "{path}"
+        );
     }
 }
 
 #[test]
 fn configured_hosts_are_accepted() {
-    let evil = [("host", "any.example.com")];
+    let headers = [("host", "any.example.com")];
     assert!(
-        ask("GET", &evil, |config| config.http.allowed_hosts =
+        check_request("GET", &headers, |config| config.http.allowed_hosts =
             vec!["any.example.com".to_owned()])
         .is_ok()
     );
     let template = Advertise::Host("{id}.debug.example.com".to_owned());
-    let named = [("host", "0123abcd.debug.example.com")];
-    assert!(ask("GET", &named, |config| config.advertise = template.clone()).is_ok());
-    assert!(ask("GET", &evil, |config| config.advertise = template).is_err());
+    let by_id = [("host", "0123abcd.debug.example.com")];
+    assert!(check_request("GET", &by_id, |config| config.advertise = template.clone()).is_ok());
+    assert!(check_request("GET", &headers, |config| config.advertise = template).is_err());
 }
 
 #[test]
 fn absolute_form_must_match_the_host() {
-    let of = |host: &str| {
+    let check_host = |host: &str| {
         let request = Request::get("http://localhost:5678/")
             .header("host", host)
             .body(())
@@ -262,14 +279,14 @@ fn absolute_form_must_match_the_host() {
             &AdvertisedAddresses::new(Advertise::Single),
         )
     };
-    assert!(of("localhost:5678").is_ok());
-    assert_eq!(of("evil.example.com"), Err(GuardRefusal::NoHost));
+    assert!(check_host("localhost:5678").is_ok());
+    assert_eq!(check_host("evil.example.com"), Err(GuardRefusal::NoHost));
 }
 
 #[test]
 fn open_port_still_refuses_unknown_hosts() {
-    let evil = [("host", "any.example.com")];
-    let refused = ask("GET", &evil, |config| {
+    let headers = [("host", "any.example.com")];
+    let refused = check_request("GET", &headers, |config| {
         config.listen.insecure_no_auth = true;
         config.listen.address = ([0, 0, 0, 0], 5678).into();
     });
@@ -281,7 +298,7 @@ fn open_port_still_refuses_unknown_hosts() {
 #[test]
 fn leading_dot_allows_a_domain() {
     let under = |host: &str| {
-        ask("GET", &[("host", host)], |config| {
+        check_request("GET", &[("host", host)], |config| {
             config.http.allowed_hosts = vec![".svc.cluster.local".to_owned()];
         })
     };
@@ -311,7 +328,7 @@ fn foreign_origins_are_refused() {
         let headers = [host, ("origin", origin)];
         for method in ["GET", "HEAD", "OPTIONS", "POST", "DELETE"] {
             assert_eq!(
-                ask(method, &headers, |_| {}),
+                check_request(method, &headers, |_| {}),
                 Err(GuardRefusal::CrossOrigin),
                 "{method} {origin}"
             );
@@ -323,24 +340,24 @@ fn foreign_origins_are_refused() {
             ("upgrade", "websocket"),
         ];
         assert_eq!(
-            ask("GET", &upgrade, |_| {}),
+            check_request("GET", &upgrade, |_| {}),
             Err(GuardRefusal::CrossOrigin),
             "{origin}"
         );
     }
-    assert!(ask("POST", &[host], |_| {}).is_ok());
+    assert!(check_request("POST", &[host], |_| {}).is_ok());
     for method in ["GET", "POST"] {
-        let own = [host, ("origin", "http://localhost:5678")];
-        assert!(ask(method, &own, |_| {}).is_ok());
+        let headers = [host, ("origin", "http://localhost:5678")];
+        assert!(check_request(method, &headers, |_| {}).is_ok());
     }
     let behind_tls = [
         ("host", "relay.example.com"),
         ("origin", "https://relay.example.com"),
     ];
-    assert!(ask("POST", &behind_tls, |_| {}).is_ok());
+    assert!(check_request("POST", &behind_tls, |_| {}).is_ok());
 }
 
-/// The headers of a browser for a request that a page of another site makes it send.
+/// Checks a request with the `Sec-Fetch` headers of a browser.
 fn fetch(
     method: &str,
     path: &str,
@@ -354,7 +371,7 @@ fn fetch(
         ("sec-fetch-mode", mode),
         ("sec-fetch-dest", dest),
     ];
-    ask_for(method, path, &headers, |_| {})
+    check_request_for(method, path, &headers, |_| {})
 }
 
 #[test]
@@ -385,7 +402,7 @@ fn cross_site_page_may_only_navigate_to_the_dashboard() {
                 );
             }
         }
-        // Links to what does something.
+        // Links with side effects.
         for path in [
             "/api/actors/kill?actor_id=1&force_kill=true",
             "//api/actors/kill",
@@ -415,15 +432,18 @@ fn same_origin_and_direct_requests_are_accepted() {
         assert!(fetch("GET", path, "none", "navigate", "document").is_ok());
         assert!(fetch("GET", path, "same-origin", "cors", "empty").is_ok());
         assert!(fetch("POST", path, "same-origin", "cors", "empty").is_ok());
-        // fetch of Node, as in an extension of VS Code.
+        // The fetch of Node, for example in a VS Code extension.
         let node = [("host", "localhost:5678"), ("sec-fetch-mode", "cors")];
-        assert!(ask_for("GET", path, &node, |_| {}).is_ok());
+        assert!(check_request_for("GET", path, &node, |_| {}).is_ok());
     }
-    // Added by nothing that is well: one bad word is enough.
-    let both = [
+    // No regular client repeats this header, so one cross-site value is enough to refuse.
+    let headers = [
         ("host", "localhost"),
         ("sec-fetch-site", "same-origin"),
         ("sec-fetch-site", "cross-site"),
     ];
-    assert_eq!(ask("GET", &both, |_| {}), Err(GuardRefusal::CrossOrigin));
+    assert_eq!(
+        check_request("GET", &headers, |_| {}),
+        Err(GuardRefusal::CrossOrigin)
+    );
 }

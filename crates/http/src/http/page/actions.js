@@ -1,81 +1,80 @@
-// What is done with one paused task or with many: they run on, or are parked.
+// Actions on one or several paused tasks: resume and park.
 
-import { asked, field } from './dialog.js';
+import { askToConfirm, field } from './dialog.js';
 import { json } from './relay.js';
 import { isOwn, title } from './stop.js';
-import { make, say } from './text.js';
+import { make, showMessage } from './text.js';
 
-/** Ids in one request. */
-const AT_ONCE = 500;
-/** Tasks that are parked at a time: the relay has four such places for one person. */
-const PARKED_AT_ONCE = 2;
-/** For how long; without a word the relay's own time, as for a session that is lost. */
-const TIMES = { '': 'as long as a lost session', '1h': '1 hour', '4h': '4 hours', '8h': '8 hours', '16h': '16 hours, the night', '64h': '64 hours, the weekend' };
+const MAX_IDS_PER_REQUEST = 500;
+/** Parallel park requests: the relay accepts four for each user. */
+const CONCURRENT_PARKS = 2;
+/** The park times. The empty value is the relay's default, the time for a lost session. */
+const PARK_TIMES = { '': 'as long as a lost session', '1h': '1 hour', '4h': '4 hours', '8h': '8 hours', '16h': '16 hours, the night', '64h': '64 hours, the weekend' };
 
 const tasks = (rows) => (rows.length === 1 ? title(rows[0]) : `${rows.length} tasks`);
 
-/** Those that no other person has. */
-function free(rows, me) {
+/** The rows that no other user holds. */
+function available(rows, me) {
   return rows.filter((row) => !row.holder || (row.holder.parked_until && (isOwn(row, me.subject) || me.scopes.has('admin'))));
 }
 
-/** What of it was not done, in a sentence. */
+/** A sentence about the rows in `failed`. */
 function failures(failed) {
   if (failed.length === 0) return '';
-  const [[row, why]] = failed;
+  const [[row, reason]] = failed;
   const more = failed.length > 1 ? `, and ${failed.length - 1} more` : '';
-  return ` Not ${title(row)}: ${why}${more}.`;
+  return ` Not ${title(row)}: ${reason}${more}.`;
 }
 
-/** Asks whether to do it; those of `rows` it is done with. */
-async function agreed(rows, me, { question, yes, none, control }) {
-  const meant = free(rows, me);
-  if (meant.length === 0) return say(none);
-  const others = rows.length - meant.length;
-  const rest = others > 0 ? ` ${others} with a session stay as they are.` : '';
-  return (await asked(`${question(tasks(meant))}${rest}`, yes, control)) ? meant : null;
+/** Asks for confirmation, and returns the available rows, or null. */
+async function confirmTasks(rows, me, { question, yes, none, control }) {
+  const selected = available(rows, me);
+  if (selected.length === 0) return showMessage(none);
+  const others = rows.length - selected.length;
+  const note = others > 0 ? ` ${others} with a session stay as they are.` : '';
+  return (await askToConfirm(`${question(tasks(selected))}${note}`, yes, control)) ? selected : null;
 }
 
-/** Lets `rows` run on, without attaching to them. */
-export async function letRun(rows, me) {
-  const meant = await agreed(rows, me, { question: (what) => `Let ${what} run on, without attaching?`, yes: 'Continue', none: 'A session has it: end that first.' });
-  if (!meant) return;
-  say(`${tasks(meant)}: letting run on …`);
-  const by = new Map(meant.map((row) => [row.id, row]));
+/** Resumes `rows` without attaching to them. */
+export async function resumeTasks(rows, me) {
+  const selected = await confirmTasks(rows, me, { question: (what) => `Let ${what} run on, without attaching?`, yes: 'Continue', none: 'A session has it: end that first.' });
+  if (!selected) return;
+  showMessage(`${tasks(selected)}: letting run on …`);
+  const byId = new Map(selected.map((row) => [row.id, row]));
   const failed = [];
-  for (let from = 0; from < meant.length; from += AT_ONCE) {
-    const ids = meant.slice(from, from + AT_ONCE).map((row) => row.id);
+  for (let start = 0; start < selected.length; start += MAX_IDS_PER_REQUEST) {
+    const ids = selected.slice(start, start + MAX_IDS_PER_REQUEST).map((row) => row.id);
     try {
-      const { results } = await json('v1/release', { method: 'POST', body: { ids }, patience: 60_000 });
-      for (const { id, released, error } of results) if (!released) failed.push([by.get(id), error]);
+      const { results } = await json('v1/release', { method: 'POST', body: { ids }, timeout: 60_000 });
+      for (const { id, released, error } of results) if (!released) failed.push([byId.get(id), error]);
     } catch (error) {
-      for (const id of ids) failed.push([by.get(id), error.message]);
+      for (const id of ids) failed.push([byId.get(id), error.message]);
     }
   }
-  const done = meant.filter((row) => !failed.some(([one]) => one === row));
-  say(`${done.length > 0 ? `${tasks(done)}: ${done.length === 1 ? 'runs' : 'run'} on.` : ''}${failures(failed)}`);
+  const done = selected.filter((row) => !failed.some(([failedRow]) => failedRow === row));
+  showMessage(`${done.length > 0 ? `${tasks(done)}: ${done.length === 1 ? 'runs' : 'run'} on.` : ''}${failures(failed)}`);
 }
 
-/** Leaves `rows` where they are, kept for this person, for a time that is asked for. */
+/** Parks `rows` for this user, for a time that the user selects. */
 export async function park(rows, me) {
-  const select = make('select', {}, ...Object.entries(TIMES).map(([value, word]) => make('option', { value }, word)));
+  const select = make('select', {}, ...Object.entries(PARK_TIMES).map(([value, word]) => make('option', { value }, word)));
   const control = field('For', select, 'The task stays stopped and holds what it holds. Only you can go on with it until then.');
-  const meant = await agreed(rows.filter((row) => row.kind === 'debugpy'), me, { question: (what) => `Park ${what}?`, yes: 'Park', none: 'It cannot be parked: a session has it, or it waits in the legacy debugger.', control });
-  if (!meant) return;
+  const selected = await confirmTasks(rows.filter((row) => row.kind === 'debugpy'), me, { question: (what) => `Park ${what}?`, yes: 'Park', none: 'It cannot be parked: a session has it, or it waits in the legacy debugger.', control });
+  if (!selected) return;
   const failed = [];
-  const waiting = [...meant];
+  const waiting = [...selected];
   async function next() {
     for (let row; (row = waiting.shift()); ) {
-      say(`Parking ${meant.length - waiting.length} of ${meant.length} …`);
+      showMessage(`Parking ${selected.length - waiting.length} of ${selected.length} …`);
       try {
         const body = select.value ? { id: row.id, for: select.value } : { id: row.id };
-        await json('v1/park', { method: 'POST', body, patience: 60_000 });
+        await json('v1/park', { method: 'POST', body, timeout: 60_000 });
       } catch (error) {
         failed.push([row, error.message]);
       }
     }
   }
-  await Promise.all(Array.from({ length: PARKED_AT_ONCE }, next));
-  const done = meant.filter((row) => !failed.some(([one]) => one === row));
-  say(`${done.length > 0 ? `${tasks(done)}: parked for you.` : ''}${failures(failed)}`);
+  await Promise.all(Array.from({ length: CONCURRENT_PARKS }, next));
+  const done = selected.filter((row) => !failed.some(([failedRow]) => failedRow === row));
+  showMessage(`${done.length > 0 ? `${tasks(done)}: parked for you.` : ''}${failures(failed)}`);
 }

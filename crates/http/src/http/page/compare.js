@@ -1,5 +1,5 @@
-// Several paused tasks beside each other: their stacks as one tree, and their variables, with what differs marked. The relay looks
-// at them and folds what it sees, as it does for `ray-relay diff`.
+// A comparison of several paused tasks: one tree of their stacks, and their variables with differences marked. The relay inspects
+// the tasks and folds the results, as it does for `ray-relay diff`.
 
 import { json } from './relay.js';
 import { members, title } from './stop.js';
@@ -7,15 +7,15 @@ import { mayPrompt } from './terminal.js';
 import { fileName, make, time, write } from './text.js';
 import { shown } from './value.js';
 
-/** Tasks that are looked at. */
-const MOST = 256;
-/** Columns beside each other, and answers to one variable that are shown at once. */
-const SHOWN = 4;
+/** Tasks that are inspected. */
+const MAX_TASKS = 256;
+/** Columns of a table, and values of one variable that are shown unfolded. */
+const MAX_COLUMNS = 4;
 
-/** What is compared besides variables. Where they stand, and by which calls, is in the tree. */
-const WORDS = { exception: 'raised', line: 'stands at' };
+/** Compared properties other than variables. Locations and calls are in the tree. */
+const LABELS = { exception: 'raised', line: 'stands at' };
 
-/** The sign and the word for what is not as most have it, since a colour is seen by some alone. */
+/** Marks an unusual value by sign and text, because not everyone sees colours. */
 const differs = () => make('span', { class: 'word', title: 'Differs from most' }, '≠ ', make('span', { class: 'unseen' }, 'differs from most '));
 
 function table(words, rows, label) {
@@ -28,89 +28,89 @@ function row(name, ...cells) {
 }
 
 /** `step (train.py)` of `step (/srv/app/train.py)`. */
-const called = (frame) => frame.replace(/\((.*)\)$/, (_, file) => `(${fileName(file)})`);
+const shortFrame = (frame) => frame.replace(/\((.*)\)$/, (_, file) => `(${fileName(file)})`);
 
-/** What the relay answers to a comparison. */
-class Told {
+/** The relay's answer to a comparison. */
+class ComparisonResult {
   constructor({ members: all, groups, stacks, unknown }) {
     Object.assign(this, { all, groups, stacks, unknown });
-    this.seen = all.filter(({ error }) => !error);
+    this.inspected = all.filter(({ error }) => !error);
   }
 
-  /** `rank 3` of what the relay calls `3`. */
-  whose(who) {
+  /** Returns `rank 3` for the relay's `3`. */
+  ranksLabel(who) {
     if (!/^[\d,-]+$/.test(who)) return who;
     return /[,-]/.test(who) ? `ranks ${who}` : `rank ${who}`;
   }
 
-  /** The same of the places of some. */
-  of(places) {
+  /** Returns the same label for indices of tasks. */
+  label(places) {
     return members(places.map((at) => ({ ...this.all[at].breakpoint, rank: this.all[at].number })));
   }
 
-  /** `differences` with a column for each of the classes `columns` of tasks. */
-  beside(differences, columns, label) {
+  /** A table of `differences`, with a column for each class of tasks in `columns`. */
+  columnsTable(differences, columns, label) {
     const cell = ({ answers }, [member]) => {
       const { text, odd } = answers.find((one) => one.members.includes(member));
       return make('td', { class: odd ? 'odd' : null }, odd ? differs() : null, shown(text));
     };
-    const rows = differences.map((one) => row(one.name ?? WORDS[one.what], ...columns.map((column) => cell(one, column))));
-    return table(['Variable', ...columns.map((column) => this.of(column))], rows, label);
+    const rows = differences.map((one) => row(one.name ?? LABELS[one.what], ...columns.map((column) => cell(one, column))));
+    return table(['Variable', ...columns.map((column) => this.label(column))], rows, label);
   }
 
-  /** `differences` with whose answers below each other, where there are too many for columns. */
-  below(differences, label) {
-    const answer = ({ text, who, odd }) => make('div', { class: odd ? 'answer odd' : 'answer' }, make('span', { class: 'whose' }, odd ? differs() : null, this.whose(who)), shown(text));
-    const figures = ({ min, min_of: least, median, max, max_of: most }) => make('div', { class: 'hint' }, `min ${min} (${this.of(least)}), median ${median}, max ${max} (${this.of(most)})`);
+  /** A table of `differences`, with all values of a variable in one cell. */
+  rowsTable(differences, label) {
+    const answer = ({ text, who, odd }) => make('div', { class: odd ? 'answer odd' : 'answer' }, make('span', { class: 'whose' }, odd ? differs() : null, this.ranksLabel(who)), shown(text));
+    const figuresElement = ({ min, min_of: minMembers, median, max, max_of: most }) => make('div', { class: 'hint' }, `min ${min} (${this.label(minMembers)}), median ${median}, max ${max} (${this.label(most)})`);
     const cell = ({ answers, figures: numbers }) => {
       const all = answers.map(answer);
-      const told = numbers && answers.length > 2 ? figures(numbers) : null;
-      if (all.length <= SHOWN + 1) return make('td', {}, told, ...all);
-      return make('td', {}, told, ...all.slice(0, SHOWN), make('details', {}, make('summary', { class: 'hint' }, `${all.length - SHOWN} more values`), ...all.slice(SHOWN)));
+      const result = numbers && answers.length > 2 ? figuresElement(numbers) : null;
+      if (all.length <= MAX_COLUMNS + 1) return make('td', {}, result, ...all);
+      return make('td', {}, result, ...all.slice(0, MAX_COLUMNS), make('details', {}, make('summary', { class: 'hint' }, `${all.length - MAX_COLUMNS} more values`), ...all.slice(MAX_COLUMNS)));
     };
-    return table(['Variable', 'Values, by task'], differences.map((one) => row(one.name ?? WORDS[one.what], cell(one))), label);
+    return table(['Variable', 'Values, by task'], differences.map((one) => row(one.name ?? LABELS[one.what], cell(one))), label);
   }
 
-  /** What differs in `frame`: where there are few answers, beside each other, as far as there is room. */
-  differing(differences, frame) {
+  /** The tables of the differences in `frame`: by columns if there are few values, and otherwise by rows. */
+  differenceTables(differences, frame) {
     const size = ({ answers }) => answers.reduce((sum, one) => sum + one.members.length, 0);
-    const few = differences.filter((one) => one.answers.length <= SHOWN && one.answers.length < size(one));
-    const columns = classes(few);
-    const isBeside = few.length > 0 && columns.length <= SHOWN && new Set(columns.flat().map((at) => this.all[at].group)).size === 1;
-    const others = isBeside ? differences.filter((one) => !few.includes(one)) : differences;
+    const columnDifferences = differences.filter((one) => one.answers.length <= MAX_COLUMNS && one.answers.length < size(one));
+    const columns = taskClasses(columnDifferences);
+    const inColumns = columnDifferences.length > 0 && columns.length <= MAX_COLUMNS && new Set(columns.flat().map((at) => this.all[at].group)).size === 1;
+    const rowDifferences = inColumns ? differences.filter((one) => !columnDifferences.includes(one)) : differences;
     return [
-      isBeside ? this.beside(few, columns, `What differs in ${frame}`) : null,
-      others.length > 0 ? this.below(others, `What is another one for each in ${frame}`) : null,
+      inColumns ? this.columnsTable(columnDifferences, columns, `What differs in ${frame}`) : null,
+      rowDifferences.length > 0 ? this.rowsTable(rowDifferences, `What is another one for each in ${frame}`) : null,
     ];
   }
 }
 
-/** The tasks that `differences` are about, in classes within each of which all have one answer; the smallest first. */
-function classes(differences) {
+/** The tasks in `differences`, grouped by equal values; the smallest group first. */
+function taskClasses(differences) {
   const all = [...new Set(differences.flatMap(({ answers }) => answers.flatMap((one) => one.members)))];
   const answer = (at, { answers }) => answers.findIndex((one) => one.members.includes(at));
   const by = Map.groupBy(all, (at) => differences.map((one) => answer(at, one)).join());
   return [...by.values()].map((some) => some.sort((a, b) => a - b)).sort((a, b) => a.length - b.length);
 }
 
-/** The elements of one frame of a group: what differs in it, and what does not. */
-function frameOf(told, [frame, { differences, same, not_compared: unsure }], isOpen) {
-  const name = frame ? called(frame) : 'The exception';
-  const says = differences.length > 0 ? `${differences.length} differ` : 'nothing differs';
-  const summary = make('summary', { title: frame || null }, make('span', { class: 'name' }, name), ` · ${says}`);
+/** The element of one frame of a group: different, equal and uncompared values. */
+function frameElement(result, [frame, { differences, same, not_compared: unsure }], isOpen) {
+  const name = frame ? shortFrame(frame) : 'The exception';
+  const summaryText = differences.length > 0 ? `${differences.length} differ` : 'nothing differs';
+  const summary = make('summary', { title: frame || null }, make('span', { class: 'name' }, name), ` · ${summaryText}`);
   const list = (all, word) => {
-    const rows = all.map((one) => row(one.name ?? WORDS[one.what], make('td', {}, shown(one.text))));
+    const rows = all.map((one) => row(one.name ?? LABELS[one.what], make('td', {}, shown(one.text))));
     return rows.length > 0 ? make('details', { class: 'frame' }, make('summary', {}, `${rows.length} ${word}`), table(['Variable', 'Value'], rows, `${rows.length} ${word} in ${name}`)) : null;
   };
-  return make('details', { class: 'frame', open: isOpen }, summary, ...told.differing(differences, name), list(same, 'alike'), list(unsure, 'not compared'));
+  return make('details', { class: 'frame', open: isOpen }, summary, ...result.differenceTables(differences, name), list(same, 'alike'), list(unsure, 'not compared'));
 }
 
 /** The elements of one of the relay's groups. */
-function groupOf(told, group) {
+function groupElement(result, group) {
   const frames = new Map();
   for (const key of ['differences', 'same', 'not_compared']) {
     for (const one of group[key] ?? []) {
-      if (one.what !== 'variable' && !WORDS[one.what]) continue;
+      if (one.what !== 'variable' && !LABELS[one.what]) continue;
       const frame = one.frame ?? '';
       if (!frames.has(frame)) frames.set(frame, { differences: [], same: [], not_compared: [] });
       frames.get(frame)[key].push(one);
@@ -118,75 +118,75 @@ function groupOf(told, group) {
   }
   const all = group.alike + group.differences.length + (group.not_compared ?? []).length;
   const marked = [...new Set(group.differences.flatMap(({ answers }) => answers.flatMap((one) => (one.odd ? one.members : []))))].sort((a, b) => a - b);
-  const says = () => (marked.length > 0 ? `${told.of(marked)} differ from most somewhere, none of them more often than the others.` : null);
-  const odd = group.odd.length > 0 ? `${told.of(group.odd)} ${group.odd.length === 1 ? 'is the odd one out: it differs' : 'are the odd ones out: each differs'} from most in ${group.odd_in} of ${all} values.` : says();
+  const summaryText = () => (marked.length > 0 ? `${result.label(marked)} differ from most somewhere, none of them more often than the others.` : null);
+  const odd = group.odd.length > 0 ? `${result.label(group.odd)} ${group.odd.length === 1 ? 'is the odd one out: it differs' : 'are the odd ones out: each differs'} from most in ${group.odd_in} of ${all} values.` : summaryText();
   return [
-    make('h3', {}, told.groups.length > 1 ? `Variables of ${group.group}` : 'Variables'),
+    make('h3', {}, result.groups.length > 1 ? `Variables of ${group.group}` : 'Variables'),
     odd ? make('p', { class: 'odd-one' }, odd) : null,
     frames.size === 0 ? make('p', { class: 'none' }, 'There is nothing to compare.') : null,
-    ...[...frames].map((frame, at) => frameOf(told, frame, at === 0)),
+    ...[...frames].map((frame, at) => frameElement(result, frame, at === 0)),
   ].filter(Boolean);
 }
 
-function branch(told, nodes) {
+function branch(result, nodes) {
   const item = ({ function: name, file, line, who, odd, calls }) => {
     const call = make('span', { class: odd ? 'odd' : null, title: file }, `${name} (${fileName(file)}:${line})`);
-    return make('li', {}, odd ? differs() : null, call, ' ', make('span', { class: 'whose' }, told.whose(who)), calls.length > 0 ? branch(told, calls) : null);
+    return make('li', {}, odd ? differs() : null, call, ' ', make('span', { class: 'whose' }, result.ranksLabel(who)), calls.length > 0 ? branch(result, calls) : null);
   };
   return make('ul', { class: 'tree' }, ...nodes.map(item));
 }
 
-/** Which task has which pid, where its rank is not known. */
-function legend(told) {
-  const some = told.all.filter(({ number }) => number == null);
+/** The pids of tasks without a known rank. */
+function legend(result) {
+  const some = result.all.filter(({ number }) => number == null);
   if (some.length === 0) return null;
   const item = ({ breakpoint }) => make('li', {}, `pid ${breakpoint.pid}: ${title(breakpoint)} on ${breakpoint.node_ip}, `, make('code', {}, breakpoint.id));
   return make('details', { class: 'ids' }, make('summary', {}, 'Which task has which pid'), make('ul', {}, ...some.map(item)));
 }
 
 export class Comparison {
-  /** Of `rows`; `prompt(rows)` opens one prompt for them, where `me` may have that. */
+  /** Compares `rows`; `prompt(rows)` opens a prompt for all of them, if `me` may open one. */
   constructor(rows, me, prompt) {
-    this.rows = rows.slice(0, MOST);
+    this.rows = rows.slice(0, MAX_TASKS);
     this.heading = make('h2', { tabindex: '-1' }, `${rows.length} tasks compared`);
-    const cut = rows.length > MOST ? `The first ${MOST} of ${rows.length} are looked at. ` : '';
-    const again = make('button', { type: 'button', onclick: () => this.look() }, 'Look again');
+    const limitNote = rows.length > MAX_TASKS ? `The first ${MAX_TASKS} of ${rows.length} are looked at. ` : '';
+    const repeat = make('button', { type: 'button', onclick: () => this.inspect() }, 'Look again');
     const one = mayPrompt(me) ? [make('button', { type: 'button', onclick: () => prompt(rows) }, 'Prompt for all')] : [];
-    this.told = make('p', { class: 'told', role: 'status' });
+    this.message = make('p', { class: 'told', role: 'status' });
     this.failed = make('div');
-    this.shown = make('div', { class: 'shown' });
-    this.element = make('article', { class: 'task' }, this.heading, make('p', { class: 'hint' }, `${cut}They stay as they are.`), make('div', { class: 'buttons' }, again, ...one), this.told, this.failed, this.shown);
+    this.content = make('div', { class: 'shown' });
+    this.element = make('article', { class: 'task' }, this.heading, make('p', { class: 'hint' }, `${limitNote}They stay as they are.`), make('div', { class: 'buttons' }, repeat, ...one), this.message, this.failed, this.content);
   }
 
-  /** Has the relay look at each, and shows them together. */
-  async look() {
-    const turn = Symbol('a look');
-    this.turn = turn;
-    write(this.told, `Looking at ${this.rows.length} tasks …`);
+  /** Requests the comparison and shows it. */
+  async inspect() {
+    const request = Symbol('a look');
+    this.request = request;
+    write(this.message, `Looking at ${this.rows.length} tasks …`);
     try {
-      const answer = await json('v1/compare', { method: 'POST', body: { ids: this.rows.map((row) => row.id) }, patience: 70_000 });
-      if (this.turn === turn) this.show(new Told(answer));
+      const answer = await json('v1/compare', { method: 'POST', body: { ids: this.rows.map((row) => row.id) }, timeout: 70_000 });
+      if (this.request === request) this.show(new ComparisonResult(answer));
     } catch (error) {
-      if (this.turn === turn) write(this.told, error.message);
+      if (this.request === request) write(this.message, error.message);
     }
   }
 
-  show(told) {
-    this.told.replaceChildren(`${told.seen.length} as they stood `, time(Date.now()), ' ago.');
-    const gone = told.unknown.map((id) => make('li', {}, `${id}: it is not paused any more`));
-    const failed = told.all.filter(({ error }) => error).map(({ breakpoint, error }) => make('li', {}, `${title(breakpoint)}: ${error}`)).concat(gone);
+  show(result) {
+    this.message.replaceChildren(`${result.inspected.length} as they stood `, time(Date.now()), ' ago.');
+    const ended = result.unknown.map((id) => make('li', {}, `${id}: it is not paused any more`));
+    const failed = result.all.filter(({ error }) => error).map(({ breakpoint, error }) => make('li', {}, `${title(breakpoint)}: ${error}`)).concat(ended);
     this.failed.replaceChildren(...(failed.length > 0 ? [make('details', { class: 'trouble' }, make('summary', {}, `${failed.length} could not be looked at`), make('ul', {}, ...failed))] : []));
-    const isSeen = told.seen.length > 0;
-    this.shown.replaceChildren(...(isSeen ? [make('h3', {}, 'Where they stand'), branch(told, told.stacks), ...told.groups.flatMap((group) => groupOf(told, group)), legend(told)].filter(Boolean) : []));
+    const isSeen = result.inspected.length > 0;
+    this.content.replaceChildren(...(isSeen ? [make('h3', {}, 'Where they stand'), branch(result, result.stacks), ...result.groups.flatMap((group) => groupElement(result, group)), legend(result)].filter(Boolean) : []));
   }
 
-  /** A look takes what it needs; nothing else waits for it. */
+  /** A comparison may be closed at any time. */
   isBusy() {
     return false;
   }
 
   close() {
-    this.turn = null;
+    this.request = null;
     this.element.remove();
   }
 }

@@ -1,29 +1,29 @@
-// The one dialog of the page: a question, what has to be filled in for it, and two answers.
+// The dialog of the page: a question with an optional field and two answers.
 
 import { find, make, write } from './text.js';
 
-/** What waits for the answer of the question that is open. */
-let answered = () => {};
+/** Resolves the promise of the open question. */
+let resolveAnswer = () => {};
 
 find('question').addEventListener('close', ({ currentTarget: dialog }) => {
-  // The event comes a moment after the end: of a question that another one has followed by then, that is the wrong one's.
-  if (!dialog.open) answered(dialog.returnValue === 'yes');
+  // The event comes late: if another question is open by then, it belongs to the previous one.
+  if (!dialog.open) resolveAnswer(dialog.returnValue === 'yes');
 });
 
-/** Asks `question`, with `field` below it; whether `yes`, the word of the button, was chosen. */
-export function asked(question, yes, field) {
+/** Asks `question` with `field` below it, and resolves to whether the button `yes` was chosen. */
+export function askToConfirm(question, yes, field) {
   const dialog = find('question');
-  answered(false);
+  resolveAnswer(false);
   write(find('asked'), question);
   write(find('yes'), yes);
   find('field').replaceChildren(...(field ? [field] : []));
   dialog.returnValue = 'no';
   dialog.showModal();
   field?.querySelector('input, select')?.focus();
-  return new Promise((resolve) => (answered = resolve));
+  return new Promise((resolve) => (resolveAnswer = resolve));
 }
 
-/** A labelled field for a question: the `control` with what it is for, and a hint. */
+/** A labelled field of a question: the `control` with its label and a hint. */
 export function field(word, control, hint) {
   return make('div', { class: 'field' }, make('label', {}, word, ' ', control), hint ? make('p', { class: 'hint' }, hint) : null);
 }

@@ -1,83 +1,82 @@
-// The live list: the relay's event stream, read with fetch, which can send a token; where there is no room for one more
-// stream, the list itself every few seconds.
+// The live list: the relay's event stream, read with fetch, which can send a token. If no further stream is available, the
+// list is polled.
 
-import { ask, json, Refused } from './relay.js';
+import { request, json, RelayError } from './relay.js';
 
-/** Without a byte for so long the stream is lost: the relay says every 15 s that it is alive. */
-const SILENCE = 40_000;
-/** How long to wait before the next attempt, at most. */
-const PATIENCE = 15_000;
-/** How often the list is asked for where it does not come by itself, and how the heads are. */
-const EVERY = 5_000;
-/** Events after which a task waits no more. */
-const OVER = new Set(['released', 'died', 'finished']);
+/** The stream is lost after this time without a byte: the relay sends a keepalive every 15 s. */
+const SILENCE_TIMEOUT_MS = 40_000;
+const MAX_RETRY_DELAY_MS = 15_000;
+/** How often the list is polled without a stream, and how often the state of the heads. */
+const POLL_INTERVAL_MS = 5_000;
+/** Events after which a task is no longer paused. */
+const FINAL_EVENTS = new Set(['released', 'died', 'finished']);
 
-/** The events of a stream of bytes, as `{ name, data }`. */
+/** Yields the events of a byte stream as `{ name, data }`. */
 async function* events(body, alive) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
+  let buffer = '';
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     alive();
-    rest += value;
+    buffer += value;
     let end;
-    while ((end = rest.indexOf('\n\n')) >= 0) {
-      const lines = rest.slice(0, end).split('\n');
-      rest = rest.slice(end + 2);
-      const of = (key) => lines.find((line) => line.startsWith(key))?.slice(key.length);
-      const data = of('data: ');
-      if (data) yield { name: of('event: '), data: JSON.parse(data) };
+    while ((end = buffer.indexOf('\n\n')) >= 0) {
+      const lines = buffer.slice(0, end).split('\n');
+      buffer = buffer.slice(end + 2);
+      const field = (key) => lines.find((line) => line.startsWith(key))?.slice(key.length);
+      const data = field('data: ');
+      if (data) yield { name: field('event: '), data: JSON.parse(data) };
     }
   }
 }
 
-/** Waits for so long, or until the network is back. */
+/** Waits for `milliseconds`, or until the network is back. */
 function pause(milliseconds) {
   return new Promise((resolve) => {
-    const over = () => {
+    const finish = () => {
       clearTimeout(timer);
-      removeEventListener('online', over);
+      removeEventListener('online', finish);
       resolve();
     };
-    const timer = setTimeout(over, milliseconds);
-    addEventListener('online', over);
+    const timer = setTimeout(finish, milliseconds);
+    addEventListener('online', finish);
   });
 }
 
 /**
- * Follows the list until the relay wants to know who this is. `told` has: `all(rows)`, `one(row)`, `over(row, name)`,
- * `live()`, `polled()`, `lost(sentence)`, `heads(list)`, `stranger(sentence)`.
+ * Follows the list until the relay requires authentication. `handlers` has `all(rows)`, `changed(row)`, `ended(row, name)`,
+ * `live()`, `polled()`, `lost(sentence)`, `heads(list)` and `unauthenticated(sentence)`.
  */
-export function follow(told) {
+export function follow(handlers) {
   const end = new AbortController();
-  const stranger = (sentence) => {
+  const unauthenticated = (sentence) => {
     if (end.signal.aborted) return;
     end.abort();
-    told.stranger(sentence);
+    handlers.unauthenticated(sentence);
   };
-  const isStranger = (error) => error instanceof Refused && [401, 403].includes(error.status);
+  const isUnauthenticated = (error) => error instanceof RelayError && [401, 403].includes(error.status);
 
   async function stream() {
-    const cut = new AbortController();
-    const stop = () => cut.abort();
+    const streamAbort = new AbortController();
+    const stop = () => streamAbort.abort();
     end.signal.addEventListener('abort', stop);
     let timer;
     const alive = () => {
       clearTimeout(timer);
-      timer = setTimeout(stop, SILENCE);
+      timer = setTimeout(stop, SILENCE_TIMEOUT_MS);
     };
     try {
       alive();
-      const response = await ask('v1/events', { signal: cut.signal });
+      const response = await request('v1/events', { signal: streamAbort.signal });
       for await (const { name, data } of events(response.body, alive)) {
-        if (name === 'ended') return stranger(data.error);
+        if (name === 'ended') return unauthenticated(data.error);
         if (name === 'snapshot') {
-          told.all(data.breakpoints);
-          told.heads(data);
-          told.live();
-        } else if (OVER.has(name)) told.over(data, name);
-        else told.one(data);
+          handlers.all(data.breakpoints);
+          handlers.heads(data);
+          handlers.live();
+        } else if (FINAL_EVENTS.has(name)) handlers.ended(data, name);
+        else handlers.changed(data);
       }
     } finally {
       clearTimeout(timer);
@@ -88,42 +87,42 @@ export function follow(told) {
   async function list() {
     let wait = 1_000;
     while (!end.signal.aborted) {
-      const began = Date.now();
+      const started = Date.now();
       let sentence = 'the stream of events has ended';
       try {
         await stream();
       } catch (error) {
-        if (isStranger(error)) return stranger(error.message);
+        if (isUnauthenticated(error)) return unauthenticated(error.message);
         if ([429, 503].includes(error.status)) {
           try {
             const answer = await json('v1/breakpoints');
-            told.all(answer.breakpoints);
-            told.polled();
-            await pause(EVERY);
+            handlers.all(answer.breakpoints);
+            handlers.polled();
+            await pause(POLL_INTERVAL_MS);
             continue;
-          } catch (why) {
-            error = why;
+          } catch (cause) {
+            error = cause;
           }
         }
-        sentence = error instanceof Refused ? error.message : 'the connection to the relay is lost';
+        sentence = error instanceof RelayError ? error.message : 'the connection to the relay is lost';
       }
       if (end.signal.aborted) return;
-      told.lost(sentence);
-      if (Date.now() - began > PATIENCE) wait = 1_000;
+      handlers.lost(sentence);
+      if (Date.now() - started > MAX_RETRY_DELAY_MS) wait = 1_000;
       await pause(wait);
-      wait = Math.min(wait * 2, PATIENCE);
+      wait = Math.min(wait * 2, MAX_RETRY_DELAY_MS);
     }
   }
 
   async function heads() {
     while (!end.signal.aborted) {
-      await pause(EVERY);
+      await pause(POLL_INTERVAL_MS);
       if (document.hidden) continue;
       try {
-        told.heads(await json('v1/breakpoints?limit=1'));
+        handlers.heads(await json('v1/breakpoints?limit=1'));
       } catch (error) {
-        if (isStranger(error)) return stranger(error.message);
-        // That the relay is away is told by the stream.
+        if (isUnauthenticated(error)) return unauthenticated(error.message);
+        // The stream reports that the relay is away.
       }
     }
   }

@@ -1,17 +1,17 @@
-// A table whose rows stand in groups that fold: a tree grid for the keyboard and for screen readers. Only the rows in sight are
-// in the document, so that ten thousand cost no more than twenty.
+// A table with foldable groups: a tree grid for the keyboard and for screen readers. Only visible rows are in the document, so
+// that ten thousand rows cost no more than twenty.
 
 import { make } from './text.js';
 
-/** Lines above and below those in sight. */
-const AROUND = 12;
+/** Rendered lines above and below the visible ones. */
+const OVERSCAN = 12;
 
 export class Grid {
   /**
-   * In `root`. `kind` has its `label`; `columns`, each with `id`, `word`, `show(cell, row)` and `compare(a, b)`; `key(row)`,
+   * Renders into `root`. `kind` has `label`; `columns`, each with `id`, `word`, `show(cell, row)` and `compare(a, b)`; `key(row)`,
    * `name(row)`; `group(row)`, a text; `head(element, rows)`, which shows a group; `first(a, b)` and `order(a, b)`, the order of
-   * groups by their first rows and that within one; `open(row)`; `chosen(rows)`, without which none can be selected; and
-   * `press(key, rows, group)`, for its other keys.
+   * groups by their first rows and within a group; `open(row)`; optionally `chosen(rows)`, which enables selection; and
+   * `press(key, rows, group)` for other keys.
    */
   constructor(root, kind) {
     Object.assign(this, { root, kind, rows: [], lines: [], at: new Map(), nodes: new Map() });
@@ -41,7 +41,7 @@ export class Grid {
     return make('span', { class: column.id, role: 'columnheader', 'data-column': column.id }, button);
   }
 
-  /** Sorts by `column`, then the other way round, then as at first. */
+  /** Cycles the order by `column`: ascending, descending, default. */
   sortBy(column) {
     const { by, down } = this.sort;
     if (by !== column) this.sort = { by: column, down: false };
@@ -55,7 +55,7 @@ export class Grid {
     this.set(this.rows);
   }
 
-  /** Shows `rows` from now on. */
+  /** Replaces the rows. */
   set(rows) {
     this.rows = rows;
     const { kind, sort } = this;
@@ -70,32 +70,32 @@ export class Grid {
     this.at = new Map(this.lines.map((line, at) => [line.key, at]));
     if (!this.at.has(this.active)) this.active = this.nearest();
     const known = new Set(rows.map(kind.key));
-    const gone = [...this.chosen].filter((key) => !known.has(key));
-    for (const key of gone) this.chosen.delete(key);
-    if (gone.length > 0) this.tell();
+    const removed = [...this.chosen].filter((key) => !known.has(key));
+    for (const key of removed) this.chosen.delete(key);
+    if (removed.length > 0) this.notifySelection();
     this.root.setAttribute('aria-rowcount', this.lines.length + 1);
     this.paint();
   }
 
-  /** The line in the place of the active one, which is no more. */
+  /** The line at the position of the removed active line. */
   nearest() {
-    return this.lines[Math.min(this.place ?? 0, this.lines.length - 1)]?.key ?? null;
+    return this.lines[Math.min(this.position ?? 0, this.lines.length - 1)]?.key ?? null;
   }
 
-  /** Has the lines in sight in the document, in their order, and the active one wherever it is. */
+  /** Renders the visible lines in order, and always the active one. */
   paint() {
     const height = this.measure.offsetHeight;
     if (height === 0) return;
     const { scrollTop, clientHeight } = this.root;
-    const from = Math.max(0, Math.floor(scrollTop / height) - AROUND);
-    const to = Math.min(this.lines.length, Math.ceil((scrollTop + clientHeight) / height) + AROUND);
-    const wanted = this.lines.slice(from, to);
+    const from = Math.max(0, Math.floor(scrollTop / height) - OVERSCAN);
+    const to = Math.min(this.lines.length, Math.ceil((scrollTop + clientHeight) / height) + OVERSCAN);
+    const visible = this.lines.slice(from, to);
     const active = this.at.get(this.active);
-    if (active < from) wanted.unshift(this.lines[active]);
-    else if (active >= to) wanted.push(this.lines[active]);
+    if (active < from) visible.unshift(this.lines[active]);
+    else if (active >= to) visible.push(this.lines[active]);
     this.body.style.height = `${this.lines.length * height}px`;
     const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
-    const shown = new Map(wanted.map((line) => [line.key, this.node(line)]));
+    const shown = new Map(visible.map((line) => [line.key, this.node(line)]));
     for (const [key, node] of this.nodes) if (!shown.has(key)) node.remove();
     this.nodes = shown;
     let next = this.body.firstElementChild;
@@ -105,10 +105,10 @@ export class Grid {
       if (node === next) next = next.nextElementSibling;
       else this.body.insertBefore(node, next);
     }
-    // What is moved or gone has lost the focus.
+    // A moved or removed element has lost the focus.
     if (focused && document.activeElement !== focused) {
-      const again = focused.isConnected ? focused : this.nodes.get(this.active);
-      again?.focus({ preventScroll: true });
+      const target = focused.isConnected ? focused : this.nodes.get(this.active);
+      target?.focus({ preventScroll: true });
     }
   }
 
@@ -124,7 +124,7 @@ export class Grid {
       if (line.key === this.current) node.setAttribute('aria-current', 'true');
       else node.removeAttribute('aria-current');
       this.kind.columns.forEach((column, at) => column.show(node.children[at + 1], line.row));
-      node.classList.toggle('old', Boolean(line.row.old));
+      node.classList.toggle('old', Boolean(line.row.isStale));
     } else {
       if (pick) {
         const chosen = line.members.filter((row) => this.chosen.has(this.kind.key(row))).length;
@@ -152,7 +152,7 @@ export class Grid {
     return make('div', { class: 'line group', role: 'row', 'aria-level': '1', 'data-line': key }, this.pick(`Select all of ${group}`), about);
   }
 
-  /** The rows of the line in which `element` is. */
+  /** The rows of the line that contains `element`. */
   rowsAt(element) {
     const line = this.lines[this.at.get(element.closest('[data-line]').dataset.line)];
     return line?.members ?? [line?.row].filter(Boolean);
@@ -161,44 +161,44 @@ export class Grid {
   /** Gives the tab stop to the line `key`. */
   activate(key) {
     if (!this.at.has(key)) return;
-    this.place = this.at.get(key);
+    this.position = this.at.get(key);
     if (key === this.active) return;
     this.active = key;
     this.paint();
   }
 
-  /** Goes to the line at the place `at`, or the one that is nearest. */
+  /** Goes to the line at `at`, or to the nearest one. */
   go(at) {
     if (this.lines.length === 0) return;
-    const place = Math.min(Math.max(at, 0), this.lines.length - 1);
-    this.bring(place);
-    this.activate(this.lines[place].key);
+    const position = Math.min(Math.max(at, 0), this.lines.length - 1);
+    this.scrollTo(position);
+    this.activate(this.lines[position].key);
     this.nodes.get(this.active)?.focus({ preventScroll: true });
   }
 
-  /** Scrolls until the line at `place` is in sight. */
-  bring(place) {
+  /** Scrolls until the line at `position` is visible. */
+  scrollTo(position) {
     const height = this.measure.offsetHeight;
-    const [top, head] = [place * height, this.head.offsetHeight];
+    const [top, head] = [position * height, this.head.offsetHeight];
     const { scrollTop, clientHeight } = this.root;
     if (top < scrollTop) this.root.scrollTop = top;
     else if (top + height > scrollTop + clientHeight - head) this.root.scrollTop = top + height - clientHeight + head;
     this.paint();
   }
 
-  /** Goes back to the row `key`, or where it was. */
+  /** Returns the focus to the row `key`, or to the active line. */
   focus(key) {
     this.go(this.at.get(key) ?? this.at.get(this.active) ?? 0);
   }
 
-  /** Says that the row `key` is the one that is open. */
+  /** Marks the row `key` as the open one. */
   mark(key) {
     this.current = key;
     const row = this.rows.find((one) => this.kind.key(one) === key);
     if (row && this.folded.delete(this.kind.group(row))) this.set(this.rows);
     if (this.at.has(key)) {
       this.active = key;
-      this.bring(this.at.get(key));
+      this.scrollTo(this.at.get(key));
     } else this.paint();
   }
 
@@ -208,29 +208,29 @@ export class Grid {
     this.set(this.rows);
   }
 
-  /** Chooses the rows of the line `key`, or takes them out again; with `to`, all between that line and this. */
+  /** Toggles the selection of the line `key`; with `to`, of all lines between the two. */
   choose(key, to) {
     if (!this.kind.chosen) return;
     const rows = (line) => line.members ?? [line.row];
     const line = this.lines[this.at.get(key)];
     const chosen = !rows(line).every((row) => this.chosen.has(this.kind.key(row)));
-    const [from, until] = [this.at.get(key), this.at.get(to) ?? this.at.get(key)].sort((a, b) => a - b);
-    for (const row of this.lines.slice(from, until + 1).flatMap((one) => (one.row || from === until ? rows(one) : []))) {
+    const [from, end] = [this.at.get(key), this.at.get(to) ?? this.at.get(key)].sort((a, b) => a - b);
+    for (const row of this.lines.slice(from, end + 1).flatMap((one) => (one.row || from === end ? rows(one) : []))) {
       if (chosen) this.chosen.add(this.kind.key(row));
       else this.chosen.delete(this.kind.key(row));
     }
     this.last = key;
-    this.tell();
+    this.notifySelection();
     this.paint();
   }
 
   chooseNone() {
     this.chosen.clear();
-    this.tell();
+    this.notifySelection();
     this.paint();
   }
 
-  tell() {
+  notifySelection() {
     this.kind.chosen?.(this.rows.filter((row) => this.chosen.has(this.kind.key(row))));
   }
 
@@ -267,15 +267,15 @@ export class Grid {
       ' ': () => this.choose(line.key, event.shiftKey ? this.last : undefined),
       Escape: () => this.chooseNone(),
     };
-    const all = () => {
+    const selectAll = () => {
       this.rows.forEach((row) => this.chosen.add(this.kind.key(row)));
-      this.tell();
+      this.notifySelection();
       this.paint();
     };
-    const act = event.ctrlKey ? all : (keys[event.key] ?? this.kind.press(event.key, line.members ?? [line.row], this.lines[group].members));
-    if (!act) return;
+    const action = event.ctrlKey ? selectAll : (keys[event.key] ?? this.kind.press(event.key, line.members ?? [line.row], this.lines[group].members));
+    if (!action) return;
     event.preventDefault();
-    act();
+    action();
     if (event.shiftKey && ['ArrowDown', 'ArrowUp'].includes(event.key) && this.active !== line.key) this.choose(this.active);
   }
 }

@@ -1,12 +1,12 @@
-// The task that is open, beside the list or below it. One with an open prompt stays, unseen, while another is shown.
+// The open task, next to the list or below it. A task with an open prompt stays, hidden, while another one is shown.
 
 import { make } from './text.js';
 
-/** Whether list and task stand below each other. */
+/** Whether the task is below the list. */
 const stacked = matchMedia('(max-width: 69.99rem)');
 
 export class Pane {
-  /** In `element`; `back()` leads to the list. */
+  /** Renders into `element`; `back()` returns to the list. */
   constructor(element, back) {
     Object.assign(this, { element, back, open: new Map(), shown: null });
     this.empty = make('p', { class: 'none' }, 'Open a task to see where it stands.');
@@ -20,7 +20,7 @@ export class Pane {
     });
   }
 
-  /** Whether it stands below the list, and not beside it. */
+  /** Whether the pane is below the list, and not next to it. */
   get isStacked() {
     return stacked.matches;
   }
@@ -30,37 +30,37 @@ export class Pane {
     if (this.isStacked) this.element.parentElement.scrollIntoView({ block: 'start' });
   }
 
-  /** Shows what is called `key`, which `made()` gives where it is not there; `focus`: and goes there. */
-  show(key, made, focus) {
+  /** Shows the view `key`, which `create()` creates if needed; `focus` moves the focus to it. */
+  show(key, create, focus) {
     this.shown = key;
-    for (const [other, one] of this.open) {
-      if (other !== key && !one.isBusy()) {
-        one.close();
+    for (const [other, view] of this.open) {
+      if (other !== key && !view.isBusy()) {
+        view.close();
         this.open.delete(other);
-      } else one.element.hidden = other !== key;
+      } else view.element.hidden = other !== key;
     }
-    let one = this.open.get(key);
-    if (!one) {
-      one = made();
-      this.open.set(key, one);
-      this.element.append(one.element);
+    let view = this.open.get(key);
+    if (!view) {
+      view = create();
+      this.open.set(key, view);
+      this.element.append(view.element);
     }
     [this.empty.hidden, this.link.hidden] = [true, false];
     if (focus) {
-      one.heading.focus({ preventScroll: true });
+      view.heading.focus({ preventScroll: true });
       if (this.isStacked) this.element.scrollIntoView({ block: 'start' });
     }
-    return one;
+    return view;
   }
 
-  /** What is called `key`, where it is open. */
-  of(key) {
+  /** The open view `key`, if there is one. */
+  get(key) {
     return this.open.get(key);
   }
 
   /** Closes all. */
   clear() {
-    for (const one of this.open.values()) one.close();
+    for (const view of this.open.values()) view.close();
     this.open.clear();
     this.shown = null;
     [this.empty.hidden, this.link.hidden] = [false, true];

@@ -1,35 +1,34 @@
 // Requests to the relay. Addresses are relative, so that the page works below any path.
 
-const KEEP = 'ray-relay-token';
+const STORAGE_KEY = 'ray-relay-token';
 
-/** Why the relay does not answer as it was asked; `status` is 0 where it does not answer at all. */
-export class Refused extends Error {
+/** An error answer of the relay; `status` is 0 if it does not answer. */
+export class RelayError extends Error {
   constructor(status, sentence) {
     super(sentence);
     this.status = status;
   }
 }
 
-/** The token that was typed in; null: none, and the browser's cookie or certificate says who this is. */
+/** The entered token; null: the browser's cookie or certificate authenticates the user. */
 export function token() {
-  return sessionStorage.getItem(KEEP);
+  return sessionStorage.getItem(STORAGE_KEY);
 }
 
-/** Keeps a token for this tab. */
-export function keep(text) {
-  sessionStorage.setItem(KEEP, text);
+/** Stores a token for this tab. */
+export function storeToken(text) {
+  sessionStorage.setItem(STORAGE_KEY, text);
 }
 
-/** Forgets it. */
-export function forget() {
-  sessionStorage.removeItem(KEEP);
+export function forgetToken() {
+  sessionStorage.removeItem(STORAGE_KEY);
 }
 
-/** The answer to a request of `path` below `/relay/`, where it is a good one. */
-export async function ask(path, { method = 'GET', body, signal } = {}) {
-  const known = token();
+/** Returns the response to a request of `path` below `/relay/`, or throws a RelayError. */
+export async function request(path, { method = 'GET', body, signal } = {}) {
+  const storedToken = token();
   const headers = {};
-  if (known) headers.Authorization = `Bearer ${known}`;
+  if (storedToken) headers.Authorization = `Bearer ${storedToken}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   let response;
   try {
@@ -37,33 +36,33 @@ export async function ask(path, { method = 'GET', body, signal } = {}) {
       method,
       headers,
       body: body === undefined ? undefined : JSON.stringify(body),
-      // With a token nothing else says who this is.
-      credentials: known ? 'omit' : 'same-origin',
+      // A token is the only credential of the request.
+      credentials: storedToken ? 'omit' : 'same-origin',
       cache: 'no-store',
       signal,
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refused(0, 'the relay does not answer');
+    throw new RelayError(0, 'the relay does not answer');
   }
   if (response.ok) return response;
   let sentence = `the relay answers ${response.status}`;
   try {
-    const told = await response.json();
-    if (told.error) sentence = told.request ? `${told.error} (request ${told.request})` : told.error;
+    const answer = await response.json();
+    if (answer.error) sentence = answer.request ? `${answer.error} (request ${answer.request})` : answer.error;
   } catch {
-    // Whatever stands between here and the relay has answered.
+    // A proxy before the relay has answered.
   }
-  throw new Refused(response.status, sentence);
+  throw new RelayError(response.status, sentence);
 }
 
-/** The same as JSON, within ten seconds. */
+/** Returns the JSON of the response, by default within ten seconds. */
 export async function json(path, options = {}) {
-  const signal = AbortSignal.timeout(options.patience ?? 10_000);
+  const signal = AbortSignal.timeout(options.timeout ?? 10_000);
   try {
-    const response = await ask(path, { ...options, signal });
+    const response = await request(path, { ...options, signal });
     return await response.json();
   } catch (error) {
-    throw error instanceof Refused ? error : new Refused(0, 'the relay does not answer');
+    throw error instanceof RelayError ? error : new RelayError(0, 'the relay does not answer');
   }
 }

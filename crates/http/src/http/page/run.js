@@ -1,19 +1,19 @@
-// One task that runs: where it is, without stopping it, and a prompt on it, for which it is stopped. Or one that has failed: where its
-// exception left it.
+// The view of a running task, with its stack and a prompt, which stops the task; and of a failed task, with the stack of its
+// exception.
 
 import { json } from './relay.js';
 import { stacks } from './snapshot.js';
-import { place, since, title } from './stop.js';
-import { factsOf, whereabouts } from './task.js';
-import { mayPrompt, WithTerminal } from './terminal.js';
+import { locationText, startTime, title } from './stop.js';
+import { factList, identifiers } from './task.js';
+import { mayPrompt, TerminalView } from './terminal.js';
 import { make, time, write } from './text.js';
 
 function facts(row) {
-  const pairs = whereabouts(row, row.submission_id ?? row.job_id);
-  return factsOf(pairs.filter(([, text]) => text));
+  const pairs = identifiers(row, row.submission_id ?? row.job_id);
+  return factList(pairs.filter(([, text]) => text));
 }
 
-/** A look as a snapshot of a paused task has it: the innermost frame last. */
+/** Converts an inspection to the form of a snapshot: the innermost frame last. */
 function threads(look) {
   const frame = ({ file, line, function: name, locals }) => ({ file, line, function: name, variables: locals ?? [] });
   return look.threads.map(({ name, raised, frames }) => {
@@ -22,39 +22,39 @@ function threads(look) {
   });
 }
 
-/** Shows in `task` what the look that `body` asks for has, and `when` that was; whether there is one. */
-async function looked(task, body, none, when) {
-  write(task.told, 'Looking …');
+/** Requests the inspection `body` and shows it in `task`, with the time by `when`. Returns whether there is one. */
+async function showInspection(task, body, none, when) {
+  write(task.message, 'Looking …');
   try {
-    const { looks } = await json('v1/looks', { method: 'POST', body, patience: 40_000 });
-    const [seen] = looks;
-    if (!seen?.look) return write(task.told, seen?.error ?? none);
-    task.shown.replaceChildren(stacks(threads(seen.look)));
-    task.told.replaceChildren(...when());
+    const { looks } = await json('v1/looks', { method: 'POST', body, timeout: 40_000 });
+    const [inspection] = looks;
+    if (!inspection?.look) return write(task.message, inspection?.error ?? none);
+    task.content.replaceChildren(stacks(threads(inspection.look)));
+    task.message.replaceChildren(...when());
     return true;
   } catch (error) {
-    write(task.told, error.message);
+    write(task.message, error.message);
     return false;
   }
 }
 
-export class RunningTask extends WithTerminal {
+export class RunningTask extends TerminalView {
   constructor(row, me) {
     super();
     Object.assign(this, { row, me });
     this.heading = make('h2', { tabindex: '-1' }, title(row));
-    const line = make('p', { class: 'line-of-facts' }, make('span', {}, 'runs for ', time(since(row))), make('span', {}, `on ${row.node_ip ?? 'an unknown node'}`));
+    const line = make('p', { class: 'line-of-facts' }, make('span', {}, 'runs for ', time(startTime(row))), make('span', {}, `on ${row.node_ip ?? 'an unknown node'}`));
     this.actions = make('div', { class: 'buttons', role: 'group', 'aria-label': 'What to do with it' });
-    this.told = make('p', { class: 'told', role: 'status' });
+    this.message = make('p', { class: 'told', role: 'status' });
     this.prompt = make('div', { class: 'prompt' });
-    this.shown = make('div', { class: 'shown' });
+    this.content = make('div', { class: 'shown' });
     const ids = make('details', { class: 'ids' }, make('summary', {}, 'Ids and facts'), facts(row));
-    this.element = make('article', { class: 'task' }, this.heading, line, this.actions, this.told, this.prompt, this.shown, ids);
-    this.offer();
+    this.element = make('article', { class: 'task' }, this.heading, line, this.actions, this.message, this.prompt, this.content, ids);
+    this.showActions();
   }
 
-  /** The buttons of what this user may do somewhere. Here it is the relay that says. */
-  offer() {
+  /** Shows buttons by the user's general permissions. The relay decides for this task. */
+  showActions() {
     const { scopes } = this.me;
     if (scopes.has('view')) this.actions.append(make('button', { type: 'button', onclick: () => this.look() }, 'Where is it'));
     if (!mayPrompt(this.me)) return;
@@ -62,23 +62,23 @@ export class RunningTask extends WithTerminal {
     this.actions.append(make('button', { type: 'button', class: 'grave', onclick: () => this.stop() }, 'Stop and debug'), this.reason);
   }
 
-  openedByPerson() {
-    if (this.me.scopes.has('view') && !this.hasLooked && !this.terminal?.over) this.look();
+  openedByUser() {
+    if (this.me.scopes.has('view') && !this.wasInspected && !this.terminal?.onEnd) this.look();
   }
 
-  /** Shows where its process is. It runs on. */
+  /** Shows the stack of the running process. */
   async look() {
-    this.hasLooked = true;
+    this.wasInspected = true;
     const { cluster, worker_id: worker } = this.row;
     const when = () => ['Where it was ', time(Date.now()), ' ago. It runs on.'];
-    this.hasLooked = await looked(this, { cluster, filter: [`worker=${worker}`] }, 'Nothing runs there any more.', when);
+    this.wasInspected = await showInspection(this, { cluster, filter: [`worker=${worker}`] }, 'Nothing runs there any more.', when);
   }
 
-  /** Has a debugger opened in it, and its prompt here. */
+  /** Opens a debugger in the task, and its prompt. */
   stop() {
-    const errand = `running ${this.row.worker_id} ${this.reason.value.trim()}`.trim();
-    const isNew = this.opens(errand, title(this.row), () => write(this.told, ''));
-    if (isNew) write(this.told, 'It stops at its next line of Python; inside a call, when that returns. Interrupt leaves it running.');
+    const command = `running ${this.row.worker_id} ${this.reason.value.trim()}`.trim();
+    const isNew = this.openTerminal(command, title(this.row), () => write(this.message, ''));
+    if (isNew) write(this.message, 'It stops at its next line of Python; inside a call, when that returns. Interrupt leaves it running.');
   }
 }
 
@@ -86,20 +86,20 @@ export class FailedTask {
   constructor(row, me) {
     Object.assign(this, { row, me });
     this.heading = make('h2', { tabindex: '-1' }, title(row));
-    const where = [place(row), row.location?.function && `in ${row.location.function}`].filter(Boolean).join(' ');
-    const line = make('p', { class: 'line-of-facts' }, make('span', { class: 'pill', 'data-kind': 'failed' }, row.exception), make('span', { class: 'place' }, where), make('span', {}, 'failed ', time(since(row)), ' ago'), make('span', {}, `on ${row.node_ip ?? 'an unknown node'}`));
-    this.told = make('p', { class: 'told', role: 'status' });
-    this.shown = make('div', { class: 'shown' });
-    const ids = make('details', { class: 'ids' }, make('summary', {}, 'Ids and facts'), factsOf([['Id', row.id]]), facts(row));
-    this.element = make('article', { class: 'task' }, this.heading, line, this.told, this.shown, ids);
+    const where = [locationText(row), row.location?.function && `in ${row.location.function}`].filter(Boolean).join(' ');
+    const line = make('p', { class: 'line-of-facts' }, make('span', { class: 'pill', 'data-kind': 'failed' }, row.exception), make('span', { class: 'place' }, where), make('span', {}, 'failed ', time(startTime(row)), ' ago'), make('span', {}, `on ${row.node_ip ?? 'an unknown node'}`));
+    this.message = make('p', { class: 'told', role: 'status' });
+    this.content = make('div', { class: 'shown' });
+    const ids = make('details', { class: 'ids' }, make('summary', {}, 'Ids and facts'), factList([['Id', row.id]]), facts(row));
+    this.element = make('article', { class: 'task' }, this.heading, line, this.message, this.content, ids);
   }
 
-  /** Shows where its exception left it. */
-  async openedByPerson() {
-    if (this.hasLooked) return;
-    if (!this.me.scopes.has('view')) return write(this.told, 'Its stack takes the permission `view`.');
-    this.hasLooked = true;
-    this.hasLooked = await looked(this, { failed: this.row.id }, 'Nothing is kept of it any more.', () => ['It is over: this is how its exception left it.']);
+  /** Shows the stack of its exception. */
+  async openedByUser() {
+    if (this.wasInspected) return;
+    if (!this.me.scopes.has('view')) return write(this.message, 'Its stack takes the permission `view`.');
+    this.wasInspected = true;
+    this.wasInspected = await showInspection(this, { failed: this.row.id }, 'Nothing is kept of it any more.', () => ['It is over: this is how its exception left it.']);
   }
 
   isBusy() {

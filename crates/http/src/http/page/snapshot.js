@@ -1,18 +1,18 @@
-// Where a task stands and what its variables hold: the stack of each thread, the innermost frame first.
+// The stack of each thread of a task with source and variables, the innermost frame first.
 
-import { coloured } from './python.js';
+import { highlightedLines } from './python.js';
 import { fileName, make } from './text.js';
 import { shown } from './value.js';
 
-/** The source around the line where a frame stands. */
+/** The source around the current line of a frame. */
 function source(frame) {
-  if (!frame.lines?.length) return frame.source ? make('pre', { tabindex: '0', 'aria-label': 'Source' }, ...coloured([frame.source])[0]) : null;
+  if (!frame.lines?.length) return frame.source ? make('pre', { tabindex: '0', 'aria-label': 'Source' }, ...highlightedLines([frame.source])[0]) : null;
   const width = String(frame.first + frame.lines.length).length;
-  const lines = coloured(frame.lines).map((parts, at) => {
+  const lines = highlightedLines(frame.lines).map((parts, at) => {
     const number = frame.first + at;
-    const here = number === frame.line;
-    const begin = make('span', { class: 'py-number-of-line' }, `${here ? '→' : ' '} ${String(number).padStart(width)}  `);
-    return make(here ? 'mark' : 'span', { class: 'source-line' }, begin, ...parts, '\n');
+    const isCurrent = number === frame.line;
+    const prefix = make('span', { class: 'py-number-of-line' }, `${isCurrent ? '→' : ' '} ${String(number).padStart(width)}  `);
+    return make(isCurrent ? 'mark' : 'span', { class: 'source-line' }, prefix, ...parts, '\n');
   });
   return make('pre', { class: 'source', tabindex: '0', 'aria-label': `Source around line ${frame.line}` }, ...lines);
 }
@@ -33,14 +33,14 @@ function frames(list, opensFirst) {
   });
 }
 
-/** What was raised: its first line, and all of it where there is more. */
+/** The raised exception: its first line, and the whole text if there is more. */
 function raised(exception) {
   const [first, ...rest] = exception.trim().split('\n');
   const all = make('details', {}, make('summary', {}, 'All of it'), make('pre', { tabindex: '0', 'aria-label': 'The exception' }, exception));
   return make('div', { class: 'trouble' }, make('p', {}, `Raised ${first}`), rest.length > 0 ? all : null);
 }
 
-/** The element that shows `threads`, as the relay tells them of a paused task. */
+/** The element that shows `threads` of a snapshot. */
 export function stacks(threads) {
   if (!threads.length) return make('p', { class: 'none' }, 'No thread waits there.');
   const all = threads.map((thread) => {

@@ -1,56 +1,56 @@
-// What is said of one paused task: its name, where it stands, who has it.
+// Texts about one task: name, location, status and holder.
 
-import { brief, clock, holds } from './text.js';
+import { briefSpan, clock, resourceText } from './text.js';
 
-/** Editors by the names that people call them. */
+/** Short names of editors. */
 const CLIENTS = { 'Visual Studio Code': 'VS Code', vscode: 'VS Code', 'ray-relay terminal': 'terminal' };
 
-/** The name of a task, with what it has raised. */
+/** The name of a task, with its exception in post-mortem. */
 export function name(row) {
   const text = row.name || `worker ${String(row.worker_id ?? '').slice(0, 8)}`;
   return row.reason === 'post_mortem' ? `${text} (${row.exception || 'post-mortem'})` : text;
 }
 
-/** The same with its actor and rank. */
+/** The name with actor and rank. */
 export function title(row) {
   const text = row.actor_name ? `${name(row)} [${row.actor_name}]` : name(row);
   return row.rank == null ? text : `${text} rank ${row.rank}`;
 }
 
-/** Where it stands: `train.py:26`. */
-export function place(row) {
+/** The location: `train.py:26`. */
+export function locationText(row) {
   return row.location ? `${row.location.file}:${row.location.line}` : '';
 }
 
-/** When collectives that wait for it time out, in milliseconds of this machine's clock; null: that is not known. */
+/** When collectives that wait for it time out, in milliseconds of this machine's clock; null: unknown. */
 export function timesOut(row) {
-  return row.collective_ends == null ? null : since(row) + (row.collective_ends - row.first_seen) * 1000;
+  return row.collective_ends == null ? null : startTime(row) + (row.collective_ends - row.first_seen) * 1000;
 }
 
-/** Since when it waits or runs, or when it has failed, in milliseconds of this machine's clock. */
-export function since(row) {
-  row.began ??= Date.now() - (row.waiting_seconds ?? row.failed_seconds ?? row.running_seconds ?? 0) * 1000;
-  return row.began;
+/** When it stopped, started or failed, in milliseconds of this machine's clock. */
+export function startTime(row) {
+  row.startedAt ??= Date.now() - (row.waiting_seconds ?? row.failed_seconds ?? row.running_seconds ?? 0) * 1000;
+  return row.startedAt;
 }
 
-/** The seconds of the relay's clock, which may not be this machine's. */
+/** The time in seconds of the relay's clock, which may differ from this machine's. */
 function now(row) {
-  return row.first_seen + (Date.now() - since(row)) / 1000;
+  return row.first_seen + (Date.now() - startTime(row)) / 1000;
 }
 
-/** Whether its session is of `me`, who has a name, or everyone is the same. */
+/** Whether its session belongs to `me`. Without authentication, every session does. */
 export function isOwn(row, me) {
   return !me || (row.holder?.subject ?? null) === me;
 }
 
-/** How it is, in words: `paused`, `ada · VS Code`, `parked 12m`; `kind` is for its colour. */
+/** The status in words: `paused`, `ada · VS Code`, `parked 12m`; `kind` is for the colour. */
 export function status(row, me) {
   const { holder, state } = row;
   if (state === 'gone' || (holder && row.task_ended)) return { kind: 'gone', word: 'ended' };
   if (!holder && state === 'paused' && row.reason === 'post_mortem') return { kind: 'failed', word: 'post-mortem' };
   if (!holder) return { kind: state, word: state };
   if (holder.parked_until) {
-    const word = `parked ${brief(holder.parked_until - now(row))}`;
+    const word = `parked ${briefSpan(holder.parked_until - now(row))}`;
     return { kind: 'parked', word: isOwn(row, me) || !holder.subject ? word : `${holder.subject} · ${word}` };
   }
   const who = me && isOwn(row, me) ? 'you' : holder.subject;
@@ -58,8 +58,8 @@ export function status(row, me) {
   return { kind: 'attached', word: word || 'a client' };
 }
 
-/** The same in full. */
-export function explained(row, me) {
+/** The status in full. */
+export function statusDetails(row, me) {
   const { holder, state, why } = row;
   const who = holder?.subject || holder?.client || 'a client';
   if (state === 'gone') return 'It is not paused any more';
@@ -71,13 +71,13 @@ export function explained(row, me) {
   return why ? `${state}: ${why}` : state;
 }
 
-/** All that a filter finds it by. */
-export function texts(row, me) {
+/** The texts that a filter searches. */
+export function searchTexts(row, me) {
   const { word } = status(row, me);
-  return [row.id, title(row), place(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, holds(row)];
+  return [row.id, title(row), locationText(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, resourceText(row)];
 }
 
-/** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. */
+/** A label for `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. */
 export function members(rows) {
   if (rows.some((row) => row.rank == null)) return rows.length === 1 ? title(rows[0]) : `${rows.length} tasks`;
   const ranks = [...new Set(rows.map((row) => row.rank))].sort((a, b) => a - b);
@@ -91,14 +91,14 @@ export function members(rows) {
   return `rank${ranks.length === 1 ? '' : 's'} ${text}`;
 }
 
-/** Where `rows` stand, those that are elsewhere than most first: `rank 3 at loss.py:9, 7 of 8 at train.py:42`. */
-export function places(rows) {
-  const at = Map.groupBy(rows, place);
+/** The locations of `rows`, the rarest first: `rank 3 at loss.py:9, 7 of 8 at train.py:42`. */
+export function locationSummary(rows) {
+  const at = Map.groupBy(rows, locationText);
   const all = [...at].filter(([where]) => where).sort(([, a], [, b]) => a.length - b.length);
   if (all.length === 0) return '';
   const [where, most] = all.pop();
   if (most.length === rows.length) return rows.length === 1 ? `at ${where}` : `all at ${where}`;
-  const told = all.slice(0, 2).map(([other, some]) => `${members(some)} at ${other}`);
-  if (all.length > 2) told.push(`${all.length - 2} more places`);
-  return [...told, `${most.length} of ${rows.length} at ${where}`].join(', ');
+  const parts = all.slice(0, 2).map(([other, some]) => `${members(some)} at ${other}`);
+  if (all.length > 2) parts.push(`${all.length - 2} more places`);
+  return [...parts, `${most.length} of ${rows.length} at ${where}`].join(', ');
 }

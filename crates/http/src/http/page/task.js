@@ -1,16 +1,16 @@
-// What is known of one paused task, and what this user may do with it. The relay decides: the page asks which permissions
-// there are, and shows no button for what is missing.
+// The view of one paused task and its actions. The relay decides: the page requests the user's permissions and shows no
+// button without one.
 
-import { letRun, park } from './actions.js';
-import { showAge, showLeft, showStatus } from './list.js';
-import { ask, json } from './relay.js';
+import { resumeTasks, park } from './actions.js';
+import { showAge, showTimeLeft, showStatus } from './list.js';
+import { request, json } from './relay.js';
 import { stacks } from './snapshot.js';
-import { isOwn, place, title } from './stop.js';
-import { WithTerminal } from './terminal.js';
-import { copy, holds, make, time, write } from './text.js';
+import { isOwn, locationText, title } from './stop.js';
+import { TerminalView } from './terminal.js';
+import { copy, resourceText, make, time, write } from './text.js';
 
-/** By which Ray knows a task of this job, whether it stands or runs, and what it holds. */
-export function whereabouts(row, job) {
+/** The ids of a task in Ray, and its resources. */
+export function identifiers(row, job) {
   return [
     ['Job', job],
     ['Task', row.task_id],
@@ -19,7 +19,7 @@ export function whereabouts(row, job) {
     ['Node', row.node_id],
     ['Process', row.pid && `${row.pid}`],
     ['Cluster', row.cluster],
-    ['Holds', row.resources && (holds(row) || 'nothing')],
+    ['Holds', row.resources && (resourceText(row) || 'nothing')],
   ];
 }
 
@@ -28,14 +28,14 @@ function facts(row) {
   const holder = row.holder;
   return [
     ['Id', row.id],
-    ...whereabouts(row, row.job_id),
+    ...identifiers(row, row.job_id),
     ['Debugger', row.kind === 'pdb' ? 'pdb (legacy)' : row.kind],
     ['Held by', holder && [holder.client, holder.subject, holder.peer].filter(Boolean).join(', ')],
   ].filter(([, text]) => text);
 }
 
-/** A list of `pairs`, words and texts, each with a button that copies it. */
-export function factsOf(pairs) {
+/** A list of `pairs`, labels and texts, each with a copy button. */
+export function factList(pairs) {
   const all = pairs.flatMap(([word, text]) => {
     const value = make('code', {}, text);
     const button = make('button', { type: 'button', class: 'quiet small', 'aria-label': `Copy ${word}` }, 'Copy');
@@ -45,16 +45,16 @@ export function factsOf(pairs) {
   return make('dl', { class: 'facts' }, ...all);
 }
 
-/** The text of `template` with values where their names stand between two `@`. */
-function filled(template, values) {
+/** Replaces each `@NAME@` in `template` by its value. */
+function fillTemplate(template, values) {
   return template.replace(/@(\w+)@/g, (whole, name) => values[name] ?? whole);
 }
 
 /** The launch configuration of VS Code for `row`, as `ray-relay launch-config vscode --breakpoint ID` prints it. */
 async function configuration(row) {
-  const template = await (await ask('page/vscode.json')).text();
+  const template = await (await request('page/vscode.json')).text();
   const ports = { 'http:': '80', 'https:': '443' };
-  return filled(template, {
+  return fillTemplate(template, {
     host: location.hostname.replace(/^\[|\]$/g, ''),
     port: location.port || ports[location.protocol],
     name: `Ray: breakpoint ${row.id}`,
@@ -64,7 +64,7 @@ async function configuration(row) {
 }
 
 /** One task, in the element `element`. */
-export class Task extends WithTerminal {
+export class Task extends TerminalView {
   constructor(row, me) {
     super();
     Object.assign(this, { row, me });
@@ -73,57 +73,57 @@ export class Task extends WithTerminal {
     this.age = make('span', { class: 'number' });
     this.where = make('span', { class: 'place' });
     this.node = make('span');
-    this.left = make('span');
+    this.timeLeft = make('span');
     this.actions = make('div', { class: 'buttons', role: 'group', 'aria-label': 'What to do with it' });
-    this.told = make('p', { class: 'told', role: 'status' });
+    this.message = make('p', { class: 'told', role: 'status' });
     this.prompt = make('div', { class: 'prompt' });
-    this.shown = make('div', { class: 'shown' });
+    this.content = make('div', { class: 'shown' });
     this.ids = make('details', { class: 'ids' }, make('summary', {}, 'Ids and facts'), make('div'));
-    const line = make('p', { class: 'line-of-facts' }, this.status, this.where, make('span', {}, 'for ', this.age), this.node, this.left);
-    this.element = make('article', { class: 'task' }, this.heading, line, this.actions, this.told, this.prompt, this.shown, this.ids);
+    const line = make('p', { class: 'line-of-facts' }, this.status, this.where, make('span', {}, 'for ', this.age), this.node, this.timeLeft);
+    this.element = make('article', { class: 'task' }, this.heading, line, this.actions, this.message, this.prompt, this.content, this.ids);
     this.show(row);
-    this.offer();
+    this.showActions();
   }
 
-  /** Shows `row` from now on. */
+  /** Updates the view with `row`. */
   show(row) {
-    const was = this.row;
+    const previous = this.row;
     this.row = row;
     write(this.heading, title(row));
     showStatus(this.status, row, this.me.subject);
     showAge(this.age, row);
-    write(this.where, [place(row), row.location?.function && `in ${row.location.function}`].filter(Boolean).join(' '));
+    write(this.where, [locationText(row), row.location?.function && `in ${row.location.function}`].filter(Boolean).join(' '));
     write(this.node, `on ${row.node_ip}`);
-    showLeft(this.left, row, true);
+    showTimeLeft(this.timeLeft, row, true);
     const pairs = facts(row);
     const key = JSON.stringify(pairs);
-    if (this.key !== key) this.ids.lastElementChild.replaceChildren(factsOf(pairs));
+    if (this.key !== key) this.ids.lastElementChild.replaceChildren(factList(pairs));
     this.key = key;
-    if (was.state !== row.state) this.arrange();
-    if (was.stop !== row.stop && this.hasLooked) {
-      this.hasLooked = false;
-      write(this.told, 'It has stopped anew since this was read.');
+    if (previous.state !== row.state) this.arrange();
+    if (previous.stop !== row.stop && this.wasInspected) {
+      this.wasInspected = false;
+      write(this.message, 'It has stopped anew since this was read.');
     }
     if (row.task_ended || row.state === 'gone') this.terminal?.taskEnded();
-    else this.terminal?.taskStands();
+    else this.terminal?.taskActive();
   }
 
-  /** It waits no more. */
-  gone() {
+  /** Shows that the task is no longer paused. */
+  ended() {
     this.show({ ...this.row, holder: null, state: 'gone' });
   }
 
-  /** Asks what this user may do here, and shows a button for each of it. */
-  async offer() {
+  /** Requests the user's permissions for this task, and shows the buttons. */
+  async showActions() {
     try {
       const { scopes } = await json(`v1/whoami?breakpoint=${encodeURIComponent(this.row.id)}`);
       this.scopes = new Set(scopes);
       this.arrange();
-      if (!this.actions.hasChildNodes()) write(this.told, 'With your permissions there is nothing to do here.');
-      if (this.wantsLook) this.openedByPerson();
-      else if (this.scopes.has('view') && !this.hasLooked) write(this.told, 'It is shown because it is the first; its debugger has not been asked for anything.');
+      if (!this.actions.hasChildNodes()) write(this.message, 'With your permissions there is nothing to do here.');
+      if (this.wantsInspection) this.openedByUser();
+      else if (this.scopes.has('view') && !this.wasInspected) write(this.message, 'It is shown because it is the first; its debugger has not been asked for anything.');
     } catch (error) {
-      write(this.told, error.message);
+      write(this.message, error.message);
     }
   }
 
@@ -134,66 +134,66 @@ export class Task extends WithTerminal {
     const [isHeld, isGone] = [row.state === 'attached', row.state === 'gone'];
     const isFree = !isGone && !isHeld && (!row.holder || isOwn(row, me.subject) || scopes.has('admin'));
     const isModern = row.kind === 'debugpy';
-    const offered = [];
-    if (isFree && isModern && scopes.has('view')) offered.push(button('Source and variables', () => this.look()));
-    if ((isFree || this.terminal?.over) && scopes.has('terminal')) offered.push(button('Prompt', () => this.enter()));
-    if (isFree && isModern && scopes.has('view')) offered.push(button('Park …', () => park([row], me)));
-    if (!isGone && isModern && (scopes.has('view') || scopes.has('debug'))) offered.push(button('Copy VS Code configuration', () => this.configure()));
+    const buttons = [];
+    if (isFree && isModern && scopes.has('view')) buttons.push(button('Source and variables', () => this.inspect()));
+    if ((isFree || this.terminal?.onEnd) && scopes.has('terminal')) buttons.push(button('Prompt', () => this.enter()));
+    if (isFree && isModern && scopes.has('view')) buttons.push(button('Park …', () => park([row], me)));
+    if (!isGone && isModern && (scopes.has('view') || scopes.has('debug'))) buttons.push(button('Copy VS Code configuration', () => this.configure()));
     const mayRelease = ['debug', 'terminal', 'admin'].some((scope) => scopes.has(scope));
-    if (isFree && mayRelease) offered.push(button('Continue', () => letRun([row], me), 'grave'));
+    if (isFree && mayRelease) buttons.push(button('Continue', () => resumeTasks([row], me), 'grave'));
     const focused = this.actions.contains(document.activeElement);
-    this.actions.replaceChildren(...offered);
+    this.actions.replaceChildren(...buttons);
     if (focused) (this.actions.querySelector('button') ?? this.heading).focus({ preventScroll: true });
   }
 
-  /** A person has opened it: it is looked at once it is known that they may, unless somebody else has it. */
-  openedByPerson() {
-    this.wantsLook = true;
-    if (!this.scopes || this.hasLooked || this.terminal?.over) return;
+  /** Inspects the task that the user opened, if they may and no other user holds it. */
+  openedByUser() {
+    this.wantsInspection = true;
+    if (!this.scopes || this.wasInspected || this.terminal?.onEnd) return;
     const { row, scopes, me } = this;
     const isFree = row.state === 'paused' || (row.state === 'parked' && isOwn(row, me.subject));
-    if (isFree && row.kind === 'debugpy' && scopes.has('view')) this.look();
+    if (isFree && row.kind === 'debugpy' && scopes.has('view')) this.inspect();
   }
 
-  /** Opens a terminal here. One that is open is gone back to. */
+  /** Opens a terminal, or returns to the open one. */
   async enter() {
-    // A look has the debugger, as a terminal will.
-    await this.looking;
-    this.opens(`enter ${this.row.id}`, this.row.name || this.row.id, () => this.arrange());
+    // The inspection holds the debugger, which the terminal needs.
+    await this.inspecting;
+    this.openTerminal(`enter ${this.row.id}`, this.row.name || this.row.id, () => this.arrange());
   }
 
-  /** Looks, unless that is done already, or a prompt has the debugger. */
-  look() {
-    if (this.terminal?.over) return write(this.told, 'Leave the prompt first.');
-    this.looking ??= this.snapshot().finally(() => (this.looking = null));
+  /** Inspects the task, unless an inspection is running or a prompt holds the debugger. */
+  inspect() {
+    if (this.terminal?.onEnd) return write(this.message, 'Leave the prompt first.');
+    this.inspecting ??= this.snapshot().finally(() => (this.inspecting = null));
   }
 
-  /** Shows the source around the stop, and the variables there. The task stays as it is. */
+  /** Shows the source and variables at the stop. The task stays paused. */
   async snapshot() {
     const { row } = this;
-    this.hasLooked = true;
-    write(this.told, 'Looking …');
+    this.wasInspected = true;
+    write(this.message, 'Looking …');
     try {
-      const { threads } = await json('v1/snapshot', { method: 'POST', body: { id: row.id }, patience: 60_000 });
-      this.shown.replaceChildren(stacks(threads));
-      this.told.replaceChildren('As it stood ', time(Date.now()), ' ago.');
+      const { threads } = await json('v1/snapshot', { method: 'POST', body: { id: row.id }, timeout: 60_000 });
+      this.content.replaceChildren(stacks(threads));
+      this.message.replaceChildren('As it stood ', time(Date.now()), ' ago.');
     } catch (error) {
-      this.hasLooked = false;
-      write(this.told, error.message);
+      this.wasInspected = false;
+      write(this.message, error.message);
     }
   }
 
   async configure() {
     try {
       const text = await configuration(this.row);
-      const shown = make('pre', { tabindex: '0', 'aria-label': 'launch.json' }, text);
-      const straight = location.protocol === 'http:' && location.pathname === '/relay/';
-      const note = straight ? null : make('p', { class: 'hint' }, 'A debugger does not come by the way of this page: run ', make('code', {}, `ray-relay connect ${new URL('..', location.href)}`), ', and put host 127.0.0.1 and port 5678 in.');
-      this.hasLooked = false;
-      this.shown.replaceChildren(...[note, shown].filter(Boolean));
-      write(this.told, `${await copy(text, shown)} For .vscode/launch.json; then F5.`);
+      const snippet = make('pre', { tabindex: '0', 'aria-label': 'launch.json' }, text);
+      const isDirect = location.protocol === 'http:' && location.pathname === '/relay/';
+      const note = isDirect ? null : make('p', { class: 'hint' }, 'A debugger does not come by the way of this page: run ', make('code', {}, `ray-relay connect ${new URL('..', location.href)}`), ', and put host 127.0.0.1 and port 5678 in.');
+      this.wasInspected = false;
+      this.content.replaceChildren(...[note, snippet].filter(Boolean));
+      write(this.message, `${await copy(text, snippet)} For .vscode/launch.json; then F5.`);
     } catch (error) {
-      write(this.told, error.message);
+      write(this.message, error.message);
     }
   }
 }

@@ -1,9 +1,9 @@
-// The lists of the page, one of which is shown: tabs, led by arrow keys as elsewhere.
+// The lists of the page as tabs with arrow keys.
 
 import { find } from './text.js';
 
-/** Has the tabs in the element `tabs` show what they control; `seen(id)` is told which. Gives a function that shows one. */
-export function views(tabs, seen) {
+/** Makes `tabs` switch the elements they control; `onShow(id)` is called with the shown one. Returns a function that shows one. */
+export function views(tabs, onShow) {
   const all = [...tabs.querySelectorAll('[role=tab]')];
   function show(tab) {
     for (const one of all) {
@@ -12,7 +12,7 @@ export function views(tabs, seen) {
       one.tabIndex = isShown ? 0 : -1;
       find(one.getAttribute('aria-controls')).hidden = !isShown;
     }
-    seen(tab.getAttribute('aria-controls'));
+    onShow(tab.getAttribute('aria-controls'));
   }
   tabs.addEventListener('click', (event) => {
     const tab = event.target.closest('[role=tab]');

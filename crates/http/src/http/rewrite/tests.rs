@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Writes what `address` says.
+/// Writes the address that `address` returns for each worker.
 fn writing(
     mut address: impl FnMut(Worker<'_>) -> (String, u16),
 ) -> impl FnMut(Worker<'_>, &mut Vec<u8>) -> u16 {
@@ -73,16 +73,16 @@ fn escaped_and_repeated_keys_are_rewritten() {
 
 #[test]
 fn paused_is_derived_from_the_row() {
-    let of = |rest: &str| {
-        let mut said = None;
+    let row = |rest: &str| {
+        let mut paused = None;
         let text = format!(r#"{{"worker_id": "w", "debugger_port": 1{rest}}}"#);
         let mut address = writing(|worker| {
-            said = Some(worker.paused);
+            paused = Some(worker.paused);
             (String::new(), 0)
         });
         rewrite(text.as_bytes(), &mut address).unwrap();
         drop(address);
-        said.unwrap()
+        paused.unwrap()
     };
     for waits in [
         r#", "num_paused_threads": 1, "is_alive": true"#,
@@ -90,7 +90,7 @@ fn paused_is_derived_from_the_row() {
         r#", "is_alive": null, "num_paused_threads": 1"#,
         r#", "num_paused_threads": 0, "num_paused_threads": 1"#,
     ] {
-        assert!(of(waits), "{waits}");
+        assert!(row(waits), "{waits}");
     }
     for runs in [
         "",
@@ -102,7 +102,7 @@ fn paused_is_derived_from_the_row() {
         r#", "num_paused_threads": 1, "is_alive": false"#,
         r#", "num_paused_threads": 1, "is_alive": "False""#,
     ] {
-        assert!(!of(runs), "{runs}");
+        assert!(!row(runs), "{runs}");
     }
 }
 
@@ -154,7 +154,7 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// The same rewriting, on the parsed value.
+/// Does the same rewriting on the parsed value.
 fn expected(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Array(values) => values.iter_mut().for_each(expected),
@@ -172,105 +172,108 @@ fn expected(value: &mut serde_json::Value) {
     }
 }
 
-/// The same rewriting by recursion, on the whole text: what it has to give to the byte. `None`: refused.
+/// A recursive reference parser of the whole text, whose result must match byte by byte. `None`: refused.
 struct Reference<'t> {
     text: &'t [u8],
-    at: usize,
-    edits: Vec<(Range<usize>, String)>,
+    position: usize,
+    replacements: Vec<(Range<usize>, String)>,
 }
 
 impl Reference<'_> {
-    fn of(text: &str) -> Option<String> {
+    fn rewritten(text: &str) -> Option<String> {
         let mut walk = Reference {
             text: text.as_bytes(),
-            at: 0,
-            edits: Vec::new(),
+            position: 0,
+            replacements: Vec::new(),
         };
         walk.value(0)?;
-        walk.blanks();
-        if walk.at < text.len() {
+        walk.skip_blanks();
+        if walk.position < text.len() {
             return None;
         }
-        walk.edits.sort_by_key(|(span, _)| span.start);
+        walk.replacements.sort_by_key(|(span, _)| span.start);
         let mut new = text.to_owned();
-        for (span, value) in walk.edits.into_iter().rev() {
+        for (span, value) in walk.replacements.into_iter().rev() {
             new.replace_range(span, &value);
         }
         Some(new)
     }
 
-    fn blanks(&mut self) -> Option<u8> {
-        while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
-            self.at += 1;
+    fn skip_blanks(&mut self) -> Option<u8> {
+        while matches!(
+            self.text.get(self.position),
+            Some(b' ' | b'\t' | b'\r' | b'\n')
+        ) {
+            self.position += 1;
         }
-        self.text.get(self.at).copied()
+        self.text.get(self.position).copied()
     }
 
-    /// Takes `byte`, if it is the next one.
-    fn takes(&mut self, byte: u8) -> bool {
-        let is_next = self.blanks() == Some(byte);
-        self.at += usize::from(is_next);
-        is_next
+    /// Consumes `byte` if it comes next.
+    fn accept(&mut self, byte: u8) -> bool {
+        let is_match = self.skip_blanks() == Some(byte);
+        self.position += usize::from(is_match);
+        is_match
     }
 
     fn value(&mut self, depth: usize) -> Option<Range<usize>> {
-        let byte = self.blanks()?;
-        let start = self.at;
+        let byte = self.skip_blanks()?;
+        let start = self.position;
         match byte {
             b'"' => return self.string(),
             b'{' | b'[' if depth < MAX_DEPTH => {
-                self.at += 1;
+                self.position += 1;
                 let close = byte + 2;
                 let mut row = Vec::new();
-                let mut over = self.takes(close);
-                while !over {
+                let mut is_closed = self.accept(close);
+                while !is_closed {
                     if byte == b'{' {
-                        (self.blanks()? == b'"').then_some(())?;
+                        (self.skip_blanks()? == b'"').then_some(())?;
                         let key = plain(&self.text[self.string()?])
                             .unwrap_or_default()
                             .into_owned();
-                        self.takes(b':').then_some(())?;
+                        self.accept(b':').then_some(())?;
                         row.push((key, self.value(depth + 1)?));
                     } else {
                         self.value(depth + 1)?;
                     }
-                    over = self.takes(close);
-                    (over || self.takes(b',')).then_some(())?;
+                    is_closed = self.accept(close);
+                    (is_closed || self.accept(b',')).then_some(())?;
                 }
                 self.row(&row)?;
             }
             _ => {
                 let within = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-                while self.text.get(self.at).is_some_and(within) {
-                    self.at += 1;
+                while self.text.get(self.position).is_some_and(within) {
+                    self.position += 1;
                 }
             }
         }
-        (self.at > start).then_some(start..self.at)
+        (self.position > start).then_some(start..self.position)
     }
 
     fn string(&mut self) -> Option<Range<usize>> {
-        let start = self.at;
-        self.at += 1;
-        while *self.text.get(self.at)? != b'"' {
-            self.at += 1 + usize::from(self.text[self.at] == b'\\');
+        let start = self.position;
+        self.position += 1;
+        while *self.text.get(self.position)? != b'"' {
+            self.position += 1 + usize::from(self.text[self.position] == b'\\');
         }
-        self.at += 1;
-        Some(start..self.at)
+        self.position += 1;
+        Some(start..self.position)
     }
 
     fn row(&mut self, row: &[(String, Range<usize>)]) -> Option<()> {
         let text = self.text;
         let all = |name: &'static str| row.iter().filter(move |(key, _)| key == name);
-        let said = |name| all(name).next_back().map(|(_, span)| &text[span.clone()]);
+        let last = |name| all(name).next_back().map(|(_, span)| &text[span.clone()]);
         if all("debugger_port").all(|(_, span)| is_no_port(&text[span.clone()])) {
             return Some(());
         }
         let dead = [&b"false"[..], b"\"false\""];
         let (ip, port) = address(Worker {
-            id: said("worker_id").and_then(plain).as_deref(),
-            paused: said("num_paused_threads").is_some_and(is_positive)
-                && !said("is_alive")
+            id: last("worker_id").and_then(plain).as_deref(),
+            paused: last("num_paused_threads").is_some_and(is_positive)
+                && !last("is_alive")
                     .is_some_and(|text| dead.contains(&&*text.to_ascii_lowercase())),
         });
         for (_, span) in all("ip").chain(all("debugger_port")) {
@@ -282,18 +285,18 @@ impl Reference<'_> {
             true => (span.clone(), format!("\"{port}\"")),
             false => (span.clone(), port.to_string()),
         });
-        self.edits.extend(ips.chain(ports));
+        self.replacements.extend(ips.chain(ports));
         Some(())
     }
 }
 
-/// An address in which all that is known of the worker can be seen.
+/// An address that shows all known properties of the worker.
 fn address(worker: Worker<'_>) -> (String, u16) {
     let port = if worker.paused { 17 } else { 10_007 };
     (format!("relay-{}", worker.id.unwrap_or("none")), port)
 }
 
-/// JSON with keys and values as they matter, escaped or not, and now and then none.
+/// Generates JSON with relevant keys and values, escaped or not, and sometimes invalid JSON.
 fn text() -> impl Strategy<Value = String> {
     let key = "ip|debugger_port|worker_id|is_alive|num_paused_threads|i\\\\u0070|a{0,3}|\\\\\"";
     let leaf = "null|0|1|-1|12|true|False|NaN|1e3|\"\"|\"0\"|\"1\"|\"x{0,40}\"|\"\\\\\"\\\\u0061\"|\"false\"|";
@@ -317,7 +320,7 @@ proptest! {
     fn result_agrees_with_a_json_parser(mut value in value(), pretty in any::<bool>()) {
         let text = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
         match rewrite(text.as_bytes(), &mut writing(|_| ("relay".into(), 7))) {
-            // Addresses that are lists or objects are refused; everything else is understood.
+            // Only addresses that are lists or objects are refused.
             Err(NotJson { at }) => {
                 let start = text.as_bytes()[at];
                 prop_assert!(b"[{".contains(&start), "{}", at);
@@ -346,8 +349,8 @@ proptest! {
                 from = cut;
             }
             let new = new.and_then(|new| Ok([new, rewriter.finish()?].concat()));
-            let whole = rewrite(text.as_bytes(), &mut writing(address));
-            prop_assert_eq!(new, whole.map(|new| new.unwrap_or(text.clone().into_bytes())));
+            let rewritten = rewrite(text.as_bytes(), &mut writing(address));
+            prop_assert_eq!(new, rewritten.map(|new| new.unwrap_or(text.clone().into_bytes())));
         }
     }
 
@@ -356,8 +359,8 @@ proptest! {
         let mut rewriter = Rewriter::new(writing(address));
         let mut new = Vec::new();
         let mut refused = false;
-        for piece in text.as_bytes().chunks(size) {
-            match rewriter.feed(piece) {
+        for chunk in text.as_bytes().chunks(size) {
+            match rewriter.feed(chunk) {
                 Ok(certain) => new.extend(certain),
                 Err(_) => refused = true,
             }
@@ -367,7 +370,7 @@ proptest! {
         }
         let end = if refused { None } else { rewriter.finish().ok() };
         let new = end.map(|end| String::from_utf8([new, end].concat()).unwrap());
-        prop_assert_eq!(new, Reference::of(&text));
+        prop_assert_eq!(new, Reference::rewritten(&text));
     }
 
     #[test]

@@ -188,22 +188,22 @@ mod tests {
     fn look(source: &str, function: &str, value: Option<&str>) -> Look {
         let locals = value.map(|value| json!([{ "name": "object_refs", "value": value }]));
         let frame = json!({ "file": "/v/site-packages/ray/_private/worker.py", "line": 3, "function": function, "locals": locals });
-        let mut own = json!({ "file": "a.py", "line": 7, "function": "f" });
-        own["locals"] =
+        let mut frame_of_task = json!({ "file": "a.py", "line": 7, "function": "f" });
+        frame_of_task["locals"] =
             json!([{ "name": "object_refs", "value": format!("ObjectRef({})", "9".repeat(56)) }]);
-        let look = json!({ "pid": 1, "source": source, "threads": [{ "id": 1, "frames": [frame, own] }, { "id": 2, "frames": [] }] });
+        let look = json!({ "pid": 1, "source": source, "threads": [{ "id": 1, "frames": [frame, frame_of_task] }, { "id": 2, "frames": [] }] });
         Look::read(look.to_string().as_bytes()).unwrap()
     }
 
     #[test]
     fn awaited_ids_come_from_ray_own_frame_only() {
         let (a, b) = ("a".repeat(56), "0".repeat(56));
-        let one = look(
+        let single = look(
             "hook",
             "Worker.get_objects",
             Some(&format!("[ObjectRef({a})]")),
         );
-        assert_eq!(AwaitedObjects::of(&one).ids, std::slice::from_ref(&a));
+        assert_eq!(AwaitedObjects::of(&single).ids, std::slice::from_ref(&a));
         let several = format!("[ObjectRef({a}), ObjectRef({b}), ObjectRef({a}), ObjectRef(abc");
         let several = AwaitedObjects::of(&look("hook", "get", Some(&several)));
         assert_eq!((several.ids, several.unknown), (vec![a, b], None));
@@ -213,9 +213,12 @@ mod tests {
     fn unknown_awaited_ids_state_the_reason() {
         let hidden = AwaitedObjects::of(&look("hook", "get", None));
         assert!(hidden.unknown.unwrap().contains("not shown"));
-        let outside = AwaitedObjects::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
-        assert!(outside.unknown.unwrap().contains("hook"));
-        let elsewhere = look("hook", "main_loop", Some("1"));
-        assert_eq!(AwaitedObjects::of(&elsewhere), AwaitedObjects::default());
+        let from_outside = AwaitedObjects::of(&look("py-spy", "get", Some("<ObjectRef at 0x7f>")));
+        assert!(from_outside.unknown.unwrap().contains("hook"));
+        let in_other_function = look("hook", "main_loop", Some("1"));
+        assert_eq!(
+            AwaitedObjects::of(&in_other_function),
+            AwaitedObjects::default()
+        );
     }
 }

@@ -228,8 +228,8 @@ mod tests {
     use ray_relay_debugger::pdb::testing::{PLANTED, printed};
     use ray_relay_ray::ray::registry::{Names, WorkKind};
 
-    /// Prints what the hook tells of each planted value: of a task that runs, and of one that has failed.
-    const TOLD: &str = r#"
+    /// A Python program that prints the hook's report of each planted value, for a running and for a failed task.
+    const PRINT_SHOWN: &str = r#"
 hook = {"__name__": "ray_relay_hook"}
 exec(HOOK, hook)
 hook["_defined"]("_look")
@@ -266,20 +266,20 @@ for value in each():
             "../../../../../src/python/ray_relay/__init__.py"
         ))
         .to_string();
-        let Some(told) = printed(&format!("HOOK = {hook}\n{PLANTED}{TOLD}")) else {
+        let Some(output) = printed(&format!("HOOK = {hook}\n{PLANTED}{PRINT_SHOWN}")) else {
             return;
         };
-        let told = String::from_utf8(told).unwrap();
+        let output = String::from_utf8(output).unwrap();
         let mut values = 0;
-        for line in told.lines() {
+        for line in output.lines() {
             assert!(line.contains("hunter2") || line.contains("104"), "{line}");
             let look = Look::read(line.as_bytes()).unwrap();
-            let seen = shown(&ann, &[&running], look, true);
-            let locals = seen.threads.iter().flat_map(|thread| &thread.frames);
+            let visible = shown(&ann, &[&running], look, true);
+            let locals = visible.threads.iter().flat_map(|thread| &thread.frames);
             values += locals
                 .flat_map(|frame| frame.locals.iter().flatten())
                 .count();
-            let seen = serde_json::to_string(&seen).unwrap();
+            let text = serde_json::to_string(&visible).unwrap();
             for secret in [
                 "hunter2",
                 "unter2-",
@@ -287,13 +287,13 @@ for value in each():
                 "104, 117",
                 "Tr0ub4dor",
             ] {
-                assert!(!seen.contains(secret), "{secret} in {seen}");
+                assert!(!text.contains(secret), "{secret} in {text}");
             }
         }
         assert!(
             values > 20_000,
             "{values} of {} looks",
-            told.lines().count()
+            output.lines().count()
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The agents of Ray nodes, as a relay handles them.
+//! The relay's side of the agents of Ray nodes.
 
 mod failing;
 mod inspecting;

@@ -52,11 +52,11 @@ async fn unreachable_breakpoint_is_listed_and_counted() {
     let row = &list["breakpoints"][0];
     assert_eq!(row["state"], "unreachable");
     assert!(row["unreachable_since"].as_f64() >= row["first_seen"].as_f64());
-    let why = row["why"].as_str().unwrap();
-    assert!(why.contains("nothing listens on its port"), "{why}");
+    let reason = row["why"].as_str().unwrap();
+    assert!(reason.contains("nothing listens on its port"), "{reason}");
     let metrics = text(relay.get("/relay/metrics").await).await;
-    let counted = r#"ray_relay_breakpoints{cluster="default",state="unreachable"} 1"#;
-    assert!(metrics.contains(counted), "{metrics}");
+    let expected = r#"ray_relay_breakpoints{cluster="default",state="unreachable"} 1"#;
+    assert!(metrics.contains(expected), "{metrics}");
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn ended_breakpoints_are_listed_on_request() {
 #[tokio::test]
 async fn list_is_paginated_and_filtered() {
     let relay = Relay::start(&[], |_| {}).await;
-    let mut all = Vec::new();
+    let mut expected = Vec::new();
     for i in 0..25u64 {
         let mut row = breakpoint(&format!("aa{i:02}"));
         row.first_seen = ray_relay_base::timestamp::testing::at(100 + i / 2);
@@ -87,7 +87,7 @@ async fn list_is_paginated_and_filtered() {
         relay.registry.insert(row);
     }
     for b in &relay.registry.snapshot().live {
-        all.push(b.id.to_string());
+        expected.push(b.id.to_string());
     }
     let page =
         async |query: &str| json(relay.get(&format!("/relay/v1/breakpoints?{query}")).await).await;
@@ -96,40 +96,37 @@ async fn list_is_paginated_and_filtered() {
         rows.map(|row| row["id"].as_str().unwrap().to_owned())
             .collect()
     };
-    let (mut seen, mut query, mut pages) = (Vec::new(), "limit=7".to_owned(), 0);
+    let (mut listed, mut query, mut pages) = (Vec::new(), "limit=7".to_owned(), 0);
     loop {
         let list = page(&query).await;
         pages += 1;
         assert_eq!(list["total"], 25);
-        seen.extend(ids(&list));
+        listed.extend(ids(&list));
         let Some(next) = list["next"].as_str() else {
             break;
         };
-        // The row on which a page ended may stand elsewhere by then.
-        let last = seen.last().unwrap().parse().unwrap();
-        let mut again = ray_relay_ray::ray::registry::Breakpoint::clone(
+        // The last row of a page may have moved before the next request.
+        let last = listed.last().unwrap().parse().unwrap();
+        let mut moved = ray_relay_ray::ray::registry::Breakpoint::clone(
             relay.registry.snapshot().find(last).unwrap(),
         );
         relay.registry.end(last, None);
-        again.first_seen = ray_relay_base::timestamp::testing::at(99);
-        relay.registry.insert(again);
+        moved.first_seen = ray_relay_base::timestamp::testing::at(99);
+        relay.registry.insert(moved);
         query = format!("limit=7&after={next}");
     }
-    assert_eq!((pages, &seen), (4, &all), "each row once, in order");
+    assert_eq!((pages, &listed), (4, &expected), "each row once, in order");
 
-    let named = page("name=load*&limit=3").await;
-    assert_eq!((&named["total"], ids(&named).len()), (&5.into(), 3));
-    assert!(named["next"].is_string());
+    let by_name = page("name=load*&limit=3").await;
+    assert_eq!((&by_name["total"], ids(&by_name).len()), (&5.into(), 3));
+    assert!(by_name["next"].is_string());
     assert_eq!(ids(&page("name=step-%31").await).len(), 1);
-    let whole = page("").await;
-    assert_eq!(
-        (&whole["total"], &whole["next"]),
-        (&25.into(), &Value::Null)
-    );
-    let ended = page("ended=1&limit=25").await;
-    assert!(ids(&ended).len() > 25, "{ended}");
+    let all = page("").await;
+    assert_eq!((&all["total"], &all["next"]), (&25.into(), &Value::Null));
+    let with_ended = page("ended=1&limit=25").await;
+    assert!(ids(&with_ended).len() > 25, "{with_ended}");
 
-    // As `list --filter` has them: a part, a pattern, or one of a column; all have to fit.
+    // The filters of `list --filter`: a substring, a pattern, or one for a column. All must match.
     for (query, fitting) in [
         ("filter=load", 5),
         ("filter=name%3Dload*", 5),
@@ -157,21 +154,21 @@ fn filter_matches_a_breakpoint_as_its_row() {
     use ray_relay_view::listing::select::Filter;
 
     let plain = breakpoint("aa01");
-    let with = |change: &dyn Fn(&mut Breakpoint)| {
+    let changed_by = |change: &dyn Fn(&mut Breakpoint)| {
         let mut changed = plain.clone();
         change(&mut changed);
         changed
     };
-    let all = [
+    let breakpoints = [
         plain.clone(),
-        with(&|b| b.names_mut().name = Some("train".to_owned())),
-        with(&|b| b.names_mut().actor_name = Some("ada".to_owned())),
-        with(&|b| b.names_mut().rank = Some(3)),
-        with(&|b| b.names_mut().job_id = Some("01000000".to_owned())),
-        with(&|b| b.reason = Reason::PostMortem),
-        with(&|b| b.pid = 0),
-        with(&|b| b.state = State::Attached(holder())),
-        with(&|b| {
+        changed_by(&|b| b.names_mut().name = Some("train".to_owned())),
+        changed_by(&|b| b.names_mut().actor_name = Some("ada".to_owned())),
+        changed_by(&|b| b.names_mut().rank = Some(3)),
+        changed_by(&|b| b.names_mut().job_id = Some("01000000".to_owned())),
+        changed_by(&|b| b.reason = Reason::PostMortem),
+        changed_by(&|b| b.pid = 0),
+        changed_by(&|b| b.state = State::Attached(holder())),
+        changed_by(&|b| {
             let (file, function) = ("train.py".to_owned(), "f".to_owned());
             b.location = Some(Arc::new(Location {
                 file,
@@ -208,7 +205,7 @@ fn filter_matches_a_breakpoint_as_its_row() {
         "cluster=default",
     ] {
         let filter: Filter = text.parse().unwrap();
-        for breakpoint in &all {
+        for breakpoint in &breakpoints {
             let row = Row::read(&serde_json::json!(JsonRow::new(breakpoint, now)));
             assert_eq!(
                 filter.fits_breakpoint(breakpoint, now),
@@ -219,36 +216,36 @@ fn filter_matches_a_breakpoint_as_its_row() {
     }
 }
 
-/// The whole list begins with what is free; pages keep to when things were first seen.
+/// The whole list begins with free breakpoints. Pages are ordered by `first_seen`.
 #[tokio::test]
 async fn pages_miss_nothing_during_attaches() {
     let relay = Relay::start(&[], |_| {}).await;
-    let mut all = Vec::new();
+    let mut expected = Vec::new();
     for i in 0..12u64 {
         let mut row = breakpoint(&format!("aa{i:02}"));
         row.first_seen = ray_relay_base::timestamp::testing::at(100 + i);
-        all.push(row.id);
+        expected.push(row.id);
         relay.registry.insert(row);
     }
-    let mut claims = vec![relay.registry.claim(all[11], holder()).unwrap()];
-    let (mut seen, mut after) = (Vec::new(), String::new());
+    let mut claims = vec![relay.registry.claim(expected[11], holder()).unwrap()];
+    let (mut listed, mut after) = (Vec::new(), String::new());
     loop {
         let path = format!("/relay/v1/breakpoints?limit=3{after}");
         let list = json(relay.get(&path).await).await;
         for row in list["breakpoints"].as_array().unwrap() {
-            seen.push(row["id"].as_str().unwrap().to_owned());
+            listed.push(row["id"].as_str().unwrap().to_owned());
         }
         let Some(next) = list["next"].as_str() else {
             break;
         };
         after = format!("&after={next}");
-        // The last that was seen is taken, and the next.
-        for id in [all[seen.len() - 1], all[seen.len()]] {
+        // Attaches to the last listed breakpoint and to the next one.
+        for id in [expected[listed.len() - 1], expected[listed.len()]] {
             claims.push(relay.registry.claim(id, holder()).unwrap());
         }
     }
-    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-    assert_eq!(seen, all);
+    let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+    assert_eq!(listed, expected);
 }
 
 #[tokio::test]
@@ -277,8 +274,8 @@ async fn invalid_page_is_refused_with_a_message() {
     ] {
         let response = relay.get(&format!("/relay/v1/breakpoints?{query}")).await;
         assert_eq!(response.status(), 400, "{query}");
-        let told = text(response).await;
-        assert!(told.contains(sentence), "{query}: {told}");
+        let error = text(response).await;
+        assert!(error.contains(sentence), "{query}: {error}");
     }
 }
 
@@ -357,24 +354,24 @@ async fn unknown_host_is_refused_naming_the_setting() {
     assert!(text(response).await.contains("http.allowed_hosts"));
 }
 
-/// The next event: its name and data.
-async fn event(body: &mut Incoming, held: &mut String) -> (String, Value) {
+/// Returns the name and data of the next event.
+async fn event(body: &mut Incoming, buffer: &mut String) -> (String, Value) {
     loop {
-        if let Some((event, rest)) = held.split_once("\n\n") {
+        if let Some((event, rest)) = buffer.split_once("\n\n") {
             let field = |name: &str| {
                 let line = event.lines().find(|line| line.starts_with(name));
                 line.map(|line| line[name.len()..].to_owned())
                     .unwrap_or_default()
             };
-            let found = (
+            let name_and_data = (
                 field("event: "),
                 serde_json::from_str(&field("data: ")).unwrap(),
             );
-            *held = rest.to_owned();
-            return found;
+            *buffer = rest.to_owned();
+            return name_and_data;
         }
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        held.push_str(std::str::from_utf8(&frame).unwrap());
+        buffer.push_str(std::str::from_utf8(&frame).unwrap());
     }
 }
 
@@ -384,26 +381,26 @@ async fn events_are_streamed_until_shutdown() {
     relay.registry.insert(breakpoint("aa11"));
     let response = relay.get("/relay/v1/events").await;
     assert_eq!(response.headers()[CONTENT_TYPE], "text/event-stream");
-    let (mut body, mut held) = (response.into_body(), String::new());
-    let (name, list) = event(&mut body, &mut held).await;
+    let (mut body, mut buffer) = (response.into_body(), String::new());
+    let (name, list) = event(&mut body, &mut buffer).await;
     assert_eq!(
         (name.as_str(), &list["breakpoints"][0]["worker_id"]),
         ("snapshot", &"aa11".into())
     );
     relay.registry.insert(breakpoint("bb22"));
-    let (name, row) = event(&mut body, &mut held).await;
+    let (name, row) = event(&mut body, &mut buffer).await;
     assert_eq!(
         (name.as_str(), &row["worker_id"]),
         ("appeared", &"bb22".into())
     );
     relay.registry.end(breakpoint("aa11").id, Some("killed"));
-    let (name, row) = event(&mut body, &mut held).await;
+    let (name, row) = event(&mut body, &mut buffer).await;
     assert_eq!((name.as_str(), &row["why"]), ("died", &"killed".into()));
     relay.registry.end(breakpoint("bb22").id, None);
-    assert_eq!(event(&mut body, &mut held).await.0, "released");
+    assert_eq!(event(&mut body, &mut buffer).await.0, "released");
     relay.shutdown.cancel();
     assert!(body.frame().await.is_none());
-    relay.quiet().await;
+    relay.until_disconnected().await;
 }
 
 #[tokio::test]
@@ -421,23 +418,23 @@ async fn event_streams_are_bounded_and_released() {
 
 #[tokio::test]
 async fn trouble_is_reported_to_administrators_only() {
-    let people = [
-        Person::new("ann", "\"admin\", \"list\"", ""),
-        Person::new("bob", "\"list\", \"debug\"", ""),
-        Person::new("carl", "\"admin\"", ""),
+    let users = [
+        User::new("ann", "\"admin\", \"list\"", ""),
+        User::new("bob", "\"list\", \"debug\"", ""),
+        User::new("carl", "\"admin\"", ""),
     ];
-    let relay = Relay::guarded(&[], &people.iter().collect::<Vec<_>>()).await;
+    let relay = Relay::with_users(&[], &users.iter().collect::<Vec<_>>()).await;
     relay.registry.insert(breakpoint("aa11"));
     let path = "/relay/v1/doctor";
     assert_eq!(relay.get(path).await.status(), 401);
     assert_eq!(relay.get_as(&token_of("bob"), path).await.status(), 403);
-    let told = text(relay.get_as(&token_of("ann"), path).await).await;
-    assert!(told.contains("the relay serves"), "{told}");
-    assert!(told.contains("1 task waits for a debugger"), "{told}");
-    // What one may not list is in no finding either.
-    let told = text(relay.get_as(&token_of("carl"), path).await).await;
+    let report = text(relay.get_as(&token_of("ann"), path).await).await;
+    assert!(report.contains("the relay serves"), "{report}");
+    assert!(report.contains("1 task waits for a debugger"), "{report}");
+    // Findings count only breakpoints that the user may list.
+    let report = text(relay.get_as(&token_of("carl"), path).await).await;
     assert!(
-        told.contains("the relay serves") && !told.contains("waits for"),
-        "{told}"
+        report.contains("the relay serves") && !report.contains("waits for"),
+        "{report}"
     );
 }

@@ -1,12 +1,12 @@
-//! Which credentials authenticate a client, and what becomes of the others.
+//! Credentials that authenticate a client, and refused ones.
 
 use super::*;
 use crate::http::routes::ROUTES;
 use hyper::header::{RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
 use ray_relay_access::identity::testing::{authenticator_with, foreign_token, issuer_that_is_down};
 
-fn everybody() -> Person {
-    Person::new(
+fn everybody() -> User {
+    User::new(
         "ann",
         "\"list\", \"debug\", \"dashboard:write\", \"admin\"",
         "",
@@ -15,8 +15,8 @@ fn everybody() -> Person {
 
 #[tokio::test]
 async fn unauthenticated_request_never_reaches_the_head() {
-    let head = Untouched::new().await;
-    let relay = Relay::guarded(&[("default", head.address)], &[&everybody()]).await;
+    let head = UncontactedHead::new().await;
+    let relay = Relay::with_users(&[("default", head.address)], &[&everybody()]).await;
     relay.registry.insert(breakpoint("aa11"));
     for (method, path) in [
         ("GET", "/api/version"),
@@ -44,8 +44,8 @@ async fn unauthenticated_request_never_reaches_the_head() {
             let response = relay.client().await;
             let response = response.send(request.body(answer::empty()).unwrap()).await;
             assert_eq!(response.status(), 401, "{method} {path} {token:?}");
-            let wants = response.headers()[WWW_AUTHENTICATE].to_str().unwrap();
-            assert!(wants.starts_with("Bearer realm=\"ray-relay\""), "{wants}");
+            let scheme = response.headers()[WWW_AUTHENTICATE].to_str().unwrap();
+            assert!(scheme.starts_with("Bearer realm=\"ray-relay\""), "{scheme}");
             let text = text(response).await;
             assert!(
                 !text.contains("default") && !text.contains("aa11"),
@@ -53,41 +53,41 @@ async fn unauthenticated_request_never_reaches_the_head() {
             );
         }
     }
-    head.check().await;
-    let entries = relay.heard.take();
-    let heard = lines(&entries);
+    head.expect_uncontacted().await;
+    let entries = relay.audit.take();
+    let entries = lines(&entries);
     assert_eq!(
-        heard.len(),
+        entries.len(),
         16,
         "each wrong token, and none that was not there"
     );
-    assert_eq!(heard[0], "Authentication refused - /api/version");
+    assert_eq!(entries[0], "Authentication refused - /api/version");
     assert!(!format!("{entries:?}").contains("wrong"));
 }
 
-/// A row that is added is asked here.
+/// Covers each row of the route table, including new ones.
 #[tokio::test]
 async fn unauthenticated_routes_are_probes_and_the_page_only() {
     const OPEN: [&str; 4] = ["/relay", "/relay/", "/relay/healthz", "/relay/readyz"];
-    let head = Untouched::new().await;
-    let relay = Relay::guarded(&[("default", head.address)], &[&everybody()]).await;
+    let head = UncontactedHead::new().await;
+    let relay = Relay::with_users(&[("default", head.address)], &[&everybody()]).await;
     for path in ROUTES.iter().map(|route| route.path) {
         for method in ["GET", "POST", "PUT", "DELETE"] {
             let request = relay.request(method, path).body(answer::empty()).unwrap();
             let response = relay.client().await.send(request).await;
-            let is_known = response.status() != 401;
+            let is_authenticated = response.status() != 401;
             let is_open = method == "GET" && OPEN.contains(&path);
-            assert_eq!(is_known, is_open, "{method} {path}: {response:?}");
+            assert_eq!(is_authenticated, is_open, "{method} {path}: {response:?}");
         }
     }
-    head.check().await;
+    head.expect_uncontacted().await;
 }
 
 #[tokio::test]
 async fn token_is_accepted_in_every_place_and_not_forwarded() {
     let (ann, token) = (everybody(), token_of("ann"));
-    let (address, mut seen, _head) = telling(|| ok("page")).await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let (address, mut requests, _head) = test_head(|| ok("page")).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     for (name, value) in [
         ("authorization", bearer("ann")),
         ("x-ray-authorization", bearer("ann")),
@@ -104,8 +104,8 @@ async fn token_is_accepted_in_every_place_and_not_forwarded() {
             .unwrap();
         let response = relay.client().await.send(request).await;
         assert_eq!(response.status(), 200, "{name}");
-        let seen = seen.recv().await.unwrap();
-        assert!(!format!("{seen:?}").contains(&token), "{seen:?}");
+        let request = requests.recv().await.unwrap();
+        assert!(!format!("{request:?}").contains(&token), "{request:?}");
     }
     let request = relay
         .request("GET", &format!("/nodes?token={token}"))
@@ -115,14 +115,14 @@ async fn token_is_accepted_in_every_place_and_not_forwarded() {
     let response = relay.client().await.send(request).await;
     assert_eq!(response.status(), 400);
     assert!(text(response).await.contains("URL"));
-    assert!(seen.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn conflicting_credentials_are_refused() {
-    let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
-    let head = Untouched::new().await;
-    let relay = Relay::guarded(&[("default", head.address)], &[&ann, &bob]).await;
+    let (ann, bob) = (everybody(), User::new("bob", "\"list\"", ""));
+    let head = UncontactedHead::new().await;
+    let relay = Relay::with_users(&[("default", head.address)], &[&ann, &bob]).await;
     for (name, value) in [
         ("authorization", bearer("bob")),
         ("x-ray-authorization", bearer("bob")),
@@ -141,12 +141,12 @@ async fn conflicting_credentials_are_refused() {
         assert_eq!(response.status(), 400, "{name}");
         assert!(text(response).await.contains("several credentials"));
     }
-    head.check().await;
+    head.expect_uncontacted().await;
 }
 
 #[tokio::test]
 async fn client_certificate_is_sufficient() {
-    let relay = Relay::guarded(&[], &[&everybody()]).await;
+    let relay = Relay::with_users(&[], &[&everybody()]).await;
     let auth = &relay.ctx.auth;
     let ann = principal(auth, "ann").await;
     let get = async |principal: &Principal| {
@@ -177,13 +177,13 @@ async fn throttled_and_unavailable_have_their_own_status() {
     let relay = Relay::with_auth(&[], auth, |_| {}).await;
     let response = relay.get_as(&foreign_token(), "/nodes").await;
     assert_eq!(response.status(), 503);
-    let told = text(response).await;
+    let error = text(response).await;
     assert!(
-        told.contains("keys of the issuer cannot be fetched"),
-        "{told}"
+        error.contains("keys of the issuer cannot be fetched"),
+        "{error}"
     );
     assert_eq!(
-        lines(&relay.heard.take()),
+        lines(&relay.audit.take()),
         Vec::<String>::new(),
         "nobody fills the log with these"
     );
@@ -206,7 +206,7 @@ async fn throttled_and_unavailable_have_their_own_status() {
     assert!(text(response).await.contains("try again in 1 s"));
     assert_eq!(throttled(1000).await.unwrap().status(), 429);
     assert_eq!(
-        relay.heard.take().len(),
+        relay.audit.take().len(),
         refused,
         "nobody fills the log with these"
     );
@@ -215,7 +215,7 @@ async fn throttled_and_unavailable_have_their_own_status() {
 #[tokio::test]
 async fn probes_are_open_and_name_no_cluster() {
     let ann = everybody();
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let relay = Relay::with_users(&[], &[&ann]).await;
     assert_eq!(relay.get("/relay/healthz").await.status(), 200);
     let response = relay.get("/relay/readyz").await;
     assert_eq!(response.status(), 200);
@@ -226,18 +226,18 @@ async fn probes_are_open_and_name_no_cluster() {
     }
     let response = relay.get_as(&token_of("ann"), cluster).await;
     assert_eq!(response.status(), 503);
-    let told = text(response).await;
+    let error = text(response).await;
     assert!(
-        told.contains("cluster default has not answered yet"),
-        "{told}"
+        error.contains("cluster default has not answered yet"),
+        "{error}"
     );
     assert_eq!(relay.get_as("wrong", "/relay/readyz").await.status(), 401);
 }
 
 #[tokio::test]
 async fn metrics_need_admin_unless_open() {
-    let (ann, bob) = (everybody(), Person::new("bob", "\"list\"", ""));
-    let relay = Relay::guarded(&[], &[&ann, &bob]).await;
+    let (ann, bob) = (everybody(), User::new("bob", "\"list\"", ""));
+    let relay = Relay::with_users(&[], &[&ann, &bob]).await;
     assert_eq!(relay.get("/relay/metrics").await.status(), 401);
     let response = relay.get_as(&token_of("bob"), "/relay/metrics").await;
     assert_eq!(response.status(), 403);
@@ -256,8 +256,8 @@ async fn metrics_need_admin_unless_open() {
 
 #[tokio::test]
 async fn page_is_open_and_only_its_path_is_forwarded() {
-    let (address, mut seen, _head) = telling(|| ok("<html>")).await;
-    let relay = Relay::guarded(&[("default", address)], &[]).await;
+    let (address, mut requests, _head) = test_head(|| ok("<html>")).await;
+    let relay = Relay::with_users(&[("default", address)], &[]).await;
     for path in ["/", "/favicon.ico", "/static/js/main.js?x=1"] {
         let request = relay
             .request("GET", path)
@@ -266,32 +266,32 @@ async fn page_is_open_and_only_its_path_is_forwarded() {
             .header("if-none-match", "\"1\"");
         let request = request.body(answer::empty()).unwrap();
         assert_eq!(relay.client().await.send(request).await.status(), 200);
-        let seen = seen.recv().await.unwrap();
-        assert_eq!(seen.uri, path.split('?').next().unwrap());
-        let mut names: Vec<_> = seen.headers.keys().map(|name| name.as_str()).collect();
+        let request = requests.recv().await.unwrap();
+        assert_eq!(request.uri, path.split('?').next().unwrap());
+        let mut names: Vec<_> = request.headers.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["host", "if-none-match", "user-agent"]);
     }
     let body = answer::full("smuggled");
     let request = relay.request("GET", "/").body(body).unwrap();
     assert_eq!(relay.client().await.send(request).await.status(), 401);
-    assert!(seen.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
     let mode = json(relay.get("/api/authentication_mode").await).await;
     assert_eq!(mode["authentication_mode"], "token");
-    assert!(seen.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
 async fn dashboard_signs_in_with_a_relay_token() {
-    let head = Untouched::new().await;
+    let head = UncontactedHead::new().await;
     let ann = everybody();
-    let soon = SystemTime::now() + Duration::from_secs(600);
-    let relay = Relay::guarded(&[("default", head.address)], &[&ann]).await;
+    let expiry = SystemTime::now() + Duration::from_secs(600);
+    let relay = Relay::with_users(&[("default", head.address)], &[&ann]).await;
     let sign_in = async |path: &str, token: &str| {
         let request = relay
             .request("POST", path)
             .header("authorization", format!("Bearer {token}"))
-            // What the browser still has must not stand in the way.
+            // A stale cookie of the browser must not prevent signing in.
             .header("cookie", "ray-authentication-token=old");
         let request = request.body(answer::empty()).unwrap();
         relay.client().await.send(request).await
@@ -309,7 +309,7 @@ async fn dashboard_signs_in_with_a_relay_token() {
     assert_eq!(json(response).await["status"], "authenticated");
     let response = sign_in(
         "/relay/clusters/x/api/authenticate",
-        &token_until("eve", soon),
+        &token_until("eve", expiry),
     )
     .await;
     let cookie = response.headers()[SET_COOKIE].to_str().unwrap();
@@ -327,12 +327,12 @@ async fn dashboard_signs_in_with_a_relay_token() {
     );
     let request = request.body(answer::empty()).unwrap();
     assert_eq!(relay.client().await.send(request).await.status(), 401);
-    head.check().await;
+    head.expect_uncontacted().await;
 }
 
 #[tokio::test]
 async fn without_authentication_no_credential_is_forwarded() {
-    let (address, mut seen, _head) = telling(|| ok("page")).await;
+    let (address, mut requests, _head) = test_head(|| ok("page")).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let request = relay
         .request("GET", "/api/authentication_mode?a=1")
@@ -340,9 +340,9 @@ async fn without_authentication_no_credential_is_forwarded() {
         .header("cookie", "ray-authentication-token=two; a=1");
     let request = request.body(answer::empty()).unwrap();
     assert_eq!(relay.client().await.send(request).await.status(), 200);
-    let seen = seen.recv().await.unwrap();
-    assert_eq!(seen.headers["cookie"], "a=1");
-    assert!(!format!("{seen:?}").contains("Bearer one"));
+    let request = requests.recv().await.unwrap();
+    assert_eq!(request.headers["cookie"], "a=1");
+    assert!(!format!("{request:?}").contains("Bearer one"));
 }
 
 #[tokio::test]
@@ -392,13 +392,13 @@ async fn revocation_by_an_admin_applies_at_once() {
     events.frame().await.unwrap().unwrap();
     let response = revoke(&ann, r#"{"jti": "id-of-bob"}"#).await;
     assert_eq!(response.status(), 200);
-    let told = json(response).await;
+    let answer = json(response).await;
     assert_eq!(
-        told,
+        answer,
         serde_json::json!({ "revoked": { "jti": "id-of-bob" }, "kept": "memory" })
     );
-    let last = events.frame().await.unwrap().unwrap().into_data().unwrap();
-    assert!(last.starts_with(b"event: ended\n"), "{last:?}");
+    let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(event.starts_with(b"event: ended\n"), "{event:?}");
     assert_eq!(relay.get_as(&bob, list).await.status(), 401);
     assert_eq!(relay.get_as(&eve, list).await.status(), 200);
     assert_eq!(revoke(&ann, r#"{"sub": "eve"}"#).await.status(), 200);
@@ -408,11 +408,11 @@ async fn revocation_by_an_admin_applies_at_once() {
         (response.status().as_u16(), &response.headers()["allow"]),
         (405, &"POST".parse().unwrap())
     );
-    let heard = lines(&relay.heard.take());
-    let administered = heard
+    let entries = lines(&relay.audit.take());
+    let administered = entries
         .iter()
         .filter(|line| line.starts_with("Administration allowed ann"));
-    assert_eq!(administered.count(), 2, "{heard:?}");
-    relay.heard.refuse_all(true);
+    assert_eq!(administered.count(), 2, "{entries:?}");
+    relay.audit.refuse_all(true);
     assert_eq!(revoke(&ann, r#"{"sub": "ann"}"#).await.status(), 503);
 }

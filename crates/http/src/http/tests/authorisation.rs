@@ -17,8 +17,8 @@ fn foreign(worker_id: &str) -> Breakpoint {
     breakpoint
 }
 
-fn narrow(scopes: &str) -> Person {
-    Person::new("ann", scopes, "jobs = [\"01000000\"]")
+fn user_of_job_1(scopes: &str) -> User {
+    User::new("ann", scopes, "jobs = [\"01000000\"]")
 }
 
 fn ids(list: &Value) -> Vec<&str> {
@@ -46,7 +46,7 @@ async fn every_scope_opens_its_own_routes_only() {
         ("GET", "/worker/traceback?pid=1", "dashboard:write"),
         ("GET", "/memory_profile", "dashboard:write"),
     ];
-    let words = [
+    let scopes = [
         "list",
         "debug",
         "terminal",
@@ -54,29 +54,30 @@ async fn every_scope_opens_its_own_routes_only() {
         "dashboard:write",
         "admin",
     ];
-    let people: Vec<Person> = words
+    let users: Vec<User> = scopes
         .iter()
-        .map(|word| Person::new(word, &format!("{word:?}"), ""))
+        .map(|scope| User::new(scope, &format!("{scope:?}"), ""))
         .collect();
-    let (address, mut seen, _head) = telling(|| ok("done")).await;
-    let relay = Relay::guarded(&[("default", address)], &people.iter().collect::<Vec<_>>()).await;
+    let (address, mut requests, _head) = test_head(|| ok("done")).await;
+    let relay = Relay::with_users(&[("default", address)], &users.iter().collect::<Vec<_>>()).await;
     for (method, path, needs) in routes {
-        for word in words {
-            let may = word == needs || (word == "dashboard:write" && needs == "dashboard:read");
-            let response = relay.ask_as(&token_of(word), method, path).await;
-            let expected = if may { 200 } else { 403 };
-            assert_eq!(response.status(), expected, "{method} {path} with {word}");
-            let upstream = may && !path.starts_with("/relay/");
+        for scope in scopes {
+            let is_allowed =
+                scope == needs || (scope == "dashboard:write" && needs == "dashboard:read");
+            let response = relay.ask_as(&token_of(scope), method, path).await;
+            let expected = if is_allowed { 200 } else { 403 };
+            assert_eq!(response.status(), expected, "{method} {path} with {scope}");
+            let upstream = is_allowed && !path.starts_with("/relay/");
             assert_eq!(
-                seen.try_recv().is_ok(),
+                requests.try_recv().is_ok(),
                 upstream,
-                "{method} {path} with {word}"
+                "{method} {path} with {scope}"
             );
-            if !may && method != "HEAD" {
+            if !is_allowed && method != "HEAD" {
                 let sentence = text(response).await;
-                let named =
-                    format!("{word} may not do that here: it needs the permission `{needs}`");
-                assert!(sentence.contains(&named), "{sentence}");
+                let expected =
+                    format!("{scope} may not do that here: it needs the permission `{needs}`");
+                assert!(sentence.contains(&expected), "{sentence}");
             }
         }
     }
@@ -84,30 +85,30 @@ async fn every_scope_opens_its_own_routes_only() {
 
 #[tokio::test]
 async fn unrecorded_change_is_not_made() {
-    let ann = Person::new("ann", "\"dashboard:write\"", "");
-    let (address, mut seen, _head) = telling(|| ok("done")).await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let ann = User::new("ann", "\"dashboard:write\"", "");
+    let (address, mut requests, _head) = test_head(|| ok("done")).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     relay
         .ask_as(&token_of("ann"), "POST", "/api/jobs/x/stop?secret=1")
         .await;
     relay.ask_as(&token_of("ann"), "GET", "/nodes").await;
     relay.get_as(&token_of("ann"), "/relay/metrics").await;
     assert_eq!(
-        lines(&relay.heard.take()),
+        lines(&relay.audit.take()),
         [
             "Decision allowed ann /api/jobs/x/stop",
             "Decision answered ann /api/jobs/x/stop",
             "Decision denied ann /relay/metrics"
         ]
     );
-    while seen.try_recv().is_ok() {}
-    relay.heard.refuse_all(true);
+    while requests.try_recv().is_ok() {}
+    relay.audit.refuse_all(true);
     let response = relay
         .ask_as(&token_of("ann"), "POST", "/api/jobs/x/stop")
         .await;
     assert_eq!(response.status(), 503);
     assert!(text(response).await.contains("audit log"));
-    assert!(seen.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
     assert_eq!(
         relay
             .get_as(&token_of("ann"), "/relay/metrics")
@@ -120,10 +121,10 @@ async fn unrecorded_change_is_not_made() {
 
 #[tokio::test]
 async fn record_has_the_request_and_its_result() {
-    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let ann = User::new("ann", "\"dashboard:write\"", "");
     let (address, _seen, _head) =
-        telling(|| ok("{\"submission_id\": \"raysubmit_7\", \"job_id\": \"x\"}")).await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+        test_head(|| ok("{\"submission_id\": \"raysubmit_7\", \"job_id\": \"x\"}")).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let kill = "/api/actors/kill?actor_id=ab%31&force_kill=true&actor_id=cd&secret=s3cret";
     relay.ask_as(&token_of("ann"), "GET", kill).await;
     let job = r#"{"entrypoint": "python a.py", "runtime_env": {"env_vars": {"K": "s3cret"}}}"#;
@@ -142,7 +143,7 @@ async fn record_has_the_request_and_its_result() {
         .body(answer::full(config))
         .unwrap();
     relay.client().await.send(request).await;
-    let entries = relay.heard.take();
+    let entries = relay.audit.take();
     let [kill, killed, submit, submitted, serve, served] = &entries[..] else {
         panic!("{entries:?}");
     };
@@ -159,33 +160,33 @@ async fn record_has_the_request_and_its_result() {
 
 #[tokio::test]
 async fn lists_and_events_hold_only_visible_breakpoints() {
-    let ann = narrow("\"list\"");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let ann = user_of_job_1("\"list\"");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     relay.registry.insert(breakpoint("aa11"));
     relay.registry.insert(foreign("bb22"));
-    let told = text(
+    let error = text(
         relay
             .get_as(&token_of("ann"), "/relay/v1/breakpoints")
             .await,
     )
     .await;
-    assert!(told.contains("aa11"), "{told}");
+    assert!(error.contains("aa11"), "{error}");
     assert!(
-        !told.contains("bb22") && !told.contains("secret_step"),
-        "{told}"
+        !error.contains("bb22") && !error.contains("secret_step"),
+        "{error}"
     );
     relay
         .registry
         .end(foreign("bb22").id, Some("secret_step died"));
-    let told = text(
+    let error = text(
         relay
             .get_as(&token_of("ann"), "/relay/v1/breakpoints?ended=1")
             .await,
     )
     .await;
     assert!(
-        !told.contains("bb22") && !told.contains("secret_step"),
-        "{told}"
+        !error.contains("bb22") && !error.contains("secret_step"),
+        "{error}"
     );
 
     let mut body = relay
@@ -196,19 +197,22 @@ async fn lists_and_events_hold_only_visible_breakpoints() {
     relay.registry.insert(breakpoint("dd44"));
     relay.registry.end(foreign("cc33").id, None);
     relay.registry.end(breakpoint("dd44").id, None);
-    let mut told = String::new();
-    while !told.contains("event: released") {
+    let mut error = String::new();
+    while !error.contains("event: released") {
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-        told.push_str(std::str::from_utf8(&frame).unwrap());
+        error.push_str(std::str::from_utf8(&frame).unwrap());
     }
-    assert!(told.contains("aa11") && told.contains("dd44"), "{told}");
-    assert!(!told.contains("bb22") && !told.contains("cc33"), "{told}");
+    assert!(error.contains("aa11") && error.contains("dd44"), "{error}");
+    assert!(
+        !error.contains("bb22") && !error.contains("cc33"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn breakpoint_appears_once_its_job_is_known() {
-    let ann = narrow("\"list\"");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let ann = user_of_job_1("\"list\"");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     let mut nameless = breakpoint("aa11");
     nameless.names_mut().job_id = None;
     relay.registry.insert(nameless);
@@ -223,7 +227,7 @@ async fn breakpoint_appears_once_its_job_is_known() {
     assert!(!next().await.contains("aa11"));
     relay.registry.insert(breakpoint("aa11"));
     assert!(next().await.contains("event: appeared"));
-    // And is taken away where it turns out to be another's.
+    // The row is removed once its job turns out to be another one.
     relay.registry.insert(foreign("aa11"));
     let snapshot = next().await;
     assert!(
@@ -235,50 +239,50 @@ async fn breakpoint_appears_once_its_job_is_known() {
 #[tokio::test]
 async fn workers_are_filtered_by_permission() {
     let (ann, bob) = (
-        narrow("\"list\""),
-        Person::new("bob", "\"dashboard:read\"", ""),
+        user_of_job_1("\"list\""),
+        User::new("bob", "\"dashboard:read\"", ""),
     );
-    let all = Person::new("all", "\"dashboard:read\", \"list\"", "");
-    let (address, _seen, _head) = telling(workers).await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann, &bob, &all]).await;
+    let user = User::new("all", "\"dashboard:read\", \"list\"", "");
+    let (address, _seen, _head) = test_head(workers).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &bob, &user]).await;
     relay.registry.insert(breakpoint("aa11"));
     relay.registry.insert(foreign("bb22"));
-    let ask = async |who: &str| {
+    let workers_of = async |user: &str| {
         let path = "/api/v0/workers?detail=1";
-        let text = text(relay.get_as(&token_of(who), path).await).await;
+        let text = text(relay.get_as(&token_of(user), path).await).await;
         for port in ["38645", "57329"] {
-            assert!(!text.contains(port), "{who}: {text}");
+            assert!(!text.contains(port), "{user}: {text}");
         }
         serde_json::from_str::<Value>(&text).unwrap()
     };
-    let list = ask("ann").await;
+    let list = workers_of("ann").await;
     assert_eq!(ids(&list), ["aa11"]);
     assert_eq!(list["data"]["result"]["total"], 1);
     let row = &list["data"]["result"]["result"][0];
     assert_eq!(row["worker_launch_time_ms"], 18_446_744_073_709_551_615_u64);
     let ip = row["ip"].as_str().unwrap();
-    let found = relay.ctx.shown.advertised.resolve(ip);
+    let resolved = relay.ctx.shown.advertised.resolve(ip);
     assert_eq!(
-        found,
+        resolved,
         advertise::Resolved::Breakpoint(breakpoint("aa11").id)
     );
-    // The whole dashboard, and no breakpoint.
-    let list = ask("bob").await;
+    // `dashboard:write` opens the whole dashboard, but no breakpoint.
+    let list = workers_of("bob").await;
     assert_eq!(ids(&list), ["cc33"]);
     assert_eq!(list["data"]["result"]["total"], 1);
-    let list = ask("all").await;
+    let list = workers_of("all").await;
     assert_eq!(ids(&list), ["aa11", "bb22", "cc33"]);
 }
 
 #[tokio::test]
 async fn rows_without_details_reveal_no_hidden_breakpoint() {
-    let bob = Person::new("bob", "\"dashboard:read\"", "");
-    let (address, _seen, _head) = telling(|| {
+    let bob = User::new("bob", "\"dashboard:read\"", "");
+    let (address, _seen, _head) = test_head(|| {
         let rows = r#"{"data": {"result": {"total": 2, "result": [{"worker_id": "aa11"}, {"worker_id": "cc33"}, {}]}}}"#;
         with(ok(rows), &[("content-type", "application/json")])
     })
     .await;
-    let relay = Relay::guarded(&[("default", address)], &[&bob]).await;
+    let relay = Relay::with_users(&[("default", address)], &[&bob]).await;
     relay.registry.insert(breakpoint("aa11"));
     let path =
         "/api/v0/workers?filter_keys=num_paused_threads&filter_predicates=%21%3D&filter_values=0";
@@ -288,30 +292,30 @@ async fn rows_without_details_reveal_no_hidden_breakpoint() {
 
 #[tokio::test]
 async fn narrowed_user_gets_only_lists_of_the_dashboard() {
-    let ann = narrow("\"debug\", \"list\", \"dashboard:write\"");
-    let (address, mut seen, _head) = telling(|| {
+    let ann = user_of_job_1("\"debug\", \"list\", \"dashboard:write\"");
+    let (address, mut requests, _head) = test_head(|| {
         let rows = r#"{"result": true, "data": {"result": {"total": 2, "result": [
             {"task_id": "t1", "job_id": "01000000", "worker_id": "aa11"},
             {"task_id": "t2", "job_id": "02000000", "worker_id": "bb22"}], "warnings": ["t2 is slow"]}}}"#;
         with(ok(rows), &[("content-type", "application/json")])
     })
     .await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-    let mut own = breakpoint("aa11");
-    own.names_mut().task_id = Some("t1".to_owned());
-    relay.registry.insert(own);
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    let mut visible = breakpoint("aa11");
+    visible.names_mut().task_id = Some("t1".to_owned());
+    relay.registry.insert(visible);
     relay.registry.insert(foreign("bb22"));
     for path in [
         "/api/v0/tasks?detail=1",
         "/api/v0/jobs",
         "/relay/clusters/default/api/v0/tasks",
     ] {
-        let told = text(relay.get_as(&token_of("ann"), path).await).await;
+        let answer = text(relay.get_as(&token_of("ann"), path).await).await;
         assert!(
-            told.contains("t1") && !told.contains("t2") && !told.contains("02000000"),
-            "{told}"
+            answer.contains("t1") && !answer.contains("t2") && !answer.contains("02000000"),
+            "{answer}"
         );
-        assert!(seen.try_recv().is_ok());
+        assert!(requests.try_recv().is_ok());
     }
     assert_eq!(
         relay
@@ -320,7 +324,7 @@ async fn narrowed_user_gets_only_lists_of_the_dashboard() {
             .status(),
         200
     );
-    assert!(seen.try_recv().is_ok());
+    assert!(requests.try_recv().is_ok());
     for (method, path) in [
         ("GET", "/nodes"),
         ("GET", "/api/jobs/"),
@@ -338,7 +342,7 @@ async fn narrowed_user_gets_only_lists_of_the_dashboard() {
             "{sentence}"
         );
     }
-    assert!(seen.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -353,9 +357,9 @@ async fn other_head_answers_are_hidden_from_a_narrowed_user() {
             )
         },
     ] {
-        let ann = narrow("\"list\"");
-        let (address, _seen, _head) = telling(answered).await;
-        let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+        let ann = user_of_job_1("\"list\"");
+        let (address, _seen, _head) = test_head(answered).await;
+        let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
         let response = relay.get_as(&token_of("ann"), "/api/v0/workers").await;
         assert!(response.status().is_server_error());
         assert!(!text(response).await.contains("secret_step"));
@@ -364,34 +368,40 @@ async fn other_head_answers_are_hidden_from_a_narrowed_user() {
 
 #[tokio::test]
 async fn forbidden_cluster_is_answered_like_an_unknown_one() {
-    let ann = Person::new(
+    let ann = User::new(
         "ann",
         "\"dashboard:read\", \"list\"",
         "clusters = [\"other\"]",
     );
-    let (address, mut seen, _head) = telling(|| ok("page")).await;
+    let (address, mut requests, _head) = test_head(|| ok("page")).await;
     let heads = [("secret", address), ("other", address)];
-    let relay = Relay::guarded(&heads, &[&ann]).await;
-    let unknown = async |name: &str| {
+    let relay = Relay::with_users(&heads, &[&ann]).await;
+    let unknown_cluster = async |name: &str| {
         let response = relay
             .get_as(&token_of("ann"), &format!("/relay/clusters/{name}/nodes"))
             .await;
         assert_eq!(response.status(), 404);
         without_id(&text(response).await).replace(name, "NAME")
     };
-    assert_eq!(unknown("secret").await, unknown("nosuch").await);
+    assert_eq!(
+        unknown_cluster("secret").await,
+        unknown_cluster("nosuch").await
+    );
     assert_eq!(relay.get_as(&token_of("ann"), "/nodes").await.status(), 403);
-    assert!(seen.try_recv().is_err());
+    assert!(requests.try_recv().is_err());
     let path = "/relay/clusters/other/nodes";
     assert_eq!(relay.get_as(&token_of("ann"), path).await.status(), 200);
-    let told = text(
+    let answer = text(
         relay
             .get_as(&token_of("ann"), "/relay/v1/breakpoints")
             .await,
     )
     .await;
-    assert!(told.contains("other") && !told.contains("secret"), "{told}");
-    let ready = async |name: &str| {
+    assert!(
+        answer.contains("other") && !answer.contains("secret"),
+        "{answer}"
+    );
+    let readyz = async |name: &str| {
         let path = format!("/relay/readyz?cluster={name}");
         let response = relay.get_as(&token_of("ann"), &path).await;
         (
@@ -399,13 +409,16 @@ async fn forbidden_cluster_is_answered_like_an_unknown_one() {
             without_id(&text(response).await),
         )
     };
-    let (status, told) = ready("other").await;
-    assert!(status == 503 && told.contains("cluster other"), "{told}");
-    assert_eq!(ready("secret").await, ready("nosuch").await);
-    assert_eq!(ready("secret").await.0, 404);
+    let (status, answer) = readyz("other").await;
+    assert!(
+        status == 503 && answer.contains("cluster other"),
+        "{answer}"
+    );
+    assert_eq!(readyz("secret").await, readyz("nosuch").await);
+    assert_eq!(readyz("secret").await.0, 404);
 }
 
-/// `answer` without the id of its request, which is another each time.
+/// Returns `answer` without the request id, which differs each time.
 pub(super) fn without_id(answer: &str) -> String {
     let id = regex::Regex::new(r#" \(request [0-9a-z.]+\)|,"request":"[0-9a-z.]+""#).unwrap();
     id.replace_all(answer, "").into_owned()
@@ -434,12 +447,12 @@ fn sessions() -> Vec<SessionRow> {
 #[tokio::test]
 async fn user_sees_own_sessions_and_admin_all() {
     let policy = [
-        Person::new("ann", "\"debug\"", ""),
-        Person::new("adm", "\"admin\"", ""),
-        Person::new("eve", "\"debug\"", ""),
+        User::new("ann", "\"debug\"", ""),
+        User::new("adm", "\"admin\"", ""),
+        User::new("eve", "\"debug\"", ""),
     ];
-    let auth = authenticator(&policy.map(|person| person.rules).concat());
-    let of = async |subject| {
+    let auth = authenticator(&policy.map(|user| user.rules).concat());
+    let sessions_of = async |subject| {
         let principal = principal(&auth, subject).await;
         let response = super::super::api::sessions(
             &sessions(),
@@ -449,13 +462,13 @@ async fn user_sees_own_sessions_and_admin_all() {
             &Snapshot::default(),
         );
         let body = response.into_body().collect().await.unwrap();
-        let told: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
-        let rows = told["sessions"].as_array().unwrap();
+        let answer: Value = serde_json::from_slice(&body.to_bytes()).unwrap();
+        let rows = answer["sessions"].as_array().unwrap();
         rows.iter()
             .map(|row| row["id"].as_u64().unwrap())
             .collect::<Vec<_>>()
     };
-    assert_eq!(of("ann").await, [1]);
-    assert_eq!(of("adm").await, [1, 2, 3]);
-    assert!(of("eve").await.is_empty());
+    assert_eq!(sessions_of("ann").await, [1]);
+    assert_eq!(sessions_of("adm").await, [1, 2, 3]);
+    assert!(sessions_of("eve").await.is_empty());
 }

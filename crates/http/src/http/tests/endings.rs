@@ -1,4 +1,4 @@
-//! Streams end with their principal, with the reason if the protocol has a place for it.
+//! Streams end when their principal's access ends, with the reason if the protocol allows it.
 
 use super::websocket::{dial_as, echo, sockets};
 use super::*;
@@ -14,22 +14,22 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 const TAIL: &str = "/api/jobs/1/logs/tail";
 
-fn reader() -> Person {
-    Person::new("ann", "\"list\", \"dashboard:write\"", "")
+fn reader() -> User {
+    User::new("ann", "\"list\", \"dashboard:write\"", "")
 }
 
-async fn rest(body: &mut Incoming) -> Result<String, hyper::Error> {
-    let mut told = String::new();
+async fn rest_of(body: &mut Incoming) -> Result<String, hyper::Error> {
+    let mut text = String::new();
     while let Some(frame) = body.frame().await {
-        told.push_str(std::str::from_utf8(&frame?.into_data().unwrap()).unwrap());
+        text.push_str(std::str::from_utf8(&frame?.into_data().unwrap()).unwrap());
     }
-    Ok(told)
+    Ok(text)
 }
 
 #[tokio::test]
 async fn event_stream_reports_a_revoked_token() {
-    let (ann, bob) = (reader(), Person::new("bob", "\"list\"", ""));
-    let relay = Relay::guarded(&[], &[&ann, &bob]).await;
+    let (ann, bob) = (reader(), User::new("bob", "\"list\"", ""));
+    let relay = Relay::with_users(&[], &[&ann, &bob]).await;
     let mut body = relay
         .get_as(&token_of("ann"), "/relay/v1/events")
         .await
@@ -43,7 +43,7 @@ async fn event_stream_reports_a_revoked_token() {
     let started = Instant::now();
     revoke(&relay.ctx.auth, "ann").await;
     assert_eq!(
-        rest(&mut body).await.unwrap(),
+        rest_of(&mut body).await.unwrap(),
         "event: ended\ndata: {\"reason\":\"revoked\",\"error\":\"your token was revoked\"}\n\n"
     );
     assert!(started.elapsed() < Duration::from_secs(1));
@@ -60,41 +60,41 @@ async fn event_stream_reports_a_revoked_token() {
 
 #[tokio::test]
 async fn event_stream_reports_an_expired_token() {
-    let soon = SystemTime::now() + Duration::from_secs(2);
-    let ann = Person::new("ann", "\"list\"", "");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let expiry = SystemTime::now() + Duration::from_secs(2);
+    let ann = User::new("ann", "\"list\"", "");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     let mut body = relay
-        .get_as(&token_until("ann", soon), "/relay/v1/events")
+        .get_as(&token_until("ann", expiry), "/relay/v1/events")
         .await
         .into_body();
-    let told = rest(&mut body).await.unwrap();
+    let text = rest_of(&mut body).await.unwrap();
     assert!(
-        told.ends_with("{\"reason\":\"expired\",\"error\":\"your token has expired\"}\n\n"),
-        "{told}"
+        text.ends_with("{\"reason\":\"expired\",\"error\":\"your token has expired\"}\n\n"),
+        "{text}"
     );
 }
 
 #[tokio::test]
 async fn revocation_cuts_a_streaming_answer() {
     let (address, _head) = head(|_| async {
-        let endless = stream::unfold(true, |first| async move {
-            if !first {
+        let endless_body = stream::unfold(true, |is_first| async move {
+            if !is_first {
                 std::future::pending::<()>().await;
             }
             Some((Ok(Frame::data("line".into())), false))
         });
-        Response::new(StreamBody::new(endless).boxed_unsync())
+        Response::new(StreamBody::new(endless_body).boxed_unsync())
     })
     .await;
     let ann = reader();
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let mut body = relay
         .get_as(&token_of("ann"), "/api/v0/logs/stream")
         .await
         .into_body();
     assert!(body.frame().await.unwrap().is_ok());
     revoke(&relay.ctx.auth, "ann").await;
-    let cut = timeout(Duration::from_secs(1), rest(&mut body)).await;
+    let cut = timeout(Duration::from_secs(1), rest_of(&mut body)).await;
     assert!(
         cut.unwrap().is_err(),
         "an answer that is cut is no whole one"
@@ -103,20 +103,20 @@ async fn revocation_cuts_a_streaming_answer() {
 
 #[tokio::test]
 async fn revocation_aborts_a_pending_request() {
-    let (arrived, mut seen) = mpsc::unbounded_channel();
+    let (sender, mut arrivals) = mpsc::unbounded_channel();
     let (address, _head) = head(move |request: Request<Incoming>| {
-        let arrived = arrived.clone();
+        let sender = sender.clone();
         async move {
-            arrived.send(()).unwrap();
-            // Ends with an error where the upload is cut.
+            sender.send(()).unwrap();
+            // The body ends with an error when the upload is cut.
             assert!(request.into_body().collect().await.is_err());
-            arrived.send(()).unwrap();
+            sender.send(()).unwrap();
             std::future::pending().await
         }
     })
     .await;
     let ann = reader();
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let (send, receive) = mpsc::channel::<Frame<Bytes>>(1);
     let frames = stream::unfold(receive, |mut receive| async {
         receive.recv().await.map(|frame| (Ok(frame), receive))
@@ -129,7 +129,7 @@ async fn revocation_aborts_a_pending_request() {
     send.send(Frame::data("part".into())).await.unwrap();
     let client = relay.client().await;
     let answered = tokio::spawn(client.send(request));
-    seen.recv().await.unwrap();
+    arrivals.recv().await.unwrap();
     revoke(&relay.ctx.auth, "ann").await;
     let response = timeout(Duration::from_secs(1), answered)
         .await
@@ -137,14 +137,14 @@ async fn revocation_aborts_a_pending_request() {
         .unwrap();
     assert_eq!(response.status(), 401);
     assert!(text(response).await.contains("your token was revoked"));
-    seen.recv().await.unwrap();
+    arrivals.recv().await.unwrap();
 }
 
 #[tokio::test]
 async fn revocation_closes_a_websocket_with_the_reason() {
     let (address, _head) = sockets(echo).await;
     let ann = reader();
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let mut socket = dial_as(&relay, &token_of("ann"), TAIL).await.unwrap();
     socket.send(Message::text("a")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("a"));
@@ -162,18 +162,18 @@ async fn revocation_closes_a_websocket_with_the_reason() {
 
 #[tokio::test]
 async fn websocket_needs_a_token_and_does_not_forward_it() {
-    let head = Untouched::new().await;
-    let eve = Person::new("eve", "\"list\"", "");
-    let relay = Relay::guarded(&[("default", head.address)], &[&eve]).await;
+    let head = UncontactedHead::new().await;
+    let eve = User::new("eve", "\"list\"", "");
+    let relay = Relay::with_users(&[("default", head.address)], &[&eve]).await;
     for (token, status) in [("wrong", 401), (&*token_of("eve"), 403)] {
         let refused = dial_as(&relay, token, TAIL).await;
         assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == status));
     }
-    head.check().await;
+    head.expect_uncontacted().await;
 
-    let (address, mut seen, _head) = telling(|| status(404)).await;
+    let (address, mut requests, _head) = test_head(|| status(404)).await;
     let ann = reader();
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let token = token_of("ann");
     let stream = TcpStream::connect(relay.address).await.unwrap();
     let url = format!("ws://{}{TAIL}", relay.address);
@@ -185,14 +185,17 @@ async fn websocket_needs_a_token_and_does_not_forward_it() {
     headers.insert(SEC_WEBSOCKET_PROTOCOL, protocols);
     let answered = tokio_tungstenite::client_async(request, stream).await;
     assert!(matches!(answered, Err(Error::Http(answer)) if answer.status() == 404));
-    let seen = seen.recv().await.unwrap();
-    assert_eq!(seen.headers["upgrade"], "websocket");
-    assert!(!format!("{seen:?}").contains(&token_of("ann")), "{seen:?}");
+    let request = requests.recv().await.unwrap();
+    assert_eq!(request.headers["upgrade"], "websocket");
+    assert!(
+        !format!("{request:?}").contains(&token_of("ann")),
+        "{request:?}"
+    );
 
     let (address, _head) = sockets(echo).await;
-    // What is not known to show something only may do anything.
-    let bob = Person::new("bob", "\"dashboard:read\"", "");
-    let relay = Relay::guarded(&[("default", address)], &[&bob]).await;
+    // A socket that is not known to be read-only needs write access.
+    let bob = User::new("bob", "\"dashboard:read\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&bob]).await;
     let refused = dial_as(&relay, &token_of("bob"), "/api/other").await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 403));
     assert!(dial_as(&relay, &token_of("bob"), TAIL).await.is_ok());

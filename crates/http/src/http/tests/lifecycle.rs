@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-async fn served(relay: &Relay) -> (DuplexStream, JoinHandle<()>) {
+async fn serve_client(relay: &Relay) -> (DuplexStream, JoinHandle<()>) {
     let (client, server) = duplex(64 * 1024);
     let peer = ([127, 0, 0, 1], 9).into();
     let task = tokio::spawn(serve_connection(
@@ -22,21 +22,21 @@ const REQUEST: &[u8] = b"GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 #[tokio::test(start_paused = true)]
 async fn silence_or_slow_headers_end_the_connection() {
     let relay = Relay::start(&[], |_| {}).await;
-    for said in [
+    for sent in [
         &b""[..],
         b"PRI",
         b"GET / HTTP/1.1\r\nHost:",
         REQUEST,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ] {
-        let (mut client, task) = served(&relay).await;
-        client.write_all(said).await.unwrap();
+        let (mut client, task) = serve_client(&relay).await;
+        client.write_all(sent).await.unwrap();
         let started = tokio::time::Instant::now();
         task.await.unwrap();
-        let took = started.elapsed();
+        let elapsed = started.elapsed();
         assert!(
-            took >= Duration::from_secs(29) && took < Duration::from_secs(40),
-            "{took:?} for {said:?}"
+            elapsed >= Duration::from_secs(29) && elapsed < Duration::from_secs(40),
+            "{elapsed:?} for {sent:?}"
         );
     }
 }
@@ -44,7 +44,7 @@ async fn silence_or_slow_headers_end_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn idle_connection_closes_at_shutdown() {
     let relay = Relay::start(&[], |_| {}).await;
-    let (mut client, task) = served(&relay).await;
+    let (mut client, task) = serve_client(&relay).await;
     client.write_all(REQUEST).await.unwrap();
     let mut answer = [0; 15];
     client.read_exact(&mut answer).await.unwrap();
@@ -57,13 +57,13 @@ async fn idle_connection_closes_at_shutdown() {
 
 #[tokio::test]
 async fn request_in_progress_finishes_at_shutdown() {
-    let (go, wait) = oneshot::channel::<()>();
+    let (finish, wait) = oneshot::channel::<()>();
     let wait = Arc::new(tokio::sync::Mutex::new(Some(wait)));
-    let (arrived, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
     let (address, _head) = head(move |_| {
-        let (wait, arrived) = (Arc::clone(&wait), arrived.clone());
+        let (wait, sender) = (Arc::clone(&wait), sender.clone());
         async move {
-            arrived.send(()).unwrap();
+            sender.send(()).unwrap();
             let wait = wait.lock().await.take().unwrap();
             wait.await.unwrap();
             ok("done")
@@ -74,9 +74,9 @@ async fn request_in_progress_finishes_at_shutdown() {
     let request = relay.request("GET", "/slow").body(answer::empty()).unwrap();
     let client = relay.client().await;
     let pending = tokio::spawn(client.send(request));
-    seen.recv().await.unwrap();
+    arrivals.recv().await.unwrap();
     relay.shutdown.cancel();
-    go.send(()).unwrap();
+    finish.send(()).unwrap();
     assert_eq!(text(pending.await.unwrap()).await, "done");
-    relay.quiet().await;
+    relay.until_disconnected().await;
 }

@@ -1,4 +1,4 @@
-//! The list that a client has already, compressed lists, and whose list is whose.
+//! The breakpoint list with ETags and compression, for each user.
 
 use std::io::Read as _;
 
@@ -27,59 +27,59 @@ async fn unchanged_list_is_answered_304() {
     let relay = Relay::start(&[], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     let first = relay.get(LIST).await;
-    let known = tag(&first);
-    assert!(known.starts_with("W/\""), "{known}");
-    assert_eq!(tag(&relay.get(LIST).await), known);
-    let strong = known.strip_prefix("W/").unwrap();
-    for given in [&*known, strong, &format!("\"x\", {known}"), "*"] {
-        let unchanged = ask(&relay, LIST, &[("if-none-match", given)]).await;
-        assert_eq!(unchanged.status(), 304, "{given}");
-        assert_eq!(tag(&unchanged), known);
+    let etag = tag(&first);
+    assert!(etag.starts_with("W/\""), "{etag}");
+    assert_eq!(tag(&relay.get(LIST).await), etag);
+    let strong = etag.strip_prefix("W/").unwrap();
+    for value in [&*etag, strong, &format!("\"x\", {etag}"), "*"] {
+        let unchanged = ask(&relay, LIST, &[("if-none-match", value)]).await;
+        assert_eq!(unchanged.status(), 304, "{value}");
+        assert_eq!(tag(&unchanged), etag);
         assert_eq!(unchanged.headers()["cache-control"], "no-store");
         assert_eq!(text(unchanged).await, "");
     }
     let page = relay.get(&format!("{LIST}?limit=1")).await;
-    assert_eq!(tag(&page), known, "the only page is the whole list");
+    assert_eq!(tag(&page), etag, "the only page is the whole list");
 
     relay.registry.insert(breakpoint("bb22"));
-    let changed = ask(&relay, LIST, &[(IF_NONE_MATCH.as_str(), &known)]).await;
+    let changed = ask(&relay, LIST, &[(IF_NONE_MATCH.as_str(), &etag)]).await;
     assert_eq!(changed.status(), 200);
-    assert_ne!(tag(&changed), known);
+    assert_ne!(tag(&changed), etag);
     assert!(text(changed).await.contains("bb22"));
     let page = relay.get(&format!("{LIST}?limit=1")).await;
-    assert_ne!(tag(&page), known, "it has another page behind it");
+    assert_ne!(tag(&page), etag, "it has another page behind it");
 }
 
 #[tokio::test]
 async fn etag_of_another_user_gives_no_304() {
     let (ann, bob) = (
-        Person::new("ann", "\"list\"", "jobs = [\"01000000\"]"),
-        Person::new("bob", "\"list\"", "jobs = [\"02000000\"]"),
+        User::new("ann", "\"list\"", "jobs = [\"01000000\"]"),
+        User::new("bob", "\"list\"", "jobs = [\"02000000\"]"),
     );
-    let relay = Relay::guarded(&[], &[&ann, &bob]).await;
+    let relay = Relay::with_users(&[], &[&ann, &bob]).await;
     relay.registry.insert(breakpoint("aa11"));
-    let mut theirs = breakpoint("bb22");
-    theirs.names_mut().job_id = Some("02000000".to_owned());
-    relay.registry.insert(theirs);
-    let ask = async |who: &str, known: Option<&str>| {
+    let mut other_breakpoint = breakpoint("bb22");
+    other_breakpoint.names_mut().job_id = Some("02000000".to_owned());
+    relay.registry.insert(other_breakpoint);
+    let list_as = async |user: &str, known: Option<&str>| {
         let mut request = relay
             .request("GET", LIST)
-            .header("authorization", bearer(who));
-        if let Some(known) = known {
-            request = request.header(IF_NONE_MATCH, known);
+            .header("authorization", bearer(user));
+        if let Some(etag) = known {
+            request = request.header(IF_NONE_MATCH, etag);
         }
         let request = request.body(answer::empty()).unwrap();
         relay.client().await.send(request).await
     };
     for _ in 0..2 {
-        let of_ann = ask("ann", None).await;
-        let known = tag(&of_ann);
-        let told = text(of_ann).await;
-        assert!(told.contains("aa11") && !told.contains("bb22"), "{told}");
-        let of_bob = ask("bob", Some(&known)).await;
+        let of_ann = list_as("ann", None).await;
+        let etag = tag(&of_ann);
+        let list = text(of_ann).await;
+        assert!(list.contains("aa11") && !list.contains("bb22"), "{list}");
+        let of_bob = list_as("bob", Some(&etag)).await;
         assert_eq!(of_bob.status(), 200, "it is not the list that ann has");
-        let told = text(of_bob).await;
-        assert!(told.contains("bb22") && !told.contains("aa11"), "{told}");
+        let list = text(of_bob).await;
+        assert!(list.contains("bb22") && !list.contains("aa11"), "{list}");
     }
 }
 

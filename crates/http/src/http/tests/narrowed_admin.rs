@@ -1,4 +1,4 @@
-//! `admin` that is narrowed to a place administers that place, and not the relay.
+//! `admin` that is narrowed by conditions does not extend to the whole relay.
 
 use serde_json::{Value, json as body};
 
@@ -6,8 +6,8 @@ use super::sessions::session_at;
 use super::*;
 use crate::http::routes::exists;
 
-/// Conditions of a rule for `admin`: [`here`] matches each, and [`elsewhere`] none.
-const PLACES: [(&str, &str); 5] = [
+/// Conditions of a rule for `admin`: [`in_scope`] matches each, and [`out_of_scope`] none.
+const CONDITIONS: [(&str, &str); 5] = [
     ("cluster", "clusters = [\"default\"]"),
     ("job", "jobs = [\"01000000\"]"),
     ("namespace", "namespaces = [\"training\"]"),
@@ -15,14 +15,14 @@ const PLACES: [(&str, &str); 5] = [
     ("node", "nodes = [\"10.88.0.10\"]"),
 ];
 
-fn here() -> Breakpoint {
+fn in_scope() -> Breakpoint {
     let mut breakpoint = breakpoint("aa11");
     breakpoint.names_mut().namespace = Some("training".to_owned());
     breakpoint
 }
 
-/// Another task on another node, of another job, namespace and cluster.
-fn elsewhere() -> Breakpoint {
+/// Another task, on another node, in another job, namespace and cluster.
+fn out_of_scope() -> Breakpoint {
     let mut breakpoint = breakpoint("bb22");
     breakpoint.cluster = "other".into();
     breakpoint.node_ip = [10, 88, 0, 11].into();
@@ -32,31 +32,34 @@ fn elsewhere() -> Breakpoint {
     breakpoint
 }
 
-/// A relay with `here` and `elsewhere`, a person who debugs, and an administrator of each place, of none and of all.
+/// Starts a relay with both breakpoints, a user who debugs, and narrowed and unnarrowed administrators.
 async fn relay() -> Relay {
-    let ann = Person::new("ann", "\"debug\"", "");
-    let root = Person::new("root", "\"admin\"", "");
-    let places = PLACES.map(|(place, narrowing)| Person::new(place, "\"admin\"", narrowing));
-    let every = Person::new("every", "\"admin\"", "clusters = [\"*\"]");
-    let people: Vec<_> = places.iter().chain([&ann, &root, &every]).collect();
-    let relay = Relay::guarded(&[], &people).await;
-    relay.registry.insert(here());
-    relay.registry.insert(elsewhere());
+    let ann = User::new("ann", "\"debug\"", "");
+    let root = User::new("root", "\"admin\"", "");
+    let narrowed = CONDITIONS.map(|(place, narrowing)| User::new(place, "\"admin\"", narrowing));
+    let every_cluster = User::new("every", "\"admin\"", "clusters = [\"*\"]");
+    let users: Vec<_> = narrowed
+        .iter()
+        .chain([&ann, &root, &every_cluster])
+        .collect();
+    let relay = Relay::with_users(&[], &users).await;
+    relay.registry.insert(in_scope());
+    relay.registry.insert(out_of_scope());
     relay
 }
 
-async fn ask(relay: &Relay, who: &str, method: &str, path: &str, said: &Value) -> (u16, String) {
+async fn ask(relay: &Relay, user: &str, method: &str, path: &str, body: &Value) -> (u16, String) {
     let request = relay
         .request(method, path)
-        .header("authorization", bearer(who));
+        .header("authorization", bearer(user));
     let body = answer::full(if method == "POST" {
-        said.to_string()
+        body.to_string()
     } else {
         String::new()
     });
     let response = relay.client().await.send(request.body(body).unwrap()).await;
     let status = response.status().as_u16();
-    // A stream of events has no end.
+    // An event stream does not end.
     let is_stream = path == "/relay/v1/events" && status == 200;
     (
         status,
@@ -71,37 +74,37 @@ async fn ask(relay: &Relay, who: &str, method: &str, path: &str, said: &Value) -
 #[tokio::test]
 async fn every_route_has_its_answer_for_a_narrowed_admin() {
     let relay = relay().await;
-    let nothing = || body!({});
-    // What a narrowed administrator is answered, and what the relay's own is.
+    let empty = || body!({});
+    // The last two columns are the statuses for a narrowed and for an unnarrowed administrator.
     let routes = [
-        ("GET", "/relay/", nothing(), 200, 200),
-        ("GET", "/relay/docs/TOPIC", nothing(), 404, 404),
-        ("GET", "/relay/docs/operate", nothing(), 200, 200),
-        ("GET", "/relay/v1/breakpoints", nothing(), 403, 403),
-        ("GET", "/relay/v1/events", nothing(), 403, 403),
-        ("GET", "/relay/v1/tasks", nothing(), 403, 403),
-        ("POST", "/relay/v1/looks", nothing(), 403, 403),
-        ("GET", "/relay/v1/nodes", nothing(), 403, 403),
-        ("GET", "/relay/v1/nodes/link", nothing(), 403, 403),
-        ("GET", "/relay/v1/reverse/NAME", nothing(), 403, 403),
-        ("GET", "/relay/v1/terminal", nothing(), 403, 403),
+        ("GET", "/relay/", empty(), 200, 200),
+        ("GET", "/relay/docs/TOPIC", empty(), 404, 404),
+        ("GET", "/relay/docs/operate", empty(), 200, 200),
+        ("GET", "/relay/v1/breakpoints", empty(), 403, 403),
+        ("GET", "/relay/v1/events", empty(), 403, 403),
+        ("GET", "/relay/v1/tasks", empty(), 403, 403),
+        ("POST", "/relay/v1/looks", empty(), 403, 403),
+        ("GET", "/relay/v1/nodes", empty(), 403, 403),
+        ("GET", "/relay/v1/nodes/link", empty(), 403, 403),
+        ("GET", "/relay/v1/reverse/NAME", empty(), 403, 403),
+        ("GET", "/relay/v1/terminal", empty(), 403, 403),
         (
             "POST",
             "/relay/v1/snapshot",
-            body!({"id": here().id}),
+            body!({"id": in_scope().id}),
             403,
             403,
         ),
         (
             "POST",
             "/relay/v1/compare",
-            body!({"ids": [here().id]}),
+            body!({"ids": [in_scope().id]}),
             403,
             403,
         ),
-        ("GET", "/relay/v1/connect", nothing(), 426, 426),
-        ("GET", "/relay/v1/whoami", nothing(), 200, 200),
-        ("GET", "/relay/v1/sessions", nothing(), 200, 200),
+        ("GET", "/relay/v1/connect", empty(), 426, 426),
+        ("GET", "/relay/v1/whoami", empty(), 200, 200),
+        ("GET", "/relay/v1/sessions", empty(), 200, 200),
         (
             "POST",
             "/relay/v1/sessions/end",
@@ -113,11 +116,17 @@ async fn every_route_has_its_answer_for_a_narrowed_admin() {
         (
             "POST",
             "/relay/v1/group",
-            body!({"ids": [here().id], "client": "x"}),
+            body!({"ids": [in_scope().id], "client": "x"}),
             403,
             403,
         ),
-        ("POST", "/relay/v1/park", body!({"id": here().id}), 403, 403),
+        (
+            "POST",
+            "/relay/v1/park",
+            body!({"id": in_scope().id}),
+            403,
+            403,
+        ),
         (
             "POST",
             "/relay/v1/revocations",
@@ -132,79 +141,85 @@ async fn every_route_has_its_answer_for_a_narrowed_admin() {
             403,
             200,
         ),
-        ("POST", "/relay/v1/dashboard", nothing(), 403, 403),
-        ("GET", "/relay/v1/doctor", nothing(), 403, 200),
-        ("GET", "/relay/metrics", nothing(), 403, 200),
-        ("GET", "/relay/healthz", nothing(), 200, 200),
-        ("GET", "/relay/readyz", nothing(), 200, 200),
-        ("GET", "/relay/clusters/NAME/", nothing(), 404, 404),
-        ("GET", "/nodes", nothing(), 403, 403),
+        ("POST", "/relay/v1/dashboard", empty(), 403, 403),
+        ("GET", "/relay/v1/doctor", empty(), 403, 200),
+        ("GET", "/relay/metrics", empty(), 403, 200),
+        ("GET", "/relay/healthz", empty(), 200, 200),
+        ("GET", "/relay/readyz", empty(), 200, 200),
+        ("GET", "/relay/clusters/NAME/", empty(), 404, 404),
+        ("GET", "/nodes", empty(), 403, 403),
     ];
     for path in exists()
         .split([' ', ','])
         .filter(|word| word.starts_with('/'))
     {
-        let named = routes.iter().any(|route| route.1 == path);
-        assert!(named, "{path}: what does a narrowed `admin` open there?");
+        let is_covered = routes.iter().any(|route| route.1 == path);
+        assert!(
+            is_covered,
+            "{path}: what does a narrowed `admin` open there?"
+        );
     }
-    for (method, path, said, narrowed, relays) in &routes {
-        for (place, _) in PLACES.iter().chain([&("every", "")]) {
-            let (status, answer) = ask(&relay, place, method, path, said).await;
-            assert_eq!(status, *narrowed, "{method} {path} by {place}: {answer}");
-            if *narrowed == 403 && *relays == 200 {
-                let needs = "it needs the permission `admin` on the whole relay";
-                assert!(answer.contains(needs), "{answer}");
+    for (method, path, body, narrowed, unnarrowed) in &routes {
+        for (user, _) in CONDITIONS.iter().chain([&("every", "")]) {
+            let (status, answer) = ask(&relay, user, method, path, body).await;
+            assert_eq!(status, *narrowed, "{method} {path} by {user}: {answer}");
+            if *narrowed == 403 && *unnarrowed == 200 {
+                let expected = "it needs the permission `admin` on the whole relay";
+                assert!(answer.contains(expected), "{answer}");
             }
         }
-        let (status, answer) = ask(&relay, "root", method, path, said).await;
-        assert_eq!(status, *relays, "{method} {path} by root: {answer}");
+        let (status, answer) = ask(&relay, "root", method, path, body).await;
+        assert_eq!(status, *unnarrowed, "{method} {path} by root: {answer}");
     }
 }
 
 #[tokio::test]
 async fn narrowed_admin_sees_and_ends_sessions_in_scope() {
     let relay = relay().await;
-    for (place, _) in PLACES {
-        let there = session_at(&relay, "ann", here()).await;
-        let other = session_at(&relay, "ann", elsewhere()).await;
-        let waiting = relay.ctx.sessions.table.open(there.summary());
-        let rows = async |who: &str| {
-            let (_, told) = ask(&relay, who, "GET", "/relay/v1/sessions", &Value::Null).await;
-            let told: Value = serde_json::from_str(&told).unwrap();
-            let rows = told["sessions"].as_array().unwrap().clone();
+    for (user, _) in CONDITIONS {
+        let visible = session_at(&relay, "ann", in_scope()).await;
+        let hidden_session = session_at(&relay, "ann", out_of_scope()).await;
+        let waiting = relay.ctx.sessions.table.open(visible.summary());
+        let rows = async |user: &str| {
+            let (_, answer) = ask(&relay, user, "GET", "/relay/v1/sessions", &Value::Null).await;
+            let list: Value = serde_json::from_str(&answer).unwrap();
+            let rows = list["sessions"].as_array().unwrap().clone();
             rows.iter()
                 .map(|row| row["id"].as_u64().unwrap())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(rows(place).await, [there.id()], "{place}");
-        assert_eq!(rows("root").await, [there.id(), other.id(), waiting.id()]);
-        let end = async |session: u64| {
+        assert_eq!(rows(user).await, [visible.id()], "{user}");
+        assert_eq!(
+            rows("root").await,
+            [visible.id(), hidden_session.id(), waiting.id()]
+        );
+        let end_session = async |session: u64| {
             let path = "/relay/v1/sessions/end";
-            ask(&relay, place, "POST", path, &body!({ "id": session })).await
+            ask(&relay, user, "POST", path, &body!({ "id": session })).await
         };
-        let (status, hidden) = end(other.id()).await;
-        let (_, unknown) = end(9999).await;
-        assert_eq!(status, 404, "{place}");
+        let (status, hidden) = end_session(hidden_session.id()).await;
+        let (_, unknown) = end_session(9999).await;
+        assert_eq!(status, 404, "{user}");
         let without_id = |answer: &str| super::authorisation::without_id(answer);
         assert_eq!(without_id(&hidden), without_id(&unknown));
-        assert!(!other.asked_to_end().is_cancelled());
-        assert_eq!(end(there.id()).await.0, 200, "{place}");
-        assert!(there.asked_to_end().is_cancelled());
+        assert!(!hidden_session.asked_to_end().is_cancelled());
+        assert_eq!(end_session(visible.id()).await.0, 200, "{user}");
+        assert!(visible.asked_to_end().is_cancelled());
     }
 }
 
 #[tokio::test]
 async fn session_is_authorised_by_its_current_breakpoint() {
     let relay = relay().await;
-    let mut nameless = here();
+    let mut nameless = in_scope();
     *nameless.names_mut() = ray_relay_ray::ray::registry::Names::default();
     let session = session_at(&relay, "ann", nameless).await;
     let holder = session.holder(&principal(&relay.ctx.auth, "ann").await, "test");
-    let mut held = here();
-    held.state = ray_relay_ray::ray::registry::State::Attached(holder);
-    relay.registry.insert(held);
-    let (_, told) = ask(&relay, "job", "GET", "/relay/v1/sessions", &Value::Null).await;
-    assert!(told.contains(&here().id.to_string()), "{told}");
+    let mut attached = in_scope();
+    attached.state = ray_relay_ray::ray::registry::State::Attached(holder);
+    relay.registry.insert(attached);
+    let (_, list) = ask(&relay, "job", "GET", "/relay/v1/sessions", &Value::Null).await;
+    assert!(list.contains(&in_scope().id.to_string()), "{list}");
     let end = body!({"id": session.id()});
     let path = "/relay/v1/sessions/end";
     assert_eq!(ask(&relay, "job", "POST", path, &end).await.0, 200);
@@ -213,17 +228,17 @@ async fn session_is_authorised_by_its_current_breakpoint() {
 #[tokio::test]
 async fn narrowed_admin_releases_tasks_in_scope_only() {
     let relay = relay().await;
-    for (place, _) in PLACES {
-        let ids = body!({"ids": [elsewhere().id, "zzzzzzzz"]});
-        let (status, told) = ask(&relay, place, "POST", "/relay/v1/release", &ids).await;
-        let told: Value = serde_json::from_str(&told).unwrap();
+    for (user, _) in CONDITIONS {
+        let ids = body!({"ids": [out_of_scope().id, "zzzzzzzz"]});
+        let (status, answer) = ask(&relay, user, "POST", "/relay/v1/release", &ids).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!(
-            (status, told["results"].as_array().unwrap().len()),
+            (status, answer["results"].as_array().unwrap().len()),
             (200, 2)
         );
         assert_eq!(
-            told["results"][0]["error"], told["results"][1]["error"],
-            "{place}"
+            answer["results"][0]["error"], answer["results"][1]["error"],
+            "{user}"
         );
     }
 }
@@ -231,29 +246,29 @@ async fn narrowed_admin_releases_tasks_in_scope_only() {
 #[tokio::test]
 async fn narrowed_admin_cannot_revoke_others() {
     let relay = relay().await;
-    let revoke = async |who: &str, what: Value| {
+    let revoke = async |user: &str, what: Value| {
         let path = "/relay/v1/revocations";
-        ask(&relay, who, "POST", path, &what).await.0
+        ask(&relay, user, "POST", path, &what).await.0
     };
-    let others = [
+    let bodies = [
         body!({"sub": "ann"}),
         body!({"jti": "jti-ann"}),
-        // What is issued next year as well.
+        // This would also cover tokens that are issued later.
         body!({"sub": "job", "at": 4_000_000_000_u64}),
     ];
-    for what in others {
-        assert_eq!(revoke("job", what).await, 403);
+    for body in bodies {
+        assert_eq!(revoke("job", body).await, 403);
     }
     assert_eq!(revoke("task", body!({"jti": "jti-task"})).await, 200);
     assert_eq!(revoke("task", body!({"jti": "jti-task"})).await, 401);
     assert_eq!(revoke("node", body!({"sub": "node"})).await, 200);
     assert_eq!(revoke("node", body!({"sub": "node"})).await, 401);
-    let entries = relay.heard.take();
+    let entries = relay.audit.take();
     let revoked = entries
         .iter()
         .filter(|entry| entry.details.get("command") == Some(&"revoke".into()));
-    let who: Vec<_> = revoked
+    let subjects: Vec<_> = revoked
         .map(|entry| entry.subject.clone().unwrap())
         .collect();
-    assert_eq!(who, ["task", "node"]);
+    assert_eq!(subjects, ["task", "node"]);
 }

@@ -1,4 +1,4 @@
-//! The page at `/relay/`: its files for everybody, and what it may ask of itself.
+//! The page at `/relay/`: its public files and its content security policy.
 
 use hyper::header::{
     CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
@@ -9,16 +9,16 @@ use super::*;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self' *.localhost:*";
 
-/// The files in the page's folder, by their names and texts.
+/// Returns the names and contents of the files in the page's folder.
 fn files() -> Vec<(String, String)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/page");
     let entries = std::fs::read_dir(folder).unwrap();
-    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+    let read_file = |entry: std::io::Result<std::fs::DirEntry>| {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
         (name, std::fs::read_to_string(entry.path()).unwrap())
     };
-    entries.map(file).collect()
+    entries.map(read_file).collect()
 }
 
 fn path(name: &str) -> String {
@@ -30,8 +30,8 @@ fn path(name: &str) -> String {
 
 #[tokio::test]
 async fn page_files_are_public_under_a_strict_policy() {
-    let ann = Person::new("ann", "\"list\"", "");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let ann = User::new("ann", "\"list\"", "");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     for (name, content) in files() {
         let response = relay.get(&path(&name)).await;
         assert_eq!(response.status(), 200, "{name}");
@@ -45,18 +45,18 @@ async fn page_files_are_public_under_a_strict_policy() {
             "css" => "text/css; charset=utf-8",
             "js" => "text/javascript; charset=utf-8",
             "svg" => "image/svg+xml",
-            // A template with comments, to be filled in.
+            // The template has comments and placeholders, so it is not valid JSON.
             "json" => "text/plain; charset=utf-8",
             other => panic!("a file of an unknown kind: {other}"),
         };
         assert_eq!(headers[CONTENT_TYPE], kind, "{name}");
         assert_eq!(text(response).await, content, "{name}");
 
-        let known = relay
+        let request = relay
             .request("GET", &path(&name))
             .header(IF_NONE_MATCH, headers[ETAG].clone());
-        let known = known.body(answer::empty()).unwrap();
-        let response = relay.client().await.send(known).await;
+        let request = request.body(answer::empty()).unwrap();
+        let response = relay.client().await.send(request).await;
         assert_eq!(response.status(), 304, "{name}");
         assert_eq!(response.headers()[ETAG], headers[ETAG]);
         assert_eq!(response.headers()[CONTENT_SECURITY_POLICY], POLICY);
@@ -78,8 +78,8 @@ async fn page_files_are_public_under_a_strict_policy() {
 
 #[tokio::test]
 async fn documentation_is_public_and_runs_no_script() {
-    let ann = Person::new("ann", "\"list\"", "");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let ann = User::new("ann", "\"list\"", "");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     let contents = text(relay.get("/relay/docs/").await).await;
     for page in ray_relay_view::manual::PAGES {
         assert!(contents.contains(&format!("<a href=\"{0}\">{0}</a>", page.topic)));
@@ -99,19 +99,19 @@ async fn documentation_is_public_and_runs_no_script() {
             "{}",
             page.topic
         );
-        let written = relay.get(&format!("/relay/docs/{}.md", page.topic)).await;
-        assert_eq!(text(written).await, page.text);
+        let response = relay.get(&format!("/relay/docs/{}.md", page.topic)).await;
+        assert_eq!(text(response).await, page.text);
     }
-    let picture = relay.get("/relay/docs/architecture.svg").await;
-    assert_eq!(picture.headers()[CONTENT_TYPE], "image/svg+xml");
-    assert!(text(picture).await.starts_with("<svg "));
+    let response = relay.get("/relay/docs/architecture.svg").await;
+    assert_eq!(response.headers()[CONTENT_TYPE], "image/svg+xml");
+    assert!(text(response).await.starts_with("<svg "));
     assert_eq!(relay.get("/relay/docs/nothing").await.status(), 401);
 }
 
 #[tokio::test]
 async fn other_paths_below_the_page_need_a_credential() {
-    let ann = Person::new("ann", "\"list\"", "");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let ann = User::new("ann", "\"list\"", "");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     for path in [
         "/relay/page/",
         "/relay/page/index.html",
@@ -127,16 +127,16 @@ async fn other_paths_below_the_page_need_a_credential() {
     assert_eq!(response.status(), 405);
 }
 
-/// The policy forbids most of it; that no text becomes markup is for the scripts to keep.
+/// The content security policy forbids most of these. The scripts must not turn text into markup.
 #[test]
 fn page_has_no_inline_code_and_no_external_resources() {
-    let all = files();
-    for (name, content) in &all {
-        let elsewhere = content.replace("http://www.w3.org/2000/svg", "");
+    let all_files = files();
+    for (name, content) in &all_files {
+        let checked = content.replace("http://www.w3.org/2000/svg", "");
         for address in ["http://", "https://", "ws://", "wss://"] {
-            assert!(!elsewhere.contains(address), "{address} in {name}");
+            assert!(!checked.contains(address), "{address} in {name}");
         }
-        for way in [
+        for forbidden in [
             "innerHTML",
             "outerHTML",
             "insertAdjacentHTML",
@@ -147,17 +147,20 @@ fn page_has_no_inline_code_and_no_external_resources() {
             "localStorage",
             "document.cookie",
         ] {
-            assert!(!content.contains(way), "{way} in {name}");
+            assert!(!content.contains(forbidden), "{forbidden} in {name}");
         }
         for import in content.split(" from './").skip(1) {
-            let wanted = import.split('\'').next().unwrap();
+            let imported = import.split('\'').next().unwrap();
             assert!(
-                all.iter().any(|(name, _)| name == wanted),
-                "{name} imports {wanted}"
+                all_files.iter().any(|(name, _)| name == imported),
+                "{name} imports {imported}"
             );
         }
     }
-    let (_, index) = all.iter().find(|(name, _)| name == "index.html").unwrap();
+    let (_, index) = all_files
+        .iter()
+        .find(|(name, _)| name == "index.html")
+        .unwrap();
     assert!(!index.contains("<style") && !index.contains(" style="));
     for script in index.split("<script").skip(1) {
         assert!(
@@ -174,20 +177,20 @@ fn page_has_no_inline_code_and_no_external_resources() {
 
 async fn scopes(relay: &Relay, subject: &str, query: &str) -> String {
     let path = format!("/relay/v1/whoami{query}");
-    let told = json(relay.get_as(&token_of(subject), &path).await).await;
-    assert_eq!(told["subject"], subject);
-    let words = told["scopes"].as_array().unwrap().iter();
-    let words: Vec<_> = words.map(|word| word.as_str().unwrap()).collect();
-    words.join(",")
+    let answer = json(relay.get_as(&token_of(subject), &path).await).await;
+    assert_eq!(answer["subject"], subject);
+    let scopes = answer["scopes"].as_array().unwrap().iter();
+    let scopes: Vec<_> = scopes.map(|word| word.as_str().unwrap()).collect();
+    scopes.join(",")
 }
 
 #[tokio::test]
 async fn whoami_reports_own_permissions() {
     let narrow = "jobs = [\"01000000\"]";
-    let ann = Person::new("ann", "\"list\", \"debug\"", narrow);
-    let bob = Person::new("bob", "\"list\"", "");
-    let eve = Person::new("eve", "\"debug\"", "");
-    let relay = Relay::guarded(&[], &[&ann, &bob, &eve]).await;
+    let ann = User::new("ann", "\"list\", \"debug\"", narrow);
+    let bob = User::new("bob", "\"list\"", "");
+    let eve = User::new("eve", "\"debug\"", "");
+    let relay = Relay::with_users(&[], &[&ann, &bob, &eve]).await;
     relay.registry.insert(breakpoint("aa11"));
     let mut other = breakpoint("bb22");
     other.names_mut().job_id = Some("02000000".to_owned());
@@ -196,7 +199,7 @@ async fn whoami_reports_own_permissions() {
     for (subject, query, expected) in [
         ("ann", "", "list,view,debug"),
         ("ann", &*here, "list,view,debug"),
-        // Hidden is as unknown.
+        // A hidden breakpoint gets the same answer as an unknown one.
         ("ann", &*there, ""),
         ("ann", "?breakpoint=zzzzzzzz", ""),
         ("bob", "", "list"),
@@ -204,14 +207,14 @@ async fn whoami_reports_own_permissions() {
         ("eve", "", "view,debug"),
         ("eve", &*here, ""),
     ] {
-        let told = scopes(&relay, subject, query).await;
-        assert_eq!(told, expected, "{subject} {query}");
+        let scopes_of_user = scopes(&relay, subject, query).await;
+        assert_eq!(scopes_of_user, expected, "{subject} {query}");
     }
-    let bad = relay.get_as(&token_of("ann"), "/relay/v1/whoami?x=1").await;
-    assert_eq!(bad.status(), 400);
+    let response = relay.get_as(&token_of("ann"), "/relay/v1/whoami?x=1").await;
+    assert_eq!(response.status(), 400);
 
-    let open = Relay::start(&[], |_| {}).await;
-    let told = json(open.get("/relay/v1/whoami").await).await;
-    assert_eq!(told["subject"], serde_json::Value::Null);
-    assert!(told["scopes"].as_array().unwrap().len() > 5, "{told}");
+    let open_relay = Relay::start(&[], |_| {}).await;
+    let answer = json(open_relay.get("/relay/v1/whoami").await).await;
+    assert_eq!(answer["subject"], serde_json::Value::Null);
+    assert!(answer["scopes"].as_array().unwrap().len() > 5, "{answer}");
 }

@@ -4,27 +4,27 @@ use super::*;
 use ray_relay_ray::ray::testing::{assert_not_dialled, listed};
 
 async fn ask(relay: &Relay, subject: &str, body: &str) -> (u16, String) {
-    refused(relay, "/relay/v1/park", subject, body).await
+    post_error(relay, "/relay/v1/park", subject, body).await
 }
 
 #[tokio::test]
 async fn unauthorised_park_never_reaches_the_worker() {
-    let ann = Person::new("ann", "\"list\", \"terminal\", \"admin\"", "");
-    let ben = Person::new("ben", "\"view\"", "jobs = [\"02000000\"]");
-    let relay = Relay::guarded(&[], &[&ann, &ben]).await;
+    let ann = User::new("ann", "\"list\", \"terminal\", \"admin\"", "");
+    let ben = User::new("ben", "\"view\"", "jobs = [\"02000000\"]");
+    let relay = Relay::with_users(&[], &[&ann, &ben]).await;
     let worker = listed(&relay.registry, breakpoint("ab")).await;
     let body = format!("{{\"id\": \"{}\", \"for\": \"1h\"}}", breakpoint("ab").id);
-    let nobody = relay.request("POST", "/relay/v1/park");
-    let nobody = nobody.body(answer::full(body.clone())).unwrap();
-    assert_eq!(relay.client().await.send(nobody).await.status(), 401);
-    let (status, why) = ask(&relay, "ann", &body).await;
+    let request = relay.request("POST", "/relay/v1/park");
+    let request = request.body(answer::full(body.clone())).unwrap();
+    assert_eq!(relay.client().await.send(request).await.status(), 401);
+    let (status, error) = ask(&relay, "ann", &body).await;
     assert_eq!(status, 403);
-    assert!(why.contains("`view`"), "{why}");
-    // What is another's is answered like what does not exist.
+    assert!(error.contains("`view`"), "{error}");
+    // A breakpoint of another job gets the same answer as an unknown one.
     let hidden = ask(&relay, "ben", &body).await;
     assert_eq!(hidden, ask(&relay, "ben", "{\"id\": \"zzzzzzzz\"}").await);
     assert_eq!(hidden.0, 404);
-    let denied = lines(&relay.heard.take());
+    let denied = lines(&relay.audit.take());
     let ben = "Decision denied ben /relay/v1/park".to_owned();
     assert_eq!(
         denied.iter().filter(|line| **line == ben).count(),

@@ -1,4 +1,4 @@
-//! Bodies that come in pieces.
+//! Chunked response bodies.
 
 use futures_util::stream;
 use http_body_util::StreamBody;
@@ -10,10 +10,10 @@ use super::*;
 async fn long_chunked_list_arrives_completely() {
     let row = r#"{"ip": "10.88.0.10", "debugger_port": 38645}"#;
     let rows = [row; 2000].join(", ");
-    let pieces = [format!("[{rows}, "), format!("{rows}, "), format!("{row}]")];
+    let chunks = [format!("[{rows}, "), format!("{rows}, "), format!("{row}]")];
     let (address, _head) = head(move |_| {
-        let pieces = pieces.clone().map(|piece| Ok(Frame::data(piece.into())));
-        let list = Response::new(StreamBody::new(stream::iter(pieces)).boxed_unsync());
+        let frames = chunks.clone().map(|chunk| Ok(Frame::data(chunk.into())));
+        let list = Response::new(StreamBody::new(stream::iter(frames)).boxed_unsync());
         async move { with(list, &[("content-type", "application/json")]) }
     })
     .await;

@@ -31,7 +31,7 @@ pub(super) fn workers() -> Response<Body> {
 
 #[tokio::test]
 async fn credentials_and_hop_by_hop_headers_are_removed() {
-    let (address, mut seen, _head) = telling(|| {
+    let (address, mut requests, _head) = test_head(|| {
         let response = ok("page");
         with(
             response,
@@ -55,15 +55,15 @@ async fn credentials_and_hop_by_hop_headers_are_removed() {
         .body(answer::empty())
         .unwrap();
     let response = relay.client().await.send(request).await;
-    let seen = seen.recv().await.unwrap();
+    let request = requests.recv().await.unwrap();
     assert_eq!(
-        (seen.method, seen.uri.as_str()),
+        (request.method, request.uri.as_str()),
         (Method::GET, "/logical//actors?a=%20b")
     );
-    assert_eq!(seen.headers["host"], address.to_string());
-    assert_eq!(seen.headers["cookie"], "a=1");
-    assert!(!format!("{:?}", seen.headers).contains("mine"));
-    assert!(!seen.headers.contains_key("x-once"));
+    assert_eq!(request.headers["host"], address.to_string());
+    assert_eq!(request.headers["cookie"], "a=1");
+    assert!(!format!("{:?}", request.headers).contains("mine"));
+    assert!(!request.headers.contains_key("x-once"));
     assert_eq!(response.headers()["x-kept"], "1");
     assert!(
         !response.headers().contains_key("x-hop") && !response.headers().contains_key("set-cookie")
@@ -73,7 +73,7 @@ async fn credentials_and_hop_by_hop_headers_are_removed() {
 
 #[tokio::test]
 async fn ray_token_is_added_upstream() {
-    let (address, mut seen, _head) = telling(|| ok("")).await;
+    let (address, mut requests, _head) = test_head(|| ok("")).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "raysecret\n").unwrap();
     let relay = Relay::start(&[("default", address)], |config| {
@@ -82,14 +82,14 @@ async fn ray_token_is_added_upstream() {
     .await;
     relay.get("/").await;
     assert_eq!(
-        seen.recv().await.unwrap().headers["authorization"],
+        requests.recv().await.unwrap().headers["authorization"],
         "Bearer raysecret"
     );
 }
 
 #[tokio::test]
 async fn worker_addresses_are_those_of_the_relay() {
-    let (address, mut seen, _head) = telling(workers).await;
+    let (address, mut requests, _head) = test_head(workers).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     relay.registry.insert(breakpoint("aa11"));
     let request = Request::get("/api/v0/workers?detail=1")
@@ -99,7 +99,7 @@ async fn worker_addresses_are_those_of_the_relay() {
         .unwrap();
     let response = relay.client().await.send(request).await;
     assert!(
-        !seen
+        !requests
             .recv()
             .await
             .unwrap()
@@ -126,12 +126,12 @@ async fn worker_addresses_are_those_of_the_relay() {
         .replace("10.88.0.11", "localhost")
         .replace("57329", "15678");
     assert_eq!(text, expected, "all else is as it was");
-    let again = Request::get("/api/v0/workers")
+    let request = Request::get("/api/v0/workers")
         .header(HOST, "localhost:15678")
         .body(answer::empty())
         .unwrap();
     assert_eq!(
-        super::text(relay.client().await.send(again).await).await,
+        super::text(relay.client().await.send(request).await).await,
         expected,
         "stable"
     );
@@ -140,7 +140,7 @@ async fn worker_addresses_are_those_of_the_relay() {
 #[tokio::test]
 async fn new_worker_already_has_its_own_address() {
     for mode in [Advertise::Single, Advertise::Ports(5700..=5703)] {
-        let (address, _seen, _head) = telling(workers).await;
+        let (address, _seen, _head) = test_head(workers).await;
         let relay = Relay::start(&[("default", address)], |config| config.advertise = mode).await;
         let advertised = &relay.ctx.shown.advertised;
         let row = || async {
@@ -153,11 +153,11 @@ async fn new_worker_already_has_its_own_address() {
         };
         let (ip, port) = row().await;
         let id = breakpoint("aa11").id;
-        let found = match advertised.resolve(&ip) {
+        let resolved = match advertised.resolve(&ip) {
             Resolved::Breakpoint(found) => Some(found),
             _ => advertised.breakpoint_at(port),
         };
-        assert_eq!(found, Some(id), "{ip}:{port}");
+        assert_eq!(resolved, Some(id), "{ip}:{port}");
         relay.registry.insert(breakpoint("aa11"));
         assert_eq!(row().await, (ip, port), "and keeps it");
     }
@@ -165,10 +165,10 @@ async fn new_worker_already_has_its_own_address() {
 
 #[tokio::test]
 async fn workers_of_named_clusters_have_separate_addresses() {
-    let (first, _, _head) = telling(|| ok("first")).await;
-    let (other, mut seen, _other) = telling(workers).await;
+    let (first, _, _head) = test_head(|| ok("first")).await;
+    let (other, mut requests, _other) = test_head(workers).await;
     let relay = Relay::start(&[("default", first), ("other", other)], |_| {}).await;
-    // The same worker id in another cluster is another breakpoint.
+    // The same worker id in another cluster is a different breakpoint.
     relay.registry.insert(breakpoint("aa11"));
     let text_of = text(
         relay
@@ -176,7 +176,8 @@ async fn workers_of_named_clusters_have_separate_addresses() {
             .await,
     )
     .await;
-    assert_eq!(seen.recv().await.unwrap().uri, "/api/v0/workers?detail=1");
+    let request = requests.recv().await.unwrap();
+    assert_eq!(request.uri, "/api/v0/workers?detail=1");
     assert!(
         !text_of.contains("10.88.0.10\"") && text_of.contains(r#""ip": "127.0.0.1""#),
         "{text_of}"
@@ -190,7 +191,7 @@ async fn workers_of_named_clusters_have_separate_addresses() {
 
 #[tokio::test]
 async fn unrewritable_answer_is_refused() {
-    let (address, _seen, _head) = telling(|| {
+    let (address, _seen, _head) = test_head(|| {
         with(
             ok(vec![b' '; (64 << 20) + 1]),
             &[("content-type", "application/json")],
@@ -202,7 +203,7 @@ async fn unrewritable_answer_is_refused() {
     assert_eq!(response.status(), 502);
     assert!(text(response).await.contains("larger than 67108864 bytes"));
 
-    let (address, _seen, _head) = telling(|| {
+    let (address, _seen, _head) = test_head(|| {
         let broken = r#"{"ip": "10.88.0.10", "debugger_port": 38645"#;
         with(ok(broken), &[("content-type", "application/json")])
     })
@@ -220,8 +221,8 @@ async fn long_list_streams_and_aborts_on_invalid_json() {
     let (address, _head) = head(move |_| {
         let receive = receive.lock().unwrap().take().unwrap();
         let frames = stream::unfold(receive, |mut receive| async {
-            let piece = receive.recv().await?;
-            Some((Ok(Frame::data(piece.into())), receive))
+            let frame = receive.recv().await?;
+            Some((Ok(Frame::data(frame.into())), receive))
         });
         let list = Response::new(StreamBody::new(frames).boxed_unsync());
         async move { with(list, &[("content-type", "application/json")]) }
@@ -233,28 +234,28 @@ async fn long_list_streams_and_aborts_on_invalid_json() {
     let response = relay.get("/api/v0/workers").await;
     assert_eq!(response.status(), 200);
     let mut body = response.into_body();
-    let mut seen = body.frame().await.unwrap().unwrap().into_data().unwrap();
-    // Only now: nothing waits for the end of the list.
+    let mut received = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    // The list ends only now, so the first rows did not wait for its end.
     send.send(format!("{row}]}}")).await.unwrap();
     let broken = loop {
         match body.frame().await {
-            Some(Ok(frame)) => seen = [seen, frame.into_data().unwrap()].concat().into(),
+            Some(Ok(frame)) => received = [received, frame.into_data().unwrap()].concat().into(),
             end => break end.is_some(),
         }
     };
     assert!(broken, "an end that the client takes for the list's");
-    let seen = String::from_utf8(seen.into()).unwrap();
-    assert!(seen.contains("127.0.0.1") && !seen.contains("10.88"));
+    let received = String::from_utf8(received.into()).unwrap();
+    assert!(received.contains("127.0.0.1") && !received.contains("10.88"));
 }
 
 #[tokio::test]
 async fn errors_and_head_requests_of_workers_pass() {
     let (address, _seen, _head) =
-        telling(|| with(status(500), &[("content-type", "application/json")])).await;
+        test_head(|| with(status(500), &[("content-type", "application/json")])).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     assert_eq!(relay.get("/api/v0/workers").await.status(), 500);
 
-    let (address, _seen, _head) = telling(workers).await;
+    let (address, _seen, _head) = test_head(workers).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let request = relay
         .request("HEAD", "/api/v0/workers")
@@ -267,7 +268,7 @@ async fn errors_and_head_requests_of_workers_pass() {
 
 #[tokio::test]
 async fn unreachable_head_is_answered_502() {
-    // Bound and never accepted from would be the timeout; closed is a refusal.
+    // A closed port is refused at once, while an unaccepted connection would time out.
     let address = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
@@ -295,7 +296,8 @@ async fn unreachable_head_is_answered_502() {
 
 #[tokio::test]
 async fn redirects_stay_within_the_relay() {
-    let (address, _seen, _head) = telling(|| with(status(302), &[("location", "/new?x=1")])).await;
+    let (address, _seen, _head) =
+        test_head(|| with(status(302), &[("location", "/new?x=1")])).await;
     let relay = Relay::start(&[("a", address), ("b", address)], |_| {}).await;
     assert_eq!(relay.get("/old").await.headers()[LOCATION], "/new?x=1");
     assert_eq!(
@@ -332,7 +334,7 @@ async fn both_directions_stream_at_once_with_trailers() {
         body.frame().await.unwrap().unwrap().into_data().unwrap(),
         "one"
     );
-    // Only now: nothing was held back until the end of the upload.
+    // The upload ends only now, so its beginning was not held back.
     send.send(Frame::data("two".into())).await.unwrap();
     assert_eq!(
         body.frame().await.unwrap().unwrap().into_data().unwrap(),
@@ -343,13 +345,13 @@ async fn both_directions_stream_at_once_with_trailers() {
         .collect();
     send.send(Frame::trailers(trailers)).await.unwrap();
     drop(send);
-    // hyper's client side sends them on; its server side only to clients that asked it to.
+    // hyper's client passes trailers on. Its server sends them only to clients that accept them.
     while let Some(frame) = body.frame().await {
         assert!(frame.unwrap().is_trailers());
     }
 }
 
-/// Tells when it is dropped.
+/// Notifies its receiver when it is dropped.
 struct Dropped(Option<oneshot::Sender<()>>);
 
 impl Drop for Dropped {
@@ -362,18 +364,19 @@ impl Drop for Dropped {
 async fn slow_reader_throttles_the_head_and_disconnect_stops_it() {
     const CHUNK: usize = 64 * 1024;
     const LOG: usize = 1 << 30;
-    let made = Arc::new(AtomicUsize::new(0));
-    let (tell, gone) = oneshot::channel();
-    let tell = Arc::new(std::sync::Mutex::new(Some(tell)));
-    let counted = Arc::clone(&made);
+    let chunks = Arc::new(AtomicUsize::new(0));
+    let (dropped, disconnected) = oneshot::channel();
+    let dropped = Arc::new(std::sync::Mutex::new(Some(dropped)));
+    let counter = Arc::clone(&chunks);
     let (address, _head) = head(move |_| {
-        let (counted, guard) = (Arc::clone(&counted), Dropped(tell.lock().unwrap().take()));
+        let counter = Arc::clone(&counter);
+        let guard = Dropped(dropped.lock().unwrap().take());
         async move {
-            let endless = stream::unfold((counted, guard), |state| async move {
-                let more = state.0.fetch_add(1, Ordering::SeqCst) < LOG / CHUNK;
-                more.then(|| (Ok(Frame::data(Bytes::from(vec![0; CHUNK]))), state))
+            let body_stream = stream::unfold((counter, guard), |state| async move {
+                let continues = state.0.fetch_add(1, Ordering::SeqCst) < LOG / CHUNK;
+                continues.then(|| (Ok(Frame::data(Bytes::from(vec![0; CHUNK]))), state))
             });
-            Response::new(StreamBody::new(endless).boxed_unsync())
+            Response::new(StreamBody::new(body_stream).boxed_unsync())
         }
     })
     .await;
@@ -384,14 +387,14 @@ async fn slow_reader_throttles_the_head_and_disconnect_stops_it() {
         .await
         .into_body();
     assert!(body.frame().await.unwrap().unwrap().is_data());
-    // On a paused clock a sleep ends when nothing moves any more: the buffers between are full.
+    // On a paused clock, the sleep ends once all tasks wait: all buffers are full.
     tokio::time::pause();
     tokio::time::sleep(Duration::from_secs(1)).await;
     tokio::time::resume();
-    let held = made.load(Ordering::SeqCst) * CHUNK;
-    assert!(held < LOG / 8, "{held} bytes are held somewhere");
+    let sent = chunks.load(Ordering::SeqCst) * CHUNK;
+    assert!(sent < LOG / 8, "{sent} bytes are held somewhere");
     drop(body);
-    gone.await.unwrap();
+    disconnected.await.unwrap();
 }
 
 #[tokio::test]
@@ -419,7 +422,7 @@ async fn large_upload_arrives() {
 
 #[tokio::test]
 async fn http2_prior_knowledge_is_supported() {
-    let (address, mut seen, _head) = telling(workers).await;
+    let (address, mut requests, _head) = test_head(workers).await;
     let relay = Relay::start(&[("default", address)], |_| {}).await;
     let stream = TcpStream::connect(relay.address).await.unwrap();
     let (mut send, connection) = hyper::client::conn::http2::handshake::<_, _, Body>(
@@ -440,10 +443,8 @@ async fn http2_prior_knowledge_is_supported() {
             .await
             .contains(r#""ip": "localhost", "debugger_port": "7""#)
     );
-    assert_eq!(
-        seen.recv().await.unwrap().headers["host"],
-        address.to_string()
-    );
+    let request = requests.recv().await.unwrap();
+    assert_eq!(request.headers["host"], address.to_string());
     let uri = "http://localhost:7/relay/healthz";
     let head = Request::head(uri).body(answer::empty()).unwrap();
     let response = send.send_request(head).await.unwrap();
@@ -453,10 +454,10 @@ async fn http2_prior_knowledge_is_supported() {
     );
 }
 
-/// Each event leaves as it comes, before the next one exists.
+/// Each event is passed on before the next one exists.
 #[tokio::test]
 async fn named_cluster_has_separate_event_streams() {
-    let (first, _, _first) = telling(|| ok("first")).await;
+    let (first, _, _first) = test_head(|| ok("first")).await;
     let (events, receive) = mpsc::channel::<&'static str>(1);
     let receive = Arc::new(tokio::sync::Mutex::new(Some(receive)));
     let (other, _other) = head(move |request: Request<Incoming>| {

@@ -15,7 +15,7 @@ async fn ask(relay: &Relay, token: &str, body: &str) -> (u16, Value) {
     (status, json(response).await)
 }
 
-/// A worker whose debugger no client is to hear of.
+/// Lists a worker whose debugger must not be dialled.
 async fn worker(relay: &Relay) -> (TcpListener, String) {
     let (listener, worker) = listening(breakpoint("ab")).await;
     let id = worker.id.to_string();
@@ -23,19 +23,19 @@ async fn worker(relay: &Relay) -> (TcpListener, String) {
     (listener, id)
 }
 
-fn unheard(listener: TcpListener) {
-    let heard = listener.into_std().unwrap().accept();
-    assert!(heard.is_err(), "the worker was dialled");
+fn expect_not_dialled(listener: TcpListener) {
+    let accepted = listener.into_std().unwrap().accept();
+    assert!(accepted.is_err(), "the worker was dialled");
 }
 
 #[tokio::test]
 async fn release_needs_debug_on_the_task() {
-    let people = [
-        Person::new("ann", "\"list\", \"view\"", ""),
-        Person::new("ben", "\"debug\"", "jobs = [\"02000000\"]"),
-        Person::new("eve", "\"dashboard:write\"", ""),
+    let users = [
+        User::new("ann", "\"list\", \"view\"", ""),
+        User::new("ben", "\"debug\"", "jobs = [\"02000000\"]"),
+        User::new("eve", "\"dashboard:write\"", ""),
     ];
-    let relay = Relay::guarded(&[], &people.iter().collect::<Vec<_>>()).await;
+    let relay = Relay::with_users(&[], &users.iter().collect::<Vec<_>>()).await;
     let (listener, id) = worker(&relay).await;
     let body = json!({"ids": [id, "zzzzzzzz"]}).to_string();
     assert_eq!(ask(&relay, "wrong", &body).await.0, 401);
@@ -45,24 +45,24 @@ async fn release_needs_debug_on_the_task() {
     let (status, answer) = ask(&relay, &token_of("ben"), &body).await;
     let rows = answer["results"].as_array().unwrap();
     assert_eq!((status, rows.len()), (200, 2));
-    // What is another's is answered like what does not exist.
+    // A breakpoint of another job gets the same answer as an unknown one.
     assert_eq!(rows[0]["error"], rows[1]["error"]);
     assert_eq!(rows[0]["released"], false);
     assert!(relay.registry.snapshot().live[0].is_paused());
-    unheard(listener);
+    expect_not_dialled(listener);
 }
 
 #[tokio::test]
 async fn unrecorded_release_is_refused() {
-    let kim = Person::new("kim", "\"list\", \"terminal\"", "");
-    let relay = Relay::guarded(&[], &[&kim]).await;
+    let kim = User::new("kim", "\"list\", \"terminal\"", "");
+    let relay = Relay::with_users(&[], &[&kim]).await;
     let (listener, id) = worker(&relay).await;
     let body = json!({ "ids": [id] }).to_string();
-    relay.heard.refuse_all(true);
+    relay.audit.refuse_all(true);
     let (_, answer) = ask(&relay, &token_of("kim"), &body).await;
-    let why = answer["results"][0]["error"].as_str().unwrap();
-    assert!(why.contains("audit log"), "{why}");
-    unheard(listener);
+    let error = answer["results"][0]["error"].as_str().unwrap();
+    assert!(error.contains("audit log"), "{error}");
+    expect_not_dialled(listener);
 }
 
 #[tokio::test]
@@ -77,34 +77,34 @@ async fn invalid_body_or_method_is_refused() {
     ] {
         assert_eq!(ask(&relay, "x", body).await.0, 400, "{body}");
     }
-    let many = json!({ "ids": vec!["0"; 1001] }).to_string();
-    assert_eq!(ask(&relay, "x", &many).await.0, 400);
+    let body = json!({ "ids": vec!["0"; 1001] }).to_string();
+    assert_eq!(ask(&relay, "x", &body).await.0, 400);
     let response = relay.get("/relay/v1/release").await;
     assert_eq!(response.status(), 405);
 }
 
-/// A Ray head that takes jobs, whose last words are `said`; the bodies of what was posted.
-async fn jobs(said: &'static str) -> (SocketAddr, Arc<Mutex<Vec<Value>>>, JoinSet<()>) {
+/// Starts a Ray head that accepts jobs, whose logs end with `log`. Also returns the posted bodies.
+async fn jobs(log: &'static str) -> (SocketAddr, Arc<Mutex<Vec<Value>>>, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let posted = Arc::new(Mutex::new(Vec::new()));
-    let (notes, mut tasks) = (Arc::clone(&posted), JoinSet::new());
+    let (received, mut tasks) = (Arc::clone(&posted), JoinSet::new());
     tasks.spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let notes = Arc::clone(&notes);
+            let received = Arc::clone(&received);
             let answer = service_fn(move |request: Request<Incoming>| {
-                let notes = Arc::clone(&notes);
+                let received = Arc::clone(&received);
                 async move {
                     let path = request.uri().path().to_owned();
-                    let posts = request.method() == Method::POST;
+                    let is_post = request.method() == Method::POST;
                     let body = request.into_body().collect().await.unwrap().to_bytes();
-                    if posts {
-                        notes.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                    if is_post {
+                        received.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
                     }
                     let answer = match path.rsplit('/').next().unwrap() {
-                        "logs" => json!({"logs": format!("Running entrypoint\n{said}\n")}),
-                        // Of a worker that was asked for: none that lives.
+                        "logs" => json!({"logs": format!("Running entrypoint\n{log}\n")}),
+                        // The requested worker is no longer alive.
                         "workers" => json!({"result": true, "msg": "", "data": {"result": {"total": 0, "num_after_truncation": 0, "result": []}}}),
                         _ => json!({"submission_id": "ends", "status": "SUCCEEDED", "message": "Job finished successfully."}),
                     };
@@ -123,44 +123,44 @@ async fn jobs(said: &'static str) -> (SocketAddr, Arc<Mutex<Vec<Value>>>, JoinSe
 
 #[tokio::test(start_paused = true)]
 async fn forced_release_needs_terminate() {
-    let people = [
-        Person::new("kim", "\"terminate\"", ""),
-        Person::new("ann", "\"debug\", \"terminal\", \"admin\"", ""),
-        Person::new("ben", "\"terminate\"", "jobs = [\"02000000\"]"),
+    let users = [
+        User::new("kim", "\"terminate\"", ""),
+        User::new("ann", "\"debug\", \"terminal\", \"admin\"", ""),
+        User::new("ben", "\"terminate\"", "jobs = [\"02000000\"]"),
     ];
     let (head, posted, _head) = jobs("RAY-RELAY ended").await;
-    let relay = Relay::guarded(&[("default", head)], &people.iter().collect::<Vec<_>>()).await;
+    let relay = Relay::with_users(&[("default", head)], &users.iter().collect::<Vec<_>>()).await;
     let (listener, id) = worker(&relay).await;
     let body = json!({"ids": [id], "force": true}).to_string();
     let (_, answer) = ask(&relay, &token_of("ann"), &body).await;
-    let why = answer["results"][0]["error"].as_str().unwrap();
-    assert!(why.contains("the permission `terminate`"), "{why}");
+    let error = answer["results"][0]["error"].as_str().unwrap();
+    assert!(error.contains("the permission `terminate`"), "{error}");
     let (_, answer) = ask(&relay, &token_of("ben"), &body).await;
     assert_eq!(answer["results"][0]["error"], "there is no such breakpoint");
-    // Nor does that permission let a task run.
+    // `terminate` alone does not permit a normal release.
     let (_, answer) = ask(&relay, &token_of("kim"), &json!({"ids": [id]}).to_string()).await;
     assert_eq!(answer["results"][0]["released"], false);
     assert!(posted.lock().unwrap().is_empty());
-    // What is not on record does not happen.
-    relay.heard.refuse_all(true);
+    // An unrecorded action does not happen.
+    relay.audit.refuse_all(true);
     let (_, answer) = ask(&relay, &token_of("kim"), &body).await;
     assert_eq!(answer["results"][0]["ended"], false);
     assert!(posted.lock().unwrap().is_empty());
-    relay.heard.refuse_all(false);
+    relay.audit.refuse_all(false);
     let (_, answer) = ask(&relay, &token_of("kim"), &body).await;
     assert_eq!(answer["results"][0]["ended"], true, "{answer}");
     let jobs = posted.lock().unwrap().clone();
     let row = relay.registry.snapshot().live[0].clone();
-    let ends = format!("{} {} {}", row.node_id, row.worker_id, row.pid);
+    let expected = format!("{} {} {}", row.node_id, row.worker_id, row.pid);
     assert_eq!(jobs.len(), 1);
-    assert!(jobs[0]["entrypoint"].as_str().unwrap().ends_with(&ends));
-    let heard = relay.heard.take();
+    assert!(jobs[0]["entrypoint"].as_str().unwrap().ends_with(&expected));
+    let entries = relay.audit.take();
     assert!(
-        heard
+        entries
             .iter()
             .any(|entry| entry.details.get("force") == Some(&true.into()))
     );
-    unheard(listener);
+    expect_not_dialled(listener);
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,8 +173,8 @@ async fn failed_forced_release_reports_the_reason() {
     let (_listener, id) = worker(&relay).await;
     let body = json!({"ids": [id], "force": true}).to_string();
     let (_, answer) = ask(&relay, "x", &body).await;
-    let why = answer["results"][0]["error"].as_str().unwrap();
-    assert!(why.contains("another worker now"), "{why}");
+    let error = answer["results"][0]["error"].as_str().unwrap();
+    assert!(error.contains("another worker now"), "{error}");
     assert!(relay.registry.snapshot().live[0].is_paused());
 }
 
@@ -186,8 +186,8 @@ async fn refusal_names_allow_terminate_where_auth_is_off() {
     let (_listener, id) = worker(&relay).await;
     let body = json!({"ids": [id], "force": true}).to_string();
     let (_, answer) = ask(&relay, "x", &body).await;
-    let why = answer["results"][0]["error"].as_str().unwrap();
+    let error = answer["results"][0]["error"].as_str().unwrap();
     let key = "; this relay authenticates no client: `dap.allow_terminate` in its configuration allows it to all";
-    assert!(why.ends_with(key), "{why}");
+    assert!(error.ends_with(key), "{error}");
     assert!(posted.lock().unwrap().is_empty());
 }

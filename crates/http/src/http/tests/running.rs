@@ -7,11 +7,11 @@ use crate::http::running::objects::{self, AwaitedObjects};
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::RunningQuery;
 
-/// A head at which `square` of job 1, `step` of an actor of job 2 and a driver run, and which gives stacks as `stack` says.
-async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
+/// Starts a head that runs `square` of job 1 and `Trainer.step` of job 2, and answers stack requests with `stack`.
+async fn ray_head(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
     head(move |request: Request<Incoming>| async move {
         let path = request.uri().path_and_query().unwrap().to_string();
-        let of_job = |job: &str| !path.contains("job_id") || path.contains(job);
+        let is_of_job = |job: &str| !path.contains("job_id") || path.contains(job);
         let task = |n: u32, job: &str, name: &str, actor: Value| {
             object!({"task_id": format!("t{n}"), "name": name, "func_or_class_name": name, "state": "RUNNING", "job_id": job,
                 "actor_id": actor, "worker_id": format!("w{n}"), "node_id": "aaaa", "worker_pid": 500 + n,
@@ -19,20 +19,20 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
         };
         let worker = |n: u32| object!({"worker_id": format!("w{n}"), "is_alive": true, "worker_type": "WORKER", "node_id": "aaaa",
             "ip": "10.0.0.7", "pid": 500 + n});
-        // The task that makes an object has the first 48 digits of its id.
-        let made = |digit: &str, job: &str, name: &str| {
-            let asked = path.contains(&format!("filter_values={}", digit.repeat(48)));
+        // The id of the task that creates an object is the first 48 digits of the object id.
+        let creating_task = |digit: &str, job: &str, name: &str| {
+            let is_requested = path.contains(&format!("filter_values={}", digit.repeat(48)));
             let row = object!({"task_id": digit.repeat(48), "name": name, "state": "PENDING_NODE_ASSIGNMENT", "job_id": job});
-            asked.then_some(row)
+            is_requested.then_some(row)
         };
-        let of_object = |digit: &str, status: &str, pid: u32| {
-            let asked = path.contains(&digit.repeat(56));
+        let object_row = |digit: &str, status: &str, pid: u32| {
+            let is_requested = path.contains(&digit.repeat(56));
             let row = object!({"object_id": digit.repeat(56), "task_status": status, "pid": pid, "ip": "10.0.0.7"});
-            asked.then_some(row)
+            is_requested.then_some(row)
         };
         let rows = match path.split('?').next().unwrap() {
             "/api/v0/tasks" if path.contains("task_id") => {
-                [made("a", "01000000", "load"), made("b", "02000000", "hidden_load")].into_iter().flatten().collect()
+                [creating_task("a", "01000000", "load"), creating_task("b", "02000000", "hidden_load")].into_iter().flatten().collect()
             }
             "/api/v0/tasks" if path.contains("actor_id") => {
                 let mut first = task(3, "02000000", "Trainer.__init__", "a3".into());
@@ -42,16 +42,16 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
                 vec![last, first]
             }
             "/api/v0/objects" => [
-                of_object("a", "NIL", 502),
-                of_object("a", "PENDING_NODE_ASSIGNMENT", 501),
-                of_object("b", "SUBMITTED_TO_WORKER", 502),
+                object_row("a", "NIL", 502),
+                object_row("a", "PENDING_NODE_ASSIGNMENT", 501),
+                object_row("b", "SUBMITTED_TO_WORKER", 502),
             ]
             .into_iter()
             .flatten()
             .collect(),
             "/api/v0/tasks" => [task(1, "01000000", "square", Value::Null), task(2, "02000000", "Trainer.step", "a2".into())]
                 .into_iter()
-                .filter(|task| of_job(task["job_id"].as_str().unwrap()))
+                .filter(|task| is_of_job(task["job_id"].as_str().unwrap()))
                 .collect(),
             "/api/v0/workers" => (1..6).map(worker).collect(),
             "/api/v0/actors" => {
@@ -59,7 +59,7 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
                     object!({"actor_id": format!("a{n}"), "class_name": class, "name": name, "state": "ALIVE", "job_id": job,
                         "ray_namespace": "ml", "pid": 500 + n, "node_id": "aaaa"})
                 };
-                // Two that run nothing are of no class of which another runs, or of another job.
+                // The last two idle actors have another class or job than the running actor.
                 vec![
                     actor(2, "02000000", "Trainer", "rank_3"),
                     actor(3, "02000000", "Trainer", "rank_4"),
@@ -77,7 +77,7 @@ async fn ray(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
     .await
 }
 
-fn waits(path: &str) -> Response<Body> {
+fn waiting_stack(path: &str) -> Response<Body> {
     match path.contains("pid=501") {
         true => ok(
             "Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    square (a.py:3)\n",
@@ -88,7 +88,7 @@ fn waits(path: &str) -> Response<Body> {
     }
 }
 
-fn refuses(_: &str) -> Response<Body> {
+fn refuse_stack(_: &str) -> Response<Body> {
     let mut refused = ok("Profiling is disabled");
     *refused.status_mut() = StatusCode::FORBIDDEN;
     refused
@@ -100,28 +100,28 @@ async fn tasks(relay: &Relay, subject: &str, query: &str) -> (u16, Value) {
     (response.status().as_u16(), json(response).await)
 }
 
-fn names(told: &Value) -> Vec<&str> {
-    let tasks = told["tasks"].as_array().unwrap().iter();
+fn names(list: &Value) -> Vec<&str> {
+    let tasks = list["tasks"].as_array().unwrap().iter();
     tasks.map(|task| task["name"].as_str().unwrap()).collect()
 }
 
-async fn looks(relay: &Relay, subject: &str, body: &str) -> (u16, Value) {
-    posted(relay, "/relay/v1/looks", subject, body).await
+async fn inspect(relay: &Relay, subject: &str, body: &str) -> (u16, Value) {
+    post(relay, "/relay/v1/looks", subject, body).await
 }
 
 #[tokio::test]
 async fn running_list_hides_tasks_the_user_may_not_list() {
-    let (address, _head) = ray(waits).await;
-    let ann = Person::new("ann", "\"list\"", "");
-    let ben = Person::new("ben", "\"list\"", "jobs = [\"01000000\"]");
-    let cid = Person::new("cid", "\"list\"", "tasks = [\"rank_*\"]");
-    let dan = Person::new("dan", "\"list\"", "namespaces = [\"other\"]");
-    let eve = Person::new("eve", "\"view\"", "");
-    let fay = Person::new("fay", "\"list\"", "nodes = [\"10.0.0.7\"]");
-    let gus = Person::new("gus", "\"list\"", "clusters = [\"west\"]");
-    let people = [&ann, &ben, &cid, &dan, &eve, &fay, &gus];
-    let relay = Relay::guarded(&[("default", address)], &people).await;
-    for (who, seen) in [
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"list\"", "");
+    let ben = User::new("ben", "\"list\"", "jobs = [\"01000000\"]");
+    let cid = User::new("cid", "\"list\"", "tasks = [\"rank_*\"]");
+    let dan = User::new("dan", "\"list\"", "namespaces = [\"other\"]");
+    let eve = User::new("eve", "\"view\"", "");
+    let fay = User::new("fay", "\"list\"", "nodes = [\"10.0.0.7\"]");
+    let gus = User::new("gus", "\"list\"", "clusters = [\"west\"]");
+    let users = [&ann, &ben, &cid, &dan, &eve, &fay, &gus];
+    let relay = Relay::with_users(&[("default", address)], &users).await;
+    for (user, expected) in [
         ("ann", &["square", "Trainer.step"][..]),
         ("ben", &["square"]),
         ("cid", &["Trainer.step"]),
@@ -129,13 +129,13 @@ async fn running_list_hides_tasks_the_user_may_not_list() {
         ("fay", &["square", "Trainer.step"]),
         ("gus", &[]),
     ] {
-        let (status, told) = tasks(&relay, who, "").await;
-        assert_eq!(status, 200, "{who}: {told}");
-        assert_eq!(names(&told), seen, "{who}");
-        assert_eq!(told["total"], seen.len(), "{who}");
+        let (status, answer) = tasks(&relay, user, "").await;
+        assert_eq!(status, 200, "{user}: {answer}");
+        assert_eq!(names(&answer), expected, "{user}");
+        assert_eq!(answer["total"], expected.len(), "{user}");
     }
     assert_eq!(tasks(&relay, "eve", "").await.0, 403);
-    // Nor is there a word of a cluster in which one may list nothing.
+    // A cluster without visible tasks is not listed.
     assert_eq!(tasks(&relay, "gus", "").await.1["clusters"], object!([]));
     let row = &tasks(&relay, "cid", "").await.1["tasks"][0];
     assert_eq!(
@@ -150,10 +150,10 @@ async fn running_list_hides_tasks_the_user_may_not_list() {
 
 #[tokio::test]
 async fn running_list_is_filtered_and_paginated() {
-    let (address, _head) = ray(waits).await;
-    let ann = Person::new("ann", "\"list\"", "");
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-    for (query, seen) in [
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"list\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    for (query, expected) in [
         ("?name=Train*", &["Trainer.step"][..]),
         ("?name=rank_3", &["Trainer.step"]),
         ("?job=01000000", &["square"]),
@@ -162,7 +162,11 @@ async fn running_list_is_filtered_and_paginated() {
         ("?older_than=1", &["square", "Trainer.step"]),
         ("?older_than=90000000000", &[]),
     ] {
-        assert_eq!(names(&tasks(&relay, "ann", query).await.1), seen, "{query}");
+        assert_eq!(
+            names(&tasks(&relay, "ann", query).await.1),
+            expected,
+            "{query}"
+        );
     }
     let (_, first) = tasks(&relay, "ann", "?limit=1").await;
     assert_eq!(
@@ -175,7 +179,7 @@ async fn running_list_is_filtered_and_paginated() {
         (names(&second), &second["next"]),
         (vec!["Trainer.step"], &Value::Null)
     );
-    for wrong in [
+    for query in [
         "?limit=0",
         "?after=x",
         "?filter=",
@@ -183,63 +187,66 @@ async fn running_list_is_filtered_and_paginated() {
         "?nmae=x",
         "?name=",
     ] {
-        assert_eq!(tasks(&relay, "ann", wrong).await.0, 400, "{wrong}");
+        assert_eq!(tasks(&relay, "ann", query).await.0, 400, "{query}");
     }
 }
 
 #[tokio::test]
 async fn hook_column_is_optional_and_explains_unknown() {
-    let (address, _head) = ray(waits).await;
-    let ann = Person::new("ann", "\"list\"", "");
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-    let (_, told) = tasks(&relay, "ann", "").await;
-    assert!(told["tasks"][0].get("hook").is_none(), "{told}");
-    let (_, told) = tasks(&relay, "ann", "?hook=true").await;
-    let row = &told["tasks"][0];
-    assert!(row["hook"].is_null(), "{told}");
-    let why = row["hook_unknown"].as_str().unwrap();
-    assert!(why.contains("ray-relay node"), "{why}");
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"list\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    let (_, answer) = tasks(&relay, "ann", "").await;
+    assert!(answer["tasks"][0].get("hook").is_none(), "{answer}");
+    let (_, answer) = tasks(&relay, "ann", "?hook=true").await;
+    let row = &answer["tasks"][0];
+    assert!(row["hook"].is_null(), "{answer}");
+    let reason = row["hook_unknown"].as_str().unwrap();
+    assert!(reason.contains("ray-relay node"), "{reason}");
     assert_eq!(tasks(&relay, "ann", "?hook=maybe").await.0, 400);
 }
 
 #[tokio::test]
 async fn snapshot_needs_view_and_is_recorded() {
-    let (address, _head) = ray(waits).await;
-    let ann = Person::new("ann", "\"list\", \"view\"", "");
-    let ben = Person::new("ben", "\"list\"", "");
-    let cid = Person::new(
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"list\", \"view\"", "");
+    let ben = User::new("ben", "\"list\"", "");
+    let cid = User::new(
         "cid",
         "\"view\"",
         "jobs = [\"01000000\"]\n[[rule]]\nsubjects = [\"cid\"]\nscopes = [\"list\"]",
     );
-    let relay = Relay::guarded(&[("default", address)], &[&ann, &ben, &cid]).await;
-    let (status, told) = looks(&relay, "ann", "{}").await;
-    assert_eq!((status, &told["left_out"]), (200, &0.into()), "{told}");
-    let [one, two] = &told["looks"].as_array().unwrap()[..] else {
-        panic!("{told}");
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben, &cid]).await;
+    let (status, answer) = inspect(&relay, "ann", "{}").await;
+    assert_eq!((status, &answer["left_out"]), (200, &0.into()), "{answer}");
+    let [first, second] = &answer["looks"].as_array().unwrap()[..] else {
+        panic!("{answer}");
     };
-    assert_eq!(one["look"]["threads"][0]["frames"][0]["function"], "square");
-    assert_eq!(one["tasks"][0]["name"], "square");
-    assert_eq!(two["look"]["source"], "traceback");
-    assert!(!told.to_string().contains("abcdefghijklmnop"), "{told}");
-    let heard = relay.heard.take();
-    let allowed = heard
+    assert_eq!(
+        first["look"]["threads"][0]["frames"][0]["function"],
+        "square"
+    );
+    assert_eq!(first["tasks"][0]["name"], "square");
+    assert_eq!(second["look"]["source"], "traceback");
+    assert!(!answer.to_string().contains("abcdefghijklmnop"), "{answer}");
+    let entries = relay.audit.take();
+    let allowed = entries
         .iter()
         .filter(|line| line.details.get("command") == Some(&"look".into()));
     let workers: Vec<_> = allowed
         .map(|line| line.details["worker_id"].clone())
         .collect();
-    assert_eq!(workers.len(), 2, "{heard:?}");
+    assert_eq!(workers.len(), 2, "{entries:?}");
     assert!(workers.contains(&"w1".into()) && workers.contains(&"w2".into()));
-    // Who may look at nothing is refused before anything is asked.
-    assert_eq!(looks(&relay, "ben", "{}").await.0, 403);
-    // Who may list more than look at is told which is not for them, and it is on record.
-    relay.heard.take();
-    let (_, told) = looks(&relay, "cid", "{\"name\": \"*\"}").await;
-    assert!(told["looks"][0]["look"].is_object(), "{told}");
-    let why = told["looks"][1]["error"].as_str().unwrap();
-    assert!(why.contains("permission `view`"), "{why}");
-    let denied = lines(&relay.heard.take());
+    // A user without `view` is refused before any query.
+    assert_eq!(inspect(&relay, "ben", "{}").await.0, 403);
+    // Tasks that the user may list but not view get an error, and the refusal is recorded.
+    relay.audit.take();
+    let (_, answer) = inspect(&relay, "cid", "{\"name\": \"*\"}").await;
+    assert!(answer["looks"][0]["look"].is_object(), "{answer}");
+    let error = answer["looks"][1]["error"].as_str().unwrap();
+    assert!(error.contains("permission `view`"), "{error}");
+    let denied = lines(&relay.audit.take());
     assert!(
         denied.contains(&"Decision denied cid /relay/v1/looks".to_owned()),
         "{denied:?}"
@@ -248,47 +255,47 @@ async fn snapshot_needs_view_and_is_recorded() {
 
 #[tokio::test]
 async fn returned_actor_is_reported_with_its_running_class() {
-    let (address, _head) = ray(waits).await;
-    let ann = Person::new("ann", "\"view\"", "");
-    let ben = Person::new("ben", "\"view\"", "tasks = [\"rank_3\"]");
-    let relay = Relay::guarded(&[("default", address)], &[&ann, &ben]).await;
-    let (_, told) = looks(&relay, "ann", "{\"name\": \"Trainer\"}").await;
-    let [idle] = &told["idle"].as_array().unwrap()[..] else {
-        panic!("{told}");
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let ben = User::new("ben", "\"view\"", "tasks = [\"rank_3\"]");
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben]).await;
+    let (_, answer) = inspect(&relay, "ann", "{\"name\": \"Trainer\"}").await;
+    let [idle] = &answer["idle"].as_array().unwrap()[..] else {
+        panic!("{answer}");
     };
-    let of_it = [
+    let keys = [
         "state",
         "actor_name",
         "worker_id",
         "last_method",
         "last_state",
     ];
-    let of_it = of_it.map(|key| idle[key].as_str().unwrap());
-    assert_eq!(of_it, ["idle", "rank_4", "w3", "Trainer.step", "FINISHED"]);
+    let values = keys.map(|key| idle[key].as_str().unwrap());
+    assert_eq!(values, ["idle", "rank_4", "w3", "Trainer.step", "FINISHED"]);
     assert_eq!(idle["rank"], 4);
-    // Where no other of its class is looked at, and where it is not to be known.
-    for (who, body) in [
+    // The idle actor is left out if no task of its class is inspected, or if the user may not see it.
+    for (user, body) in [
         ("ann", "{\"name\": \"square\"}"),
         ("ben", "{\"name\": \"Trainer\"}"),
     ] {
-        let (_, told) = looks(&relay, who, body).await;
+        let (_, answer) = inspect(&relay, user, body).await;
         assert!(
-            told["looks"][0].is_object() && told.get("idle").is_none(),
-            "{who}: {told}"
+            answer["looks"][0].is_object() && answer.get("idle").is_none(),
+            "{user}: {answer}"
         );
     }
 }
 
 #[tokio::test]
 async fn unrecorded_snapshot_of_running_tasks_is_refused() {
-    let (address, _head) = ray(|_| panic!("looked at")).await;
-    let ann = Person::new("ann", "\"view\"", "");
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-    relay.heard.refuse_all(true);
-    let (_, told) = looks(&relay, "ann", "{\"name\": \"square\"}").await;
-    let why = told["looks"][0]["error"].as_str().unwrap();
-    assert!(why.contains("audit log"), "{why}");
-    for wrong in [
+    let (address, _head) = ray_head(|_| panic!("looked at")).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    relay.audit.refuse_all(true);
+    let (_, answer) = inspect(&relay, "ann", "{\"name\": \"square\"}").await;
+    let error = answer["looks"][0]["error"].as_str().unwrap();
+    assert!(error.contains("audit log"), "{error}");
+    for body in [
         "",
         "[]",
         "{\"nmae\": \"x\"}",
@@ -296,25 +303,28 @@ async fn unrecorded_snapshot_of_running_tasks_is_refused() {
         "{\"name\": \"\"}",
         "{\"filter\": [\"x=y\"]}",
     ] {
-        assert_eq!(looks(&relay, "ann", wrong).await.0, 400, "{wrong}");
+        assert_eq!(inspect(&relay, "ann", body).await.0, 400, "{body}");
     }
 }
 
 #[tokio::test]
 async fn missing_stack_names_its_remedy() {
-    let (address, _head) = ray(refuses).await;
-    let ann = Person::new("ann", "\"view\"", "");
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-    let (_, told) = looks(&relay, "ann", "{\"job\": \"01000000\"}").await;
-    let [one] = &told["looks"].as_array().unwrap()[..] else {
-        panic!("{told}");
+    let (address, _head) = ray_head(refuse_stack).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    let (_, answer) = inspect(&relay, "ann", "{\"job\": \"01000000\"}").await;
+    let [inspection] = &answer["looks"].as_array().unwrap()[..] else {
+        panic!("{answer}");
     };
-    let why = one["error"].as_str().unwrap();
-    assert!(why.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"), "{why}");
+    let error = inspection["error"].as_str().unwrap();
+    assert!(
+        error.contains("RAY_DASHBOARD_ENABLE_PROFILING=1"),
+        "{error}"
+    );
 }
 
-/// A look at a worker whose `ray.get` waits for objects of these digits.
-fn waits_for(digits: &str) -> Look {
+/// A snapshot of a worker whose `ray.get` waits for objects of these digits.
+fn look_waiting_for(digits: &str) -> Look {
     let refs: Vec<_> = digits
         .chars()
         .map(|digit| format!("ObjectRef({})", digit.to_string().repeat(56)))
@@ -327,52 +337,65 @@ fn waits_for(digits: &str) -> Look {
 
 #[tokio::test]
 async fn owner_of_an_awaited_object_is_shown_only_if_visible() {
-    let (address, _head) = ray(waits).await;
-    let ann = Person::new("ann", "\"view\"", "");
-    let ben = Person::new("ben", "\"view\"", "jobs = [\"01000000\"]");
-    let relay = Relay::guarded(&[("default", address)], &[&ann, &ben]).await;
-    let on = |_: &str| true;
-    let asked = RunningQuery { on: &on, job: None };
-    let found = relay.registry.running(&asked).await;
-    let (first, second) = (
-        AwaitedObjects::of(&waits_for("ab")),
-        AwaitedObjects::of(&waits_for("bcde")),
-    );
-    let awaits = [("default", &first), ("default", &second)];
-    let told = async |who: &str| {
-        let principal = principal(&relay.ctx.auth, who).await;
-        objects::query(&relay.ctx, &principal, &found, &awaits).await
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let ben = User::new("ben", "\"view\"", "jobs = [\"01000000\"]");
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben]).await;
+    let all_clusters = |_: &str| true;
+    let query = RunningQuery {
+        on: &all_clusters,
+        job: None,
     };
-    let all = told("ann").await;
-    let [a, b] = &all[0][..] else {
-        panic!("{all:?}");
+    let running = relay.registry.running(&query).await;
+    let (first, second) = (
+        AwaitedObjects::of(&look_waiting_for("ab")),
+        AwaitedObjects::of(&look_waiting_for("bcde")),
+    );
+    let awaited = [("default", &first), ("default", &second)];
+    let objects_for = async |user: &str| {
+        let principal = principal(&relay.ctx.auth, user).await;
+        objects::query(&relay.ctx, &principal, &running, &awaited).await
+    };
+    let objects_of_ann = objects_for("ann").await;
+    let [first_object, second_object] = &objects_of_ann[0][..] else {
+        panic!("{objects_of_ann:?}");
     };
     assert_eq!(
-        (&a["task"]["name"], &a["task"]["state"]),
+        (
+            &first_object["task"]["name"],
+            &first_object["task"]["state"]
+        ),
         (&"load".into(), &"PENDING_NODE_ASSIGNMENT".into())
     );
     assert_eq!(
-        (&a["owner"]["name"], &a["owner"]["pid"]),
+        (
+            &first_object["owner"]["name"],
+            &first_object["owner"]["pid"]
+        ),
         (&"square".into(), &501.into())
     );
     assert_eq!(
-        (&b["owner"]["name"], &b["state"]),
+        (&second_object["owner"]["name"], &second_object["state"]),
         (&"Trainer.step".into(), &"SUBMITTED_TO_WORKER".into())
     );
-    let unknown: Vec<_> = all[1]
+    let unknown_reasons: Vec<_> = objects_of_ann[1]
         .iter()
-        .map(|one| one["unknown"].as_str().unwrap_or_default())
+        .map(|object| object["unknown"].as_str().unwrap_or_default())
         .collect();
     assert!(
-        unknown[0].is_empty() && unknown[1].contains("nothing that makes or owns it"),
-        "{unknown:?}"
+        unknown_reasons[0].is_empty()
+            && unknown_reasons[1].contains("nothing that makes or owns it"),
+        "{unknown_reasons:?}"
     );
-    // Ray is asked for four.
-    assert!(unknown[3].contains("look at fewer"), "{unknown:?}");
+    // Ray is queried for at most four objects.
+    assert!(
+        unknown_reasons[3].contains("look at fewer"),
+        "{unknown_reasons:?}"
+    );
 
-    let some = told("ben").await;
-    assert_eq!(some[0][0], *a);
-    let text = object!(some[0][1]).to_string();
+    let objects_of_ben = objects_for("ben").await;
+    assert_eq!(objects_of_ben[0][0], *first_object);
+    let text = object!(objects_of_ben[0][1]).to_string();
     assert!(text.contains("of what you may see"), "{text}");
     for hidden in ["hidden_load", "Trainer", "SUBMITTED"] {
         assert!(!text.contains(hidden), "{text}");
@@ -381,19 +404,19 @@ async fn owner_of_an_awaited_object_is_shown_only_if_visible() {
 
 #[tokio::test]
 async fn objects_are_queried_only_if_requested_and_known() {
-    let in_get = |_: &str| {
+    let stack = |_: &str| {
         ok(
             "Process 501: ray::square\nPython v3.11.7 (/p)\n\nThread 501 (idle): \"MainThread\"\n    get (ray/_private/worker.py:3)\n    square (a.py:3)\n",
         )
     };
-    let (address, _head) = ray(in_get).await;
-    let ann = Person::new("ann", "\"view\"", "");
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
-    let (_, told) = looks(&relay, "ann", "{\"name\": \"square\"}").await;
-    assert!(told["looks"][0].get("waits_for").is_none(), "{told}");
-    let (_, told) = looks(&relay, "ann", "{\"name\": \"square\", \"objects\": true}").await;
-    let why = told["looks"][0]["waits_for"][0]["unknown"]
+    let (address, _head) = ray_head(stack).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    let (_, answer) = inspect(&relay, "ann", "{\"name\": \"square\"}").await;
+    assert!(answer["looks"][0].get("waits_for").is_none(), "{answer}");
+    let (_, answer) = inspect(&relay, "ann", "{\"name\": \"square\", \"objects\": true}").await;
+    let error = answer["looks"][0]["waits_for"][0]["unknown"]
         .as_str()
         .unwrap();
-    assert!(why.contains("only the hook"), "{told}");
+    assert!(error.contains("only the hook"), "{answer}");
 }

@@ -1,25 +1,28 @@
-//! Requests that two readers could understand differently, byte by byte: none of them brings anything to the head that
-//! was not allowed.
+//! Ambiguous requests, byte by byte: none of them smuggles a request past the relay's checks
+//! to the head.
 
 use super::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A head that writes down every byte and answers each connection's first bytes with an empty 200.
-async fn recording() -> (SocketAddr, Arc<Mutex<Vec<u8>>>, JoinSet<()>) {
+/// Starts a head that records every byte, and answers each request head with an empty 200.
+async fn recording_head() -> (SocketAddr, Arc<Mutex<Vec<u8>>>, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let heard = Arc::new(Mutex::new(Vec::new()));
+    let received = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = JoinSet::new();
-    let ears = Arc::clone(&heard);
+    let buffer_of_head = Arc::clone(&received);
     tasks.spawn(async move {
-        let mut open = JoinSet::new();
+        let mut connections = JoinSet::new();
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let ears = Arc::clone(&ears);
-            open.spawn(async move {
+            let buffer_of_head = Arc::clone(&buffer_of_head);
+            connections.spawn(async move {
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-                    ears.lock().unwrap().extend_from_slice(&buffer[..read]);
+                    buffer_of_head
+                        .lock()
+                        .unwrap()
+                        .extend_from_slice(&buffer[..read]);
                     if buffer[..read].windows(4).any(|w| w == b"\r\n\r\n") {
                         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
                         _ = stream.write_all(answer).await;
@@ -28,13 +31,13 @@ async fn recording() -> (SocketAddr, Arc<Mutex<Vec<u8>>>, JoinSet<()>) {
             });
         }
     });
-    (address, heard, tasks)
+    (address, received, tasks)
 }
 
-/// Sends `bytes` on one connection, and gives back all that comes until it is closed.
-async fn say(relay: &Relay, bytes: &str) -> String {
+/// Sends `bytes` on one connection, and returns everything until it closes.
+async fn send_raw(relay: &Relay, bytes: &str) -> String {
     let mut stream = TcpStream::connect(relay.address).await.unwrap();
-    // A relay that hangs up early is right to.
+    // The relay may close the connection early.
     _ = stream.write_all(bytes.as_bytes()).await;
     _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -46,8 +49,8 @@ const HOST: &str = "Host: 127.0.0.1\r\n";
 
 #[tokio::test]
 async fn smuggled_request_without_a_token_is_refused() {
-    let head = Untouched::new().await;
-    let relay = Relay::guarded(&[("default", head.address)], &[]).await;
+    let head = UncontactedHead::new().await;
+    let relay = Relay::with_users(&[("default", head.address)], &[]).await;
     let inner = format!("GET /nodes HTTP/1.1\r\n{HOST}\r\n");
     let length = inner.len();
     for bytes in [
@@ -102,7 +105,7 @@ async fn smuggled_request_without_a_token_is_refused() {
         format!("OPTIONS * HTTP/1.1\r\n{HOST}\r\n"),
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET /nodes HTTP/1.1\r\n\r\n".to_owned(),
     ] {
-        let answer = say(&relay, &bytes).await;
+        let answer = send_raw(&relay, &bytes).await;
         let statuses = answer.lines().filter(|line| line.starts_with("HTTP/1."));
         for status in statuses {
             let refused = ["400", "401", "421"]
@@ -111,21 +114,21 @@ async fn smuggled_request_without_a_token_is_refused() {
             assert!(refused, "{status} to {bytes:?}");
         }
     }
-    head.check().await;
+    head.expect_uncontacted().await;
 }
 
 const TAIL: &str = "/api/jobs/1/logs/tail";
 
 #[tokio::test]
 async fn allowed_request_smuggles_no_other() {
-    let ann = Person::new("ann", "\"dashboard:write\"", "");
+    let ann = User::new("ann", "\"dashboard:write\"", "");
     let token = format!("Authorization: {}\r\n", bearer("ann"));
-    let (address, heard, _head) = recording().await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let (address, received, _head) = recording_head().await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let inner = format!("GET /smuggled HTTP/1.1\r\n{HOST}\r\n");
     let chunk = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
     for bytes in [
-        // As one reader sees it the inner request is a body, as the other it is the next request.
+        // The inner request is a body to one parser, and the next request to another.
         format!(
             "POST /a HTTP/1.1\r\n{HOST}{token}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"
         ),
@@ -145,31 +148,37 @@ async fn allowed_request_smuggles_no_other() {
         format!(
             "GET /a HTTP/1.1\r\n{HOST}{token}Connection: Authorization, Content-Length\r\nContent-Length: 5\r\n\r\n12345{inner}"
         ),
-        // The head refuses the upgrade, so what follows is a request of its own.
+        // The head refuses the upgrade, so the rest is a separate request.
         format!(
             "GET {TAIL} HTTP/1.1\r\n{HOST}{token}Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n{inner}"
         ),
     ] {
-        let answer = say(&relay, &bytes).await;
-        let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
-        assert!(!heard.contains("smuggled"), "{bytes:?}: {heard}");
-        assert!(!heard.contains(&token_of("ann")), "{bytes:?}: {heard}");
+        let answer = send_raw(&relay, &bytes).await;
+        let received_text = String::from_utf8_lossy(&received.lock().unwrap()).into_owned();
         assert!(
-            !heard.to_ascii_lowercase().contains("upgrade: h2c"),
-            "{heard}"
+            !received_text.contains("smuggled"),
+            "{bytes:?}: {received_text}"
         );
-        let first = answer.lines().next().unwrap_or_default();
-        let expected = ["200", "400"].iter().any(|code| first.contains(code));
-        assert!(expected, "{first} to {bytes:?}");
-        // The second request, where there is one, has no token.
+        assert!(
+            !received_text.contains(&token_of("ann")),
+            "{bytes:?}: {received_text}"
+        );
+        assert!(
+            !received_text.to_ascii_lowercase().contains("upgrade: h2c"),
+            "{received_text}"
+        );
+        let status_line = answer.lines().next().unwrap_or_default();
+        let is_expected = ["200", "400"].iter().any(|code| status_line.contains(code));
+        assert!(is_expected, "{status_line} to {bytes:?}");
+        // A second request would have no token.
         assert!(answer.matches("HTTP/1.1 200").count() <= 1, "{answer}");
     }
-    // A body that is one stays one.
+    // A valid body stays a body.
     let bytes =
         format!("POST /b HTTP/1.1\r\n{HOST}{token}Transfer-Encoding: chunked\r\n\r\n{chunk}");
-    say(&relay, &bytes).await;
-    let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
-    let request = &heard[heard.find("POST /b").unwrap()..];
+    send_raw(&relay, &bytes).await;
+    let received_text = String::from_utf8_lossy(&received.lock().unwrap()).into_owned();
+    let request = &received_text[received_text.find("POST /b").unwrap()..];
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     assert!(
         head.to_ascii_lowercase()
@@ -184,8 +193,8 @@ async fn allowed_request_smuggles_no_other() {
 
 #[tokio::test]
 async fn refused_request_body_is_not_requested() {
-    let head = Untouched::new().await;
-    let relay = Relay::guarded(&[("default", head.address)], &[]).await;
+    let head = UncontactedHead::new().await;
+    let relay = Relay::with_users(&[("default", head.address)], &[]).await;
     let mut stream = TcpStream::connect(relay.address).await.unwrap();
     let request = format!(
         "PUT /api/packages/gcs/x.zip HTTP/1.1\r\n{HOST}Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n"
@@ -194,14 +203,14 @@ async fn refused_request_body_is_not_requested() {
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 401");
-    head.check().await;
+    head.expect_uncontacted().await;
 }
 
 #[tokio::test]
 async fn http2_streams_are_authenticated_separately() {
-    let ann = Person::new("ann", "\"dashboard:write\"", "");
-    let (address, mut seen, _head) = telling(|| ok("")).await;
-    let relay = Relay::guarded(&[("default", address)], &[&ann]).await;
+    let ann = User::new("ann", "\"dashboard:write\"", "");
+    let (address, mut requests, _head) = test_head(|| ok("")).await;
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
     let stream = TcpStream::connect(relay.address).await.unwrap();
     let (mut send, connection) = hyper::client::conn::http2::handshake::<_, _, Body>(
         TokioExecutor::new(),
@@ -210,7 +219,7 @@ async fn http2_streams_are_authenticated_separately() {
     .await
     .unwrap();
     tokio::spawn(connection);
-    let mut ask = async |token: Option<&str>| {
+    let mut send_with_token = async |token: Option<&str>| {
         let mut request = Request::get(format!("http://{}/nodes", relay.address));
         if let Some(token) = token {
             request = request.header("authorization", token);
@@ -218,9 +227,9 @@ async fn http2_streams_are_authenticated_separately() {
         let request = request.body(answer::empty()).unwrap();
         send.send_request(request).await.unwrap().status()
     };
-    assert_eq!(ask(Some(&bearer("ann"))).await, 200);
-    assert!(seen.try_recv().is_ok());
-    assert_eq!(ask(None).await, 401);
-    assert_eq!(ask(Some("Bearer wrong")).await, 401);
-    assert!(seen.try_recv().is_err());
+    assert_eq!(send_with_token(Some(&bearer("ann"))).await, 200);
+    assert!(requests.try_recv().is_ok());
+    assert_eq!(send_with_token(None).await, 401);
+    assert_eq!(send_with_token(Some("Bearer wrong")).await, 401);
+    assert!(requests.try_recv().is_err());
 }

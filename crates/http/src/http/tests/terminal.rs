@@ -1,4 +1,4 @@
-//! The terminal of the page: who gets one, by which credential, and that what is said passes both ways.
+//! The terminal of the page: permissions, credentials, and messages in both directions.
 
 use futures_util::{SinkExt, StreamExt};
 use hyper::header::{COOKIE, HeaderName, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
@@ -12,7 +12,7 @@ use super::*;
 
 const PROTOCOL: &str = "ray-relay.terminal.v1";
 
-/// A pong and a close of a client's, with a mask of zeros.
+/// A pong and a close frame of a client, masked with zeros.
 const PONG: &[u8] = &[0x8a, 0x80, 0, 0, 0, 0];
 const CLOSE: &[u8] = &[0x88, 0x80, 0, 0, 0, 0];
 
@@ -28,7 +28,7 @@ async fn dial(
     }
     match client_async(request, stream).await {
         Ok((socket, response)) => {
-            // The one with the token is not said again.
+            // The server does not echo the protocol with the token.
             assert_eq!(response.headers()[SEC_WEBSOCKET_PROTOCOL], PROTOCOL);
             Ok(socket)
         }
@@ -39,27 +39,33 @@ async fn dial(
 
 fn with_token(subject: &str) -> (HeaderName, String) {
     let token = token_of(subject);
-    let both = format!("{PROTOCOL}, ray-relay.bearer.{token}");
-    (SEC_WEBSOCKET_PROTOCOL, both)
+    let protocols = format!("{PROTOCOL}, ray-relay.bearer.{token}");
+    (SEC_WEBSOCKET_PROTOCOL, protocols)
 }
 
 #[tokio::test]
 async fn terminal_needs_the_permission_and_the_relay_origin() {
-    let ann = Person::new("ann", "\"list\", \"terminal\"", "");
-    let bob = Person::new("bob", "\"list\", \"debug\"", "");
-    let relay = Relay::guarded(&[], &[&ann, &bob]).await;
+    let ann = User::new("ann", "\"list\", \"terminal\"", "");
+    let bob = User::new("bob", "\"list\", \"debug\"", "");
+    let relay = Relay::with_users(&[], &[&ann, &bob]).await;
     let refused = async |headers: &[(HeaderName, String)]| dial(&relay, headers).await.err();
     let plain = (SEC_WEBSOCKET_PROTOCOL, PROTOCOL.to_owned());
     assert_eq!(refused(std::slice::from_ref(&plain)).await, Some(401));
     assert_eq!(refused(&[with_token("bob")]).await, Some(403));
-    let other = (ORIGIN, "http://evil.example.com".to_owned());
-    assert_eq!(refused(&[with_token("ann"), other]).await, Some(403));
+    let foreign_origin = (ORIGIN, "http://evil.example.com".to_owned());
+    assert_eq!(
+        refused(&[with_token("ann"), foreign_origin]).await,
+        Some(403)
+    );
     let bearer = (hyper::header::AUTHORIZATION, bearer("ann"));
-    let unknown = (SEC_WEBSOCKET_PROTOCOL, "chat".to_owned());
-    assert_eq!(refused(&[bearer.clone(), unknown]).await, Some(400));
-    // Another credential than that of the subprotocol, which a script has to have set.
-    let two = [with_token("bob"), bearer.clone()];
-    assert_eq!(refused(&two).await, Some(400));
+    let unknown_protocol = (SEC_WEBSOCKET_PROTOCOL, "chat".to_owned());
+    assert_eq!(
+        refused(&[bearer.clone(), unknown_protocol]).await,
+        Some(400)
+    );
+    // Only a script can set the subprotocol, so a different credential is ambiguous.
+    let two_tokens = [with_token("bob"), bearer.clone()];
+    assert_eq!(refused(&two_tokens).await, Some(400));
     assert_eq!(refused(&[bearer, plain]).await, None);
     let response = relay.get_as(&token_of("ann"), "/relay/v1/terminal").await;
     assert_eq!(response.status(), 426);
@@ -67,38 +73,42 @@ async fn terminal_needs_the_permission_and_the_relay_origin() {
 
 #[tokio::test]
 async fn terminal_passes_both_ways_until_either_side_closes() {
-    let ann = Person::new("ann", "\"terminal\"", "");
-    let relay = Relay::guarded(&[], &[&ann]).await;
+    let ann = User::new("ann", "\"terminal\"", "");
+    let relay = Relay::with_users(&[], &[&ann]).await;
     let port = relay.address.port();
-    // Of another person, or from before: with a token it does not count.
+    // A cookie of another user or of an earlier session is ignored if there is a token.
     let stale = format!("ray-authentication-token-{port}=stale");
-    let own = (ORIGIN, format!("http://{}", relay.address));
-    let asked = [with_token("ann"), (COOKIE, stale), own];
-    let mut socket = dial(&relay, &asked).await.unwrap();
-    let mut arrived = relay.ctx.peers.links.arrived().await;
-    assert_eq!(arrived.principal.subject(), "ann");
+    let own_origin = (ORIGIN, format!("http://{}", relay.address));
+    let headers = [with_token("ann"), (COOKIE, stale), own_origin];
+    let mut socket = dial(&relay, &headers).await.unwrap();
+    let mut connection = relay.ctx.peers.links.arrived().await;
+    assert_eq!(connection.principal.subject(), "ann");
     socket.send(Message::text("enter me\n")).await.unwrap();
-    let mut heard = [0; 9];
-    arrived.stream.read_exact(&mut heard).await.unwrap();
-    assert_eq!(&heard, b"enter me\n");
-    arrived.stream.write_all(b"(Pdb) \xe2\x82").await.unwrap();
-    let shown = socket.next().await.unwrap().unwrap();
-    assert_eq!(shown, Message::binary(&b"(Pdb) \xe2\x82"[..]));
-    drop(arrived);
+    let mut received = [0; 9];
+    connection.stream.read_exact(&mut received).await.unwrap();
+    assert_eq!(&received, b"enter me\n");
+    connection
+        .stream
+        .write_all(b"(Pdb) \xe2\x82")
+        .await
+        .unwrap();
+    let message = socket.next().await.unwrap().unwrap();
+    assert_eq!(message, Message::binary(&b"(Pdb) \xe2\x82"[..]));
+    drop(connection);
     assert!(matches!(socket.next().await, Some(Ok(Message::Close(_)))));
-    // It is heard out until it has said so too: a connection that is closed before is a lost one to a browser.
+    // The server waits for the client's close frame. To a browser, an earlier close is a lost connection.
     let stream = socket.get_mut();
     for frame in [PONG, CLOSE] {
         stream.write_all(frame).await.unwrap();
     }
-    let mut rest = Vec::new();
-    stream.read_to_end(&mut rest).await.unwrap();
+    let mut remaining = Vec::new();
+    stream.read_to_end(&mut remaining).await.unwrap();
 
     let mut socket = dial(&relay, &[with_token("ann")]).await.unwrap();
-    let mut arrived = relay.ctx.peers.links.arrived().await;
+    let mut connection = relay.ctx.peers.links.arrived().await;
     socket.send(Message::text("q\n")).await.unwrap();
     socket.close(None).await.unwrap();
-    let mut rest = Vec::new();
-    arrived.stream.read_to_end(&mut rest).await.unwrap();
-    assert_eq!(rest, b"q\n");
+    let mut remaining = Vec::new();
+    connection.stream.read_to_end(&mut remaining).await.unwrap();
+    assert_eq!(remaining, b"q\n");
 }

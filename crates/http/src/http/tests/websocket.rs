@@ -13,7 +13,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// A head with a WebSocket on every path but /none, run by `serve`.
+/// Starts a head with a WebSocket, run by `serve`, on every path except /none.
 pub(super) async fn sockets<F>(serve: fn(Socket) -> F) -> (SocketAddr, JoinSet<()>)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -78,8 +78,8 @@ pub(super) async fn dial_as(
     Ok(socket)
 }
 
-/// Says one word and ends.
-async fn of_b(mut socket: Socket) {
+/// Sends one message and ends.
+async fn send_one_message(mut socket: Socket) {
     socket.send(Message::text("b")).await.unwrap();
     _ = socket.close(None).await;
 }
@@ -87,7 +87,7 @@ async fn of_b(mut socket: Socket) {
 #[tokio::test]
 async fn named_cluster_has_separate_websockets() {
     let (first, _first) = sockets(echo).await;
-    let (other, _other) = sockets(of_b).await;
+    let (other, _other) = sockets(send_one_message).await;
     let relay = Relay::start(&[("default", first), ("b", other)], |_| {}).await;
     let mut socket = dial(&relay, "/relay/clusters/b/api/jobs/1/logs/tail")
         .await
@@ -96,8 +96,8 @@ async fn named_cluster_has_separate_websockets() {
     let mut socket = dial(&relay, "/api/jobs/1/logs/tail").await.unwrap();
     socket.send(Message::text("a")).await.unwrap();
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::text("a"));
-    let none = dial(&relay, "/relay/clusters/b/none").await;
-    assert!(matches!(none, Err(Error::Http(refused)) if refused.headers()["x-ray"] == "1"));
+    let refused = dial(&relay, "/relay/clusters/b/none").await;
+    assert!(matches!(refused, Err(Error::Http(refused)) if refused.headers()["x-ray"] == "1"));
 }
 
 fn frame(code: u16, reason: &'static str) -> CloseFrame {
@@ -128,7 +128,7 @@ async fn messages_pass_both_ways() {
         Message::Pong("are you there".into())
     );
     socket.close(Some(frame(4001, "enough"))).await.unwrap();
-    relay.quiet().await;
+    relay.until_disconnected().await;
     let metrics = text(relay.get("/relay/metrics").await).await;
     let line =
         r#"ray_relay_sessions_total{client="other",outcome="client",protocol="websocket"} 1"#;
@@ -138,7 +138,7 @@ async fn messages_pass_both_ways() {
 #[tokio::test]
 async fn close_codes_pass_both_ways() {
     let (address, _head) = sockets(|mut socket| async move {
-        // The first message arrives in one piece with the handshake, as often as not.
+        // The first message often arrives together with the handshake.
         socket.send(Message::text("at once")).await.unwrap();
         socket
             .close(Some(frame(4002, "the job is done")))
@@ -158,7 +158,7 @@ async fn close_codes_pass_both_ways() {
         Message::Close(Some(frame(4002, "the job is done")))
     );
     while let Some(Ok(_)) = socket.next().await {}
-    relay.quiet().await;
+    relay.until_disconnected().await;
 
     let (address, _head) = sockets(|mut socket| async move {
         assert_eq!(
@@ -174,7 +174,7 @@ async fn close_codes_pass_both_ways() {
         socket.next().await.unwrap().unwrap(),
         Message::Close(Some(frame(4003, "bye")))
     );
-    relay.quiet().await;
+    relay.until_disconnected().await;
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn broken_head_is_reported_to_the_client() {
         Message::Close(Some(expected))
     );
     while let Some(Ok(_)) = socket.next().await {}
-    relay.quiet().await;
+    relay.until_disconnected().await;
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn drain_closes_with_a_reason() {
         Message::Close(Some(expected))
     );
     while let Some(Ok(_)) = socket.next().await {}
-    relay.quiet().await;
+    relay.until_disconnected().await;
 }
 
 #[tokio::test]

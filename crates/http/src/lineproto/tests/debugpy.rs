@@ -1,4 +1,4 @@
-//! The prompt on a debugpy breakpoint, with a worker whose part the test plays.
+//! The prompt on a debugpy breakpoint. The tests play the worker.
 
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use ray_relay_debugger::pdb::{Prompt, PromptEnd, PromptError};
 use ray_relay_ray::ray::task_end::TaskEnd;
 use ray_relay_session::session::audit::SessionAudit;
 
-/// A worker of which a person may pick the breakpoint.
+/// A paused worker with debugpy, played by the test.
 pub(super) struct Debugpy {
     listener: TcpListener,
     pub(super) breakpoint: Breakpoint,
@@ -26,46 +26,46 @@ pub(super) struct Debugpy {
 impl Debugpy {
     pub(super) async fn listen() -> Self {
         let (listener, breakpoint) = listening(paused("add", 1)).await;
-        Self::of(listener, breakpoint)
+        Self::new(listener, breakpoint)
     }
 
-    pub(super) fn of(listener: TcpListener, breakpoint: Breakpoint) -> Self {
+    pub(super) fn new(listener: TcpListener, breakpoint: Breakpoint) -> Self {
         Self {
             listener,
             breakpoint,
         }
     }
 
-    /// No client did.
-    pub(super) fn not_entered(self) {
+    /// Expects that no client has connected.
+    pub(super) fn expect_not_dialled(self) {
         assert_not_dialled(self.listener);
     }
 
-    /// A person did.
-    pub(super) async fn entered(&self) -> Worker {
+    /// Accepts the connection of a client that enters, and greets it.
+    pub(super) async fn accept(&self) -> Worker {
         let accepted = timeout(TEST_TIMEOUT, self.listener.accept()).await;
         let (mut stream, _) = accepted.expect("the relay dials").unwrap();
         let greeting = frame(&event("output", json!({"category": "telemetry"})));
         stream.write_all(&greeting).await.unwrap();
-        Worker::play(stream, Duration::ZERO)
+        Worker::spawn(stream, Duration::ZERO)
     }
 }
 
-/// A task that waits at `/job.py` line 8, runs for good after `continue`, and stops at the next line after `next`. Also
-/// `slow()` takes as long as that.
+/// A task at `/job.py` line 8. It does not stop after `continue`, and stops at the next line after `next`. `slow()` takes
+/// as long as `next`.
 pub(super) struct Worker {
     commands: mpsc::UnboundedReceiver<String>,
-    says: mpsc::UnboundedSender<Value>,
+    events: mpsc::UnboundedSender<Value>,
 }
 
 impl Worker {
-    /// Its debugger speaks over `stream`; `next` takes so long.
-    fn play<S>(stream: S, next: Duration) -> Self
+    /// Plays the debugger on `stream`. `next` is the duration of a step.
+    fn spawn<S>(stream: S, next: Duration) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, commands) = mpsc::unbounded_channel();
-        let (says, mut said) = mpsc::unbounded_channel();
+        let (events, mut queued) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             let mut client = Conversation::new(stream, 1 << 20);
             let mut line = 8;
@@ -73,7 +73,7 @@ impl Worker {
             loop {
                 let request = tokio::select! {
                     biased;
-                    Some(event) = said.recv() => {
+                    Some(event) = queued.recv() => {
                         client.send(&event).await.unwrap();
                         continue;
                     }
@@ -107,33 +107,35 @@ impl Worker {
                 let _ = sender.send(command.to_owned());
             }
         });
-        Self { commands, says }
+        Self { commands, events }
     }
 
-    /// Has the task stop where it is.
+    /// Stops the task at its current line.
     fn stop(&self) {
-        self.say(stopped("breakpoint"));
+        self.send(stopped("breakpoint"));
     }
 
-    /// Has its debugger say this.
-    pub(super) fn say(&self, event: Value) {
-        self.says.send(event).unwrap();
+    /// Sends an event of the debugger.
+    pub(super) fn send(&self, event: Value) {
+        self.events.send(event).unwrap();
     }
 
-    /// The requests that it received since the last call.
-    pub(super) fn asked_so_far(&mut self) -> Vec<String> {
+    /// Returns the requests received since the last call.
+    pub(super) fn take_commands(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.commands.try_recv().ok()).collect()
     }
 
-    /// Waits until its client is gone, which lets it run on.
-    pub(super) async fn let_go(mut self) {
-        let gone = async { while self.commands.recv().await.is_some() {} };
-        timeout(TEST_TIMEOUT, gone).await.expect("the relay closes");
+    /// Waits until the client has disconnected, after which the task resumes.
+    pub(super) async fn expect_detach(mut self) {
+        let disconnected = async { while self.commands.recv().await.is_some() {} };
+        timeout(TEST_TIMEOUT, disconnected)
+            .await
+            .expect("the relay closes");
     }
 
-    /// Waits until `wanted` was asked for.
-    pub(super) async fn asked(&mut self, wanted: &str) {
-        while self.commands.recv().await.expect("the prompt goes on") != wanted {}
+    /// Waits for the request `command`.
+    pub(super) async fn expect_command(&mut self, command: &str) {
+        while self.commands.recv().await.expect("the prompt goes on") != command {}
     }
 }
 
@@ -141,83 +143,83 @@ pub(super) fn stopped(reason: &str) -> Value {
     event("stopped", json!({"reason": reason, "threadId": 1}))
 }
 
-/// A prompt with all of its ends in the test's hands, and nothing that a paused clock could overtake.
+/// A prompt whose client and worker are played in memory, so that a paused clock cannot overtake them.
 struct Scene {
-    person: DuplexStream,
+    client: DuplexStream,
     worker: Worker,
     ended: JoinHandle<Result<prompt::PromptOutcome, PromptError>>,
-    kept: AuditSpy,
+    spy: AuditSpy,
 }
 
 impl Scene {
-    fn begin(next: Duration) -> Self {
+    fn new(next: Duration) -> Self {
         let relay = relay(false, |_| {});
         let context = relay.context;
-        let (person, typed) = duplex(1 << 16);
+        let (client, input_stream) = duplex(1 << 16);
         let (debugger, stream) = duplex(1 << 16);
         let ended = tokio::spawn(async move {
             let session = context
                 .sessions
                 .table
                 .open(&Summary::new(([127, 0, 0, 1], 1).into()));
-            let nobody = Principal::anonymous();
+            let principal = Principal::anonymous();
             let record =
-                SessionAudit::begin(&context.audit, &session, &nobody, None, Map::new()).await;
+                SessionAudit::begin(&context.audit, &session, &principal, None, Map::new()).await;
             let record = record.unwrap();
             let log = Log::new(record, CaptureTee::default());
-            let (reader, writer) = tokio::io::split(typed);
+            let (reader, writer) = tokio::io::split(input_stream);
             let (out, pieces) = Out::new();
             tokio::spawn(pump(pieces, writer, out.counts()));
             let mut input = ClientInput::new(reader);
-            let mut shown = WorkerOutput::new(out.clone(), CaptureTee::default());
+            let mut output = WorkerOutput::new(out.clone(), CaptureTee::default());
             let task = TaskEnd::new(None);
             let (sender, pieces) = mpsc::channel(16);
             let options = prompt::options(false, Account::default());
             let opening = Box::pin(Prompt::open(stream, &options, sender));
-            let (mut attached, over) = prompt::opened(opening, pieces, &mut shown).await?;
-            assert_eq!(over, None);
-            Ok(prompt::converse(&mut attached, task, &mut input, &out, &mut shown, &log).await)
+            let (mut attached, outcome) = prompt::opened(opening, pieces, &mut output).await?;
+            assert_eq!(outcome, None);
+            Ok(prompt::converse(&mut attached, task, &mut input, &out, &mut output, &log).await)
         });
         Self {
-            person,
-            worker: Worker::play(debugger, next),
+            client,
+            worker: Worker::spawn(debugger, next),
             ended,
-            kept: relay.kept,
+            spy: relay.spy,
         }
     }
 
-    async fn say(&mut self, text: &str) {
-        self.person.write_all(text.as_bytes()).await.unwrap();
+    async fn send(&mut self, text: &str) {
+        self.client.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// How it ended, how long that took from `since`, and all that was shown.
-    async fn rest(mut self, since: Instant) -> (PromptEnd, Duration, String) {
-        let ended = self.ended.await.unwrap().unwrap();
-        let prompt::PromptOutcome::Ended(end) = ended else {
+    /// Returns the end of the prompt, the time since `since`, and the whole output.
+    async fn outcome(mut self, since: Instant) -> (PromptEnd, Duration, String) {
+        let outcome = self.ended.await.unwrap().unwrap();
+        let prompt::PromptOutcome::Ended(end) = outcome else {
             panic!("the client was lost");
         };
-        let took = since.elapsed();
-        let mut shown = String::new();
-        self.person.read_to_string(&mut shown).await.unwrap();
-        (end, took, shown)
+        let elapsed = since.elapsed();
+        let mut output = String::new();
+        self.client.read_to_string(&mut output).await.unwrap();
+        (end, elapsed, output)
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn quit_detaches_a_running_task() {
-    let mut scene = Scene::begin(Duration::ZERO);
-    scene.say("c\n").await;
-    scene.worker.asked("continue").await;
+    let mut scene = Scene::new(Duration::ZERO);
+    scene.send("c\n").await;
+    scene.worker.expect_command("continue").await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let said = Instant::now();
-    scene.say("quit\r\n").await;
-    scene.worker.asked("disconnect").await;
-    let kept = scene.kept.clone();
-    let (end, took, shown) = scene.rest(said).await;
+    let quit_at = Instant::now();
+    scene.send("quit\r\n").await;
+    scene.worker.expect_command("disconnect").await;
+    let spy = scene.spy.clone();
+    let (end, elapsed, output) = scene.outcome(quit_at).await;
     assert_eq!(end, PromptEnd::Left);
-    assert!(took < Duration::from_millis(100), "{took:?}");
-    assert_eq!(shown.matches("quit leaves").count(), 1, "{shown}");
-    let commands: Vec<_> = kept
+    assert!(elapsed < Duration::from_millis(100), "{elapsed:?}");
+    assert_eq!(output.matches("quit leaves").count(), 1, "{output}");
+    let commands: Vec<_> = spy
         .take()
         .into_iter()
         .filter_map(|entry| entry.details.get("command").cloned())
@@ -227,82 +229,82 @@ async fn quit_detaches_a_running_task() {
 
 #[tokio::test(start_paused = true)]
 async fn quit_after_a_command_waits_a_moment() {
-    // It stops in time, and what it prints is seen.
-    let began = Instant::now();
-    let mut scene = Scene::begin(Duration::from_millis(700));
-    scene.say("n\nq\n").await;
-    let (end, took, shown) = scene.rest(began).await;
+    // The task stops in time, and its output is shown.
+    let started = Instant::now();
+    let mut scene = Scene::new(Duration::from_millis(700));
+    scene.send("n\nq\n").await;
+    let (end, elapsed, output) = scene.outcome(started).await;
     assert_eq!(end, PromptEnd::Left);
-    assert!(shown.contains("> /job.py(9)add()"), "{shown}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
-    // It does not stop at all.
-    let began = Instant::now();
-    let mut scene = Scene::begin(Duration::ZERO);
-    scene.say("c\nq\n").await;
-    let (end, took, _) = scene.rest(began).await;
+    assert!(output.contains("> /job.py(9)add()"), "{output}");
+    assert!(elapsed < Duration::from_secs(1), "{elapsed:?}");
+    // The task does not stop.
+    let started = Instant::now();
+    let mut scene = Scene::new(Duration::ZERO);
+    scene.send("c\nq\n").await;
+    let (end, elapsed, _) = scene.outcome(started).await;
     assert_eq!(end, PromptEnd::Left);
-    let moment = Duration::from_secs(1)..Duration::from_secs(2);
-    assert!(moment.contains(&took), "{took:?}");
+    let expected = Duration::from_secs(1)..Duration::from_secs(2);
+    assert!(expected.contains(&elapsed), "{elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn quit_waits_for_commands_typed_before_it() {
-    for said in ["c\np x\nq\n", "c;; p x\nq\n", "c\nq!\nq\n"] {
-        let mut scene = Scene::begin(Duration::ZERO);
-        scene.say(said).await;
-        scene.worker.asked("continue").await;
+    for input in ["c\np x\nq\n", "c;; p x\nq\n", "c\nq!\nq\n"] {
+        let mut scene = Scene::new(Duration::ZERO);
+        scene.send(input).await;
+        scene.worker.expect_command("continue").await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        assert!(!scene.ended.is_finished(), "{said}");
+        assert!(!scene.ended.is_finished(), "{input}");
         scene.worker.stop();
-        scene.worker.asked("stackTrace").await;
-        let (end, ..) = scene.rest(Instant::now()).await;
-        assert_eq!(end, PromptEnd::Left, "{said}");
+        scene.worker.expect_command("stackTrace").await;
+        let (end, ..) = scene.outcome(Instant::now()).await;
+        assert_eq!(end, PromptEnd::Left, "{input}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn quit_does_not_interrupt_an_expression() {
-    let mut scene = Scene::begin(Duration::from_secs(5));
-    scene.say("slow()\nq\n").await;
-    let (end, took, shown) = scene.rest(Instant::now()).await;
+    let mut scene = Scene::new(Duration::from_secs(5));
+    scene.send("slow()\nq\n").await;
+    let (end, elapsed, output) = scene.outcome(Instant::now()).await;
     assert_eq!(end, PromptEnd::Left);
-    assert!(took >= Duration::from_secs(5), "{took:?}: {shown}");
-    assert!(!shown.contains("still running"), "{shown}");
+    assert!(elapsed >= Duration::from_secs(5), "{elapsed:?}: {output}");
+    assert!(!output.contains("still running"), "{output}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn lost_client_parks_a_paused_task_only() {
-    for (said, is_lost) in [
+    for (input, is_lost) in [
         ("", true),
         ("p x\n", true),
         ("n\np x\n", true),
         ("c\n", false),
         ("p x\nn\n", false),
     ] {
-        let mut scene = Scene::begin(Duration::ZERO);
-        scene.say(said).await;
-        scene.person.shutdown().await.unwrap();
-        let ended = scene.ended.await.unwrap().unwrap();
-        let wanted = match is_lost {
+        let mut scene = Scene::new(Duration::ZERO);
+        scene.send(input).await;
+        scene.client.shutdown().await.unwrap();
+        let outcome = scene.ended.await.unwrap().unwrap();
+        let expected = match is_lost {
             true => prompt::PromptOutcome::Lost,
             false => prompt::PromptOutcome::Ended(PromptEnd::Left),
         };
-        assert_eq!(ended, wanted, "{said:?}");
+        assert_eq!(outcome, expected, "{input:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn unrecorded_quit_does_not_detach() {
-    let mut scene = Scene::begin(Duration::ZERO);
-    scene.say("c\n").await;
-    scene.worker.asked("continue").await;
-    scene.kept.refuse(EntryKind::Command);
-    scene.say("q\n").await;
+    let mut scene = Scene::new(Duration::ZERO);
+    scene.send("c\n").await;
+    scene.worker.expect_command("continue").await;
+    scene.spy.refuse(EntryKind::Command);
+    scene.send("q\n").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!scene.ended.is_finished());
-    // A client that closes the connection is gone all the same.
-    scene.person.shutdown().await.unwrap();
-    let (end, _, shown) = scene.rest(Instant::now()).await;
+    // Closing the connection detaches even so.
+    scene.client.shutdown().await.unwrap();
+    let (end, _, output) = scene.outcome(Instant::now()).await;
     assert_eq!(end, PromptEnd::Left);
-    assert!(shown.contains("audit log"), "{shown}");
+    assert!(output.contains("audit log"), "{output}");
 }

@@ -1,24 +1,24 @@
-//! How long a session may last, how long nothing may be done in it, and how long a person may sit at the list.
+//! Session limits, idle limits, and the limit for a client at the list.
 //!
-//! The clock is paused once a prompt is there: from then on it goes by the relay's own deadlines.
+//! The clock is paused once the prompt is shown, and then advances by the relay's deadlines.
 
 use tokio::time::{Instant, pause, resume};
 
 use crate::lineproto::tests::debugpy::{Debugpy, Worker};
 use crate::lineproto::tests::*;
 
-/// A person who has entered what waits, and sees its prompt.
-async fn enters(relay: &Relay, name: &str) -> Person {
-    let mut person = Person::connect(relay);
-    person.say(&format!("{}\n0\n", token_of(name))).await;
-    person.until("(Pdb) ").await;
-    person.patience = DAY;
-    person
+/// Connects a client that enters the paused task and sees its prompt.
+async fn enter(relay: &Relay, name: &str) -> Client {
+    let mut client = Client::connect(relay);
+    client.send(&format!("{}\n0\n", token_of(name))).await;
+    client.until("(Pdb) ").await;
+    client.timeout = DAY;
+    client
 }
 
-struct Limited {
+struct LimitedSession {
     relay: Relay,
-    person: Person,
+    client: Client,
     task: Task,
 }
 
@@ -28,75 +28,78 @@ enum Task {
     Debugpy(Worker),
 }
 
-impl Limited {
-    /// Of `person`, with a breakpoint of that kind.
-    async fn begin(kind: Kind, person: &str) -> Self {
+impl LimitedSession {
+    /// Starts a session of `user` with a breakpoint of this kind.
+    async fn new(kind: Kind, user: &str) -> Self {
         let relay = relay(true, |_| {});
-        let (person, task) = match kind {
+        let (client, task) = match kind {
             Kind::Pdb => {
                 let pdb = Pdb::listed(&relay).await;
-                let (person, prompt) = tokio::join!(enters(&relay, person), pdb.entered());
-                (person, Task::Pdb(prompt))
+                let (client, prompt) = tokio::join!(enter(&relay, user), pdb.accept());
+                (client, Task::Pdb(prompt))
             }
             Kind::Debugpy => {
                 let worker = Debugpy::listen().await;
                 relay.context.registry.insert(worker.breakpoint.clone());
-                let (person, worker) = tokio::join!(enters(&relay, person), worker.entered());
-                (person, Task::Debugpy(worker))
+                let (client, worker) = tokio::join!(enter(&relay, user), worker.accept());
+                (client, Task::Debugpy(worker))
             }
         };
         Self {
             relay,
-            person,
+            client,
             task,
         }
     }
 
-    /// The session has ended by a limit: the task runs on, and its person is at the list.
-    async fn ended(self) {
-        let mut person = self.person;
+    /// Expects that a limit ended the session: the task resumes, and the client is back at the list.
+    async fn expect_end(self) {
+        let mut client = self.client;
         match self.task {
             Task::Pdb(mut prompt) => {
-                assert!(until(&mut prompt, "c\n").await.ends_with("c\n"));
+                assert!(read_until(&mut prompt, "c\n").await.ends_with("c\n"));
             }
-            Task::Debugpy(worker) => worker.let_go().await,
+            Task::Debugpy(worker) => worker.expect_detach().await,
         }
-        person.until("No task waits").await;
-        person.say("q\n").await;
-        person.rest().await;
+        client.until("No task waits").await;
+        client.send("q\n").await;
+        client.read_all().await;
         self.relay.assert_ended("limit");
     }
 }
 
-/// After `seconds`, less what a slow machine took before the clock was paused, and with the last words.
+/// Expects that `seconds` have passed, with a tolerance for the time before the clock was paused.
 fn assert_after(seconds: u64, began: Instant) {
-    let after = began.elapsed().as_secs();
-    assert!((seconds - 8..=seconds + 2).contains(&after), "{after} s");
+    let elapsed = began.elapsed().as_secs();
+    assert!(
+        (seconds - 8..=seconds + 2).contains(&elapsed),
+        "{elapsed} s"
+    );
 }
 
 #[tokio::test]
 async fn session_limit_warns_and_ends_the_session() {
     for kind in [Kind::Pdb, Kind::Debugpy] {
-        let mut session = Limited::begin(kind, "sue").await;
+        let mut session = LimitedSession::new(kind, "sue").await;
         pause();
-        let began = Instant::now();
-        let person = &mut session.person;
-        person
+        let started = Instant::now();
+        let client = &mut session.client;
+        client
             .until("*** this session ends in 5m 00s: sessions may last 20m 00s here")
             .await;
-        assert_after(900, began);
-        // Which is no reason to do nothing, or to be spared.
-        person.say("p 1\n").await;
-        person
+        assert_after(900, started);
+        // Activity does not extend the session limit.
+        client.send("p 1\n").await;
+        client
             .until("*** this session ends in 1m 00s: sessions may last 20m 00s here")
             .await;
-        assert_after(1140, began);
-        person
+        assert_after(1140, started);
+        client
             .until("*** this session ends, because it has lasted 20m 00s, the longest that is allowed here; the task runs on")
             .await;
-        assert_after(1200, began);
+        assert_after(1200, started);
         resume();
-        session.ended().await;
+        session.expect_end().await;
     }
 }
 
@@ -104,41 +107,41 @@ async fn session_limit_warns_and_ends_the_session() {
 async fn idle_limit_warns_and_ends_the_session() {
     let warning = "*** this session ends in 10s unless something is done in it: it may be idle for 1m 40s here";
     for kind in [Kind::Pdb, Kind::Debugpy] {
-        let mut session = Limited::begin(kind, "ida").await;
+        let mut session = LimitedSession::new(kind, "ida").await;
         pause();
-        let began = Instant::now();
-        let person = &mut session.person;
-        person.until(warning).await;
-        assert_after(90, began);
-        person.say("p 1\n").await;
-        let began = Instant::now();
-        person.until(warning).await;
-        assert_after(90, began);
-        person
+        let started = Instant::now();
+        let client = &mut session.client;
+        client.until(warning).await;
+        assert_after(90, started);
+        client.send("p 1\n").await;
+        let started = Instant::now();
+        client.until(warning).await;
+        assert_after(90, started);
+        client
             .until(
                 "*** this session ends, because nothing was done in it for 1m 40s; the task runs on",
             )
             .await;
-        assert_after(100, began);
+        assert_after(100, started);
         resume();
-        session.ended().await;
+        session.expect_end().await;
     }
 }
 
 #[tokio::test]
 async fn client_idle_at_the_list_is_closed_after_30_min() {
     let relay = relay(false, |_| {});
-    let mut person = Person::connect(&relay);
-    person.say("\n").await;
-    person.until("q leaves): ").await;
-    person.patience = DAY;
+    let mut client = Client::connect(&relay);
+    client.send("\n").await;
+    client.until("q leaves): ").await;
+    client.timeout = DAY;
     pause();
-    let began = Instant::now();
-    let rest = person.rest().await;
+    let started = Instant::now();
+    let output = client.read_all().await;
     assert!(
-        rest.contains("*** this connection is closed, because nothing was said for too long"),
-        "{rest}"
+        output.contains("*** this connection is closed, because nothing was said for too long"),
+        "{output}"
     );
-    assert_after(1800, began);
+    assert_after(1800, started);
     assert!(relay.context.sessions.table.is_empty());
 }

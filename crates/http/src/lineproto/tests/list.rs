@@ -1,4 +1,4 @@
-//! Picking from the list.
+//! Selecting from the list.
 
 use crate::lineproto::tests::*;
 
@@ -6,23 +6,23 @@ use crate::lineproto::tests::*;
 async fn viewer_of_the_list_may_not_enter() {
     let relay = relay(true, |_| {});
     let pdb = Pdb::listed(&relay).await;
-    let mut lou = Person::connect(&relay);
-    lou.say(&format!("{}\n0\nq\n", token_of("lou"))).await;
-    let rest = lou.rest().await;
+    let mut lou = Client::connect(&relay);
+    lou.send(&format!("{}\n0\nq\n", token_of("lou"))).await;
+    let output = lou.read_all().await;
     assert!(
-        rest.contains("outer") && rest.contains("permission `terminal`"),
-        "{rest}"
+        output.contains("outer") && output.contains("permission `terminal`"),
+        "{output}"
     );
-    let mut eve = Person::connect(&relay);
+    let mut eve = Client::connect(&relay);
     let enter = format!("enter {}\n{}\n", pdb.breakpoint.id, token_of("eve"));
-    eve.say(&enter).await;
-    let rest = eve.rest().await;
+    eve.send(&enter).await;
+    let output = eve.read_all().await;
     assert!(
-        rest.contains("no paused worker has the id") && !rest.contains("outer"),
-        "{rest}"
+        output.contains("no paused worker has the id") && !output.contains("outer"),
+        "{output}"
     );
     assert!(relay.context.registry.snapshot().live[0].is_paused());
-    pdb.heard_nothing();
+    pdb.expect_not_dialled();
 }
 
 #[tokio::test]
@@ -31,9 +31,9 @@ async fn prompt_on_the_loopback_of_a_node_is_not_dialled() {
         config.clusters[0].ray_address = "http://10.0.0.1:8265".to_owned();
     });
     let pdb = Pdb::listed(&relay).await;
-    let mut person = Person::connect(&relay);
-    person.say("0\nq\n").await;
-    let rest = person.rest().await;
-    assert!(rest.contains("--ray-debugger-external"), "{rest}");
-    pdb.heard_nothing();
+    let mut client = Client::connect(&relay);
+    client.send("0\nq\n").await;
+    let output = client.read_all().await;
+    assert!(output.contains("--ray-debugger-external"), "{output}");
+    pdb.expect_not_dialled();
 }

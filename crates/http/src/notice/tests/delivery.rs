@@ -1,4 +1,4 @@
-//! How often a notice is tried, by a clock that is the test's.
+//! Retries of a notice, on a paused clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::counted;
+use super::notice_count;
 use crate::notice::delivery::{FIRST_BACKOFF, MAX_BACKOFF, MAX_NOTICE_AGE, Outcome, Post, run};
 use crate::notice::message::Notice;
 use crate::notice::queue::{MAX_NOTICES, Queue};
@@ -16,24 +16,24 @@ use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::NoticeEvent;
 use ray_relay_ray::ray::testing::paused;
 
-/// A webhook that answers as it is told; what it is not told of it does not answer.
+/// A webhook that answers with the queued outcomes, and then asks for a retry.
 #[derive(Default)]
-struct Script {
+struct FakeWebhook {
     outcomes: Mutex<VecDeque<Outcome>>,
     posted: Mutex<Vec<(Instant, String)>>,
 }
 
-impl Post for Script {
+impl Post for FakeWebhook {
     async fn post(&self, notice: &Notice) -> Outcome {
         self.posted.lock().push((Instant::now(), notice.id.clone()));
         self.outcomes
             .lock()
             .pop_front()
-            .unwrap_or_else(|| again(None))
+            .unwrap_or_else(|| retry(None))
     }
 }
 
-fn again(after: Option<u64>) -> Outcome {
+fn retry(after: Option<u64>) -> Outcome {
     Outcome::Again {
         why: "nobody is there".to_owned(),
         after: after.map(Duration::from_secs),
@@ -50,7 +50,7 @@ fn notice(id: &str) -> Notice {
     }
 }
 
-/// The notices of `ids` that were posted within `time`, and the pauses between them.
+/// Runs the delivery for `time`, and returns the posted ids and the pauses between them.
 async fn posted(
     outcomes: impl IntoIterator<Item = Outcome>,
     ids: &[&str],
@@ -58,13 +58,16 @@ async fn posted(
 ) -> (Vec<String>, Vec<Duration>, std::sync::Arc<Metrics>) {
     let metrics = Metrics::new().unwrap();
     let queue = Queue::new(metrics.clone());
-    let script = Script::default();
-    script.outcomes.lock().extend(outcomes);
+    let webhook = FakeWebhook::default();
+    webhook.outcomes.lock().extend(outcomes);
     ids.iter().for_each(|id| queue.push(notice(id)));
-    let never = timeout(time, run(&script, "hooks.example.com", &queue, &metrics)).await;
+    let never = timeout(time, run(&webhook, "hooks.example.com", &queue, &metrics)).await;
     assert!(never.is_err());
-    let posted = script.posted.into_inner();
-    let pauses = posted.windows(2).map(|two| two[1].0 - two[0].0).collect();
+    let posted = webhook.posted.into_inner();
+    let pauses = posted
+        .windows(2)
+        .map(|pair| pair[1].0 - pair[0].0)
+        .collect();
     let ids = posted.into_iter().map(|(_, id)| id).collect();
     (ids, pauses, metrics)
 }
@@ -72,38 +75,38 @@ async fn posted(
 #[tokio::test(start_paused = true)]
 async fn failed_notice_is_retried_with_backoff_in_order() {
     let outcomes = [
-        again(None),
-        again(None),
-        again(None),
+        retry(None),
+        retry(None),
+        retry(None),
         Outcome::Delivered,
-        again(None),
+        retry(None),
         Outcome::Delivered,
     ];
     let (ids, pauses, metrics) = posted(outcomes, &["a", "b"], MAX_NOTICE_AGE).await;
     assert_eq!(ids, ["a", "a", "a", "a", "b", "b"]);
-    for (pause, most) in [
+    for (pause, longest) in [
         (pauses[0], 1),
         (pauses[1], 2),
         (pauses[2], 4),
         (pauses[4], 1),
     ] {
-        let most = Duration::from_secs(most);
-        // Not at the same time as other relays.
+        let longest = Duration::from_secs(longest);
+        // Jitter keeps relays from retrying at the same time.
         assert!(
-            pause >= most / 2 && pause <= most + FIRST_BACKOFF / 10,
+            pause >= longest / 2 && pause <= longest + FIRST_BACKOFF / 10,
             "{pauses:?}"
         );
     }
     assert_eq!(pauses[3], Duration::ZERO);
-    assert_eq!(counted(&metrics, "paused", "delivered"), 2);
+    assert_eq!(notice_count(&metrics, "paused", "delivered"), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_the_webhook_is_honoured_within_bounds() {
     let outcomes = [
-        again(Some(0)),
-        again(Some(7)),
-        again(Some(86_400)),
+        retry(Some(0)),
+        retry(Some(7)),
+        retry(Some(86_400)),
         Outcome::Delivered,
     ];
     let (_, pauses, _) = posted(outcomes, &["a"], MAX_NOTICE_AGE).await;
@@ -116,8 +119,8 @@ async fn refused_notice_is_not_retried() {
     let outcomes = [Outcome::Refused(StatusCode::NOT_FOUND), Outcome::Delivered];
     let (ids, _, metrics) = posted(outcomes, &["a", "b"], MAX_NOTICE_AGE).await;
     assert_eq!(ids, ["a", "b"]);
-    assert_eq!(counted(&metrics, "paused", "failed"), 1);
-    assert_eq!(counted(&metrics, "paused", "delivered"), 1);
+    assert_eq!(notice_count(&metrics, "paused", "failed"), 1);
+    assert_eq!(notice_count(&metrics, "paused", "delivered"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,7 +135,7 @@ async fn notice_expires_after_an_hour_of_retries() {
         settled.iter().all(|pause| *pause >= MAX_BACKOFF / 2),
         "{pauses:?}"
     );
-    assert!(counted(&metrics, "paused", "failed") >= 2);
+    assert!(notice_count(&metrics, "paused", "failed") >= 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,5 +147,5 @@ async fn oldest_notices_beyond_the_limit_are_dropped() {
     }
     assert_eq!(queue.len(), MAX_NOTICES);
     assert_eq!(queue.next().await.id, "44");
-    assert_eq!(counted(&metrics, "paused", "dropped"), 44);
+    assert_eq!(notice_count(&metrics, "paused", "dropped"), 44);
 }

@@ -1,4 +1,4 @@
-//! The words of a notice.
+//! The text of a notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn stopped(name: &str) -> Breakpoint {
     breakpoint
 }
 
-fn said(
+fn body_of(
     config: &config::Notice,
     event: NoticeEvent,
     breakpoint: &Breakpoint,
@@ -41,9 +41,9 @@ fn notice_names_the_task_its_location_and_waiting_time() {
         ..config::Notice::default()
     };
     let breakpoint = stopped("square");
-    let mut said = said(&config, NoticeEvent::Paused, &breakpoint, None);
-    assert_eq!(said["id"].take().as_str().unwrap().len(), 32);
-    assert!(said["time"].take().as_f64().unwrap() > 1e9);
+    let mut body = body_of(&config, NoticeEvent::Paused, &breakpoint, None);
+    assert_eq!(body["id"].take().as_str().unwrap().len(), 32);
+    assert!(body["time"].take().as_f64().unwrap() > 1e9);
     let link = format!("https://relay.example.com/team/relay/#{}", breakpoint.id);
     let text = "square on default waits at a breakpoint: stopped 31m 00s ago at square.py:12, held by no client.";
     let expected = json!({
@@ -55,7 +55,7 @@ fn notice_names_the_task_its_location_and_waiting_time() {
             "stop": 1, "waiting_seconds": 1860, "holder": null,
         },
     });
-    assert_eq!(said, expected);
+    assert_eq!(body, expected);
 }
 
 #[test]
@@ -67,24 +67,24 @@ fn death_notice_names_the_holder_but_not_the_cause() {
         intended: false,
     };
     let config = config::Notice::default();
-    let told = said(&config, NoticeEvent::Died, &breakpoint, Some(&ann()));
+    let body = body_of(&config, NoticeEvent::Died, &breakpoint, Some(&ann()));
     let text = "square on default has died: stopped 31m 00s ago at square.py:12, held by ann.";
-    assert_eq!(told["text"], text);
+    assert_eq!(body["text"], text);
     assert_eq!(
-        (&told["breakpoint"]["holder"], &told["link"]),
+        (&body["breakpoint"]["holder"], &body["link"]),
         (&json!("ann"), &Value::Null)
     );
-    let all = told.to_string();
+    let text = body.to_string();
     assert!(
-        !all.contains("hunter2") && !all.contains("10.0.0.9"),
-        "{all}"
+        !text.contains("hunter2") && !text.contains("10.0.0.9"),
+        "{text}"
     );
     let nameless = Holder {
         subject: None,
         ..ann()
     };
-    let told = said(&config, NoticeEvent::Parked, &breakpoint, Some(&nameless));
-    assert_eq!(told["breakpoint"]["holder"], "a client");
+    let body = body_of(&config, NoticeEvent::Parked, &breakpoint, Some(&nameless));
+    assert_eq!(body["breakpoint"]["holder"], "a client");
 }
 
 #[test]
@@ -99,18 +99,18 @@ fn cluster_text_is_escaped_for_slack() {
         subject: Some("<@U1>".to_owned()),
         ..ann()
     };
-    let told = said(&config, NoticeEvent::Parked, &breakpoint, Some(&holder));
+    let body = body_of(&config, NoticeEvent::Parked, &breakpoint, Some(&holder));
     let text = "<!here> &lt;!channel&gt; &amp; &lt;https://evil|x&gt;��[2J &lt;@U1&gt; an unknown job10.88.0.1";
     let text = text.replace("��[2J", "���[2J");
     assert_eq!(
-        told,
+        body,
         json!({"text": text, "unfurl_links": false, "unfurl_media": false})
     );
-    let told = said(
+    let body = body_of(
         &config,
         NoticeEvent::Paused,
         &stopped(&"<".repeat(5000)),
         None,
     );
-    assert!(told["text"].as_str().unwrap().len() < 1000, "{told}");
+    assert!(body["text"].as_str().unwrap().len() < 1000, "{body}");
 }

@@ -13,7 +13,7 @@ use super::queue::Queue;
 use ray_relay_access::telemetry::Metrics;
 use ray_relay_ray::ray::registry::{Holder, Snapshot};
 
-/// Ann, whose editor is there.
+/// A session of `ann` with an editor.
 fn ann() -> Holder {
     Holder::here(
         7,
@@ -23,7 +23,7 @@ fn ann() -> Holder {
     )
 }
 
-/// The bodies that wait, oldest first.
+/// Returns the queued bodies, oldest first.
 fn bodies(queue: &Queue) -> Vec<Value> {
     let next = || queue.next().now_or_never();
     std::iter::from_fn(next)
@@ -31,8 +31,8 @@ fn bodies(queue: &Queue) -> Vec<Value> {
         .collect()
 }
 
-/// The value of `ray_relay_notices_total` with these labels.
-fn counted(metrics: &Metrics, event: &str, outcome: &str) -> usize {
+/// Returns the value of `ray_relay_notices_total` with these labels.
+fn notice_count(metrics: &Metrics, event: &str, outcome: &str) -> usize {
     let text = metrics.render(&Snapshot::default());
     let series = format!("ray_relay_notices_total{{event=\"{event}\",outcome=\"{outcome}\"}} ");
     let value = text.lines().find_map(|line| line.strip_prefix(&series));

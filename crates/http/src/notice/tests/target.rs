@@ -23,13 +23,13 @@ use ray_relay_ray::ray::testing::paused;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The secret part of the address.
+/// The secret path of the webhook's address.
 const PATH: &str = "/services/T0/SECRET?token=HIDDEN";
 
 const KEY: &str = "0123456789abcdef0123456789abcdef-key\n";
 
-/// `[notice]` with these files.
-fn given(address: &str, key: &str) -> (TempDir, config::Notice) {
+/// Creates a `[notice]` configuration with these files.
+fn notice_config(address: &str, key: &str) -> (TempDir, config::Notice) {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -65,19 +65,19 @@ async fn webhook() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Takes one request and answers it: its head and its body.
+/// Accepts one request and answers it. Returns its head and body.
 async fn answer(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
     let serve = async {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut read = Vec::new();
+        let mut received = Vec::new();
         let end = loop {
-            assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0);
-            let head = read.windows(4).position(|four| four == b"\r\n\r\n");
+            assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
+            let head = received.windows(4).position(|window| window == b"\r\n\r\n");
             let Some(head) = head else { continue };
-            let text = String::from_utf8_lossy(&read[..head]).to_ascii_lowercase();
+            let text = String::from_utf8_lossy(&received[..head]).to_ascii_lowercase();
             let (_, length) = text.split_once("content-length: ").unwrap();
             let length: usize = length.lines().next().unwrap().parse().unwrap();
-            if read.len() >= head + 4 + length {
+            if received.len() >= head + 4 + length {
                 break head;
             }
         };
@@ -87,33 +87,33 @@ async fn answer(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
             "HTTP/1.1 {answer}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
-        let head = String::from_utf8(read[..end].to_vec()).unwrap();
-        (head, read[end + 4..].to_vec())
+        let head = String::from_utf8(received[..end].to_vec()).unwrap();
+        (head, received[end + 4..].to_vec())
     };
     timeout(TEST_TIMEOUT, serve).await.unwrap()
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = head.lines().filter_map(|line| line.split_once(": "));
-    let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
-    found.map(|(_, value)| value)
+    let line = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
+    line.map(|(_, value)| value)
 }
 
 /// HMAC-SHA-256 by RFC 2104, for a key of at most a block.
 fn hmac(key: &[u8], text: &[u8]) -> String {
-    let padded = |with: u8| {
-        let mut block = [with; 64];
+    let padded_key = |byte: u8| {
+        let mut block = [byte; 64];
         block.iter_mut().zip(key).for_each(|(b, key)| *b ^= key);
         block
     };
-    let inner = digest(&SHA256, &[&padded(0x36)[..], text].concat());
-    hex(digest(&SHA256, &[&padded(0x5c)[..], inner.as_ref()].concat()).as_ref())
+    let inner = digest(&SHA256, &[&padded_key(0x36)[..], text].concat());
+    hex(digest(&SHA256, &[&padded_key(0x5c)[..], inner.as_ref()].concat()).as_ref())
 }
 
 #[tokio::test]
 async fn notice_is_posted_with_an_id_and_a_signature() {
     let (listener, address) = webhook().await;
-    let (_dir, config) = given(&format!("http://{address}{PATH}\n"), KEY);
+    let (_dir, config) = notice_config(&format!("http://{address}{PATH}\n"), KEY);
     let (target, notice) = (load(&config).unwrap(), notice(&config));
     let (outcome, (head, body)) = tokio::join!(target.post(&notice), answer(&listener, "200 OK"));
     assert_eq!(outcome, Outcome::Delivered);
@@ -134,7 +134,7 @@ async fn notice_is_posted_with_an_id_and_a_signature() {
         .unwrap()
         .as_secs();
     assert!(now - time.parse::<u64>().unwrap() < 60, "{time}");
-    // Without a key nothing is signed.
+    // Without a key, notices are not signed.
     let config = config::Notice {
         key_file: None,
         ..config
@@ -147,9 +147,9 @@ async fn notice_is_posted_with_an_id_and_a_signature() {
 #[tokio::test]
 async fn status_code_decides_whether_to_retry() {
     let (listener, address) = webhook().await;
-    let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);
+    let (_dir, config) = notice_config(&format!("http://{address}{PATH}"), KEY);
     let (target, notice) = (load(&config).unwrap(), notice(&config));
-    for (said, again) in [
+    for (status, is_retried) in [
         ("204 No Content", None),
         ("429 Too Many Requests\r\nRetry-After: 30", Some(Some(30))),
         ("503 Service Unavailable", Some(None)),
@@ -158,20 +158,20 @@ async fn status_code_decides_whether_to_retry() {
             Some(None),
         ),
     ] {
-        let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, said));
-        let found = match &outcome {
+        let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, status));
+        let retry_after = match &outcome {
             Outcome::Again { after, .. } => Some(after.map(|after| after.as_secs())),
             Outcome::Delivered | Outcome::Refused(_) => None,
         };
-        assert_eq!(found, again, "{said}");
+        assert_eq!(retry_after, is_retried, "{status}");
     }
-    // No notice is sent elsewhere.
-    let elsewhere = format!("307 Temporary Redirect\r\nLocation: http://{address}/other");
-    for said in ["404 Not Found", "403 Forbidden", &elsewhere] {
-        let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, said));
+    // Redirects are not followed.
+    let redirect = format!("307 Temporary Redirect\r\nLocation: http://{address}/other");
+    for status in ["404 Not Found", "403 Forbidden", &redirect] {
+        let (outcome, _) = tokio::join!(target.post(&notice), answer(&listener, status));
         assert!(
             matches!(outcome, Outcome::Refused(_)),
-            "{said}: {outcome:?}"
+            "{status}: {outcome:?}"
         );
     }
     drop(listener);
@@ -183,23 +183,26 @@ async fn status_code_decides_whether_to_retry() {
 fn unusable_files_are_reported_together_without_content() {
     let keys = |config: &config::Notice| -> Vec<(&'static str, String)> {
         let faults = load(config).err().unwrap_or_default();
-        let told = faults.iter().map(|fault| (fault.key, fault.to_string()));
-        told.collect()
+        let keys_and_errors = faults.iter().map(|fault| (fault.key, fault.to_string()));
+        keys_and_errors.collect()
     };
-    let (_dir, mut config) = given("http://hooks.example.com/SECRET", "SECRET-too-short\n");
+    let (_dir, mut config) = notice_config("http://hooks.example.com/SECRET", "SECRET-too-short\n");
     config.ca_file = Some("/nowhere/ca.crt".into());
-    let told = keys(&config);
-    let found: Vec<_> = told.iter().map(|(key, _)| *key).collect();
+    let key_errors = keys(&config);
+    let keys_found: Vec<_> = key_errors.iter().map(|(key, _)| *key).collect();
     assert_eq!(
-        found,
+        keys_found,
         ["notice.url_file", "notice.key_file", "notice.ca_file"]
     );
-    assert!(!format!("{told:?}").contains("SECRET"), "{told:?}");
+    assert!(
+        !format!("{key_errors:?}").contains("SECRET"),
+        "{key_errors:?}"
+    );
     assert_eq!(crate::notice::check(&config).len(), 3);
     config.url_file = Some("/nowhere/url".into());
-    let told = keys(&config);
-    assert!(told[0].1.contains("/nowhere/url"), "{told:?}");
-    let (_dir, config) = given("http://localhost:1/SECRET", KEY);
+    let key_errors = keys(&config);
+    assert!(key_errors[0].1.contains("/nowhere/url"), "{key_errors:?}");
+    let (_dir, config) = notice_config("http://localhost:1/SECRET", KEY);
     assert!(crate::notice::check(&config).is_empty());
     assert_eq!(load(&config).unwrap().host(), "localhost");
 }
@@ -208,7 +211,7 @@ fn unusable_files_are_reported_together_without_content() {
 async fn log_contains_no_webhook_address_key_or_answer() {
     let log = Log::start();
     let (listener, address) = webhook().await;
-    let (_dir, config) = given(&format!("http://{address}{PATH}"), KEY);
+    let (_dir, config) = notice_config(&format!("http://{address}{PATH}"), KEY);
     let target = load(&config).unwrap();
     let metrics = Metrics::new().unwrap();
     let queue = Queue::new(metrics.clone());
@@ -216,8 +219,8 @@ async fn log_contains_no_webhook_address_key_or_answer() {
         queue.push(notice(&config));
     }
     let answers = async {
-        for said in ["500 SECRET", "200 OK", "404 SECRET"] {
-            answer(&listener, said).await;
+        for status in ["500 SECRET", "200 OK", "404 SECRET"] {
+            answer(&listener, status).await;
         }
         drop(listener);
         while !log.text().contains("refused (os") {
@@ -229,8 +232,8 @@ async fn log_contains_no_webhook_address_key_or_answer() {
         done = timeout(TEST_TIMEOUT, answers) => done.unwrap(),
     }
     let logged = log.text();
-    for told in ["500", "404", "tried again", "refuses", "127.0.0.1"] {
-        assert!(logged.contains(told), "{told}: {logged}");
+    for expected in ["500", "404", "tried again", "refuses", "127.0.0.1"] {
+        assert!(logged.contains(expected), "{expected}: {logged}");
     }
     for secret in ["SECRET", "HIDDEN", "services", KEY.trim_end()] {
         assert!(!logged.contains(secret), "{secret}: {logged}");

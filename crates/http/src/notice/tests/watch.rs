@@ -1,4 +1,4 @@
-//! Changes with a notice, and those without.
+//! Changes with and without a notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,21 +25,25 @@ fn queue() -> Queue {
     Queue::new(Metrics::new().unwrap())
 }
 
-/// Event and holder of what waits to be told.
-fn told(queue: &Queue) -> Vec<(String, Value)> {
-    let told = bodies(queue).into_iter();
-    told.map(|body| {
-        let event = body["event"].as_str().unwrap().to_owned();
-        (event, body["breakpoint"]["holder"].clone())
-    })
-    .collect()
+/// Returns event and holder of the queued notices.
+fn events_and_holders(queue: &Queue) -> Vec<(String, Value)> {
+    let bodies_of_queue = bodies(queue).into_iter();
+    bodies_of_queue
+        .map(|body| {
+            let event = body["event"].as_str().unwrap().to_owned();
+            (event, body["breakpoint"]["holder"].clone())
+        })
+        .collect()
 }
 
 fn events(queue: &Queue) -> Vec<String> {
-    told(queue).into_iter().map(|(event, _)| event).collect()
+    events_and_holders(queue)
+        .into_iter()
+        .map(|(event, _)| event)
+        .collect()
 }
 
-fn with(breakpoint: &Breakpoint, state: State) -> Arc<Breakpoint> {
+fn with_state(breakpoint: &Breakpoint, state: State) -> Arc<Breakpoint> {
     Arc::new(Breakpoint {
         state,
         ..breakpoint.clone()
@@ -70,14 +74,14 @@ fn parked(by: Holder) -> State {
 }
 
 /// The session of another relay.
-fn elsewhere() -> Holder {
+fn at_other_relay() -> Holder {
     Holder {
         replica: Some(Hex([7; 8])),
         ..ann()
     }
 }
 
-/// As the policy that releases has it.
+/// The holder of a release by the policy.
 fn policy() -> Holder {
     Holder {
         session: 0,
@@ -91,21 +95,24 @@ fn policy() -> Holder {
 #[tokio::test(start_paused = true)]
 async fn long_paused_task_is_notified_once_per_stop() {
     let registry = Registry::offline(&["default"], &config::Registry::default());
-    let (queue, leaving) = (queue(), CancellationToken::new());
+    let (queue, shutdown) = (queue(), CancellationToken::new());
     let config = config::Notice::default();
     let mut waiting = paused("square", 1);
     waiting.first_seen = ago(29 * MINUTE);
     registry.insert(waiting.clone());
-    let mut watch = Box::pin(Watch::new(&config, &queue).run(&registry, &leaving));
+    let mut watch = Box::pin(Watch::new(&config, &queue).run(&registry, &shutdown));
     assert!(timeout(MINUTE / 2, &mut watch).await.is_err());
     assert_eq!(events(&queue), [""; 0]);
-    // Also where it is looked at for hours, and debugged in between without being let run.
+    // Inspections and sessions that do not resume the task cause no further notice.
     assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
     let claim = registry.claim(waiting.id, ann()).unwrap();
     assert!(timeout(MINUTE, &mut watch).await.is_err());
     drop(claim);
     assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
-    assert_eq!(told(&queue), [("paused".to_owned(), Value::Null)]);
+    assert_eq!(
+        events_and_holders(&queue),
+        [("paused".to_owned(), Value::Null)]
+    );
     waiting.stop = 2;
     waiting.first_seen = Timestamp::now();
     registry.insert(waiting.clone());
@@ -113,8 +120,8 @@ async fn long_paused_task_is_notified_once_per_stop() {
     assert_eq!(events(&queue), [""; 0]);
     assert!(timeout(2 * MINUTE, &mut watch).await.is_err());
     assert_eq!(events(&queue), ["paused"]);
-    // Another process has taken over.
-    leaving.cancel();
+    // Another relay process has taken over.
+    shutdown.cancel();
     waiting.stop = 3;
     registry.insert(waiting);
     assert!(timeout(60 * MINUTE, &mut watch).await.is_err());
@@ -124,12 +131,12 @@ async fn long_paused_task_is_notified_once_per_stop() {
 #[tokio::test(start_paused = true)]
 async fn worker_death_during_a_session_is_notified() {
     let registry = Registry::offline(&["default"], &config::Registry::default());
-    let (queue, leaving) = (queue(), CancellationToken::new());
+    let (queue, shutdown) = (queue(), CancellationToken::new());
     let config = config::Notice {
         paused_for: 60 * MINUTE,
         ..config::Notice::default()
     };
-    let mut watch = Box::pin(Watch::new(&config, &queue).run(&registry, &leaving));
+    let mut watch = Box::pin(Watch::new(&config, &queue).run(&registry, &shutdown));
     let mut run = async |registry: &Registry, id, holder: Option<Holder>| {
         assert!(timeout(MINUTE, &mut watch).await.is_err());
         let claim = holder.map(|holder| registry.claim(id, holder).unwrap());
@@ -144,7 +151,10 @@ async fn worker_death_during_a_session_is_notified() {
         registry.insert(breakpoint);
         run(&registry, id, holder).await;
     }
-    assert_eq!(told(&queue), [("died".to_owned(), "ann".into())]);
+    assert_eq!(
+        events_and_holders(&queue),
+        [("died".to_owned(), "ann".into())]
+    );
 }
 
 #[test]
@@ -152,12 +162,15 @@ fn park_is_notified_once_by_its_relay_and_again_by_agents() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
-    watch.track(&with(&breakpoint, State::Attached(ann())));
-    watch.track(&with(&breakpoint, parked(ann())));
-    watch.track(&with(&breakpoint, parked(ann())));
-    assert_eq!(told(&queue), [("parked".to_owned(), "ann".into())]);
-    watch.track(&with(&breakpoint, State::Attached(ann())));
-    watch.track(&with(&breakpoint, parked(elsewhere())));
+    watch.track(&with_state(&breakpoint, State::Attached(ann())));
+    watch.track(&with_state(&breakpoint, parked(ann())));
+    watch.track(&with_state(&breakpoint, parked(ann())));
+    assert_eq!(
+        events_and_holders(&queue),
+        [("parked".to_owned(), "ann".into())]
+    );
+    watch.track(&with_state(&breakpoint, State::Attached(ann())));
+    watch.track(&with_state(&breakpoint, parked(at_other_relay())));
     assert_eq!(events(&queue), ["parked"]);
 }
 
@@ -166,23 +179,23 @@ fn policy_releases_and_deaths_in_own_sessions_are_notified() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
-    let person = Holder {
+    let user = Holder {
         peer: Some(([127, 0, 0, 1], 4000).into()),
         ..policy()
     };
     for (holder, end, expected) in [
         (policy(), released(), Some("released")),
-        (person, released(), None),
+        (user, released(), None),
         (ann(), released(), None),
         (ann(), died(false), Some("died")),
         (ann(), died(true), None),
-        (elsewhere(), died(false), None),
+        (at_other_relay(), died(false), None),
         (policy(), died(false), None),
     ] {
-        watch.track(&with(&breakpoint, State::Attached(holder)));
-        watch.track(&with(&breakpoint, end.clone()));
-        // It has ended: no session holds it any more.
-        watch.track(&with(&breakpoint, end));
+        watch.track(&with_state(&breakpoint, State::Attached(holder)));
+        watch.track(&with_state(&breakpoint, end.clone()));
+        // An ended task has no holder.
+        watch.track(&with_state(&breakpoint, end));
         let events = events(&queue);
         assert_eq!(events.first().map(String::as_str), expected);
         assert!(events.len() < 2, "{events:?}");
@@ -194,18 +207,21 @@ async fn death_known_only_after_the_session_is_notified() {
     let (queue, config) = (queue(), config::Notice::default());
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
-    let ended = |state| Snapshot {
-        ended: [with(&breakpoint, state)].into(),
+    let ended_list = |state| Snapshot {
+        ended: [with_state(&breakpoint, state)].into(),
         ..snapshot(Vec::new())
     };
-    watch.track(&with(&breakpoint, State::Attached(ann())));
-    watch.track(&with(&breakpoint, released()));
-    watch.check(&ended(released()), true);
+    watch.track(&with_state(&breakpoint, State::Attached(ann())));
+    watch.track(&with_state(&breakpoint, released()));
+    watch.check(&ended_list(released()), true);
     assert_eq!(events(&queue), [""; 0]);
     tokio::time::advance(MINUTE).await;
-    watch.check(&ended(died(false)), true);
-    watch.check(&ended(died(false)), true);
-    assert_eq!(told(&queue), [("died".to_owned(), "ann".into())]);
+    watch.check(&ended_list(died(false)), true);
+    watch.check(&ended_list(died(false)), true);
+    assert_eq!(
+        events_and_holders(&queue),
+        [("died".to_owned(), "ann".into())]
+    );
 }
 
 #[test]
@@ -214,13 +230,17 @@ fn missed_events_are_recovered_from_the_list() {
     let mut watch = Watch::new(&config, &queue);
     let (dies, parks) = (paused("dies", 1), paused("parks", 2));
     for breakpoint in [&dies, &parks] {
-        watch.track(&with(breakpoint, State::Attached(ann())));
+        watch.track(&with_state(breakpoint, State::Attached(ann())));
     }
-    let mut list = snapshot(vec![Breakpoint::clone(&with(&parks, parked(ann())))]);
-    // An earlier stop of the other one does not count.
+    let mut list = snapshot(vec![Breakpoint::clone(&with_state(&parks, parked(ann())))]);
+    // An earlier stop of the other task does not count.
     let mut earlier = parks;
     earlier.stop = 0;
-    list.ended = [with(&dies, died(false)), with(&earlier, died(false))].into();
+    list.ended = [
+        with_state(&dies, died(false)),
+        with_state(&earlier, died(false)),
+    ]
+    .into();
     watch.catch_up(&list);
     watch.catch_up(&list);
     assert_eq!(events(&queue), ["died", "parked"]);
@@ -235,9 +255,9 @@ fn unselected_events_are_not_notified() {
     };
     let mut watch = Watch::new(&config, &queue);
     let breakpoint = paused("square", 1);
-    watch.track(&with(&breakpoint, parked(ann())));
+    watch.track(&with_state(&breakpoint, parked(ann())));
     watch.check(&snapshot(vec![breakpoint.clone()]), true);
-    watch.track(&with(&breakpoint, died(false)));
+    watch.track(&with_state(&breakpoint, died(false)));
     assert_eq!(events(&queue), ["died"]);
 }
 
@@ -258,10 +278,13 @@ async fn upcoming_collective_timeout_is_notified_once_per_job() {
     tokio::time::advance(2 * MINUTE).await;
     watch.check(&list, true);
     watch.check(&list, true);
-    let told = bodies(&queue);
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0]["event"], "collective");
-    assert_eq!(told[0]["breakpoint"]["collective_left_seconds"], 240);
-    let text = told[0]["text"].as_str().unwrap();
+    let bodies_of_queue = bodies(&queue);
+    assert_eq!(bodies_of_queue.len(), 1);
+    assert_eq!(bodies_of_queue[0]["event"], "collective");
+    assert_eq!(
+        bodies_of_queue[0]["breakpoint"]["collective_left_seconds"],
+        240
+    );
+    let text = bodies_of_queue[0]["text"].as_str().unwrap();
     assert!(text.contains("collectives time out in 4m 00s"), "{text}");
 }

@@ -1,14 +1,14 @@
-//! Tasks that have failed: who hears of which, by Ray's word and not the worker's, and who sees what is kept.
+//! Failed tasks: Ray's list, not the worker, decides to which job a task belongs and who may see it.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::inspecting::{asked, told};
+use super::inspecting::{answer_inspection, next_inspection};
 use super::*;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Failures, Inspection, PostMortem};
 use ray_relay_ray::ray::registry::Registry;
 
-const PEOPLE: &str = r#"
+const POLICY: &str = r#"
 [[rule]]
 subjects = ["agent"]
 nodes = ["a1"]
@@ -33,30 +33,30 @@ subjects = ["dan"]
 scopes = ["list"]
 "#;
 
-/// Lists one task that is in `state`, of the job 1 in the worker `beef` of the node `a1`, and nothing else.
-pub(super) async fn head(state: &'static str) -> SocketAddr {
+/// Starts a head with one task in `state`: job 1, worker `beef`, node `a1`.
+pub(super) async fn head_with_task(state: &'static str) -> SocketAddr {
     let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": state,
         "job_id": "01000000", "worker_id": "beef", "node_id": "a1", "worker_pid": 41});
-    head_with(vec![task]).await
+    head_with_tasks(vec![task]).await
 }
 
-/// Lists these tasks, and nothing else.
-pub(super) async fn head_with(tasks: Vec<Value>) -> SocketAddr {
+/// Starts a head that lists only these tasks.
+pub(super) async fn head_with_tasks(tasks: Vec<Value>) -> SocketAddr {
     let tasks = json!({"total": tasks.len(), "num_after_truncation": tasks.len(), "result": tasks});
-    let none = json!({"total": 0, "num_after_truncation": 0, "result": []});
+    let empty = json!({"total": 0, "num_after_truncation": 0, "result": []});
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let (tasks, none) = (tasks.clone(), none.clone());
+            let (tasks, empty) = (tasks.clone(), empty.clone());
             tokio::spawn(async move {
-                let mut asked = vec![0; 4096];
-                let read = stream.read(&mut asked).await.unwrap();
-                let line = String::from_utf8_lossy(&asked[..read]).into_owned();
+                let mut buffer = vec![0; 4096];
+                let read = stream.read(&mut buffer).await.unwrap();
+                let line = String::from_utf8_lossy(&buffer[..read]).into_owned();
                 let list = match line.contains("/api/v0/tasks") {
                     true => tasks,
-                    false => none,
+                    false => empty,
                 };
                 let body = match line.contains("/api/v0/") {
                     true => json!({"result": true, "msg": "", "data": {"result": list}}),
@@ -76,11 +76,11 @@ pub(super) async fn head_with(tasks: Vec<Value>) -> SocketAddr {
 
 async fn scene() -> Scene {
     let mut config = Config::default();
-    config.clusters[0].ray_address = format!("http://{}", head("FAILED").await);
+    config.clusters[0].ray_address = format!("http://{}", head_with_task("FAILED").await);
     config.post_mortem.enabled = true;
     let registry = Registry::new(&config.clusters, &config.registry).unwrap();
     let (audit, record) = spied(false);
-    let context = Context::watching(registry, config, authenticator(PEOPLE), audit);
+    let context = Context::watching(registry, config, authenticator(POLICY), audit);
     Scene::serving(context, record).await
 }
 
@@ -100,8 +100,13 @@ fn task(id: u8, worker_id: &str) -> FailedTask {
 }
 
 impl Scene {
-    /// The answer of the API to `subject`: its status, and JSON.
-    pub(super) async fn asks(&self, subject: &str, request: &str, body: &str) -> (u16, Value) {
+    /// Sends a request as `subject`, and returns the status and the JSON of the answer.
+    pub(super) async fn request_api(
+        &self,
+        subject: &str,
+        request: &str,
+        body: &str,
+    ) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let head = format!(
             "{request} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -116,29 +121,30 @@ impl Scene {
             .unwrap();
         let status = answer[9..12].parse().unwrap();
         let json = answer.split_once("\r\n\r\n").unwrap().1;
-        // In one piece or several.
+        // The body may be chunked.
         let json = json
             .get(json.find('{').unwrap()..=json.rfind('}').unwrap())
             .unwrap();
         (status, serde_json::from_str(json).unwrap())
     }
 
-    async fn failed_for(&self, subject: &str) -> Vec<Value> {
-        let (status, mut told) = self
-            .asks(subject, "GET /relay/v1/tasks?state=failed", "")
+    async fn failed_tasks(&self, subject: &str) -> Vec<Value> {
+        let (status, mut answer) = self
+            .request_api(subject, "GET /relay/v1/tasks?state=failed", "")
             .await;
-        assert_eq!(status, 200, "{told}");
-        serde_json::from_value(told["tasks"].take()).unwrap()
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_value(answer["tasks"].take()).unwrap()
     }
 
-    async fn looks(&self, subject: &str, id: &str) -> (u16, Value) {
+    async fn inspect(&self, subject: &str, id: &str) -> (u16, Value) {
         let body = json!({ "failed": id }).to_string();
-        self.asks(subject, "POST /relay/v1/looks", &body).await
+        self.request_api(subject, "POST /relay/v1/looks", &body)
+            .await
     }
 }
 
 /// The stored stack of a task with a password in a variable and in its exception.
-fn look() -> String {
+fn stored_stack() -> String {
     json!({"pid": 41, "source": "hook", "threads": [{"id": 1, "is_main": true, "raised": "ValueError('no good: hunter2')", "structure": "ValueError(‹str, 16 characters›)",
         "frames": [{"file": "/a.py", "line": 3, "function": "train", "locals": [
             {"name": "password", "type": "str", "value": "'hunter2'"},
@@ -156,16 +162,18 @@ async fn failed_task_belongs_to_its_job_and_is_masked() {
     agent
         .say(&FromAgent::Failed(Failures { tasks, trouble }))
         .await;
-    // Of the second one Ray says that it was another worker's.
-    let named = timeout(TEST_TIMEOUT, failing.recv())
+    // According to Ray, the second task ran in another worker.
+    let failed = timeout(TEST_TIMEOUT, failing.recv())
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(named.task.names.name.as_deref(), Some("train"));
-    let all = scene.failed_for("ann").await;
-    assert_eq!(all.len(), 2, "{all:?}");
-    let own = scene.failed_for("ben").await;
-    let [own] = &own[..] else { panic!("{own:?}") };
+    assert_eq!(failed.task.names.name.as_deref(), Some("train"));
+    let tasks = scene.failed_tasks("ann").await;
+    assert_eq!(tasks.len(), 2, "{tasks:?}");
+    let tasks_of_ben = scene.failed_tasks("ben").await;
+    let [tasks_of_ben] = &tasks_of_ben[..] else {
+        panic!("{tasks_of_ben:?}")
+    };
     for (key, value) in [
         ("name", "train"),
         ("state", "failed"),
@@ -173,19 +181,19 @@ async fn failed_task_belongs_to_its_job_and_is_masked() {
         ("job_id", "01000000"),
         ("node_ip", "10.0.0.1"),
     ] {
-        assert_eq!(own[key], value, "{own}");
+        assert_eq!(tasks_of_ben[key], value, "{tasks_of_ben}");
     }
-    assert_eq!(own["location"]["line"], 3, "{own}");
-    assert!(scene.failed_for("cid").await.is_empty());
-    let id = own["id"].as_str().unwrap();
+    assert_eq!(tasks_of_ben["location"]["line"], 3, "{tasks_of_ben}");
+    assert!(scene.failed_tasks("cid").await.is_empty());
+    let id = tasks_of_ben["id"].as_str().unwrap();
 
-    // Who may only list it is refused, on record; for whom it does not exist it does not.
-    assert_eq!(scene.looks("dan", id).await.0, 403);
-    assert_eq!(scene.looks("cid", id).await.0, 404);
-    assert_eq!(scene.looks("ann", "00000000").await.0, 404);
+    // A user who may only list it is refused, and this is recorded. For all others it does not exist.
+    assert_eq!(scene.inspect("dan", id).await.0, 403);
+    assert_eq!(scene.inspect("cid", id).await.0, 404);
+    assert_eq!(scene.inspect("ann", "00000000").await.0, 404);
     assert_eq!(
         scene
-            .asks(
+            .request_api(
                 "ann",
                 "POST /relay/v1/looks",
                 &format!("{{\"failed\": \"{id}\", \"name\": \"x\"}}")
@@ -194,14 +202,14 @@ async fn failed_task_belongs_to_its_job_and_is_masked() {
             .0,
         400
     );
-    let looking = scene.looks("ben", id);
-    let telling = async {
-        let asked = asked(&mut agent).await;
-        assert_eq!(asked.what, Inspection::Failed);
-        assert_eq!(asked.failure.unwrap().0, [1; 5]);
-        told(&scene, &asked, &look()).await;
+    let inspection = scene.inspect("ben", id);
+    let agent_answer = async {
+        let request = next_inspection(&mut agent).await;
+        assert_eq!(request.what, Inspection::Failed);
+        assert_eq!(request.failure.unwrap().0, [1; 5]);
+        answer_inspection(&scene, &request, &stored_stack()).await;
     };
-    let ((status, seen), ()) = tokio::join!(looking, telling);
+    let ((status, answer), ()) = tokio::join!(inspection, agent_answer);
     assert_eq!(
         agent.post_mortem,
         Some(PostMortem {
@@ -210,35 +218,38 @@ async fn failed_task_belongs_to_its_job_and_is_masked() {
             keep_ms: 86_400_000
         })
     );
-    assert_eq!(status, 200, "{seen}");
-    let seen = &seen["looks"][0];
-    assert_eq!(seen["tasks"][0]["id"], id);
-    let thread = &seen["look"]["threads"][0];
-    assert_eq!(thread["frames"][0]["locals"][1]["value"], "7", "{seen}");
+    assert_eq!(status, 200, "{answer}");
+    let inspection = &answer["looks"][0];
+    assert_eq!(inspection["tasks"][0]["id"], id);
+    let thread = &inspection["look"]["threads"][0];
+    assert_eq!(
+        thread["frames"][0]["locals"][1]["value"], "7",
+        "{inspection}"
+    );
     assert_eq!(
         thread["raised"], "ValueError(‹str, 16 characters›)",
-        "{seen}"
+        "{inspection}"
     );
-    assert!(!seen.to_string().contains("hunter2"), "{seen}");
+    assert!(!inspection.to_string().contains("hunter2"), "{inspection}");
     let lines = scene.record.lines();
-    let looked = lines
+    let entry = lines
         .iter()
         .find(|line| line.details.get("failed") == Some(&id.into()));
-    assert_eq!(looked.unwrap().details["command"], "look");
+    assert_eq!(entry.unwrap().details["command"], "look");
 
-    // What the agent does not keep any more is not listed, nor is what it kept when it is gone.
+    // A task is listed as long as its agent is linked and keeps it.
     let (tasks, trouble) = (vec![task(2, "dead")], None);
     agent
         .say(&FromAgent::Failed(Failures { tasks, trouble }))
         .await;
-    let listed = async |count| {
-        while scene.failed_for("ann").await.len() != count {
+    let until_listed = async |count| {
+        while scene.failed_tasks("ann").await.len() != count {
             tokio::task::yield_now().await;
         }
     };
-    timeout(TEST_TIMEOUT, listed(1)).await.unwrap();
+    timeout(TEST_TIMEOUT, until_listed(1)).await.unwrap();
     drop(agent);
-    timeout(TEST_TIMEOUT, listed(0)).await.unwrap();
+    timeout(TEST_TIMEOUT, until_listed(0)).await.unwrap();
 }
 
 #[tokio::test]
@@ -250,11 +261,11 @@ async fn unrecorded_failure_is_not_fetched() {
         .say(&FromAgent::Failed(Failures { tasks, trouble }))
         .await;
     let id = loop {
-        if let [only] = &scene.failed_for("ann").await[..] {
+        if let [only] = &scene.failed_tasks("ann").await[..] {
             break only["id"].as_str().unwrap().to_owned();
         }
     };
     scene.record.refuse_all(true);
-    let (status, why) = scene.looks("ann", &id).await;
-    assert_eq!(status, 503, "{why}");
+    let (status, error) = scene.inspect("ann", &id).await;
+    assert_eq!(status, 503, "{error}");
 }

@@ -1,4 +1,4 @@
-//! Workers that wait at no breakpoint, told by the agents of their nodes.
+//! Inspections of running workers by the agents of their nodes.
 
 use serde_json::json;
 
@@ -8,48 +8,48 @@ use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES, Source};
 use ray_relay_session::agents::WorkerAt;
 use ray_relay_session::agents::inspect::NotInspected;
 
-const AT: WorkerAt<'static> = WorkerAt {
+const WORKER: WorkerAt<'static> = WorkerAt {
     cluster: "default",
     node_id: "a1",
     worker_id: "beef",
     pid: 41,
 };
 
-type Looking = tokio::task::JoinHandle<Result<Look, NotInspected>>;
+type InspectionTask = tokio::task::JoinHandle<Result<Look, NotInspected>>;
 
-fn looking(scene: &Scene, evaluate: bool, patience: Duration) -> Looking {
+fn start_inspection(scene: &Scene, evaluate: bool, timeout: Duration) -> InspectionTask {
     let agents = Arc::clone(&scene.context.peers.agents);
-    tokio::spawn(async move { agents.look(&AT, evaluate, patience).await })
+    tokio::spawn(async move { agents.look(&WORKER, evaluate, timeout).await })
 }
 
-pub(super) async fn asked(agent: &mut StandIn) -> Inspect {
+pub(super) async fn next_inspection(agent: &mut StandIn) -> Inspect {
     match agent.hear().await {
-        Ok(FromRelay::Inspect(asked)) => asked,
+        Ok(FromRelay::Inspect(request)) => request,
         other => panic!("{other:?}"),
     }
 }
 
-/// The stream for `asked`, on which its agent says `text` and ends.
-pub(super) async fn told(scene: &Scene, asked: &Inspect, text: &str) {
+/// Opens the stream for `request`, sends `text` as the agent and ends it.
+pub(super) async fn answer_inspection(scene: &Scene, request: &Inspect, text: &str) {
     let mut stream = scene
-        .stream_for("agent", &asked.stream, &asked.secret)
+        .stream_for("agent", &request.stream, &request.secret)
         .await
         .unwrap();
     dialled(&mut stream).await;
-    for piece in text.as_bytes().chunks(60_000) {
+    for chunk in text.as_bytes().chunks(60_000) {
         let sent = stream
-            .send(Message::Binary(Bytes::copy_from_slice(piece)))
+            .send(Message::Binary(Bytes::copy_from_slice(chunk)))
             .await;
         if sent.is_err() {
             return;
         }
     }
     _ = stream.send(Message::Binary(Bytes::new())).await;
-    // Until the relay has gone.
+    // Reads until the relay closes.
     while let Some(Ok(_)) = stream.next().await {}
 }
 
-fn look(value: &str) -> String {
+fn stack(value: &str) -> String {
     json!({"pid": 41, "python": "3.11.9", "source": "hook", "threads": [{"id": 1, "name": "MainThread",
         "frames": [{"file": "/a.py", "line": 3, "function": "f", "locals": [{"name": "x", "type": "str", "value": value}]}]}]})
     .to_string()
@@ -60,22 +60,22 @@ async fn inspection_is_answered_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     for evaluate in [false, true] {
-        let looking = looking(&scene, evaluate, TEST_TIMEOUT);
-        let asked = asked(&mut agent).await;
+        let inspection = start_inspection(&scene, evaluate, TEST_TIMEOUT);
+        let request = next_inspection(&mut agent).await;
         assert_eq!(
-            (&*asked.worker_id, &*asked.node_id, asked.pid),
+            (&*request.worker_id, &*request.node_id, request.pid),
             ("beef", "a1", 41)
         );
-        let wanted = match evaluate {
+        let expected = match evaluate {
             true => Inspection::Evaluate,
             false => Inspection::Look,
         };
-        assert_eq!(asked.what, wanted);
-        assert!(Duration::from_millis(asked.patience_ms) < TEST_TIMEOUT);
-        told(&scene, &asked, &look("'\u{1b}[2J'")).await;
-        let look = looking.await.unwrap().unwrap();
-        assert_eq!(look.source, Source::Hook);
-        let locals = look.threads[0].frames[0].locals.as_ref().unwrap();
+        assert_eq!(request.what, expected);
+        assert!(Duration::from_millis(request.patience_ms) < TEST_TIMEOUT);
+        answer_inspection(&scene, &request, &stack("'\u{1b}[2J'")).await;
+        let inspected = inspection.await.unwrap().unwrap();
+        assert_eq!(inspected.source, Source::Hook);
+        let locals = inspected.threads[0].frames[0].locals.as_ref().unwrap();
         assert_eq!(locals[0].value, "'\\x1b[2J'");
     }
 }
@@ -83,15 +83,15 @@ async fn inspection_is_answered_by_the_agent_of_the_node() {
 #[tokio::test]
 async fn failed_inspection_states_its_reason() {
     let scene = Scene::new().await;
-    let why = looking(&scene, false, TEST_TIMEOUT)
+    let error = start_inspection(&scene, false, TEST_TIMEOUT)
         .await
         .unwrap()
         .unwrap_err();
-    assert!(why.to_string().contains("ray-relay node"), "{why}");
+    assert!(error.to_string().contains("ray-relay node"), "{error}");
     let mut agent = scene.linked("agent", "a1", 1).await;
     for kind in [Refusal::Other, Refusal::NotAWorker, Refusal::Forbidden] {
-        let looking = looking(&scene, false, TEST_TIMEOUT);
-        let stream = asked(&mut agent).await.stream;
+        let inspection = start_inspection(&scene, false, TEST_TIMEOUT);
+        let stream = next_inspection(&mut agent).await.stream;
         let detail = "the worker has no hook".into();
         let holder = None;
         agent
@@ -102,20 +102,20 @@ async fn failed_inspection_states_its_reason() {
                 holder,
             })
             .await;
-        let why = looking.await.unwrap().unwrap_err();
-        assert_eq!(why.to_string(), "the worker has no hook");
+        let error = inspection.await.unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "the worker has no hook");
     }
-    for (said, held) in [
+    for (text, case) in [
         ("[1]", false),
-        (&*look(&"x".repeat(MAX_INSPECTION_BYTES)), true),
+        (&*stack(&"x".repeat(MAX_INSPECTION_BYTES)), true),
     ] {
-        let looking = looking(&scene, false, TEST_TIMEOUT);
-        let asked = asked(&mut agent).await;
-        told(&scene, &asked, said).await;
+        let inspection = start_inspection(&scene, false, TEST_TIMEOUT);
+        let request = next_inspection(&mut agent).await;
+        answer_inspection(&scene, &request, text).await;
         assert_eq!(
-            looking.await.unwrap().unwrap_err(),
+            inspection.await.unwrap().unwrap_err(),
             NotInspected::Garbage,
-            "{held}"
+            "{case}"
         );
     }
 }
@@ -131,20 +131,20 @@ async fn older_agent_gets_no_inspection_request() {
     };
     agent.say(&FromAgent::Announce(older)).await;
     assert!(matches!(agent.hear().await, Ok(FromRelay::Welcome { .. })));
-    let why = looking(&scene, false, TEST_TIMEOUT)
+    let error = start_inspection(&scene, false, TEST_TIMEOUT)
         .await
         .unwrap()
         .unwrap_err();
-    assert_eq!(why, NotInspected::Older);
+    assert_eq!(error, NotInspected::Older);
 }
 
 #[tokio::test]
 async fn silent_agent_times_out_and_is_cancelled() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let looking = looking(&scene, false, Duration::from_millis(200));
-    let stream = asked(&mut agent).await.stream;
-    assert_eq!(looking.await.unwrap().unwrap_err(), NotInspected::Late);
+    let inspection = start_inspection(&scene, false, Duration::from_millis(200));
+    let stream = next_inspection(&mut agent).await.stream;
+    assert_eq!(inspection.await.unwrap().unwrap_err(), NotInspected::Late);
     match agent.hear().await {
         Ok(FromRelay::Cancel { stream: called_off }) => assert_eq!(called_off, stream),
         other => panic!("{other:?}"),
@@ -155,25 +155,25 @@ async fn silent_agent_times_out_and_is_cancelled() {
 async fn concurrent_inspections_leave_room_for_sessions() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let all: Vec<Looking> = (0..64)
-        .map(|_| looking(&scene, false, TEST_TIMEOUT))
+    let inspections: Vec<InspectionTask> = (0..64)
+        .map(|_| start_inspection(&scene, false, TEST_TIMEOUT))
         .collect();
     let mut waiting = Vec::new();
     for _ in 0..ray_relay_session::agents::MAX_INSPECTIONS {
-        waiting.push(asked(&mut agent).await);
+        waiting.push(next_inspection(&mut agent).await);
     }
-    let early = timeout(Duration::from_millis(200), agent.hear()).await;
-    assert!(early.is_err(), "{early:?}");
-    for _ in 0..all.len() {
-        told(&scene, &waiting.remove(0), &look("1")).await;
+    let message = timeout(Duration::from_millis(200), agent.hear()).await;
+    assert!(message.is_err(), "{message:?}");
+    for _ in 0..inspections.len() {
+        answer_inspection(&scene, &waiting.remove(0), &stack("1")).await;
         if let Ok(Ok(FromRelay::Inspect(next))) =
             timeout(Duration::from_millis(200), agent.hear()).await
         {
             waiting.push(next);
         }
     }
-    for one in all {
-        assert!(one.await.unwrap().is_ok());
+    for inspection in inspections {
+        assert!(inspection.await.unwrap().is_ok());
     }
 }
 
@@ -181,19 +181,19 @@ async fn concurrent_inspections_leave_room_for_sessions() {
 async fn hooked_workers_are_one_request_per_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let ask = |agents: Arc<ray_relay_session::agents::Agents>| {
+    let query = |agents: Arc<ray_relay_session::agents::Agents>| {
         tokio::spawn(async move { agents.hooked("default", "a1", TEST_TIMEOUT).await })
     };
-    for (said, known) in [("{\"pids\":[41,7]}", true), ("[41]", false)] {
-        let asking = ask(Arc::clone(&scene.context.peers.agents));
-        let question = asked(&mut agent).await;
+    for (text, is_valid) in [("{\"pids\":[41,7]}", true), ("[41]", false)] {
+        let queried = query(Arc::clone(&scene.context.peers.agents));
+        let question = next_inspection(&mut agent).await;
         assert_eq!(
             (question.what, &*question.node_id),
             (Inspection::Hooked, "a1")
         );
-        told(&scene, &question, said).await;
-        let pids = asking.await.unwrap();
-        match known {
+        answer_inspection(&scene, &question, text).await;
+        let pids = queried.await.unwrap();
+        match is_valid {
             true => assert_eq!(pids.unwrap(), [7, 41].into()),
             false => assert_eq!(pids.unwrap_err(), NotInspected::Garbage),
         }
@@ -204,18 +204,18 @@ async fn hooked_workers_are_one_request_per_node() {
 async fn debugger_is_opened_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let opening = |agents: Arc<ray_relay_session::agents::Agents>| {
-        tokio::spawn(async move { agents.open_debugger(&AT, TEST_TIMEOUT).await })
+    let open = |agents: Arc<ray_relay_session::agents::Agents>| {
+        tokio::spawn(async move { agents.open_debugger(&WORKER, TEST_TIMEOUT).await })
     };
-    let open = opening(Arc::clone(&scene.context.peers.agents));
-    let question = asked(&mut agent).await;
+    let opened = open(Arc::clone(&scene.context.peers.agents));
+    let question = next_inspection(&mut agent).await;
     assert_eq!(question.what, Inspection::Open);
-    told(&scene, &question, r#"{"host":"127.0.0.1","port":4711}"#).await;
-    let listening = open.await.unwrap().unwrap();
-    assert_eq!((&*listening.host, listening.port), ("127.0.0.1", 4711));
+    answer_inspection(&scene, &question, r#"{"host":"127.0.0.1","port":4711}"#).await;
+    let endpoint = opened.await.unwrap().unwrap();
+    assert_eq!((&*endpoint.host, endpoint.port), ("127.0.0.1", 4711));
 
-    let open = opening(Arc::clone(&scene.context.peers.agents));
-    let question = asked(&mut agent).await;
+    let opened = open(Arc::clone(&scene.context.peers.agents));
+    let question = next_inspection(&mut agent).await;
     agent
         .say(&FromAgent::Refused {
             stream: question.stream,
@@ -224,6 +224,6 @@ async fn debugger_is_opened_by_the_agent_of_the_node() {
             holder: None,
         })
         .await;
-    let why = open.await.unwrap().unwrap_err();
-    assert_eq!(why, NotInspected::Forbidden("the job allows none".into()));
+    let error = opened.await.unwrap().unwrap_err();
+    assert_eq!(error, NotInspected::Forbidden("the job allows none".into()));
 }

@@ -6,23 +6,23 @@ use super::*;
 use ray_relay_access::identity::testing::{principal, revoke};
 
 async fn rows(scene: &Scene) -> Value {
-    let person = principal(&scene.context.auth, "person").await;
+    let user = principal(&scene.context.auth, "person").await;
     let live = scene.context.registry.watch_nodes().borrow().clone();
-    serde_json::to_value(scene.context.peers.agents.rows(&live, &person)).unwrap()
+    serde_json::to_value(scene.context.peers.agents.rows(&live, &user)).unwrap()
 }
 
-/// Until the rows are as wanted.
-async fn until(scene: &Scene, wanted: impl Fn(&Value) -> bool) -> Value {
-    let looking = async {
+/// Waits until `matches` accepts the rows, and returns them.
+async fn until_rows(scene: &Scene, matches: impl Fn(&Value) -> bool) -> Value {
+    let polling = async {
         loop {
             let rows = rows(scene).await;
-            if wanted(&rows) {
+            if matches(&rows) {
                 return rows;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(TEST_TIMEOUT, looking).await.expect("in time")
+    timeout(TEST_TIMEOUT, polling).await.expect("in time")
 }
 
 #[tokio::test]
@@ -36,12 +36,12 @@ async fn agent_is_listed_as_linked_then_down() {
     };
     assert_eq!(nodes.len(), 1);
     assert_eq!((&*nodes[0].node_id, &*nodes[0].cluster), ("a1", "default"));
-    // Its first ping tells how far it is.
+    // The first ping measures the round trip.
     let answering = tokio::spawn(async move {
-        let why = agent.ends().await;
-        (agent, why)
+        let error = agent.ends().await;
+        (agent, error)
     });
-    let rows = until(&scene, |rows| !rows[0]["agent"]["round_trip_ms"].is_null()).await;
+    let rows = until_rows(&scene, |rows| !rows[0]["agent"]["round_trip_ms"].is_null()).await;
     assert_eq!(rows[0]["link"], "linked");
     let about = &rows[0]["agent"];
     assert_eq!(
@@ -58,7 +58,7 @@ async fn agent_is_listed_as_linked_then_down() {
     );
     answering.abort();
     let _ = answering.await;
-    let rows = until(&scene, |rows| rows[0]["link"] == "down").await;
+    let rows = until_rows(&scene, |rows| rows[0]["link"] == "down").await;
     assert!(
         rows[0]["down"]["why"].as_str().unwrap().contains("broke"),
         "{rows}"
@@ -85,9 +85,9 @@ async fn link_needs_the_permission_and_a_credential() {
         scene.opened(request).await.err(),
         Some(StatusCode::UNAUTHORIZED)
     );
-    let other = scene.request(LINK_PATH, "agent", "chat");
+    let request = scene.request(LINK_PATH, "agent", "chat");
     assert_eq!(
-        scene.opened(other).await.err(),
+        scene.opened(request).await.err(),
         Some(StatusCode::BAD_REQUEST)
     );
 }
@@ -95,15 +95,15 @@ async fn link_needs_the_permission_and_a_credential() {
 #[tokio::test]
 async fn agent_with_a_token_for_another_node_is_refused() {
     let scene = Scene::new().await;
-    // Named for a1 and b2, of which b2 is not alive; c3 is at the address that this comes from, and not named.
+    // The token names a1 and b2, and b2 is not alive. c3 has the address of this connection, but is not named.
     for node in ["c3", "b2", "zz"] {
         let mut agent = scene.dial("agent").await.unwrap();
         agent.announce(node, 1).await;
-        let why = agent.refused().await;
-        assert!(why.contains("may speak for"), "{why}");
+        let error = agent.refused().await;
+        assert!(error.contains("may speak for"), "{error}");
         agent.ends().await;
     }
-    // By address alone: its own, and no other.
+    // A token without nodes allows only the node at the address of the connection.
     let mut agent = scene.dial("local").await.unwrap();
     agent.announce("a1", 2).await;
     assert!(agent.refused().await.contains("may speak for"));
@@ -138,14 +138,14 @@ async fn agent_replaces_its_own_link() {
     assert!(first.ends().await.contains("taken its place"));
     assert_eq!(rows(&scene).await[0]["link"], "linked");
     drop(second);
-    until(&scene, |rows| rows[0]["link"] == "down").await;
+    until_rows(&scene, |rows| rows[0]["link"] == "down").await;
 }
 
 #[tokio::test]
 async fn contested_node_refuses_both_agents_for_a_minute() {
     let scene = Scene::new().await;
     let first = scene.linked("agent", "a1", 1).await;
-    // It answers pings.
+    // The first agent answers pings.
     let first = tokio::spawn(async move {
         let mut first = first;
         let reason = first.refused().await;
@@ -153,13 +153,13 @@ async fn contested_node_refuses_both_agents_for_a_minute() {
     });
     let mut second = scene.dial("double").await.unwrap();
     second.announce("a1", 2).await;
-    let why = second.refused().await;
+    let error = second.refused().await;
     assert!(
-        why.contains("two agents claim") && why.contains("10.0.0.1 (a1)"),
-        "{why}"
+        error.contains("two agents claim") && error.contains("10.0.0.1 (a1)"),
+        "{error}"
     );
     assert!(first.await.unwrap().0.contains("two agents claim"));
-    let rows = until(&scene, |rows| rows[0]["link"] == "contested").await;
+    let rows = until_rows(&scene, |rows| rows[0]["link"] == "contested").await;
     assert!(rows[0]["agent"].is_null(), "{rows}");
     for (subject, instance) in [("agent", 1), ("double", 2), ("agent", 3)] {
         let mut again = scene.dial(subject).await.unwrap();
@@ -173,11 +173,11 @@ async fn contested_node_refuses_both_agents_for_a_minute() {
 #[tokio::test]
 async fn disconnected_agent_is_replaced_by_a_live_one() {
     let scene = Scene::new().await;
-    // Its socket is not read, so no ping is answered.
+    // The socket of this agent is not read, so it answers no ping.
     let cut_off = scene.linked("agent", "a1", 1).await;
-    let began = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let _second = scene.linked("agent", "a1", 2).await;
-    assert!(began.elapsed() < Duration::from_secs(8));
+    assert!(started.elapsed() < Duration::from_secs(8));
     assert_eq!(rows(&scene).await[0]["link"], "linked");
     drop(cut_off);
 }
@@ -186,13 +186,13 @@ async fn disconnected_agent_is_replaced_by_a_live_one() {
 async fn revoked_agent_is_unlinked_within_a_second() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let began = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     revoke(&scene.context.auth, "agent").await;
     assert!(agent.refused().await.contains("revoked"));
     assert!(
-        began.elapsed() < Duration::from_secs(1),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
     assert_eq!(rows(&scene).await[0]["link"], "down");
     assert_eq!(
@@ -234,12 +234,12 @@ async fn links_are_bounded_by_max_agents() {
     let first = scene.linked("agent", "a1", 1).await;
     let mut second = scene.dial("local").await.unwrap();
     second.announce("c3", 2).await;
-    let why = second.refused().await;
-    assert!(why.contains("upstream.max_agents"), "{why}");
-    // The same agent once more takes no other's place.
+    let error = second.refused().await;
+    assert!(error.contains("upstream.max_agents"), "{error}");
+    // A second link of the same agent uses no further slot.
     let again = scene.linked("agent", "a1", 1).await;
     drop((first, again));
-    let last = async {
+    let linked = async {
         loop {
             let mut agent = scene.dial("local").await.unwrap();
             agent.announce("c3", 2).await;
@@ -248,7 +248,7 @@ async fn links_are_bounded_by_max_agents() {
             }
         }
     };
-    timeout(TEST_TIMEOUT, last)
+    timeout(TEST_TIMEOUT, linked)
         .await
         .expect("a place is given back");
 }
@@ -256,48 +256,48 @@ async fn links_are_bounded_by_max_agents() {
 #[tokio::test]
 async fn pending_links_of_one_credential_are_bounded() {
     let scene = Scene::with(|config| config.upstream.max_agents = 2).await;
-    let (mut silent, mut refused) = (Vec::new(), 0);
+    let (mut pending, mut refused) = (Vec::new(), 0);
     for _ in 0..100 {
         match scene.dial("agent").await {
-            Ok(agent) => silent.push(agent),
+            Ok(agent) => pending.push(agent),
             Err(status) => {
                 assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
                 refused += 1;
             }
         }
     }
-    assert_eq!((silent.len(), refused), (8, 92));
-    // Neither does one that speaks for a node that there is not; and where it was refused, others may try.
-    for agent in &mut silent {
+    assert_eq!((pending.len(), refused), (8, 92));
+    // A refused announcement frees its slot, so that others may link.
+    for agent in &mut pending {
         agent.announce("zz", 1).await;
     }
     scene.linked("local", "c3", 3).await;
-    for agent in &mut silent {
+    for agent in &mut pending {
         assert!(agent.refused().await.contains("no live Ray node"));
         agent.ends().await;
     }
-    drop(silent);
-    let again = async { while scene.dial("agent").await.is_err() {} };
-    timeout(TEST_TIMEOUT, again)
+    drop(pending);
+    let redial = async { while scene.dial("agent").await.is_err() {} };
+    timeout(TEST_TIMEOUT, redial)
         .await
         .expect("they are forgotten");
 }
 
-/// When the relay ends, a link stays for a worker that is being left, and no longer.
+/// During shutdown, a link stays open until the relay has detached from its last worker.
 #[tokio::test]
 async fn link_ends_once_its_last_detach_is_done() {
     let scene = Scene::new().await;
     let mut idle = scene.linked("agent", "a1", 1).await;
     let needed = scene.context.peers.agents.needed();
     scene.context.shutdown.closed.cancel();
-    let early = timeout(Duration::from_millis(300), idle.ends()).await;
-    assert!(early.is_err(), "{early:?}");
+    let ended = timeout(Duration::from_millis(300), idle.ends()).await;
+    assert!(ended.is_err(), "{ended:?}");
     drop(needed);
-    let began = std::time::Instant::now();
+    let started = std::time::Instant::now();
     assert_eq!(idle.ends().await, "this relay is being shut down");
     assert!(
-        began.elapsed() < Duration::from_secs(1),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
 }

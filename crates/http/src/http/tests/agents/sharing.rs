@@ -6,8 +6,8 @@ use ray_relay_access::identity::testing::{authenticator_with, principal, revoke}
 use ray_relay_base::config::Auth;
 use ray_relay_base::wire::tunnel::messages::Revocations;
 
-/// A relay that shares the ticket key that is made of `secret` with others.
-async fn sharing(secret: char) -> Scene {
+/// Starts a relay with a ticket key made of `secret`.
+async fn relay_with_secret(secret: char) -> Scene {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tickets");
     let key = format!("hs256:{}", secret.to_string().repeat(64));
@@ -17,20 +17,20 @@ async fn sharing(secret: char) -> Scene {
     Scene::of(auth, |_| {}).await
 }
 
-async fn said(agent: &mut StandIn) -> Revocations {
+async fn next_revocations(agent: &mut StandIn) -> Revocations {
     match agent.hear().await {
-        Ok(FromRelay::Revocations(said)) => said,
+        Ok(FromRelay::Revocations(revocations)) => revocations,
         other => panic!("{other:?}"),
     }
 }
 
-/// Whether `person` is still welcome at `scene`, after everything that was said to it.
-async fn is_over(
+/// Whether `user` is revoked once the relay has processed all messages of `agent`.
+async fn is_revoked(
     scene: &Scene,
     agent: &mut StandIn,
-    person: &ray_relay_access::identity::Principal,
+    user: &ray_relay_access::identity::Principal,
 ) -> bool {
-    // Answered behind what was said before.
+    // The relay answers the ping after all earlier messages.
     agent.socket.send(Message::Ping("x".into())).await.unwrap();
     loop {
         let next = timeout(TEST_TIMEOUT, agent.socket.next()).await;
@@ -39,97 +39,110 @@ async fn is_over(
         }
     }
     let _ = scene;
-    person.is_over().is_some()
+    user.is_over().is_some()
 }
 
 #[tokio::test]
 async fn revocation_at_one_relay_applies_at_the_others() {
-    let (one, other) = (sharing('a').await, sharing('a').await);
-    let mut at_one = one.linked("agent", "a1", 1).await;
-    let mut at_other = other.linked("agent", "a1", 1).await;
-    let person = principal(&other.context.auth, "person").await;
-    revoke(&one.context.auth, "person").await;
-    let page = said(&mut at_one).await;
-    at_other.say(&FromAgent::Revocations(page.clone())).await;
-    let over = timeout(Duration::from_secs(1), person.ended()).await;
-    assert!(over.is_ok(), "within a second");
-    // It is on record, and told to agents that come later, as the same message.
-    let told = said(&mut at_other).await;
-    assert_eq!(told, page);
-    let lines = other.record.lines();
-    let heard = lines
+    let (first, second) = (relay_with_secret('a').await, relay_with_secret('a').await);
+    let mut first_agent = first.linked("agent", "a1", 1).await;
+    let mut second_agent = second.linked("agent", "a1", 1).await;
+    let user = principal(&second.context.auth, "person").await;
+    revoke(&first.context.auth, "person").await;
+    let page = next_revocations(&mut first_agent).await;
+    second_agent
+        .say(&FromAgent::Revocations(page.clone()))
+        .await;
+    let revoked = timeout(Duration::from_secs(1), user.ended()).await;
+    assert!(revoked.is_ok(), "within a second");
+    // The revocation is recorded, and agents that link later get the same message.
+    let forwarded = next_revocations(&mut second_agent).await;
+    assert_eq!(forwarded, page);
+    let lines = second.record.lines();
+    let entry = lines
         .iter()
         .find(|line| line.details.get("outcome").is_some_and(|o| o == "heard"));
     assert!(
-        heard.unwrap().details["revocations"][0]
+        entry.unwrap().details["revocations"][0]
             .as_str()
             .unwrap()
             .contains("person")
     );
-    drop(at_other);
-    let mut late = other.linked("agent", "a1", 2).await;
-    assert_eq!(said(&mut late).await, page);
+    drop(second_agent);
+    let mut late_agent = second.linked("agent", "a1", 2).await;
+    assert_eq!(next_revocations(&mut late_agent).await, page);
 }
 
 #[tokio::test]
 async fn agent_cannot_forge_or_alter_a_revocation() {
-    let (one, other) = (sharing('a').await, sharing('a').await);
-    let mut at_one = one.linked("agent", "a1", 1).await;
-    let mut at_other = other.linked("agent", "a1", 1).await;
-    let person = principal(&other.context.auth, "person").await;
-    revoke(&one.context.auth, "somebody").await;
-    let genuine = said(&mut at_one).await;
+    let (first, second) = (relay_with_secret('a').await, relay_with_secret('a').await);
+    let mut first_agent = first.linked("agent", "a1", 1).await;
+    let mut second_agent = second.linked("agent", "a1", 1).await;
+    let user = principal(&second.context.auth, "person").await;
+    revoke(&first.context.auth, "somebody").await;
+    let genuine = next_revocations(&mut first_agent).await;
     let line = genuine.entries[0].replace("somebody", "person");
     let changed = Revocations {
         entries: vec![line.as_str().into()],
         mac: genuine.mac,
     };
-    let made_up = Revocations {
+    let wrong_mac = Revocations {
         mac: Hex([0; 32]),
         ..changed.clone()
     };
-    let more = Revocations {
+    let extended = Revocations {
         entries: vec![genuine.entries[0].clone(), line.as_str().into()],
         mac: genuine.mac,
     };
-    for forged in [changed, made_up, more] {
-        at_other.say(&FromAgent::Revocations(forged)).await;
-        assert!(!is_over(&other, &mut at_other, &person).await);
+    for forged in [changed, wrong_mac, extended] {
+        second_agent.say(&FromAgent::Revocations(forged)).await;
+        assert!(!is_revoked(&second, &mut second_agent, &user).await);
     }
-    let list = other.context.auth.revocations().unwrap();
+    let list = second.context.auth.revocations().unwrap();
     assert!(list.borrow().is_empty());
-    // What is genuine is taken in all the same.
-    at_other.say(&FromAgent::Revocations(genuine)).await;
-    assert!(!is_over(&other, &mut at_other, &person).await);
+    // A genuine message is still accepted.
+    second_agent.say(&FromAgent::Revocations(genuine)).await;
+    assert!(!is_revoked(&second, &mut second_agent, &user).await);
     assert_eq!(list.borrow().len(), 1);
 }
 
 #[tokio::test]
 async fn relays_without_a_shared_secret_exchange_nothing() {
-    let (one, other, alone) = (sharing('a').await, sharing('b').await, Scene::new().await);
-    let mut at_one = one.linked("agent", "a1", 1).await;
-    revoke(&one.context.auth, "person").await;
-    let page = said(&mut at_one).await;
-    for scene in [&other, &alone] {
+    let (first, second, alone) = (
+        relay_with_secret('a').await,
+        relay_with_secret('b').await,
+        Scene::new().await,
+    );
+    let mut first_agent = first.linked("agent", "a1", 1).await;
+    revoke(&first.context.auth, "person").await;
+    let page = next_revocations(&mut first_agent).await;
+    for scene in [&second, &alone] {
         let mut agent = scene.linked("agent", "a1", 1).await;
-        let person = principal(&scene.context.auth, "person").await;
+        let user = principal(&scene.context.auth, "person").await;
         agent.say(&FromAgent::Revocations(page.clone())).await;
-        assert!(!is_over(scene, &mut agent, &person).await);
+        assert!(!is_revoked(scene, &mut agent, &user).await);
     }
     let mut agent = alone.linked("agent", "a1", 2).await;
     revoke(&alone.context.auth, "person").await;
-    let silent = timeout(Duration::from_millis(200), agent.hear()).await;
-    assert!(silent.is_err(), "{silent:?}");
+    let message = timeout(Duration::from_millis(200), agent.hear()).await;
+    assert!(message.is_err(), "{message:?}");
 }
 
 #[tokio::test]
 async fn ticket_is_valid_at_relays_with_the_same_secret() {
-    let (one, other, foreign) = (sharing('a').await, sharing('a').await, sharing('b').await);
-    let person = principal(&one.context.auth, "person").await;
+    let (first, second, foreign) = (
+        relay_with_secret('a').await,
+        relay_with_secret('a').await,
+        relay_with_secret('b').await,
+    );
+    let user = principal(&first.context.auth, "person").await;
     let breakpoint = ray_relay_ray::ray::testing::paused("square", 1);
-    let ticket = one.context.auth.issue_ticket(&person, &breakpoint).unwrap();
+    let ticket = first.context.auth.issue_ticket(&user, &breakpoint).unwrap();
     let peer = [127, 0, 0, 1].into();
-    let (who, id) = other.context.auth.ticket(&ticket, peer).unwrap();
-    assert_eq!((who.subject(), id), ("person", breakpoint.id));
+    let (principal_of_ticket, id) = second.context.auth.ticket(&ticket, peer).unwrap();
+    assert_eq!(
+        (principal_of_ticket.subject(), id),
+        ("person", breakpoint.id)
+    );
     assert!(foreign.context.auth.ticket(&ticket, peer).is_err());
 }

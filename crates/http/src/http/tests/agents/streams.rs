@@ -1,4 +1,4 @@
-//! Streams to debuggers, and who gets none.
+//! Streams to debuggers through agents.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -16,16 +16,19 @@ fn breakpoint() -> Breakpoint {
     breakpoint
 }
 
-/// Asks for a stream, as a session does.
-fn asking(scene: &Scene, patience: Duration) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
-    asking_for(scene, None, patience)
+/// Requests a stream as a session does.
+fn request_stream(
+    scene: &Scene,
+    timeout: Duration,
+) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
+    request_stream_for(scene, None, timeout)
 }
 
-/// The same for the session `holder`.
-fn asking_for(
+/// Requests a stream for the session `holder`.
+fn request_stream_for(
     scene: &Scene,
     holder: Option<messages::WorkerTaker>,
-    patience: Duration,
+    timeout: Duration,
 ) -> tokio::task::JoinHandle<Result<Tunnel, NoStream>> {
     let agents = Arc::clone(&scene.context.peers.agents);
     tokio::spawn(async move {
@@ -33,7 +36,7 @@ fn asking_for(
         let Ok(WorkerRoute::Agent { link, node_id }) = agents.route(&breakpoint).await else {
             panic!("no agent");
         };
-        let wanted = OpenRequest {
+        let request = OpenRequest {
             breakpoint: &breakpoint,
             node_id: &node_id,
             holder,
@@ -41,7 +44,7 @@ fn asking_for(
             process: None,
             keep: None,
         };
-        agents.open(&link, wanted, patience).await
+        agents.open(&link, request, timeout).await
     })
 }
 
@@ -49,17 +52,17 @@ fn asking_for(
 async fn bytes_pass_both_ways_and_closing_ends_both() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, TEST_TIMEOUT);
+    let stream_request = request_stream(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     assert_eq!((&*open.node_id, open.port), ("a1", breakpoint().port));
     let mut stream = scene.stream("agent", &open).await.unwrap();
     dialled(&mut stream).await;
-    let mut tunnel = asking.await.unwrap().unwrap();
+    let mut tunnel = stream_request.await.unwrap().unwrap();
     tunnel.write_all(b"to the debugger").await.unwrap();
     assert_eq!(bytes(&mut stream).await.unwrap(), "to the debugger");
     let large = vec![7; 100_000];
-    for piece in large.chunks(50_000) {
-        let message = Message::Binary(Bytes::copy_from_slice(piece));
+    for chunk in large.chunks(50_000) {
+        let message = Message::Binary(Bytes::copy_from_slice(chunk));
         stream.send(message).await.unwrap();
     }
     let mut read = vec![0; large.len()];
@@ -82,12 +85,12 @@ async fn bytes_pass_both_ways_and_closing_ends_both() {
         }
     };
     timeout(TEST_TIMEOUT, closed).await.expect("in time");
-    // The link is as it was.
-    drop(super::streams::asking(&scene, TEST_TIMEOUT));
+    // The link still works.
+    drop(super::streams::request_stream(&scene, TEST_TIMEOUT));
     agent.asked().await;
 }
 
-/// An agent notices first that a stream is lost, and says so over a new link: the relay's end of it would look whole for long.
+/// An agent notices a lost stream first and reports it over a new link. The relay would notice only much later.
 #[tokio::test]
 async fn stream_is_broken_once_the_agent_parks_its_worker() {
     let scene = Scene::new().await;
@@ -98,10 +101,10 @@ async fn stream_is_broken_once_the_agent_parks_its_worker() {
         client: Default::default(),
         peer: None,
     };
-    let asking = asking_for(&scene, Some(holder), TEST_TIMEOUT);
+    let stream_request = request_stream_for(&scene, Some(holder), TEST_TIMEOUT);
     let mut stream = scene.stream("agent", &agent.asked().await).await.unwrap();
     dialled(&mut stream).await;
-    let mut tunnel = asking.await.unwrap().unwrap();
+    let mut tunnel = stream_request.await.unwrap().unwrap();
     let parked = |session: &str, replica| HoldRow {
         worker_id: (&*breakpoint().worker_id).into(),
         kind: messages::Kind::Debugpy,
@@ -120,17 +123,21 @@ async fn stream_is_broken_once_the_agent_parks_its_worker() {
             entered: None,
         }),
     };
-    let own = scene.context.peers.agents.replica();
-    let going_on = HoldRow {
+    let this_relay = scene.context.peers.agents.replica();
+    let attached = HoldRow {
         parked: None,
-        ..parked("7", own)
+        ..parked("7", this_relay)
     };
-    // Nothing of these is that stream.
-    let others = vec![parked("8", own), parked("7", Hex([9; 8])), going_on];
-    agent.say(&FromAgent::Held { workers: others }).await;
-    let quiet = timeout(Duration::from_millis(200), tunnel.read_u8()).await;
-    assert!(quiet.is_err(), "{quiet:?}");
-    let workers = vec![parked("7", own)];
+    // None of these holds belongs to the stream.
+    let other_holds = vec![parked("8", this_relay), parked("7", Hex([9; 8])), attached];
+    agent
+        .say(&FromAgent::Held {
+            workers: other_holds,
+        })
+        .await;
+    let received = timeout(Duration::from_millis(200), tunnel.read_u8()).await;
+    assert!(received.is_err(), "{received:?}");
+    let workers = vec![parked("7", this_relay)];
     agent.say(&FromAgent::Held { workers }).await;
     let broken = timeout(TEST_TIMEOUT, tunnel.read_u8())
         .await
@@ -142,43 +149,43 @@ async fn stream_is_broken_once_the_agent_parks_its_worker() {
 async fn stream_is_accepted_once_from_the_requested_agent() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, TEST_TIMEOUT);
+    let stream_request = request_stream(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
-    let gone = Some(StatusCode::NOT_FOUND);
-    // A wrong secret, and one of the right beginning.
-    let mut wrong = open.clone();
-    wrong.secret.0[15] ^= 1;
-    assert_eq!(scene.stream("agent", &wrong).await.err(), gone);
-    // Another stream.
-    let mut other = open.clone();
-    other.stream.0[0] ^= 1;
-    assert_eq!(scene.stream("agent", &other).await.err(), gone);
-    // The right secret in other hands, and in hands that may not.
-    assert_eq!(scene.stream("local", &open).await.err(), gone);
+    let not_found = Some(StatusCode::NOT_FOUND);
+    // A wrong secret that differs only in its last byte.
+    let mut wrong_secret = open.clone();
+    wrong_secret.secret.0[15] ^= 1;
+    assert_eq!(scene.stream("agent", &wrong_secret).await.err(), not_found);
+    // A wrong stream id.
+    let mut wrong_stream = open.clone();
+    wrong_stream.stream.0[0] ^= 1;
+    assert_eq!(scene.stream("agent", &wrong_stream).await.err(), not_found);
+    // The right secret, used by another agent and by a user without the permission.
+    assert_eq!(scene.stream("local", &open).await.err(), not_found);
     let forbidden = Some(StatusCode::FORBIDDEN);
     assert_eq!(scene.stream("person", &open).await.err(), forbidden);
-    assert!(!asking.is_finished(), "none of them has harmed it");
+    assert!(!stream_request.is_finished(), "none of them has harmed it");
     let mut stream = scene.stream("agent", &open).await.unwrap();
-    // Used up, also before the debugger is there.
-    assert_eq!(scene.stream("agent", &open).await.err(), gone);
+    // The secret is used up, even before the debugger is dialled.
+    assert_eq!(scene.stream("agent", &open).await.err(), not_found);
     dialled(&mut stream).await;
-    asking.await.unwrap().unwrap();
+    stream_request.await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn late_stream_is_refused_and_the_agent_notified() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, Duration::from_millis(300));
+    let stream_request = request_stream(&scene, Duration::from_millis(300));
     let open = agent.asked().await;
-    let late = asking.await.unwrap().unwrap_err();
-    assert!(matches!(late, NoStream::TimedOut(_)), "{late}");
+    let error = stream_request.await.unwrap().unwrap_err();
+    assert!(matches!(error, NoStream::TimedOut(_)), "{error}");
     match agent.hear().await {
         Ok(FromRelay::Cancel { stream }) => assert_eq!(stream, open.stream),
         other => panic!("{other:?}"),
     }
-    let gone = Some(StatusCode::NOT_FOUND);
-    assert_eq!(scene.stream("agent", &open).await.err(), gone);
+    let not_found = Some(StatusCode::NOT_FOUND);
+    assert_eq!(scene.stream("agent", &open).await.err(), not_found);
 }
 
 #[tokio::test]
@@ -186,7 +193,7 @@ async fn refusal_counts_only_from_the_requested_link() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut other = scene.linked("local", "c3", 2).await;
-    let asking = asking(&scene, TEST_TIMEOUT);
+    let stream_request = request_stream(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let refused = |kind| FromAgent::Refused {
         stream: open.stream,
@@ -196,28 +203,32 @@ async fn refusal_counts_only_from_the_requested_link() {
     };
     other.say(&refused(Refusal::Busy)).await;
     agent.say(&refused(Refusal::Held)).await;
-    let why = asking.await.unwrap().unwrap_err().to_string();
-    assert!(why.contains("another relay: bob holds it"), "{why}");
+    let error = stream_request.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("another relay: bob holds it"), "{error}");
 }
 
 #[tokio::test]
 async fn failed_dial_differs_from_an_invalid_message() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    for (said, failed) in [
+    for (text, is_failed_dial) in [
         (
             r#"{"type":"failed","kind":"refused","detail":"10.0.0.1"}"#,
             true,
         ),
         (r#"{"type":"dance"}"#, false),
     ] {
-        let asking = asking(&scene, TEST_TIMEOUT);
+        let stream_request = request_stream(&scene, TEST_TIMEOUT);
         let open = agent.asked().await;
         let mut stream = scene.stream("agent", &open).await.unwrap();
-        stream.send(Message::text(said)).await.unwrap();
-        let why = asking.await.unwrap().unwrap_err();
-        assert_eq!(matches!(why, NoStream::Failed(_)), failed, "{why}");
-        assert!(!why.to_string().contains("10.0.0.1"), "{why}");
+        stream.send(Message::text(text)).await.unwrap();
+        let error = stream_request.await.unwrap().unwrap_err();
+        assert_eq!(
+            matches!(error, NoStream::Failed(_)),
+            is_failed_dial,
+            "{error}"
+        );
+        assert!(!error.to_string().contains("10.0.0.1"), "{error}");
     }
 }
 
@@ -225,25 +236,25 @@ async fn failed_dial_differs_from_an_invalid_message() {
 async fn revoked_agent_loses_its_streams_within_a_second() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, TEST_TIMEOUT);
+    let stream_request = request_stream(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let mut stream = scene.stream("agent", &open).await.unwrap();
     dialled(&mut stream).await;
-    let mut tunnel = asking.await.unwrap().unwrap();
-    // The link alone may go: the stream stays.
+    let mut tunnel = stream_request.await.unwrap().unwrap();
+    // The stream survives the end of the link.
     drop(agent);
     tunnel.write_all(b"x").await.unwrap();
     assert_eq!(bytes(&mut stream).await.unwrap(), "x");
-    let began = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     revoke(&scene.context.auth, "agent").await;
     let read = timeout(TEST_TIMEOUT, tunnel.read_u8())
         .await
         .expect("in time");
     assert!(read.is_err());
     assert!(
-        began.elapsed() < Duration::from_secs(1),
+        started.elapsed() < Duration::from_secs(1),
         "{:?}",
-        began.elapsed()
+        started.elapsed()
     );
     assert!(tunnel.write_all(b"y").await.is_err());
     drop(tunnel);
@@ -257,12 +268,12 @@ async fn revoked_agent_loses_its_streams_within_a_second() {
 async fn contested_agent_loses_its_streams() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let asking = asking(&scene, TEST_TIMEOUT);
+    let stream_request = request_stream(&scene, TEST_TIMEOUT);
     let open = agent.asked().await;
     let mut stream = scene.stream("agent", &open).await.unwrap();
     dialled(&mut stream).await;
-    let mut tunnel = asking.await.unwrap().unwrap();
-    let reading = tokio::spawn(async move { agent.refused().await });
+    let mut tunnel = stream_request.await.unwrap().unwrap();
+    let refusal = tokio::spawn(async move { agent.refused().await });
     let mut second = scene.dial("double").await.unwrap();
     second.announce("a1", 2).await;
     second.refused().await;
@@ -272,7 +283,7 @@ async fn contested_agent_loses_its_streams() {
             .expect("in time")
             .is_err()
     );
-    assert!(reading.await.unwrap().contains("two agents"));
+    assert!(refusal.await.unwrap().contains("two agents"));
 }
 
 #[tokio::test]
@@ -281,29 +292,32 @@ async fn streams_requested_of_an_agent_are_bounded() {
     let mut agent = scene.linked("agent", "a1", 1).await;
     let mut waiting = Vec::new();
     for _ in 0..ray_relay_session::agents::MAX_WAITING_STREAMS {
-        waiting.push(asking(&scene, TEST_TIMEOUT));
+        waiting.push(request_stream(&scene, TEST_TIMEOUT));
         agent.asked().await;
     }
-    let busy = asking(&scene, TEST_TIMEOUT).await.unwrap().unwrap_err();
-    assert_eq!(busy, NoStream::Busy);
-    // When the link goes, no session waits for what cannot come.
+    let error = request_stream(&scene, TEST_TIMEOUT)
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert_eq!(error, NoStream::Busy);
+    // When the link is lost, pending requests fail at once.
     drop(agent);
-    for one in waiting {
-        assert_eq!(one.await.unwrap().unwrap_err(), NoStream::LinkLost);
+    for request in waiting {
+        assert_eq!(request.await.unwrap().unwrap_err(), NoStream::LinkLost);
     }
 }
 
-/// A cable is cut: what was said on a stream would be sent again and again, and its session hear nothing.
+/// After a network cut, TCP would retransmit for long, and the session would not notice.
 #[tokio::test]
 async fn streams_of_a_silent_agent_break_and_after_close_stay() {
-    for (end, breaks) in [(AgentLinkEnd::Silent, true), (AgentLinkEnd::Left, false)] {
+    for (end, is_broken) in [(AgentLinkEnd::Silent, true), (AgentLinkEnd::Left, false)] {
         let scene = Scene::new().await;
         let mut agent = scene.linked("agent", "a1", 1).await;
-        let asking = asking(&scene, TEST_TIMEOUT);
+        let stream_request = request_stream(&scene, TEST_TIMEOUT);
         let open = agent.asked().await;
         let mut stream = scene.stream("agent", &open).await.unwrap();
         dialled(&mut stream).await;
-        let mut tunnel = asking.await.unwrap().unwrap();
+        let mut tunnel = stream_request.await.unwrap().unwrap();
         let Ok(WorkerRoute::Agent { link, .. }) =
             scene.context.peers.agents.route(&breakpoint()).await
         else {
@@ -312,7 +326,7 @@ async fn streams_of_a_silent_agent_break_and_after_close_stay() {
         link.end(end);
         link.closed().await;
         let read = timeout(Duration::from_millis(300), tunnel.read(&mut [0; 8])).await;
-        assert_eq!(read.is_ok(), breaks, "{read:?}");
+        assert_eq!(read.is_ok(), is_broken, "{read:?}");
         if let Ok(read) = read {
             let kind = read.unwrap_err().kind();
             assert_eq!(kind, std::io::ErrorKind::ConnectionAborted);

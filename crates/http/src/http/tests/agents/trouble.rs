@@ -1,30 +1,30 @@
-//! Agents that say what no agent says.
+//! Agents that send invalid messages.
 
 use super::*;
 
-async fn ends_with(said: Vec<Message>, why: &str) {
+async fn expect_refused_link(messages: Vec<Message>, expected: &str) {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    for message in said {
-        // The relay may have hung up by then.
+    for message in messages {
+        // The relay may have closed the connection by then.
         let _ = agent.socket.send(message).await;
     }
     let reason = agent.refused().await;
-    assert!(reason.contains(why), "{reason}");
+    assert!(reason.contains(expected), "{reason}");
     assert!(scene.recorded().last().unwrap().starts_with("refused "));
-    // And the next one is welcome.
+    // The next agent is accepted.
     scene.linked("agent", "a1", 2).await;
 }
 
 #[tokio::test]
 async fn invalid_message_ends_the_link() {
-    for said in ["{", "[]", r#"{"type":"held","workers":[{}]}"#, "\"x\""] {
-        ends_with(vec![Message::text(said)], "an invalid link message").await;
+    for text in ["{", "[]", r#"{"type":"held","workers":[{}]}"#, "\"x\""] {
+        expect_refused_link(vec![Message::text(text)], "an invalid link message").await;
     }
-    ends_with(vec![Message::binary(vec![0, 1, 2])], "not a text").await;
-    let again = FromAgent::Announce(announcement(Some("a1"), &[]));
-    let again = Message::text(tunnel::messages::written(&again));
-    ends_with(vec![again], "second announcement").await;
+    expect_refused_link(vec![Message::binary(vec![0, 1, 2])], "not a text").await;
+    let announcement_again = FromAgent::Announce(announcement(Some("a1"), &[]));
+    let message = Message::text(tunnel::messages::written(&announcement_again));
+    expect_refused_link(vec![message], "second announcement").await;
 }
 
 #[tokio::test]
@@ -71,9 +71,14 @@ async fn flood_ends_its_own_link_only() {
 #[tokio::test]
 async fn missing_announcement_or_other_version_is_refused() {
     let scene = Scene::new().await;
-    let mut early = scene.dial("agent").await.unwrap();
-    early.say(&FromAgent::Held { workers: vec![] }).await;
-    assert!(early.refused().await.contains("before the announcement"));
+    let mut unannounced = scene.dial("agent").await.unwrap();
+    unannounced.say(&FromAgent::Held { workers: vec![] }).await;
+    assert!(
+        unannounced
+            .refused()
+            .await
+            .contains("before the announcement")
+    );
     let mut newer = scene.dial("agent").await.unwrap();
     let announce = Announce {
         protocol: 2,

@@ -1,40 +1,40 @@
-//! How a browser becomes known on the origin of a dashboard, and whose page has it known there.
+//! Signing a browser in on the origin of a dashboard, which only the relay's page may do.
 
 use hyper::header::SET_COOKIE;
 
 use super::*;
 
-/// The way to the dashboard of `cluster`, as the relay's page asks for it.
-async fn way(relay: &Relay, subject: &str, cluster: &str) -> Response<Incoming> {
+/// Requests a sign-in for the dashboard of `cluster`, like the relay's page.
+async fn request_entrance(relay: &Relay, subject: &str, cluster: &str) -> Response<Incoming> {
     let body = serde_json::json!({ "cluster": cluster, "path": "/x?y#z" }).to_string();
     let request = Request::post("/relay/v1/dashboard")
-        .header(HOST, relay.at("localhost"))
+        .header(HOST, relay.host_with_port("localhost"))
         .header("authorization", bearer(subject));
     let request = with_headers(request, &SCRIPT);
     let request = request.body(answer::full(body)).unwrap();
     relay.client().await.send(request).await
 }
 
-/// The page's sign-in request: its address and its form.
+/// The sign-in request of the page: host and form.
 struct Entrance {
     host: String,
     form: String,
 }
 
 impl Entrance {
-    async fn of(way: Response<Incoming>) -> Self {
-        let way = json(way).await;
-        let text = |key: &str| way[key].as_str().unwrap().to_owned();
+    async fn read(response: Response<Incoming>) -> Self {
+        let answer = json(response).await;
+        let text = |key: &str| answer[key].as_str().unwrap().to_owned();
         let url = text("url");
         let host = url.strip_prefix("//").unwrap().strip_suffix("/relay/enter");
-        // No character of a ticket is escaped in a form.
-        let at = text("at")
+        // A ticket has no characters that a form escapes.
+        let target = text("at")
             .replace('/', "%2F")
             .replace('?', "%3F")
             .replace('#', "%23");
         Self {
             host: host.unwrap().to_owned(),
-            form: format!("ticket={}&at={at}", text("ticket")),
+            form: format!("ticket={}&at={target}", text("ticket")),
         }
     }
 
@@ -42,7 +42,7 @@ impl Entrance {
         self.form.split(['=', '&']).nth(1).unwrap()
     }
 
-    async fn posted(
+    async fn post(
         &self,
         relay: &Relay,
         host: &str,
@@ -56,8 +56,8 @@ impl Entrance {
     }
 }
 
-/// The headers of a browser for a form that a page of another origin posts.
-fn posted_by(origin: &str) -> [(&str, &str); 4] {
+/// The headers of a browser for a form that a page of `origin` posts.
+fn form_headers(origin: &str) -> [(&str, &str); 4] {
     [
         ("origin", origin),
         ("sec-fetch-site", "cross-site"),
@@ -68,12 +68,13 @@ fn posted_by(origin: &str) -> [(&str, &str); 4] {
 
 #[tokio::test]
 async fn entrance_opens_one_dashboard_without_a_credential() {
-    let ann = Person::new("ann", "\"list\", \"dashboard:write\", \"admin\"", "");
-    let (one, mut seen, _one) = telling(|| ok("one")).await;
-    let (two, _, _two) = telling(|| ok("two")).await;
-    let relay = Relay::guarded(&[("default", one), ("gpu-2", two)], &[&ann]).await;
-    // A navigation brings no token: the page has it.
-    for (path, to) in [
+    let ann = User::new("ann", "\"list\", \"dashboard:write\", \"admin\"", "");
+    let (first_head, mut requests, _first) = test_head(|| ok("one")).await;
+    let (second_head, _, _second) = test_head(|| ok("two")).await;
+    let relay =
+        Relay::with_users(&[("default", first_head), ("gpu-2", second_head)], &[&ann]).await;
+    // A navigation carries no token, so it is redirected to the page, which has it.
+    for (path, expected) in [
         ("/", "relay/?dashboard=&at=%2F"),
         ("/a/b?x=1", "../relay/?dashboard=&at=%2Fa%2Fb%3Fx%3D1"),
         (
@@ -81,113 +82,122 @@ async fn entrance_opens_one_dashboard_without_a_credential() {
             "../../../relay/?dashboard=gpu-2&at=%2Fx",
         ),
     ] {
-        let sent = relay.asked(&relay.at("localhost"), path, &NAVIGATION).await;
-        assert_eq!((sent.status().as_u16(), location(&sent)), (307, to));
+        let response = relay
+            .request_page(&relay.host_with_port("localhost"), path, &NAVIGATION)
+            .await;
+        assert_eq!(
+            (response.status().as_u16(), location(&response)),
+            (307, expected)
+        );
     }
-    let entrance = Entrance::of(way(&relay, "ann", "default").await).await;
+    let entrance = Entrance::read(request_entrance(&relay, "ann", "default").await).await;
     let host = &*entrance.host;
-    assert_eq!(host, relay.at("default.localhost"));
-    let page = format!("http://{}", relay.at("localhost"));
-    let from_the_page = posted_by(&page);
-    let entered = entrance.posted(&relay, host, &from_the_page).await;
-    assert_eq!(entered.status(), 200);
-    assert_eq!(entered.headers()["refresh"], "0; url=/x?y#z");
-    assert_eq!(entered.headers()["referrer-policy"], "no-referrer");
-    let cookie = entered.headers()[SET_COOKIE].to_str().unwrap().to_owned();
+    assert_eq!(host, relay.host_with_port("default.localhost"));
+    let page = format!("http://{}", relay.host_with_port("localhost"));
+    let page_headers = form_headers(&page);
+    let response = entrance.post(&relay, host, &page_headers).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["refresh"], "0; url=/x?y#z");
+    assert_eq!(response.headers()["referrer-policy"], "no-referrer");
+    let cookie = response.headers()[SET_COOKIE].to_str().unwrap().to_owned();
     assert!(cookie.contains("; Path=/; HttpOnly; SameSite=Strict") && !cookie.contains("Domain"));
     let cookie = cookie.split(';').next().unwrap().to_owned();
-    let known = |headers: &[(&'static str, &'static str)]| {
+    let with_cookie = |headers: &[(&'static str, &'static str)]| {
         let mut headers = headers.to_vec();
         headers.push(("cookie", cookie.clone().leak()));
         headers
     };
 
     for path in ["/", "/api/x"] {
-        let served = relay.asked(host, path, &known(&SCRIPT)).await;
-        assert_eq!(text(served).await, "one");
-        let seen = format!("{:?}", seen.recv().await.unwrap());
-        assert!(!seen.contains("ray-authentication-token"), "{seen}");
+        let response = relay.request_page(host, path, &with_cookie(&SCRIPT)).await;
+        assert_eq!(text(response).await, "one");
+        let request = format!("{:?}", requests.recv().await.unwrap());
+        assert!(!request.contains("ray-authentication-token"), "{request}");
     }
     let mode = relay
-        .asked(host, "/api/authentication_mode", &known(&SCRIPT))
+        .request_page(host, "/api/authentication_mode", &with_cookie(&SCRIPT))
         .await;
     assert_eq!(json(mode).await["authentication_mode"], "disabled");
-    // It opens nothing else, wherever it is shown, and neither does the way.
-    let elsewhere = relay.at("gpu-2.localhost");
+    // The cookie and the form are valid only on this dashboard's origin.
+    let other_host = relay.host_with_port("gpu-2.localhost");
     for (host, path) in [
-        (&*elsewhere, "/"),
-        (&relay.at("localhost"), "/relay/v1/breakpoints"),
-        (&relay.at("localhost"), "/api/version"),
+        (&*other_host, "/"),
+        (&relay.host_with_port("localhost"), "/relay/v1/breakpoints"),
+        (&relay.host_with_port("localhost"), "/api/version"),
     ] {
-        let refused = relay.asked(host, path, &known(&[])).await;
+        let refused = relay.request_page(host, path, &with_cookie(&[])).await;
         assert_eq!(refused.status(), 401, "{host}{path}");
     }
-    let refused = entrance.posted(&relay, &elsewhere, &from_the_page).await;
+    let refused = entrance.post(&relay, &other_host, &page_headers).await;
     assert_eq!(refused.status(), 401);
-    // Nor does the one in the form stay good as a cookie.
+    // The ticket of the form is not valid as a cookie.
     let ticket = entrance.ticket();
     let name = cookie.split('=').next().unwrap();
-    let taken = format!("{name}={ticket}");
-    let refused = relay.asked(host, "/api/x", &[("cookie", &taken)]).await;
+    let cookie_header = format!("{name}={ticket}");
+    let refused = relay
+        .request_page(host, "/api/x", &[("cookie", &cookie_header)])
+        .await;
     assert_eq!(refused.status(), 401);
-    // No head sees an unauthenticated visitor, and no page of a head's takes a token.
+    // Unauthenticated requests do not reach a head, and a head's page cannot accept a token.
     for path in [
         "/",
         "/favicon.ico",
         "/static/js/main.js",
         "/api/authentication_mode",
     ] {
-        let refused = relay.asked(host, path, &NAVIGATION).await;
+        let refused = relay.request_page(host, path, &NAVIGATION).await;
         assert_eq!(refused.status(), 401, "{path}");
     }
-    let typed = Request::post("/api/authenticate").header(HOST, host);
-    let typed = typed.header("authorization", bearer("ann"));
-    let typed = relay.sent(typed).await;
-    assert_eq!(typed.status(), 403);
-    assert!(!typed.headers().contains_key(SET_COOKIE));
+    let request = Request::post("/api/authenticate").header(HOST, host);
+    let request = request.header("authorization", bearer("ann"));
+    let response = relay.send_request(request).await;
+    assert_eq!(response.status(), 403);
+    assert!(!response.headers().contains_key(SET_COOKIE));
     assert!(
-        text(typed)
+        text(response)
             .await
             .contains("never give a token to a dashboard")
     );
-    assert!(seen.try_recv().is_err());
-    // It ends with the token that it is of.
+    assert!(requests.try_recv().is_err());
+    // The cookie ends with the token it was issued for.
     revoke(&relay.ctx.auth, "ann").await;
-    let refused = relay.asked(host, "/api/x", &known(&SCRIPT)).await;
+    let refused = relay
+        .request_page(host, "/api/x", &with_cookie(&SCRIPT))
+        .await;
     assert_eq!(refused.status(), 401);
 }
 
-/// The holder of a ticket could sign another user's browser in as themselves, and read there what that user types.
+/// Otherwise the holder of a ticket could sign another user's browser in as themselves, and read what that user types.
 #[tokio::test]
 async fn only_the_relay_page_can_sign_in_to_a_dashboard() {
-    let mallory = Person::new("mallory", "\"dashboard:write\"", "");
-    let head = Untouched::new().await;
+    let mallory = User::new("mallory", "\"dashboard:write\"", "");
+    let head = UncontactedHead::new().await;
     let auth = authenticator(&mallory.rules);
     let relay = Relay::with_auth(&[("default", head.address)], auth, |config| {
         config.http.dashboard_hosts = Some("{cluster}.ray.example.com".to_owned());
         config.http.allowed_hosts = vec!["relay.example.com".to_owned(), "192.0.2.7".to_owned()];
     })
     .await;
-    let entrance = Entrance::of(way(&relay, "mallory", "default").await).await;
+    let entrance = Entrance::read(request_entrance(&relay, "mallory", "default").await).await;
     let port = relay.address.port();
-    let local = relay.at("default.localhost");
-    let named = relay.at("default.ray.example.com");
-    let other = port ^ 1;
+    let local = relay.host_with_port("default.localhost");
+    let configured = relay.host_with_port("default.ray.example.com");
+    let other_port = port ^ 1;
     for (host, origin) in [
         (&local, "http://evil.example.com".to_owned()),
         (&local, format!("http://evil.example.com:{port}")),
         (&local, format!("http://192.0.2.1:{port}")),
-        (&local, format!("http://localhost:{other}")),
+        (&local, format!("http://localhost:{other_port}")),
         (&local, format!("http://evil.localhost:{port}")),
         (&local, format!("http://default.localhost:{port}")),
         (&local, format!("http://relay.example.com:{port}")),
         (&local, "null".to_owned()),
-        (&named, format!("http://192.0.2.1:{port}")),
-        (&named, format!("http://localhost:{port}")),
-        (&named, format!("http://evil.ray.example.com:{port}")),
-        (&named, "https://relay.example.com".to_owned()),
+        (&configured, format!("http://192.0.2.1:{port}")),
+        (&configured, format!("http://localhost:{port}")),
+        (&configured, format!("http://evil.ray.example.com:{port}")),
+        (&configured, "https://relay.example.com".to_owned()),
     ] {
-        let refused = entrance.posted(&relay, host, &posted_by(&origin)).await;
+        let refused = entrance.post(&relay, host, &form_headers(&origin)).await;
         assert_eq!(refused.status(), 403, "{host} {origin}");
         assert!(!refused.headers().contains_key(SET_COOKIE), "{origin}");
         assert!(
@@ -196,47 +206,50 @@ async fn only_the_relay_page_can_sign_in_to_a_dashboard() {
                 .contains("only the relay's own page signs a browser in")
         );
     }
-    // Nothing says whose it is, or two things; and no link is enough.
+    // A missing or repeated origin is refused, and so is a link.
     let page = format!("http://localhost:{port}");
-    let twice = [("origin", &*page), ("origin", &*page)];
-    for headers in [&[][..], &twice] {
-        let refused = entrance.posted(&relay, &local, headers).await;
+    let repeated = [("origin", &*page), ("origin", &*page)];
+    for headers in [&[][..], &repeated] {
+        let refused = entrance.post(&relay, &local, headers).await;
         assert_eq!(refused.status(), 403, "{headers:?}");
     }
     let link = format!("/relay/enter?{}", entrance.form);
-    let refused = relay.asked(&local, &link, &posted_by(&page)).await;
+    let refused = relay
+        .request_page(&local, &link, &form_headers(&page))
+        .await;
     assert_eq!(refused.status(), 403);
-    // It was good all the time.
+    // The ticket itself was valid all the time.
     for (host, origin) in [
         (&local, page),
         (&local, format!("http://127.0.0.1:{port}")),
-        (&named, format!("http://relay.example.com:{port}")),
-        (&named, format!("https://192.0.2.7:{port}")),
+        (&configured, format!("http://relay.example.com:{port}")),
+        (&configured, format!("https://192.0.2.7:{port}")),
     ] {
-        let entered = entrance.posted(&relay, host, &posted_by(&origin)).await;
-        assert_eq!(entered.status(), 200, "{host} {origin}");
-        assert!(entered.headers().contains_key(SET_COOKIE), "{origin}");
+        let response = entrance.post(&relay, host, &form_headers(&origin)).await;
+        assert_eq!(response.status(), 200, "{host} {origin}");
+        assert!(response.headers().contains_key(SET_COOKIE), "{origin}");
     }
-    head.check().await;
+    head.expect_uncontacted().await;
 }
 
 #[tokio::test]
 async fn entrance_needs_dashboard_read() {
-    let ann = Person::new("ann", "\"dashboard:read\"", "clusters = [\"gpu-2\"]");
-    let bob = Person::new("bob", "\"list\"", "");
-    let head = Untouched::new().await;
+    let ann = User::new("ann", "\"dashboard:read\"", "clusters = [\"gpu-2\"]");
+    let bob = User::new("bob", "\"list\"", "");
+    let head = UncontactedHead::new().await;
     let heads = [("default", head.address), ("gpu-2", head.address)];
-    let relay = Relay::guarded(&heads, &[&ann, &bob]).await;
+    let relay = Relay::with_users(&heads, &[&ann, &bob]).await;
     for (subject, cluster, status) in [
         ("ann", "gpu-2", 200),
         ("ann", "default", 404),
         ("ann", "none", 404),
         ("bob", "gpu-2", 403),
     ] {
-        let told = way(&relay, subject, cluster).await;
-        assert_eq!(told.status(), status, "{subject} {cluster}");
+        let response = request_entrance(&relay, subject, cluster).await;
+        assert_eq!(response.status(), status, "{subject} {cluster}");
     }
-    let nobody = Request::post("/relay/v1/dashboard").header(HOST, relay.at("localhost"));
-    assert_eq!(relay.sent(nobody).await.status(), 401);
-    head.check().await;
+    let request =
+        Request::post("/relay/v1/dashboard").header(HOST, relay.host_with_port("localhost"));
+    assert_eq!(relay.send_request(request).await.status(), 401);
+    head.expect_uncontacted().await;
 }
