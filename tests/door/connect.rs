@@ -1,4 +1,4 @@
-//! `ray-relay connect` in front of a relay: whoever connects to its port is one person, and no cut is seen.
+//! `ray-relay connect` in front of a relay: clients of its port act as one user, and cuts are hidden.
 
 #[path = "connect/several.rs"]
 mod several;
@@ -30,7 +30,7 @@ enum Network {
     Up,
     /// Everything is reset.
     Down,
-    /// Nothing moves, and nobody is told.
+    /// The connection stalls silently.
     Silent,
 }
 
@@ -62,7 +62,7 @@ impl Way {
                         _ = copy_bidirectional(&mut client, &mut relay) => {}
                         _ = network.changed() => {}
                     }
-                    // What was under way is lost, whatever becomes of the network.
+                    // Bytes in flight are lost, even if the network recovers.
                     if *network.borrow() == Network::Silent {
                         sleep(Duration::from_secs(60)).await;
                     }
@@ -96,7 +96,7 @@ impl Connect {
         Self::of(command(&url), token).await
     }
 
-    /// What `command` starts, for whose token it is.
+    /// Starts `command` with a token.
     pub(crate) async fn of(mut command: Command, token: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("token"), token).unwrap();
@@ -161,14 +161,14 @@ pub(crate) fn command(url: &str) -> Command {
     command
 }
 
-/// How it ends, and what it says then.
-async fn ends(mut command: Command) -> (i32, String) {
+/// Returns the exit code and standard error.
+async fn failure_of(mut command: Command) -> (i32, String) {
     let output = timeout(TEST_TIMEOUT, command.output())
         .await
         .expect("it ends")
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().unwrap(), said)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), stderr)
 }
 
 fn megabytes() -> Vec<u8> {
@@ -177,7 +177,7 @@ fn megabytes() -> Vec<u8> {
         .collect()
 }
 
-/// A head whose every answer is [`megabytes`].
+/// A head that answers everything with [`megabytes`].
 async fn large_head() -> SocketAddr {
     let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = head.local_addr().unwrap();
@@ -185,9 +185,9 @@ async fn large_head() -> SocketAddr {
         loop {
             let (mut stream, _) = head.accept().await.unwrap();
             tokio::spawn(async move {
-                let mut asked = vec![0; 4096];
-                let read = stream.read(&mut asked).await.unwrap_or(0);
-                if asked[..read].starts_with(b"GET /logs/") {
+                let mut request = vec![0; 4096];
+                let read = stream.read(&mut request).await.unwrap_or(0);
+                if request[..read].starts_with(b"GET /logs/") {
                     let length = megabytes().len();
                     let head = format!(
                         "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {length}\r\n\r\n"
@@ -202,7 +202,7 @@ async fn large_head() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn whoever_connects_is_the_person_whose_token_it_is() {
+async fn user_is_the_owner_of_the_token() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let ann = keys.token(|_| {});
@@ -222,7 +222,7 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     let token = format!("Authorization: Bearer {ann}\r\n");
     let both = connect.get("/relay/v1/breakpoints", &token).await;
     assert!(both.starts_with("HTTP/1.1 200"), "the token counts: {both}");
-    // Somebody's page in the same person's browser.
+    // Another site's page in the user's browser.
     let foreign = format!(
         "Host: {}\r\nOrigin: https://evil.example\r\n",
         connect.address
@@ -237,8 +237,8 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     let mut terminal = dial(connect.address).await;
     terminal.write_all(b"\r\nq\r\n").await.unwrap();
     terminal.shutdown().await.unwrap();
-    let said = rest(&mut terminal).await;
-    assert!(!said.contains("token"), "{said}");
+    let reply = rest(&mut terminal).await;
+    assert!(!reply.contains("token"), "{reply}");
     let (_dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
     assert_eq!(answer["event"], "initialized", "{answer}");
     let (_dap, answer) = attach(dial(relay.local_addr()).await, &json!({"all": true})).await;
@@ -247,7 +247,7 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
 }
 
 #[tokio::test]
-async fn no_cut_is_seen_and_no_byte_is_lost() {
+async fn connect_hides_cuts_without_losing_bytes() {
     let keys = Keys::new();
     let head = large_head().await;
     let relay = start(|config| {
@@ -282,14 +282,14 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
             }
         }
     });
-    let wanted = megabytes();
+    let expected = megabytes();
     let reading = async {
         let mut piece = vec![0; 100_000];
-        while !all.ends_with(&wanted[wanted.len() - 1000..]) {
+        while !all.ends_with(&expected[expected.len() - 1000..]) {
             let read = stream.read(&mut piece).await.unwrap();
             assert_ne!(read, 0, "an end after {} bytes", all.len());
             all.extend_from_slice(&piece[..read]);
-            // So that it lasts as long as the cuts do.
+            // The transfer lasts as long as the cuts.
             sleep(Duration::from_millis(15)).await;
         }
     };
@@ -297,7 +297,7 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
         .await
         .expect("in time");
     cutting.await.unwrap();
-    assert!(all.ends_with(&wanted), "{} bytes", all.len());
+    assert!(all.ends_with(&expected), "{} bytes", all.len());
 
     // Each question is answered once.
     for at in 3..6 {
@@ -311,8 +311,8 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
 
 /// The session answers the request of that number, and no other.
 pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
-    let asked = request(seq, "threads", &json!({}));
-    dap.send(&asked).await.unwrap();
+    let request = request(seq, "threads", &json!({}));
+    dap.send(&request).await.unwrap();
     let answered = async {
         loop {
             let message = read(dap).await;
@@ -326,7 +326,7 @@ pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
 }
 
 #[tokio::test]
-async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
+async fn connect_ends_a_session_that_the_relay_lost_and_opens_new_ones() {
     let keys = Keys::new();
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];
@@ -339,10 +339,13 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
     connect.event("connected").await;
     let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
     way.cut(Network::Down, Duration::from_millis(1500)).await;
-    let gone = connect.event("gone").await;
+    let event = connect.event("gone").await;
     assert!(
-        gone["why"].as_str().unwrap().contains("no longer holds it"),
-        "{gone}"
+        event["why"]
+            .as_str()
+            .unwrap()
+            .contains("no longer holds it"),
+        "{event}"
     );
     let ended = async { while dap.read().await.is_ok() {} };
     timeout(TEST_TIMEOUT, ended)
@@ -354,7 +357,7 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
+async fn renewed_token_extends_the_session() {
     let keys = Keys::new();
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];
@@ -380,7 +383,7 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
         sleep(Duration::from_millis(500)).await;
     }
     answers(&mut dap, 3).await;
-    // Nobody replaces it again.
+    // The relay is not replaced again.
     let ended = async { while dap.read().await.is_ok() {} };
     timeout(TEST_TIMEOUT, ended)
         .await
@@ -390,11 +393,11 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
 }
 
 #[tokio::test]
-async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
+async fn connect_waits_for_an_absent_relay_and_ends_on_a_refusal() {
     let keys = Keys::new();
-    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = taken.local_addr().unwrap();
-    drop(taken);
+    let acquired = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = acquired.local_addr().unwrap();
+    drop(acquired);
     let mut connect = Connect::start(format!("http://{closed}"), &keys.token(|_| {})).await;
     connect.event("away").await;
     let relay = start(|config| {
@@ -407,23 +410,23 @@ async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
     let url = format!("http://{closed}");
     let mut wrong = command(&url);
     wrong.args(["--listen", "127.0.0.1:0", "--token-command", "echo nobody"]);
-    let (code, said) = ends(wrong).await;
-    assert_eq!(code, 77, "{said}");
+    let (code, output) = failure_of(wrong).await;
+    assert_eq!(code, 77, "{output}");
     let mut in_use = command(&url);
     in_use.args(["--listen", &connect.address.to_string()]);
-    let (code, said) = ends(in_use).await;
-    assert!(code == 1 && said.contains("cannot listen on"), "{said}");
+    let (code, output) = failure_of(in_use).await;
+    assert!(code == 1 && output.contains("cannot listen on"), "{output}");
     let mut itself = command(&format!("http://localhost:{}", connect.address.port() + 1));
     itself.args([
         "--listen",
         &format!("127.0.0.1:{}", connect.address.port() + 1),
     ]);
-    let (code, said) = ends(itself).await;
-    assert!(code == 1 && said.contains("--listen"), "{said}");
+    let (code, output) = failure_of(itself).await;
+    assert!(code == 1 && output.contains("--listen"), "{output}");
     let mut shared = command(&url);
     shared.args(["--listen", "0.0.0.0:0"]);
-    let (code, said) = ends(shared).await;
-    assert!(code == 1 && said.contains("--insecure-share"), "{said}");
+    let (code, output) = failure_of(shared).await;
+    assert!(code == 1 && output.contains("--insecure-share"), "{output}");
     let interrupted = rustix::process::Pid::from_raw(connect.child.id().unwrap() as i32).unwrap();
     rustix::process::kill_process(interrupted, rustix::process::Signal::INT).unwrap();
     let status = timeout(TEST_TIMEOUT, connect.child.wait())
@@ -451,13 +454,13 @@ async fn a_command_runs_with_the_port_in_its_environment_and_gives_the_exit_code
         runs.args(["--listen", "127.0.0.1:0"]);
         runs.args(["--token-command", &format!("echo {token}")]);
         runs.args(["--", "sh", "-c", script, env!("CARGO_BIN_EXE_ray-relay")]);
-        let (code, said) = ends(runs).await;
-        assert_eq!(code, expected, "{script}: {said}");
+        let (code, output) = failure_of(runs).await;
+        assert_eq!(code, expected, "{script}: {output}");
     }
     relay.drain().await;
 }
 
-/// The frame that an editor of this machine gets to see of a task whose file this machine does not have.
+/// Returns the frame that an editor is shown, for a task whose file is missing on this machine.
 async fn source_of_frame(editor: &mut Conversation<impl AsyncRead + AsyncWrite + Unpin>) -> Value {
     editor
         .send(&request(3, "configurationDone", &json!({})))
@@ -478,7 +481,7 @@ async fn source_of_frame(editor: &mut Conversation<impl AsyncRead + AsyncWrite +
 
 /// Else it says that the file was not found, and offers to create it.
 #[tokio::test]
-async fn an_editor_in_a_wrong_folder_is_shown_the_source_of_the_worker() {
+async fn editor_with_another_folder_gets_the_workers_source() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let url = format!("http://{}", relay.local_addr());

@@ -61,13 +61,13 @@ pub(crate) struct PausedWorker {
     pub(crate) pid: u32,
 }
 
-/// What has a driver see the head and `w1` alone, for whoever has agents on these two.
+/// Limits a driver to the head and `w1`, for tests with agents on these two.
 pub(crate) const ON_TWO_NODES: [(&str, &str); 1] = [("WORKERS", "1")];
 
-static COUNT: AtomicU32 = AtomicU32::new(0);
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 /// Six hex digits that no other run has: process ids repeat where a run has a pid namespace of its own, and names of
 /// network namespaces outlive a run that was killed.
-static RUN: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+static RUN_ID: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     let random = std::hash::RandomState::new().hash_one(std::process::id());
     format!("{:06x}", random & 0xff_ffff)
 });
@@ -83,11 +83,11 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// The same for whoever has a turn.
+    /// The same, for a test that already has its turn.
     pub(super) fn bring_up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
         // Asked once: two probes at the same time would be in each other's way.
-        static LACKING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);
-        if let Some(lacking) = &*LACKING {
+        static MISSING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);
+        if let Some(lacking) = &*MISSING {
             skip(lacking);
             return None;
         }
@@ -96,8 +96,8 @@ impl Cluster {
         say(format_args!(
             "bringing up Ray {version} in namespaces: head and {workers} worker node(s) ..."
         ));
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("rrt{}-{number}", *RUN);
+        let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("rrt{}-{number}", *RUN_ID);
         // Short: Ray's socket paths below it may have 107 bytes.
         let state = PathBuf::from(format!("/tmp/{prefix}"));
         let mut hold = script(&prefix, &state, &venv, workers)
@@ -154,12 +154,12 @@ impl Cluster {
         }
     }
 
-    /// Where Ray is installed.
+    /// The directory of the Ray installation.
     pub(crate) fn venv(&self) -> &Venv {
         &self.venv
     }
 
-    /// Where each node has its files, Ray's session among them.
+    /// The directory of each node's files, including Ray's session.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
@@ -191,7 +191,7 @@ impl Cluster {
         }
     }
 
-    /// Where its GCS is not at the port that is usual: its address.
+    /// The address of its GCS, if its port is not the default.
     pub(crate) fn gcs(&self) -> Option<&str> {
         match &self.ground {
             Ground::Namespaces(_) => None,
@@ -271,9 +271,9 @@ impl Cluster {
         &self,
         node: &str,
         url: &str,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<(u16, Vec<u8>), String> {
-        self.get_with(node, url, patience, &[])
+        self.get_with(node, url, max_wait, &[])
     }
 
     /// The same with these settings of the relay's client commands: whom it trusts, and the token that it shows.
@@ -281,7 +281,7 @@ impl Cluster {
         &self,
         node: &str,
         url: &str,
-        patience: Duration,
+        max_wait: Duration,
         settings: &[(&'static str, String)],
     ) -> Result<(u16, Vec<u8>), String> {
         if url.starts_with("http://") {
@@ -291,21 +291,21 @@ impl Cluster {
                 Ground::Namespaces(_) => Some(self.namespace(node)),
                 Ground::Loopback(_) => None,
             };
-            let answer = http::get(namespace.as_deref(), url, token, patience);
+            let answer = http::get(namespace.as_deref(), url, token, max_wait);
             return answer.map_err(|why| why.to_string());
         }
         let output = self
             .exec(node, self.venv.python())
             .arg(tool("http_get.py"))
             .arg(url)
-            .arg(patience.as_secs_f64().to_string())
+            .arg(max_wait.as_secs_f64().to_string())
             .envs(settings.iter().map(|(name, value)| (name, value)))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        match said.strip_prefix("status ").map(str::parse) {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        match stderr.strip_prefix("status ").map(str::parse) {
             Some(Ok(status)) => Ok((status, output.stdout)),
-            _ => Err(said.into_owned()),
+            _ => Err(stderr.into_owned()),
         }
     }
 
@@ -317,15 +317,15 @@ impl Cluster {
             Ground::Loopback(loopback) => Some(("RAY_RELAY_TOKEN", loopback.token.clone())),
         };
         let token: Vec<_> = token.into_iter().collect();
-        let patience = Duration::from_secs(10);
-        let (status, body) = self.get_with("relay", &url, patience, &token).unwrap();
+        let max_wait = Duration::from_secs(10);
+        let (status, body) = self.get_with("relay", &url, max_wait, &token).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let answer: Value = serde_json::from_slice(&body).unwrap();
         let rows = answer.pointer("/data/result/result").cloned();
         serde_json::from_value(rows.unwrap()).unwrap()
     }
 
-    /// Who waits for a debugger now, by Ray's own word.
+    /// Returns the workers that wait for a debugger according to Ray.
     pub(crate) fn paused(&self) -> Vec<PausedWorker> {
         self.rows("workers?detail=1&limit=10000")
             .iter()
@@ -376,8 +376,8 @@ impl Cluster {
         self.run(&["mend", node]);
     }
 
-    /// From now on the Ray nodes take no connection but to Ray's own ports, and so none to a debugger. `false` (said aloud)
-    /// where this machine cannot.
+    /// Closes all ports of the Ray nodes except Ray's own, so that debuggers are unreachable. `false`, with a message, if this
+    /// machine cannot do that.
     pub(crate) fn close(&self) -> bool {
         if !has(&"nft") {
             say("nft is missing, which drops packets: installing the package nftables ...");
@@ -392,7 +392,7 @@ impl Cluster {
         true
     }
 
-    /// From now on nothing passes between a node that [closes its ports](Self::close) and the relay's port; nobody is told.
+    /// Drops all packets between a node that [closes its ports](Self::close) and the relay's port.
     pub(crate) fn cut_from_relay(&self, node: &str) {
         let port = super::relay::PORT;
         let rules = format!(
@@ -418,7 +418,7 @@ impl Cluster {
         command
     }
 
-    /// What the network of `node` is called.
+    /// Returns the name of the network of `node`.
     fn namespace(&self, node: &str) -> String {
         format!("{}-{node}", self.prefix())
     }
@@ -430,7 +430,7 @@ impl Cluster {
         }
     }
 
-    /// Whether somebody on the network of `node` gets a connection to `to`. Where the peer drops packets that takes 3 s.
+    /// Whether `to` accepts a connection from the network of `node`. Takes 3 s if packets are dropped.
     pub(crate) fn connects(&self, node: &str, to: SocketAddr) -> bool {
         let connect = "import socket, sys; socket.create_connection(sys.argv[1:], timeout=3)";
         let mut command = self.on_network_of(node, self.venv.python());
@@ -466,7 +466,7 @@ pub(super) fn tool(name: &str) -> PathBuf {
 
 fn script(prefix: &str, state: &Path, venv: &Venv, workers: usize) -> Command {
     let mut command = Command::new("bash");
-    // Whatever RAY_* the tests run under is not for this cluster.
+    // RAY_* variables of the test process must not affect this cluster.
     for (name, _) in std::env::vars() {
         if name.starts_with("RAY_") {
             command.env_remove(name);
@@ -487,7 +487,7 @@ fn has(tool: &&str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
 }
 
-/// What this machine lacks for namespaces.
+/// Returns the missing requirement for namespaces on this machine.
 fn lacking() -> Option<String> {
     if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
         return Some("a cluster in network namespaces needs Linux and root".to_owned());
@@ -500,7 +500,7 @@ fn lacking() -> Option<String> {
             missing.join(", ")
         ));
     }
-    let probe = format!("rrt{}-probe", *RUN);
+    let probe = format!("rrt{}-probe", *RUN_ID);
     let netns = |verb: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", verb, &probe]).stderr(Stdio::null());
