@@ -22,7 +22,7 @@ const ATTACH_TIMEOUT: Duration = Duration::from_millis(500);
 const SLOWDOWN_FACTOR: u32 = 5;
 
 /// The limit of a single attach. The relay is not optimised here: next to seven other tests one attach waited 16 s for the
-/// thread that read a list of 100,000 rows. A relay that lets nobody in does so for a minute.
+/// thread that read a list of 100,000 rows. A relay that admits no client does so for a minute.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The number of measured attaches.
