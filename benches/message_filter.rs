@@ -1,4 +1,4 @@
-//! What each policy level costs for what a worker's debugger sends: `cargo bench --bench message_filter`.
+//! Measures the cost of each policy level per message of a debugger: `cargo bench --bench message_filter`.
 //!
 //! The same stream of answers to `variables`, goes through the frame scanner and, where the
 //! level has them looked at, through the rules; no sockets, so that nothing else is measured. Interleaved rounds,
@@ -38,11 +38,11 @@ fn main() {
                 &stream,
                 MessageFilter::new(&rights, &Principal::anonymous()),
             );
-            let took = start.elapsed().as_secs_f64();
+            let elapsed = start.elapsed().as_secs_f64();
             assert!(sent > 0, "every answer comes out again");
             // The first round settles caches.
             if round > 0 {
-                times[level].push(took);
+                times[level].push(elapsed);
             }
         }
     }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// From the panic to the end of the process.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The binary as a process, ended with this value.
 struct Relay {
     process: Child,
     /// Standard error, with the time at which each line came.
     lines: Receiver<(Instant, String)>,
-    seen: String,
+    output: String,
 }
 
 impl Relay {
@@ -30,7 +30,7 @@ impl Relay {
             .args(["serve", "--listen", "127.0.0.1:0"])
             .env_clear()
             .env("FAULT_INJECTION", place)
-            // Nothing listens there.
+            // Port 1 has no listener.
             .env("RAY_RELAY_RAY_ADDRESS", "http://127.0.0.1:1")
             .env("RAY_RELAY_AUDIT_SINK", "file")
             .env("RAY_RELAY_AUDIT_FILE", audit)
@@ -39,26 +39,27 @@ impl Relay {
             .spawn()
             .unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
-        let (tell, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                let _ = tell.send((Instant::now(), line));
+                let _ = sender.send((Instant::now(), line));
             }
         });
         Self {
             process,
             lines,
-            seen: String::new(),
+            output: String::new(),
         }
     }
 
-    /// The next line with `wanted` in it, and when it came.
-    fn line(&mut self, wanted: &str) -> (Instant, String) {
+    /// Returns the next line that contains `expected`, and its time.
+    fn line(&mut self, expected: &str) -> (Instant, String) {
         loop {
             let next = self.lines.recv_timeout(TEST_TIMEOUT);
-            let (at, line) = next.unwrap_or_else(|_| panic!("no {wanted:?} in:\n{}", self.seen));
-            self.seen += &format!("{line}\n");
-            if line.contains(wanted) {
+            let (at, line) =
+                next.unwrap_or_else(|_| panic!("no {expected:?} in:\n{}", self.output));
+            self.output += &format!("{line}\n");
+            if line.contains(expected) {
                 return (at, line);
             }
         }
@@ -73,10 +74,10 @@ impl Drop for Relay {
 }
 
 /// Something that is recorded before it is done.
-const CHANGE: &str = "POST /api/jobs/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+const SUBMIT_REQUEST: &str = "POST /api/jobs/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 
 #[test]
-fn a_panic_in_an_essential_part_ends_the_process_at_once_with_code_and_reason() {
+fn panic_in_an_essential_task_ends_the_process_with_a_reason() {
     for (place, part, how) in [
         ("listener", "the listener", "by a panic"),
         ("registry", "the registry", "by a panic"),
@@ -89,17 +90,21 @@ fn a_panic_in_an_essential_part_ends_the_process_at_once_with_code_and_reason() 
             let (_, line) = relay.line("listening");
             let address = line.split("address=").nth(1).unwrap().trim().to_owned();
             let mut client = TcpStream::connect(address).unwrap();
-            client.write_all(CHANGE.as_bytes()).unwrap();
-            // Until the relay is gone, or refuses.
+            client.write_all(SUBMIT_REQUEST.as_bytes()).unwrap();
+            // Connects until the relay refuses or has exited.
             let _ = client.read(&mut [0; 64]);
         }
         let (fell, _) = relay.line(&format!("FAULT_INJECTION={place}"));
-        let (said, reason) = relay.line("ray-relay: ");
+        let (reported_at, reason) = relay.line("ray-relay: ");
         let code = relay.process.wait().unwrap().code();
-        assert_eq!(code, Some(70), "{place}: {}", relay.seen);
-        assert!(fell.elapsed() < AT_ONCE, "{place}: {:?}", fell.elapsed());
-        assert!(said < fell + AT_ONCE, "{place}");
+        assert_eq!(code, Some(70), "{place}: {}", relay.output);
+        assert!(
+            fell.elapsed() < EXIT_TIMEOUT,
+            "{place}: {:?}",
+            fell.elapsed()
+        );
+        assert!(reported_at < fell + EXIT_TIMEOUT, "{place}");
         let sentence = format!("{part} has ended {how}, and the relay with it");
-        assert!(reason.contains(&sentence), "{place}: {}", relay.seen);
+        assert!(reason.contains(&sentence), "{place}: {}", relay.output);
     }
 }

@@ -70,24 +70,24 @@ struct Answers {
 pub(crate) fn serve(rows: usize) -> Result<()> {
     let workers: Vec<Value> = (0..rows).map(worker).collect();
     let even: Vec<Value> = workers.iter().step_by(2).cloned().collect();
-    let mut left = workers.clone();
-    for row in left.iter_mut().skip(1).step_by(2) {
+    let mut remaining = workers.clone();
+    for row in remaining.iter_mut().skip(1).step_by(2) {
         row["num_paused_threads"] = 0.into();
     }
     let node = json!({"node_id": NODE, "node_ip": "10.88.0.10", "state": "ALIVE"});
     let answers = Arc::new(Answers {
         paused: [list(&workers), list(&even)],
-        stopped: [list(&workers), list(&left)],
+        stopped: [list(&workers), list(&remaining)],
         tasks: list(&(0..rows).map(task).collect::<Vec<_>>()),
         nodes: list(&[node]),
         none: list(&[]),
         half: AtomicBool::new(false),
     });
-    let heard = Arc::clone(&answers);
+    let shared_answers = Arc::clone(&answers);
     std::thread::spawn(move || {
         let mut line = String::new();
         while std::io::stdin().read_line(&mut line).is_ok_and(|n| n > 0) {
-            heard.half.store(true, Ordering::Relaxed);
+            shared_answers.half.store(true, Ordering::Relaxed);
         }
         std::process::exit(0);
     });

@@ -1,4 +1,4 @@
-//! What the list of a large cluster costs the relay: `cargo bench --bench registry`.
+//! Measures the cost of a large cluster's list: `cargo bench --bench registry`.
 //!
 //! A stand-in for a head, in a process of its own, has 1,000 and then 10,000 paused workers, each with a task of its own,
 //! in rows as wide as Ray's. Printed are the processor seconds of the registry until all of them have their names, how long
@@ -19,12 +19,10 @@ use tokio_util::sync::CancellationToken;
 use head::Head;
 
 const SIZES: [usize; 2] = [1_000, 10_000];
-const INTERVAL: Duration = Duration::from_secs(1);
+const HEAD_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const ROUND_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long breakpoints are claimed.
-const CLAIMING: Duration = Duration::from_secs(3);
-/// How often the list is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+const CLAIM_DURATION: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -61,13 +59,13 @@ fn main() -> Result<()> {
             quiet.after,
             quiet.claims,
             quiet.claim * 1e6,
-            busy.left
+            busy.released_after
         );
     }
     Ok(())
 }
 
-/// What one round gave, in seconds.
+/// The figures of one round, in seconds.
 #[derive(Default)]
 struct Figures {
     cpu: f64,
@@ -78,7 +76,7 @@ struct Figures {
     claims: f64,
     /// CPU of each.
     claim: f64,
-    left: f64,
+    released_after: f64,
 }
 
 fn round(size: usize, half_leave: bool) -> Result<Figures> {
@@ -95,9 +93,9 @@ fn round(size: usize, half_leave: bool) -> Result<Figures> {
         async move { registry.run(shutdown).await }
     });
     let mut figures = Figures::default();
-    let mut left_since = None;
+    let mut released_at = None;
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         let list = registry.snapshot();
         if began.elapsed() > ROUND_TIMEOUT {
             return Err(format!("{size} workers: not done within {ROUND_TIMEOUT:?}").into());
@@ -106,13 +104,13 @@ fn round(size: usize, half_leave: bool) -> Result<Figures> {
             figures.age = figures.age.max(age.as_secs_f64());
         }
         if half_leave {
-            match left_since {
+            match released_at {
                 None if list.live.len() == size => {
                     head.half_leave()?;
-                    left_since = Some(Instant::now());
+                    released_at = Some(Instant::now());
                 }
                 Some(since) if list.live.len() <= size.div_ceil(2) => {
-                    figures.left = Instant::elapsed(&since).as_secs_f64();
+                    figures.released_after = Instant::elapsed(&since).as_secs_f64();
                     break;
                 }
                 _ => {}
@@ -125,9 +123,9 @@ fn round(size: usize, half_leave: bool) -> Result<Figures> {
     }
     if !half_leave {
         // Past the question that confirms the names.
-        std::thread::sleep(3 * INTERVAL);
+        std::thread::sleep(3 * HEAD_POLL_INTERVAL);
         let (cpu, began) = (self::cpu(), Instant::now());
-        std::thread::sleep(3 * INTERVAL);
+        std::thread::sleep(3 * HEAD_POLL_INTERVAL);
         figures.after = (self::cpu() - cpu) / began.elapsed().as_secs_f64();
         let (cpu, began) = (self::cpu(), Instant::now());
         let claims = claim_all(&registry)?;
@@ -139,7 +137,7 @@ fn round(size: usize, half_leave: bool) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Takes one breakpoint after the other and gives it back, as far as it gets in [`CLAIMING`]; says how many times.
+/// Takes one breakpoint after the other and gives it back, as far as it gets in [`CLAIM_DURATION`]; says how many times.
 fn claim_all(registry: &Registry) -> Result<f64> {
     let began = Instant::now();
     let mut claims = 0_u32;
@@ -158,7 +156,7 @@ fn claim_all(registry: &Registry) -> Result<f64> {
         let claim = registry.claim(breakpoint.id, holder);
         drop(claim.map_err(|why| format!("{why:?}"))?);
         claims += 1;
-        if began.elapsed() > CLAIMING {
+        if began.elapsed() > CLAIM_DURATION {
             break;
         }
     }
@@ -183,7 +181,7 @@ fn cluster(head: &Head) -> config::Cluster {
 
 fn settings() -> config::Registry {
     config::Registry {
-        poll_interval: INTERVAL,
+        poll_interval: HEAD_POLL_INTERVAL,
         request_timeout: Duration::from_secs(10),
         backoff_max: Duration::from_secs(30),
         node_interval: Duration::from_secs(10),

@@ -1,6 +1,6 @@
-//! What the relay costs on every path that bytes and requests take through it, in one table: `cargo bench --bench yardstick`.
+//! Measures the relay on every path of bytes and requests, in one table: `cargo bench --bench yardstick`.
 //!
-//! What each row measures and how noise is dealt with is in `benches/README.md`. A family of rows is a file in `families`;
+//! `benches/README.md` describes the rows and the handling of noise. A family of rows is a file in `families`;
 //! `harness` runs them, and `stand_in` is the Ray cluster behind all contestants.
 
 mod families;
@@ -17,10 +17,10 @@ use harness::yard::Yard;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The relay's performance, beside HAProxy and a direct connection.
+/// The relay's performance, compared with HAProxy and a direct connection.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How often everything is measured; the table has medians.
+    /// The number of rounds; the table has medians.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// These families of rows alone, separated by commas.
@@ -35,7 +35,7 @@ struct Options {
     /// 10,000 idle sessions too.
     #[arg(long)]
     full: bool,
-    /// What `cargo bench` says, and `cargo test --benches` does not.
+    /// Set by `cargo bench`, but not by `cargo test --benches`.
     #[arg(long, hide = true)]
     bench: bool,
     /// Be the cluster of this size behind the contestants.

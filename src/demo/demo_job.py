@@ -42,7 +42,7 @@ def on(node):
 def main():
     ray.init()
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    # Workers first: the head comes last, and only gets work where there is nobody else.
+    # Workers first: the head gets work only if there is no other node.
     nodes.sort(key=lambda node: "node:__internal_head__" in node["Resources"])
     nodes = nodes[:-1] or nodes
     tasks = [

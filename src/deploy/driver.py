@@ -24,14 +24,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 MARK = "@ray-relay "
 BINARY = "ray-relay"
-# Seconds: the longest wait between two starts of a process; how long one has to run to begin anew with the shortest.
+# Seconds: the longest backoff between starts, and the uptime after which the backoff is reset.
 LONGEST_PAUSE, GOOD = 60, 60
-# Seconds that a process has for its goodbyes, and all of them together.
+# Seconds for the graceful shutdown of one process, and of all.
 GOODBYE, ALL_GOODBYES = 8, 15
 
 
 def lack(machine):
-    """What this node lacks to run the binary, which is in the working directory; None where it lacks nothing."""
+    """The reason why this node cannot run the binary in the working directory, or None."""
     path = os.path.join(os.getcwd(), BINARY)
     if platform.machine() != machine:
         return f"its processor is {platform.machine()}, and the program that was deployed is for {machine}"
@@ -53,7 +53,7 @@ def lack(machine):
 
 
 class RayRelay:
-    """The actor on one node: keeps one process there."""
+    """The actor on one node. Keeps one process running."""
 
     def __init__(self, arguments, machine):
         self._command = [os.path.join(os.getcwd(), BINARY), "deployed", "run", "--", *arguments]
@@ -62,23 +62,23 @@ class RayRelay:
         self._status = {"state": "starting"}
         self._changed = threading.Condition()
         self._sealed, self._child, self._stopping = {}, None, False
-        # The kernel ends the process with the thread that started it: this one lives as long as the actor.
+        # The kernel ends the process with its starting thread, so that thread lives as long as the actor.
         threading.Thread(target=self._keep, daemon=True).start()
 
     def status(self, seen):
-        """The number of the last change and how things are, as soon as that is another number than `seen`."""
+        """Waits for a change after `seen`; returns its number and the state."""
         with self._changed:
             self._changed.wait_for(lambda: [self._instance, self._number] != seen, timeout=20)
             return [self._instance, self._number], dict(self._status)
 
     def give(self, key, sealed):
-        """What the process whose key that is waits for."""
+        """Gives the sealed secret to the process with this key."""
         with self._changed:
             self._sealed = {key: sealed}
             self._changed.notify_all()
 
     def stop(self):
-        """Ends the process; says whether it has ended."""
+        """Ends the process. Returns whether it has ended."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -118,7 +118,7 @@ class RayRelay:
             pause = min(LONGEST_PAUSE, 2 * pause)
 
     def _run(self):
-        """Runs the process to its end, and says why it ended."""
+        """Runs the process until it ends, and returns the reason."""
         log_end = os.fstat(2).st_size
         with self._changed:
             if self._stopping:
@@ -154,7 +154,7 @@ def last_line(start):
 
 
 class Keeper:
-    """The process that keeps what is secret on the driver's side, and seals it for those who may have it."""
+    """The process that keeps the secrets on the driver's side, and seals them for permitted processes."""
 
     def __init__(self):
         command = [os.path.join(os.getcwd(), BINARY), "deployed", "keep"]
@@ -174,7 +174,7 @@ class Keeper:
 
 
 def sentence(error):
-    """Why Ray has no actor on a node, for people: of a traceback in it the last line."""
+    """The error of Ray in one line: the last one of a traceback."""
     text = str(error)
     if isinstance(error, ray.exceptions.RuntimeEnvSetupError):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -184,7 +184,7 @@ def sentence(error):
 
 
 class Place:
-    """One process that there is to be: the agent of a node, or the relay."""
+    """One expected process: the agent of a node, or the relay."""
 
     def __init__(self, role, node):
         self.role = role
@@ -198,7 +198,7 @@ class Place:
         self.now = dict(more, state=state)
 
     def say(self, at_once=False):
-        """Prints how it is, where that is new: ten times in an hour at most, so that the log stays small."""
+        """Prints a changed state, ten times an hour at most, so that the log stays small."""
         restarts = max(0, self.starts - 1)
         about = {"role": self.role, "node": self.node, "address": self.address, "name": self.name, "restarts": restarts}
         row = dict(about, **self.now)
@@ -225,7 +225,7 @@ class Deployment:
         self.relay_url = None
 
     def receive(self):
-        """Says the keeper's key, and waits for what the deployer seals for it."""
+        """Prints the keeper's key, and waits for the secrets that the deployer seals for it."""
         say({"key": self.keeper.key})
         name = "gcs://ray_relay_sealed_" + hashlib.sha256(self.keeper.key.encode()).hexdigest()[:32]
         while not stopping:
@@ -237,7 +237,7 @@ class Deployment:
             time.sleep(0.3)
 
     def look(self):
-        """Which processes there are to be now."""
+        """Updates the expected processes."""
         nodes = [node for node in ray.nodes() if node["Alive"]]
         wanted = {}
         for node in nodes:
@@ -279,7 +279,7 @@ class Deployment:
         place.failures = 0
 
     def hear(self, place):
-        """Takes in what the actor answered, or that it did not."""
+        """Handles the actor's answer, or its failure."""
         asked, place.asked = place.asked, None
         try:
             place.seen, status = ray.get(asked)
@@ -306,7 +306,7 @@ class Deployment:
         place.now = status
 
     def give_up(self, place):
-        """Has the next turn make another actor for the place."""
+        """Drops the actor, so that the next turn makes another."""
         ray.kill(place.actor)
         place.actor = None
         place.begin_at = time.monotonic() + place.pause
@@ -324,7 +324,7 @@ class Deployment:
         if asked:
             ready, _ = ray.wait(list(asked), num_returns=1, timeout=1)
             if ready:
-                # Whoever else has answered meanwhile.
+                # Other actors that have answered meanwhile.
                 ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
             for one in ready:
                 self.hear(asked[one])
@@ -361,7 +361,7 @@ def stop(*_):
 
 def main():
     plan = json.loads(sys.argv[1])
-    # What agents say stays in the logs of their actors.
+    # The output of agents stays in their actors' logs.
     context = ray.init(log_to_driver=False)
     signal.signal(signal.SIGTERM, stop)
     missing = lack(plan["machine"])

@@ -1,14 +1,14 @@
-//! JSON of others is read by types, never by `value["key"]`: as a place that panics where the value is no object, and another shape is
-//! read as nothing. A worker, a client or another relay decides which shape it has.
+//! Untrusted JSON is parsed into types, never indexed as `value["key"]`, which can panic or silently read nothing: a worker, a
+//! client or another relay decides its shape.
 //!
-//! A rule about text: production code indexes no value by a name, unless the value was made in the same file, by `json!` or one of the
-//! makers of messages. `wire::json` has what reads and writes instead.
+//! The check is textual: production code indexes no value by a name, unless the same file made it by `json!` or a message
+//! builder. `wire::json` has the functions to use instead.
 
 use std::fs;
 
 use super::{all_sources, inside, production};
 
-/// What makes an object that is the relay's own.
+/// Expressions that build JSON of the relay's own.
 const MAKERS: [&str; 7] = [
     "json!(",
     "arguments(",
@@ -47,9 +47,9 @@ fn is_made(text: &str, variable: &str) -> bool {
     })
 }
 
-/// What a worker, a head, an agent, a client or a relay sends is read into types.
+/// Untrusted JSON is parsed into types, so that indexing cannot panic or misread.
 #[test]
-fn json_of_others_is_read_by_types() {
+fn untrusted_json_is_parsed_into_types() {
     let mut wrong = Vec::new();
     for file in all_sources() {
         let text = production(&fs::read_to_string(&file).unwrap());
@@ -70,7 +70,7 @@ fn json_of_others_is_read_by_types() {
 }
 
 #[test]
-fn indices_are_told_from_lists() {
+fn index_expressions_are_distinguished_from_lists() {
     for text in [
         "body[\"a\"][\"b\"] = 1.into();",
         "match row[\"a\"] { x => 1 }",

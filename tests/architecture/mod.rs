@@ -1,9 +1,9 @@
-//! The layers of the workspace: a room may use those below it, and never one above or beside it.
+//! The layers of the workspace: a module may use those below it, never one above or at its own level.
 //!
-//! Cargo holds the order of crates; here it is that of the rooms inside them. What a room uses is read off its source: every path
-//! that begins with `crate::` or the name of a crate of the workspace, in production code. Tests look wherever they have to.
+//! Cargo enforces the order of crates; these tests enforce that of the modules inside them. The imports are read from the
+//! source: every path that begins with `crate::` or a crate of the workspace, in production code. Tests may import anything.
 
-mod circles;
+mod cycles;
 mod indexing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,14 +50,14 @@ const LAYERS: &[&[&str]] = &[
 ];
 
 #[test]
-fn no_room_uses_one_above_or_beside_it() {
+fn no_module_imports_upwards_or_sideways() {
     let floor: BTreeMap<&str, usize> = LAYERS
         .iter()
         .enumerate()
         .flat_map(|(floor, rooms)| rooms.iter().map(move |room| (*room, floor)))
         .collect();
     let mut wrong = BTreeSet::new();
-    let mut seen = BTreeSet::new();
+    let mut found_rooms = BTreeSet::new();
     for file in all_sources() {
         let room = room_of(&file);
         if room == "lib" {
@@ -67,7 +67,7 @@ fn no_room_uses_one_above_or_beside_it() {
             wrong.insert(format!("{room} is in no layer: add it to LAYERS"));
             continue;
         };
-        seen.insert(room.clone());
+        found_rooms.insert(room.clone());
         let text = production(&fs::read_to_string(&file).unwrap());
         for used in rooms_used(&room, &text) {
             if used == room {
@@ -86,8 +86,8 @@ fn no_room_uses_one_above_or_beside_it() {
         }
     }
     let named: BTreeSet<String> = floor.keys().map(|room| (*room).to_owned()).collect();
-    for gone in named.difference(&seen) {
-        wrong.insert(format!("{gone} is in LAYERS, and there is no such room"));
+    for stale in named.difference(&found_rooms) {
+        wrong.insert(format!("{stale} is in LAYERS, and there is no such room"));
     }
     let wrong: Vec<_> = wrong.into_iter().collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -95,7 +95,7 @@ fn no_room_uses_one_above_or_beside_it() {
 
 /// Both are in `ray`, which is one room to all others.
 #[test]
-fn a_head_does_not_know_the_registry() {
+fn head_does_not_depend_on_the_registry() {
     for file in sources(&room("ray/head")) {
         let text = production(&fs::read_to_string(&file).unwrap());
         assert!(!text.contains("registry::"), "{}", file.display());
@@ -104,7 +104,7 @@ fn a_head_does_not_know_the_registry() {
 
 /// A handler is called by the table of routes, and needs nothing of it.
 #[test]
-fn a_handler_of_http_does_not_know_who_calls_it() {
+fn http_handlers_do_not_depend_on_their_callers() {
     for file in sources(&room("http")) {
         let name = file.file_stem().unwrap().to_string_lossy();
         if matches!(&*name, "mod" | "connection") {
@@ -119,7 +119,7 @@ fn a_handler_of_http_does_not_know_who_calls_it() {
 
 /// A new command touches nothing that all of them use.
 #[test]
-fn a_failure_knows_no_command() {
+fn failures_do_not_depend_on_commands() {
     let text = production(&fs::read_to_string(room("cli/failure.rs")).unwrap());
     for (at, path) in text.match_indices("use super::") {
         let used = word(&text[at + path.len()..]);
@@ -127,9 +127,9 @@ fn a_failure_knows_no_command() {
     }
 }
 
-/// A further kind of debugger is not to compile before each place has said what it does with it.
+/// A new kind of debugger must not compile before every `match` handles it.
 #[test]
-fn a_kind_of_debugger_is_asked_or_matched_and_never_compared() {
+fn debugger_kinds_are_matched_and_never_compared() {
     let mut wrong = Vec::new();
     for file in all_sources() {
         let text = production(&fs::read_to_string(&file).unwrap());
@@ -140,7 +140,7 @@ fn a_kind_of_debugger_is_asked_or_matched_and_never_compared() {
 }
 
 #[test]
-fn a_comparison_is_told_from_a_match_that_names_all() {
+fn comparisons_of_kinds_are_distinguished_from_exhaustive_matches() {
     let compared = |text: &str| compared(text).count();
     for text in [
         "b.kind == Kind::Pdb",
@@ -177,7 +177,7 @@ fn compared(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn paths_are_read_off_every_form_of_an_import() {
+fn all_forms_of_imports_are_parsed() {
     let text = "
         use crate::registry::{Breakpoint, query};
         use crate::{
@@ -259,18 +259,18 @@ fn room_of(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// What is compiled for tests of other crates, too.
+/// Marks code that is compiled for tests of other crates too.
 const TESTING: &str = r#"#[cfg(any(test, feature = "testing"))]"#;
 
 /// Without comments and without what is compiled for tests alone.
 fn production(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap());
-    let mut kept = String::new();
+    let mut production = String::new();
     let mut lines = lines.peekable();
     while let Some(line) = lines.next() {
         if !matches!(line.trim(), "#[cfg(test)]" | TESTING) {
-            kept += line;
-            kept.push('\n');
+            production += line;
+            production.push('\n');
             continue;
         }
         // The item that follows: to its semicolon, or to the end of its braces.
@@ -278,7 +278,7 @@ fn production(text: &str) -> String {
         for line in lines.by_ref() {
             // The last item of its file, whatever braces its literals have.
             if line == "mod tests {" {
-                return kept;
+                return production;
             }
             depth += line.matches('{').count();
             depth = depth.saturating_sub(line.matches('}').count());
@@ -288,7 +288,7 @@ fn production(text: &str) -> String {
             }
         }
     }
-    kept
+    production
 }
 
 /// The rooms that `text`, a part of `room`, names: of each path that begins with `crate::` or the name of a crate of the workspace
@@ -304,13 +304,13 @@ fn rooms_used(room: &str, text: &str) -> BTreeSet<String> {
         let Some(name) = word(&text[at..]) else {
             continue;
         };
-        let behind = at + name.len();
+        let after = at + name.len();
         let of_crate = &name[prefix.len()..];
-        match text[behind..].starts_with("::") {
+        match text[after..].starts_with("::") {
             true if ONE_ROOM_CRATES.contains(&of_crate) => {
                 used.insert(of_crate.to_owned());
             }
-            true => groups.push(behind + 2),
+            true => groups.push(after + 2),
             false => {}
         }
     }

@@ -1,5 +1,5 @@
-//! What one credential for nodes may keep others out of: links of agents that never say who they are, or that speak for a node
-//! that there is not.
+//! One node credential cannot lock others out: neither by links that never identify themselves, nor by links for a node
+//! that does not exist.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,13 +24,12 @@ use super::relay::*;
 use super::shipped::Shipped;
 
 /// Links that are opened: as many as there may be agents.
-const LINKS: usize = 4096;
+const MAX_LINKS_TRIED: usize = 4096;
 
-/// How many at a time.
-const AT_A_TIME: usize = 64;
+const CONCURRENT_LINKS: usize = 64;
 
-/// How often another agent may have to try: a place that others do not leave is there at once.
-const TRIES: usize = 3;
+/// How often another agent may have to retry. A free slot is available at once.
+const MAX_ATTEMPTS: usize = 3;
 
 type Link = WebSocketStream<TcpStream>;
 
@@ -44,15 +43,15 @@ async fn greeted(relay: &Relay, from: IpAddr, token: &str) -> Option<(Link, Hex<
     headers.insert("sec-websocket-protocol", LINK_PROTOCOL.parse().unwrap());
     let opening = client_async_with_config(request, stream, Some(link_config()));
     let (mut link, _) = timeout(TEST_TIMEOUT, opening).await.ok()?.ok()?;
-    match heard(&mut link).await? {
+    match receive(&mut link).await? {
         FromRelay::Hello { nonce, .. } => Some((link, nonce)),
         other => panic!("{other:?}"),
     }
 }
 
 /// The next that the relay says; a ping is no word.
-async fn heard(link: &mut Link) -> Option<FromRelay> {
-    let said = async {
+async fn receive(link: &mut Link) -> Option<FromRelay> {
+    let message = async {
         loop {
             match link.next().await?.ok()? {
                 Message::Text(text) => return serde_json::from_str(&text).ok(),
@@ -61,10 +60,10 @@ async fn heard(link: &mut Link) -> Option<FromRelay> {
             }
         }
     };
-    timeout(TEST_TIMEOUT, said).await.ok()?
+    timeout(TEST_TIMEOUT, message).await.ok()?
 }
 
-/// Says that it stands on the node `node_id`.
+/// Announces itself as the agent of `node_id`.
 async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
     let announce = FromAgent::Announce(Announce {
         protocol: PROTOCOL,
@@ -72,7 +71,7 @@ async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
         nonce,
         instance: Hex([7; 16]),
         node_id: Some(node_id.into()),
-        addresses: vec![HERE],
+        addresses: vec![LOCALHOST],
         hostname: "box".into(),
         architecture: "x86_64".into(),
         pid: 7,
@@ -90,9 +89,9 @@ async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
 async fn linked(relay: &Relay, token: &str) -> (Link, usize) {
     let linking = async {
         for tries in 1.. {
-            if let Some((mut link, nonce)) = greeted(relay, HERE, token).await
+            if let Some((mut link, nonce)) = greeted(relay, LOCALHOST, token).await
                 && announce(&mut link, nonce, head::NODE).await
-                && let Some(FromRelay::Welcome { .. }) = heard(&mut link).await
+                && let Some(FromRelay::Welcome { .. }) = receive(&mut link).await
             {
                 return (link, tries);
             }
@@ -104,8 +103,8 @@ async fn linked(relay: &Relay, token: &str) -> (Link, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
-    // Nobody speaks for it, but there is a worker on it.
+async fn one_node_credential_locks_out_no_agent_or_user() {
+    // The node has a worker, but no agent.
     let shipped = Shipped::start(&[("default", head::start_with(&[1]).await)]).await;
     let relay = Arc::clone(&shipped.relay);
     let token = relay.token_with(&json!({"sub": "greedy", "scope": "node"}));
@@ -114,16 +113,16 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
         Arc::new(AtomicBool::new(false)),
     );
     let mut lanes = JoinSet::new();
-    for lane in 0..AT_A_TIME {
+    for lane in 0..CONCURRENT_LINKS {
         let (relay, token) = (Arc::clone(&relay), token.clone());
         let (opened, over) = (Arc::clone(&opened), Arc::clone(&over));
         lanes.spawn(async move {
             let from = match lane % 4 {
-                0 => HERE,
+                0 => LOCALHOST,
                 _ => everywhere()[lane],
             };
             let mut held = Vec::new();
-            // What is taken is kept, and what is closed or refused is asked for once more.
+            // Keeps accepted links open, and retries closed or refused ones.
             while !over.load(Ordering::Relaxed) {
                 if let Some((mut link, nonce)) = greeted(&relay, from, &token).await {
                     if lane % 2 == 0 {
@@ -132,10 +131,10 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
                     held.push(link);
                 }
                 opened.fetch_add(1, Ordering::Relaxed);
-                if held.len() > LINKS / AT_A_TIME {
+                if held.len() > MAX_LINKS_TRIED / CONCURRENT_LINKS {
                     held.remove(0);
                 }
-                // Hundreds a second: a test that saturates the machine tells nothing about the relay.
+                // Hundreds a second: saturating the machine would not test the relay.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
@@ -144,9 +143,9 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
     let other = relay.token_with(&json!({"sub": "another", "scope": "node"}));
     let (_link, tries) = linked(&relay, &other).await;
     eprintln!("another agent was linked by the {tries}. try");
-    assert!(tries <= TRIES, "{tries}");
+    assert!(tries <= MAX_ATTEMPTS, "{tries}");
     let all = async {
-        while opened.load(Ordering::Relaxed) < LINKS {
+        while opened.load(Ordering::Relaxed) < MAX_LINKS_TRIED {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -157,7 +156,7 @@ async fn one_credential_for_nodes_keeps_no_agent_out_and_nobody_else() {
     let once_more = relay.token_with(&json!({"sub": "a third", "scope": "node"}));
     let (_link, tries) = linked(&relay, &once_more).await;
     eprintln!("and one more by the {tries}. try");
-    assert!(tries <= TRIES, "{tries}");
+    assert!(tries <= MAX_ATTEMPTS, "{tries}");
     over.store(true, Ordering::Relaxed);
     lanes.abort_all();
     while lanes.join_next().await.is_some() {}

@@ -1,5 +1,5 @@
-//! What those who have some credential may make the relay hold, in the memory that is shipped. Beside each attack stands
-//! somebody whose attach is answered.
+//! Attacks on the default memory limit by clients with a credential. During each attack another client's attach must be
+//! answered.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,12 +16,12 @@ use super::shipped::Shipped;
 
 /// Opens a WebSocket, of which bytes are read and written as they are; `None`: the relay refused it.
 async fn websocket(relay: &Relay, path: &str, protocol: &str, token: &str) -> Option<TcpStream> {
-    let mut stream = relay.dial(HERE).await.ok()?;
-    let asked = format!(
+    let mut stream = relay.dial(LOCALHOST).await.ok()?;
+    let request = format!(
         "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n\r\n"
     );
-    stream.write_all(asked.as_bytes()).await.ok()?;
+    stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     let head = async {
         while !answer.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -44,10 +44,10 @@ fn frame(opcode: u8, announced: usize, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a stream takes within the time that it has.
+/// Whether the stream accepts `bytes` in time.
 async fn say(stream: &mut TcpStream, bytes: &[u8]) -> bool {
-    let said = timeout(Duration::from_secs(5), stream.write_all(bytes)).await;
-    matches!(said, Ok(Ok(())))
+    let written = timeout(Duration::from_secs(5), stream.write_all(bytes)).await;
+    matches!(written, Ok(Ok(())))
 }
 
 /// `count` of what `one` makes, all at a time; those that the relay refused are left out.
@@ -68,13 +68,13 @@ async fn link(relay: Arc<Relay>, token: String) -> Option<TcpStream> {
     let mut stream = websocket(&relay, path, protocol, &token).await?;
     let mut bytes = b"Content-Length: 1048000\r\n\r\n{\"a\": \"".to_vec();
     bytes.resize(960 * 1024, b'x');
-    let mut heard = [0; 4096];
+    let mut received = [0; 4096];
     for piece in bytes.chunks(64 * 1024) {
         if !say(&mut stream, &frame(2, piece.len(), piece)).await {
             break;
         }
-        // It says how much it has taken, and that it is alive.
-        let _ = timeout(Duration::from_millis(100), stream.read(&mut heard)).await;
+        // Reads the window updates and pings of the relay.
+        let _ = timeout(Duration::from_millis(100), stream.read(&mut received)).await;
     }
     Some(stream)
 }
@@ -87,18 +87,18 @@ async fn agent(relay: Arc<Relay>, token: String) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Long lists, of which the one who asks may see nothing.
+/// Requests long lists of which the client may see nothing.
 async fn lists(relay: Arc<Relay>, token: String, count: usize) -> Vec<TcpStream> {
-    let mut asked = JoinSet::new();
+    let mut requests = JoinSet::new();
     for _ in 0..count {
         let (relay, token) = (Arc::clone(&relay), token.clone());
-        asked.spawn(async move {
-            let mut stream = relay.dial(HERE).await.unwrap();
-            let asked = format!(
+        requests.spawn(async move {
+            let mut stream = relay.dial(LOCALHOST).await.unwrap();
+            let request = format!(
                 "GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n",
-                head::LIST
+                head::LIST_PATH
             );
-            stream.write_all(asked.as_bytes()).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
             let read = stream.read_to_end(&mut answer);
             timeout(4 * TEST_TIMEOUT, read).await.unwrap().unwrap();
@@ -109,11 +109,11 @@ async fn lists(relay: Arc<Relay>, token: String, count: usize) -> Vec<TcpStream>
             stream
         });
     }
-    asked.join_all().await
+    requests.join_all().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_credential_ends_a_relay_in_the_memory_that_is_shipped() {
+async fn no_credential_exhausts_the_default_memory_limit() {
     let shipped = Shipped::start(&[("default", head::start().await)]).await;
     let relay = Arc::clone(&shipped.relay);
     let asking = tokio::spawn(lists(
@@ -133,7 +133,7 @@ async fn no_credential_ends_a_relay_in_the_memory_that_is_shipped() {
     let token = relay.token_with(&json!({"sub": "nodes", "scope": "node"}));
     held.push(crowd(1500, || agent(Arc::clone(&relay), token.clone())).await);
     shipped.somebody("links of agents, beside those").await;
-    // What four requests take is there also while others have taken what they can.
+    // Memory for four requests remains available while others exhaust their share.
     let token = relay.token_with(&json!({"sub": "reader", "scope": "list"}));
     let asking = lists(Arc::clone(&relay), token, 4);
     let (_, ()) = tokio::join!(asking, shipped.somebody("all of it"));
@@ -142,18 +142,18 @@ async fn no_credential_ends_a_relay_in_the_memory_that_is_shipped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn few_descriptors_keep_nobody_out_and_revocations_are_read() {
+async fn scarce_descriptors_lock_nobody_out_and_revocations_are_read() {
     let revoked = tempfile::NamedTempFile::new().unwrap();
     let path = revoked.path().to_str().unwrap().to_owned();
     let setting = ("RAY_RELAY_AUTH_REVOCATIONS_FILE", &*path);
     let heads = [("default", head::start().await)];
     let relay = Relay::start_after("ulimit -n 256; ", &heads, true, Some(setting));
-    let crowd = relay.crowd(400, &[HERE], b"").await;
+    let crowd = relay.crowd(400, &[LOCALHOST], b"").await;
     for n in 0..3 {
-        let (_dap, answer, took) = relay.attach(&relay.token(&format!("person {n}"))).await;
+        let (_dap, answer, elapsed) = relay.attach(&relay.token(&format!("person {n}"))).await;
         assert_eq!(answer["event"], "initialized", "{answer}");
-        eprintln!("with 256 descriptors: an attach took {took:?}");
-        assert!(took < AT_ONCE, "{took:?}");
+        eprintln!("with 256 descriptors: an attach took {elapsed:?}");
+        assert!(elapsed < ATTACH_TIMEOUT, "{elapsed:?}");
     }
     let token = relay.token("gone");
     let (_stream, answer) = relay.get("/relay/v1/sessions", &token).await;

@@ -1,5 +1,5 @@
-//! What workers' debuggers, and those who may look through them, may make the relay hold, in the memory that is shipped: a
-//! credential for `view`, prompts and snapshots, each with a debugger that says far too much. No task runs on for that.
+//! Attacks on the default memory limit by workers' debuggers that send far too much, through `view`, prompts and
+//! snapshots. No task resumes because of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,16 +17,16 @@ use super::head;
 use super::relay::*;
 use super::shipped::Shipped;
 
-/// Workers, and what looks at each of them.
+/// Workers, and clients of each.
 const WORKERS: usize = 4;
 
-/// More than one person may have of what is shipped.
-const LONG: usize = 40 << 20;
+/// More than one user may use of the default limit.
+const LONG_MESSAGE_BYTES: usize = 40 << 20;
 
 /// Less than what a prompt reads at most.
-const AS_READ: usize = 7 << 20;
+const PARTIAL_MESSAGE_BYTES: usize = 7 << 20;
 
-/// What a debugger says.
+/// The behaviour of a debugger.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     /// As little as it can.
@@ -41,9 +41,9 @@ enum Manner {
 
 /// Debuggers, and what has become of them.
 struct Debuggers {
-    /// Those that have said all that they have to say.
+    /// The number of debuggers that have sent everything.
     done: Semaphore,
-    /// Those whose task was let go.
+    /// The number of tasks that were resumed.
     released: AtomicUsize,
 }
 
@@ -96,17 +96,21 @@ async fn serve(stream: TcpStream, manner: Manner, all: &Debuggers) -> Option<()>
             "success": true, "command": command, "body": {}});
         match (&*command, manner) {
             ("stackTrace", Manner::Long) => {
-                // What it is comes last, so that all of it has to be held.
+                // The command comes last, so that the whole message has to be buffered.
                 let rest = answer.to_string();
-                let body = format!("{{\"a\": \"{}\", {}", "x".repeat(LONG), &rest[1..]);
+                let body = format!(
+                    "{{\"a\": \"{}\", {}",
+                    "x".repeat(LONG_MESSAGE_BYTES),
+                    &rest[1..]
+                );
                 let sent = dap.send_body(body.as_bytes()).await;
                 all.done.add_permits(1);
                 sent.ok()?;
                 continue;
             }
             ("stackTrace", Manner::Flood) => {
-                let text = format!("\"{}\"", "x".repeat(AS_READ));
-                let values = format!("[{}0]", "0,".repeat(AS_READ / 2));
+                let text = format!("\"{}\"", "x".repeat(PARTIAL_MESSAGE_BYTES));
+                let values = format!("[{}0]", "0,".repeat(PARTIAL_MESSAGE_BYTES / 2));
                 for (n, body) in [&text, &values].into_iter().cycle().take(20).enumerate() {
                     let name = ["thread", "process", "stopped"][n % 3];
                     let body =
@@ -118,7 +122,10 @@ async fn serve(stream: TcpStream, manner: Manner, all: &Debuggers) -> Option<()>
                 all.done.add_permits(1);
             }
             ("evaluate", Manner::Threads) => {
-                let threads = format!("{{\"threads\": [{}[]]}}", "[],".repeat(AS_READ / 3));
+                let threads = format!(
+                    "{{\"threads\": [{}[]]}}",
+                    "[],".repeat(PARTIAL_MESSAGE_BYTES / 3)
+                );
                 answer["body"] = json!({ "result": threads });
                 all.done.add_permits(1);
             }
@@ -141,7 +148,7 @@ async fn serve(stream: TcpStream, manner: Manner, all: &Debuggers) -> Option<()>
     }
 }
 
-/// A relay in front of workers whose debuggers have this manner, and their ids.
+/// Starts a relay with workers whose debuggers behave like this, and returns their ids.
 async fn paused(manner: Manner, all: &Arc<Debuggers>) -> (Shipped, Vec<String>) {
     let mut ports = Vec::new();
     for _ in 0..WORKERS {
@@ -166,15 +173,15 @@ async fn paused(manner: Manner, all: &Arc<Debuggers>) -> (Shipped, Vec<String>) 
     (shipped, ids)
 }
 
-/// Reads on to what is `wanted`.
-async fn until<S>(dap: &mut Conversation<S>, wanted: impl Fn(&Value) -> bool) -> Value
+/// Reads until a message matches.
+async fn until<S>(dap: &mut Conversation<S>, is_expected: impl Fn(&Value) -> bool) -> Value
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let found = async {
         loop {
             let message = dap.read().await.unwrap();
-            if wanted(&message) {
+            if is_expected(&message) {
                 return message;
             }
         }
@@ -182,9 +189,9 @@ where
     timeout(2 * TEST_TIMEOUT, found).await.expect("in time")
 }
 
-/// Somebody who looks through a debugger at the task `id`, which stands.
+/// A viewer attached to the paused task `id`.
 async fn looking(relay: &Relay, id: &str, token: &str) -> Conversation<TcpStream> {
-    let stream = relay.dial(HERE).await.unwrap();
+    let stream = relay.dial(LOCALHOST).await.unwrap();
     let mut dap = Conversation::new(stream, 1 << 20);
     let selector = json!({"breakpoint": id, "token": token});
     let steps = [
@@ -205,20 +212,20 @@ async fn looking(relay: &Relay, id: &str, token: &str) -> Conversation<TcpStream
     dap
 }
 
-/// It is told that there is no memory, and that its task stays.
-async fn told<S>(dap: &mut Conversation<S>)
+/// Expects the notice that memory is exhausted and the task stays paused.
+async fn expect_refusal_notice<S>(dap: &mut Conversation<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let says = |m: &Value| {
+    let is_notice = |m: &Value| {
         let text = m["body"]["output"].as_str().unwrap_or_default();
         text.contains("memory") && text.contains("the task stays parked")
     };
-    until(dap, says).await;
+    until(dap, is_notice).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_those_who_may_look_end_no_relay_and_let_no_task_run() {
+async fn huge_viewer_messages_end_no_relay_and_resume_no_task() {
     let all = Debuggers::new();
     let (shipped, ids) = paused(Manner::Well, &all).await;
     let claims = json!({"sub": "viewer", "scope": "list,view"});
@@ -248,14 +255,14 @@ async fn messages_of_those_who_may_look_end_no_relay_and_let_no_task_run() {
     }
     shipped.somebody("four messages of 67 MB").await;
     for dap in &mut sessions {
-        told(dap).await;
+        expect_refusal_notice(dap).await;
     }
     shipped.somebody("afterwards").await;
     all.none_released();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_to_those_who_may_look_end_no_relay_and_let_no_task_run() {
+async fn huge_inspection_answers_end_no_relay_and_resume_no_task() {
     let all = Debuggers::new();
     let (shipped, ids) = paused(Manner::Long, &all).await;
     let claims = json!({"sub": "viewer", "scope": "list,view"});
@@ -269,7 +276,7 @@ async fn answers_to_those_who_may_look_end_no_relay_and_let_no_task_run() {
     }
     shipped.somebody("four answers of 40 MB").await;
     for dap in &mut sessions {
-        told(dap).await;
+        expect_refusal_notice(dap).await;
     }
     // Also where nobody is any more: what is too much is passed over.
     all.until_done().await;
@@ -278,15 +285,15 @@ async fn answers_to_those_who_may_look_end_no_relay_and_let_no_task_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prompts_end_no_relay() {
-    // They read nothing of it.
+async fn huge_prompt_output_ends_no_relay() {
+    // These clients read nothing.
     let all = Debuggers::new();
     let (shipped, ids) = paused(Manner::Flood, &all).await;
     let claims = json!({"sub": "prompter", "scope": "list,terminal"});
     let token = shipped.relay.token_with(&claims);
     let mut prompts = Vec::new();
     for id in &ids {
-        let mut stream = shipped.relay.dial(HERE).await.unwrap();
+        let mut stream = shipped.relay.dial(LOCALHOST).await.unwrap();
         let typed = format!("{token}\n{id}\n");
         stream.write_all(typed.as_bytes()).await.unwrap();
         prompts.push(stream);
@@ -299,14 +306,14 @@ async fn prompts_end_no_relay() {
 
 /// The answer to a request for a snapshot.
 async fn snapshot(relay: Arc<Relay>, id: String, token: String) -> String {
-    let mut stream = relay.dial(HERE).await.unwrap();
+    let mut stream = relay.dial(LOCALHOST).await.unwrap();
     let body = json!({ "id": id }).to_string();
-    let asked = format!(
+    let request = format!(
         "POST /relay/v1/snapshot HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    stream.write_all(asked.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
     timeout(3 * TEST_TIMEOUT, read).await.unwrap().unwrap();
@@ -314,17 +321,17 @@ async fn snapshot(relay: Arc<Relay>, id: String, token: String) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn snapshots_end_no_relay() {
+async fn huge_snapshots_end_no_relay() {
     let all = Debuggers::new();
     let (shipped, ids) = paused(Manner::Threads, &all).await;
     let claims = json!({"sub": "looker", "scope": "list,view"});
     let token = shipped.relay.token_with(&claims);
-    let mut asked = JoinSet::new();
+    let mut requests = JoinSet::new();
     for id in ids {
-        asked.spawn(snapshot(Arc::clone(&shipped.relay), id, token.clone()));
+        requests.spawn(snapshot(Arc::clone(&shipped.relay), id, token.clone()));
     }
     shipped.somebody("four snapshots").await;
-    for answer in asked.join_all().await {
+    for answer in requests.join_all().await {
         assert!(answer.starts_with("HTTP/1.1 502"), "{answer:.300}");
         assert!(
             answer.contains("memory that one person may have"),

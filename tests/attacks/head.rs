@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// About as large as the script of Ray's dashboard.
-pub(crate) const SCRIPT: usize = 8 << 20;
+pub(crate) const SCRIPT_BYTES: usize = 8 << 20;
 
-/// Where it has a list as large as the relay takes.
-pub(crate) const LIST: &str = "/api/v0/tasks?everything";
+/// The path of a list that is as large as the relay accepts.
+pub(crate) const LIST_PATH: &str = "/api/v0/tasks?everything";
 
 /// About as large.
-const LISTED: usize = 60 << 20;
+const LIST_BYTES: usize = 60 << 20;
 
 /// Serves until the test ends.
 pub(crate) async fn start() -> SocketAddr {
@@ -50,27 +50,27 @@ fn list_of(rows: &[Value]) -> String {
 }
 
 async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>, workers: String) {
-    let mut asked = Vec::new();
-    while !asked.ends_with(b"\r\n\r\n") {
-        match stream.read_buf(&mut asked).await {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read_buf(&mut request).await {
             Ok(read) if read > 0 => {}
             _ => return,
         }
     }
-    if asked.starts_with(format!("GET {LIST} ").as_bytes()) {
+    if request.starts_with(format!("GET {LIST_PATH} ").as_bytes()) {
         let _ = list(stream).await;
         return;
     }
-    let (kind, length) = match asked.starts_with(b"GET /static/") {
-        true => ("text/javascript", SCRIPT),
+    let (kind, length) = match request.starts_with(b"GET /static/") {
+        true => ("text/javascript", SCRIPT_BYTES),
         false => ("application/json", 0),
     };
-    let asked_for = |path: &str| asked.starts_with(format!("GET /api/{path}").as_bytes());
-    let body = if asked_for("v0/workers") {
+    let is_request_for = |path: &str| request.starts_with(format!("GET /api/{path}").as_bytes());
+    let body = if is_request_for("v0/workers") {
         workers
-    } else if asked_for("v0/nodes") {
+    } else if is_request_for("v0/nodes") {
         list_of(&[json!({"node_id": NODE, "node_ip": "127.0.0.1", "state": "ALIVE"})])
-    } else if asked_for("version") {
+    } else if is_request_for("version") {
         json!({"ray_version": "2.60.0"}).to_string()
     } else {
         list_of(&[])
@@ -93,7 +93,7 @@ async fn serve(mut stream: TcpStream, chunk: Arc<[u8]>, workers: String) {
     }
 }
 
-/// Rows of tasks, without end but for [`LISTED`].
+/// Rows of tasks, without end but for [`LIST_BYTES`].
 async fn list(mut stream: TcpStream) -> std::io::Result<()> {
     let head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
     stream.write_all(head).await?;
@@ -106,7 +106,7 @@ async fn list(mut stream: TcpStream) -> std::io::Result<()> {
         "b".repeat(400)
     );
     let rows = row.repeat(128);
-    for _ in 0..LISTED / rows.len() {
+    for _ in 0..LIST_BYTES / rows.len() {
         stream.write_all(rows.as_bytes()).await?;
     }
     let last = row.trim_end_matches(',');

@@ -1,4 +1,4 @@
-//! What a head may make the relay do with its lists: it is somebody else's, and the relay asks it each second.
+//! Attacks by an untrusted head with its lists, which the relay polls each second.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::shipped::Shipped;
 
-/// How a head answers when it is asked for paused workers.
+/// How a head answers a poll.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     /// With one paused worker, another one each time.
@@ -42,16 +42,16 @@ async fn head(manner: Manner) -> SocketAddr {
 }
 
 async fn serve(mut stream: TcpStream, manner: Manner, polls: Arc<AtomicUsize>) {
-    let mut asked = Vec::new();
+    let mut request = Vec::new();
     loop {
-        while !asked.ends_with(b"\r\n\r\n") {
-            match stream.read_buf(&mut asked).await {
+        while !request.ends_with(b"\r\n\r\n") {
+            match stream.read_buf(&mut request).await {
                 Ok(read) if read > 0 => {}
                 _ => return,
             }
         }
-        let path = String::from_utf8_lossy(&asked).into_owned();
-        asked.clear();
+        let path = String::from_utf8_lossy(&request).into_owned();
+        request.clear();
         let sent = match path.split_once("/api/v0/").map(|(_, rest)| rest) {
             Some(rest) if rest.starts_with("workers") => {
                 let poll = polls.fetch_add(1, Ordering::Relaxed);
@@ -59,13 +59,13 @@ async fn serve(mut stream: TcpStream, manner: Manner, polls: Arc<AtomicUsize>) {
             }
             Some(rest) if rest.starts_with("nodes") => {
                 let row = json!({"node_id": "aa", "node_ip": "10.0.0.7", "state": "ALIVE"});
-                whole(&mut stream, &list(&row.to_string(), 1)).await
+                respond(&mut stream, &list(&row.to_string(), 1)).await
             }
-            Some(_) => whole(&mut stream, &list("", 0)).await,
+            Some(_) => respond(&mut stream, &list("", 0)).await,
             None if path.contains("/api/version") => {
-                whole(&mut stream, r#"{"ray_version": "2.60.0"}"#).await
+                respond(&mut stream, r#"{"ray_version": "2.60.0"}"#).await
             }
-            None => whole(&mut stream, "[]").await,
+            None => respond(&mut stream, "[]").await,
         };
         if sent.is_err() {
             return;
@@ -85,10 +85,12 @@ async fn workers(stream: &mut TcpStream, manner: Manner, poll: usize) -> std::io
         list(&rows.join(","), count)
     };
     match manner {
-        Manner::Well => whole(stream, &rows(1, "")).await,
-        Manner::Many(count) => whole(stream, &rows(count, "")).await,
-        Manner::LongNames => whole(stream, &rows(15, &"n".repeat(300_000))).await,
-        Manner::OddRow => whole(stream, &list(&format!("[{}0]", "0,".repeat(6_000_000)), 1)).await,
+        Manner::Well => respond(stream, &rows(1, "")).await,
+        Manner::Many(count) => respond(stream, &rows(count, "")).await,
+        Manner::LongNames => respond(stream, &rows(15, &"n".repeat(300_000))).await,
+        Manner::OddRow => {
+            respond(stream, &list(&format!("[{}0]", "0,".repeat(6_000_000)), 1)).await
+        }
         Manner::Huge => {
             let part = format!("{},", row(0, &"n".repeat(1000))).repeat(500);
             stream.write_all(HEAD.as_bytes()).await?;
@@ -131,7 +133,7 @@ fn list(rows: &str, count: usize) -> String {
     )
 }
 
-async fn whole(stream: &mut TcpStream, body: &str) -> std::io::Result<()> {
+async fn respond(stream: &mut TcpStream, body: &str) -> std::io::Result<()> {
     let length = body.len();
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
@@ -140,19 +142,19 @@ async fn whole(stream: &mut TcpStream, body: &str) -> std::io::Result<()> {
     stream.write_all(body.as_bytes()).await
 }
 
-/// How long a probe of the process may take: a kubelet gives it one second.
-const HEALTHY: Duration = Duration::from_secs(1);
+/// How long a health probe may take: a kubelet waits for one second.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same, of a single one on a machine that has much else to do.
-const LOST: Duration = Duration::from_secs(10);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long each head is endured.
-const WATCHED: Duration = Duration::from_secs(8);
+/// How long each head is polled.
+const OBSERVATION: Duration = Duration::from_secs(8);
 /// The same, on a machine that has much else to do.
 const BUSY_WATCH_PERIOD: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_with_a_long_list_stops_nobody() {
+async fn head_with_a_long_list_blocks_no_client() {
     for manner in [
         Manner::Many(100_000),
         Manner::LongNames,
@@ -172,11 +174,12 @@ async fn a_head_with_a_long_list_stops_nobody() {
         let (began, mut waits, mut listed) = (Instant::now(), Vec::new(), 0);
         let (mut last, mut ready) = (Value::Null, false);
         // The other one has something new each second; a busy machine needs longer for it.
-        while began.elapsed() < WATCHED || (listed <= 4 && began.elapsed() < BUSY_WATCH_PERIOD) {
-            let asked = Instant::now();
+        while began.elapsed() < OBSERVATION || (listed <= 4 && began.elapsed() < BUSY_WATCH_PERIOD)
+        {
+            let started = Instant::now();
             let (_stream, answer) = relay.get("/relay/healthz", "").await;
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-            waits.push(asked.elapsed());
+            waits.push(started.elapsed());
             let (_stream, answer) = relay.get("/relay/readyz?cluster=good", &token).await;
             let is_ready = answer.starts_with("HTTP/1.1 200");
             assert!(is_ready || !ready, "{manner:?}: {answer}");
@@ -188,14 +191,14 @@ async fn a_head_with_a_long_list_stops_nobody() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         shipped.somebody(&format!("{manner:?}")).await;
-        let most = relay.memory("VmHWM") >> 20;
+        let peak = relay.memory("VmHWM") >> 20;
         waits.sort();
         let (middle, slowest) = (waits[waits.len() / 2], waits[waits.len() - 1]);
         eprintln!(
-            "{manner:?}: healthz {middle:?} in the middle, {slowest:?} at most, {listed} lists of the other head, {most} MiB at most"
+            "{manner:?}: healthz {middle:?} in the middle, {slowest:?} at most, {listed} lists of the other head, {peak} MiB at most"
         );
         assert!(
-            middle < HEALTHY && slowest < LOST,
+            middle < HEALTH_TIMEOUT && slowest < LOSS_TIMEOUT,
             "{manner:?}: healthz took {middle:?} in the middle, {slowest:?} at most"
         );
         assert!(
@@ -203,7 +206,7 @@ async fn a_head_with_a_long_list_stops_nobody() {
             "{manner:?}: {listed} lists in {:?}",
             began.elapsed()
         );
-        assert!(most < 200, "{manner:?}: {most} MiB");
+        assert!(peak < 200, "{manner:?}: {peak} MiB");
         let list = relay.json("/relay/v1/breakpoints?limit=1", &token).await;
         let clusters = list["clusters"].as_array().unwrap();
         let bad = clusters

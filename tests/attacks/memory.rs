@@ -1,4 +1,4 @@
-//! What those who have nothing may make the relay hold.
+//! Attacks on the relay's memory by clients without credentials.
 
 use tokio::io::AsyncReadExt;
 
@@ -6,7 +6,7 @@ use super::head;
 use super::relay::*;
 
 /// Somewhat more than `listen.max_connections`.
-const MANY: usize = 1030;
+const CONNECTIONS: usize = 1030;
 
 /// Unfinished messages of every kind, each as large as it may be or larger.
 fn unfinished() -> Vec<(&'static str, Vec<u8>)> {
@@ -50,14 +50,14 @@ async fn unfinished_messages_stay_within_their_budget() {
         let relay = Relay::start(head::start().await, with_tokens);
         let before = relay.memory("VmRSS");
         for (what, bytes) in unfinished() {
-            let crowd = relay.crowd(MANY, &[HERE], &bytes).await;
-            let most = relay.memory("VmHWM");
+            let crowd = relay.crowd(CONNECTIONS, &[LOCALHOST], &bytes).await;
+            let peak = relay.memory("VmHWM");
             eprintln!(
                 "{what}, tokens {with_tokens}: {} MiB before, {} MiB at most",
                 before >> 20,
-                most >> 20
+                peak >> 20
             );
-            assert!(most < MAX_MEMORY_BYTES, "{what}: {} MiB", most >> 20);
+            assert!(peak < MAX_MEMORY_BYTES, "{what}: {} MiB", peak >> 20);
             drop(crowd);
         }
         eprintln!("{} MiB afterwards", relay.memory("VmRSS") >> 20);
@@ -65,34 +65,34 @@ async fn unfinished_messages_stay_within_their_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_nobody_reads_stay_within_their_budget() {
+async fn unread_answers_stay_within_their_budget() {
     for with_tokens in [true, false] {
         let relay = Relay::start(head::start().await, with_tokens);
         let before = relay.memory("VmRSS");
-        let asked = b"GET /static/js/main.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        let request = b"GET /static/js/main.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
         // Again and again: what is kept for the next time does not grow.
         for _ in 0..3 {
-            drop(relay.crowd(MANY, &[HERE], asked).await);
+            drop(relay.crowd(CONNECTIONS, &[LOCALHOST], request).await);
         }
-        let crowd = relay.crowd(MANY, &[HERE], asked).await;
+        let crowd = relay.crowd(CONNECTIONS, &[LOCALHOST], request).await;
         if with_tokens {
-            // Somebody with a token gets it all, with the others there.
+            // A client with a token gets the whole response next to the crowd.
             let (stream, answer) = relay.get("/static/js/main.js", &relay.token("ann")).await;
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             let begun = answer.len() - answer.find("\r\n\r\n").unwrap() - 4;
-            let mut left = stream.take((head::SCRIPT - begun) as u64);
-            let mut nowhere = tokio::io::sink();
-            let copied = tokio::io::copy(&mut left, &mut nowhere);
+            let mut remaining = stream.take((head::SCRIPT_BYTES - begun) as u64);
+            let mut sink = tokio::io::sink();
+            let copied = tokio::io::copy(&mut remaining, &mut sink);
             let copied = tokio::time::timeout(TEST_TIMEOUT, copied).await.unwrap();
-            assert_eq!(copied.unwrap() as usize + begun, head::SCRIPT);
+            assert_eq!(copied.unwrap() as usize + begun, head::SCRIPT_BYTES);
         }
-        let most = relay.memory("VmHWM");
+        let peak = relay.memory("VmHWM");
         eprintln!(
             "tokens {with_tokens}: {} MiB before, {} MiB at most",
             before >> 20,
-            most >> 20
+            peak >> 20
         );
-        assert!(most < MAX_MEMORY_BYTES, "{} MiB", most >> 20);
+        assert!(peak < MAX_MEMORY_BYTES, "{} MiB", peak >> 20);
         drop(crowd);
         eprintln!("{} MiB afterwards", relay.memory("VmRSS") >> 20);
     }

@@ -1,5 +1,5 @@
-//! Attacks by those who have nothing, or a small credential, and by heads, on the relay as a process of its own: what they may
-//! make it hold, and whom they may keep out. Each of them is bounded in number and time, and hundreds of connections are its point.
+//! Attacks by clients with few or no credentials, and by heads, on a relay in a separate process: its memory, and the clients that
+//! they could lock out. Each attack is bounded in connections and time, and uses hundreds of connections.
 
 mod head;
 mod relay;

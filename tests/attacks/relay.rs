@@ -14,15 +14,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// What the relay may hold under any of these attacks.
+/// The memory limit under any of these attacks.
 pub(crate) const MAX_MEMORY_BYTES: u64 = 128 << 20;
 
-/// How long anything may take that is not an attack.
+/// The timeout of everything outside the attack.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long somebody with a token may have to wait. A crowd that kept them out would do so for the minute of
-/// `listen.handshake_timeout`; the relay is not optimised here, and beside a compiler it took 2.4 s once.
-pub(crate) const AT_ONCE: Duration = Duration::from_secs(6);
+/// How long a client with a token may wait. A crowd that locks it out does so for `listen.handshake_timeout`, a minute.
+/// The relay is not optimised here: next to a compiler it once took 2.4 s.
+pub(crate) const ATTACH_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// A relay in a process of its own, ended when dropped.
 pub(crate) struct Relay {
@@ -36,22 +36,24 @@ pub(crate) struct Relay {
 /// One of the attacks that run at a time: how long people wait is looked at, and so there are no more than there are cores.
 struct Turn;
 
-static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+static RUNNING_TESTS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 impl Turn {
     fn take() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut taken = TURNS.0.lock();
-        TURNS.1.wait_while(&mut taken, |taken| *taken >= cores);
-        *taken += 1;
+        let mut running = RUNNING_TESTS.0.lock();
+        RUNNING_TESTS
+            .1
+            .wait_while(&mut running, |running| *running >= cores);
+        *running += 1;
         Self
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        *TURNS.0.lock() -= 1;
-        TURNS.1.notify_one();
+        *RUNNING_TESTS.0.lock() -= 1;
+        RUNNING_TESTS.1.notify_one();
     }
 }
 
@@ -110,7 +112,7 @@ impl Relay {
                 break address.parse().unwrap();
             }
         };
-        // The log goes on and must not fill its pipe.
+        // The log is still read, so that its pipe does not fill up.
         std::thread::spawn(move || for _line in log.map_while(Result::ok) {});
         Self {
             child,
@@ -167,7 +169,7 @@ impl Relay {
             let Ok(mut stream) = self.dial(*address).await else {
                 continue;
             };
-            // What it does not read it does not take.
+            // The relay may stop reading.
             let _ = timeout(Duration::from_millis(200), stream.write_all(bytes)).await;
             crowd.push(stream);
         }
@@ -178,7 +180,7 @@ impl Relay {
     /// Attaches with `token` for a cluster session: its first word, and how long that took.
     pub(crate) async fn attach(&self, token: &str) -> (Conversation<TcpStream>, Value, Duration) {
         let began = Instant::now();
-        let stream = self.dial(HERE).await.unwrap();
+        let stream = self.dial(LOCALHOST).await.unwrap();
         let mut dap = Conversation::new(stream, 1 << 20);
         let client = json!({"clientID": "vscode", "supportsStartDebuggingRequest": true});
         let selector = json!({"all": true, "token": token});
@@ -200,27 +202,27 @@ impl Relay {
 
     /// The answer to a GET, as JSON.
     pub(crate) async fn json(&self, path: &str, token: &str) -> Value {
-        let mut stream = self.dial(HERE).await.unwrap();
-        let asked = format!(
+        let mut stream = self.dial(LOCALHOST).await.unwrap();
+        let request = format!(
             "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
         );
-        stream.write_all(asked.as_bytes()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        let whole = timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
-        whole.unwrap().unwrap();
+        let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await;
+        read.unwrap().unwrap();
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {head}"))
     }
 
-    /// The head of the answer to a GET; the stream goes on.
+    /// Returns the head of the response to a GET; the stream stays open.
     pub(crate) async fn get(&self, path: &str, token: &str) -> (TcpStream, String) {
-        let mut stream = self.dial(HERE).await.unwrap();
-        let asked = format!(
+        let mut stream = self.dial(LOCALHOST).await.unwrap();
+        let request = format!(
             "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
         );
-        stream.write_all(asked.as_bytes()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         let head = async {
             while !answer.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -239,7 +241,7 @@ impl Drop for Relay {
     }
 }
 
-pub(crate) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Many addresses of this machine.
 pub(crate) fn everywhere() -> Vec<IpAddr> {

@@ -1,5 +1,5 @@
-//! The relay in the memory that is shipped, 256 MiB: in a cgroup of that size where one can be made here, and by what the process has
-//! held at most in any case. And somebody beside an attack, whose attaches are answered.
+//! A relay with the default memory limit of 256 MiB: in a cgroup of that size if possible, and by its peak memory in any case.
+//! During each attack a client attaches and must be answered.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -13,20 +13,20 @@ use serde_json::json;
 use super::relay::Relay;
 
 /// The limit that is shipped.
-const SHIPPED: u64 = 256 << 20;
+const RELEASE_MEMORY_BYTES: u64 = 256 << 20;
 
-/// How long an attach may take beside an attack, in the middle of several.
-const AT_ONCE: Duration = Duration::from_millis(500);
+/// The limit of the median attach under attack.
+const ATTACH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The same, as a multiple of what it takes without one: on a machine that has much else to do that is longer.
-const SLOWED: u32 = 5;
+const SLOWDOWN_FACTOR: u32 = 5;
 
-/// How long a single one may take. The relay is not optimised here: next to seven other tests one attach waited 16 s for the thread
-/// that read a list of 100,000 rows. A relay that lets nobody in does so for a minute.
-const LOST: Duration = Duration::from_secs(30);
+/// The limit of a single attach. The relay is not optimised here: next to seven other tests one attach waited 16 s for the
+/// thread that read a list of 100,000 rows. A relay that admits no client does so for a minute.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many are looked at.
-const ATTACHES: usize = 5;
+/// The number of measured attaches.
+const ATTACH_ROUNDS: usize = 5;
 
 /// A cgroup of a relay's own; `None`: none can be made here.
 struct Cgroup(PathBuf);
@@ -49,7 +49,7 @@ impl Cgroup {
             let made = Self(group);
             let limit = made.0.join(file);
             let written = std::fs::OpenOptions::new().write(true).open(limit);
-            if written.is_ok_and(|mut file| write!(file, "{SHIPPED}").is_ok()) {
+            if written.is_ok_and(|mut file| write!(file, "{RELEASE_MEMORY_BYTES}").is_ok()) {
                 return Some(made);
             }
         }
@@ -59,7 +59,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // It stays until its process is gone, which ends first.
+        // A cgroup can be removed only after its process has ended.
         let _ = std::fs::remove_dir(&self.0);
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Cgroup {
 pub(crate) struct Shipped {
     pub(crate) relay: Arc<Relay>,
     quiet: Duration,
-    /// Of somebody who sees the first cluster.
+    /// The token of a user of the first cluster.
     token: String,
     _cgroup: Option<Cgroup>,
 }
@@ -102,34 +102,34 @@ impl Shipped {
         shipped
     }
 
-    /// Somebody attaches while `what` happens, several times, and the relay has not held too much.
+    /// Attaches several times during `what`, and checks the relay's memory.
     pub(crate) async fn somebody(&self, what: &str) {
         let middle = self.attaches(what).await;
-        let most = AT_ONCE.max(SLOWED * self.quiet);
+        let limit = ATTACH_TIMEOUT.max(SLOWDOWN_FACTOR * self.quiet);
         assert!(
-            middle < most,
+            middle < limit,
             "{what}: {middle:?}, and {:?} before",
             self.quiet
         );
     }
 
-    /// What an attach takes, in the middle of several.
+    /// Returns the median duration of an attach.
     async fn attaches(&self, what: &str) -> Duration {
         let mut waits = Vec::new();
-        for _ in 0..ATTACHES {
-            let (_dap, answer, took) = self.relay.attach(&self.token).await;
+        for _ in 0..ATTACH_ROUNDS {
+            let (_dap, answer, elapsed) = self.relay.attach(&self.token).await;
             assert_eq!(answer["event"], "initialized", "{what}: {answer}");
-            waits.push(took);
+            waits.push(elapsed);
         }
         waits.sort();
-        let (middle, longest) = (waits[ATTACHES / 2], waits[ATTACHES - 1]);
-        let most = self.relay.memory("VmHWM");
+        let (middle, longest) = (waits[ATTACH_ROUNDS / 2], waits[ATTACH_ROUNDS - 1]);
+        let peak = self.relay.memory("VmHWM");
         eprintln!(
             "{what}: an attach took {middle:?} in the middle, {longest:?} at most; {} MiB at most so far",
-            most >> 20
+            peak >> 20
         );
-        assert!(longest < LOST, "{what}: {longest:?}");
-        assert!(most < SHIPPED, "{what}: {} MiB", most >> 20);
+        assert!(longest < LOSS_TIMEOUT, "{what}: {longest:?}");
+        assert!(peak < RELEASE_MEMORY_BYTES, "{what}: {} MiB", peak >> 20);
         middle
     }
 }

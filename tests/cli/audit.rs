@@ -1,4 +1,4 @@
-//! `ray-relay audit`: a log that a relay wrote, and what people do with it.
+//! `ray-relay audit`, on a log that a relay wrote.
 
 use std::io::Write;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn a_log_is_verified_with_an_anchor_and_without() {
 }
 
 #[test]
-fn a_key_is_needed_where_there_is_one_and_rotated_files_come_along() {
+fn audit_verify_needs_the_key_and_follows_rotated_files() {
     let dir = tempfile::tempdir().unwrap();
     let (path, key) = (dir.path().join("audit.log"), dir.path().join("key"));
     std::fs::write(&key, "k".repeat(64) + "\n").unwrap();
@@ -101,7 +101,7 @@ fn a_key_is_needed_where_there_is_one_and_rotated_files_come_along() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!out(&output).contains("without a key"), "{output:?}");
     assert!(!out(&output).contains("in 1 file"), "{output:?}");
-    // Whoever removes the past does not leave a whole log behind, unless that is said to be on purpose.
+    // A truncated log is not intact, unless the option allows it.
     let first = std::fs::read_dir(dir.path()).unwrap();
     let first = first
         .map(|f| f.unwrap().path())
@@ -335,7 +335,7 @@ fn a_relay_writes_its_first_and_last_line_to_standard_output() {
         line["details"]["event"].clone()
     };
     assert_eq!(event(), "started");
-    // Its signal handlers stand before anything else.
+    // The signal handlers are installed first.
     interrupt(&child);
     assert_eq!(event(), "stopped");
     assert!(child.wait().unwrap().success());

@@ -4,11 +4,11 @@ use std::process::Output;
 
 use super::support::{http, list, out, ray_relay, serve};
 
-/// What bash is offered for the last of `words`.
+/// Returns the completions that bash offers for the last of `words`.
 fn tab(words: &[&str]) -> Output {
     let last = (words.len() - 1).to_string();
-    let asked: Vec<&str> = ["--"].into_iter().chain(words.iter().copied()).collect();
-    let mut command = ray_relay(&asked);
+    let request: Vec<&str> = ["--"].into_iter().chain(words.iter().copied()).collect();
+    let mut command = ray_relay(&request);
     command
         .env("RAY_RELAY_COMPLETE", "bash")
         .env("_CLAP_IFS", "\n")
@@ -17,7 +17,7 @@ fn tab(words: &[&str]) -> Output {
 }
 
 #[test]
-fn what_waits_now_is_offered() {
+fn paused_tasks_are_completed() {
     for line in [
         &["debug"][..],
         &["exec"],
@@ -36,17 +36,17 @@ fn what_waits_now_is_offered() {
         let output = tab(&words);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(out(&output).trim(), "3k9x7a2q", "{line:?}");
-        let asked = served.join().unwrap();
-        assert_eq!(asked, ["GET /relay/v1/breakpoints HTTP/1.1"]);
+        let request = served.join().unwrap();
+        assert_eq!(request, ["GET /relay/v1/breakpoints HTTP/1.1"]);
     }
 }
 
 /// A shell has no use for an error message in the middle of a line.
 #[test]
-fn nothing_is_said_where_no_relay_answers() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", gone.local_addr().unwrap());
-    drop(gone);
+fn completion_is_silent_without_a_relay() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", unused.local_addr().unwrap());
+    drop(unused);
     let refused = http(
         "401 Unauthorized",
         "application/json",
@@ -65,7 +65,7 @@ fn nothing_is_said_where_no_relay_answers() {
 }
 
 #[test]
-fn bash_goes_on_with_a_command() {
+fn bash_completes_commands() {
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_ray-relay"));
     let path = format!("{}:/usr/bin:/bin", binary.parent().unwrap().display());
     let script = "source <(ray-relay completions bash)

@@ -49,7 +49,7 @@ ray-relay: the configuration has 3 problems
 }
 
 #[test]
-fn a_right_configuration_is_shown_with_where_it_comes_from() {
+fn valid_configuration_is_shown_with_its_sources() {
     let mut command = ray_relay(&["check-config", "--listen", "127.0.0.1:7000"]);
     let output = command
         .env("RAY_RELAY_LOG_LEVEL", "debug")
@@ -71,7 +71,7 @@ fn a_right_configuration_is_shown_with_where_it_comes_from() {
 }
 
 #[test]
-fn config_explain_says_what_a_key_means() {
+fn config_explain_describes_a_key() {
     let output = run(&["config", "explain", "listen.keepalive"]);
     let text = out(&output);
     let first = "listen.keepalive = \"15s\"    (the default)\n  in the environment: RAY_RELAY_LISTEN_KEEPALIVE\n    First probe";
@@ -87,19 +87,19 @@ fn config_explain_says_what_a_key_means() {
     assert_eq!(keys[0]["key"], "tls.mode");
     let output = run(&["config", "explain", "listen.adress"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("did you mean listen.address?"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("did you mean listen.address?"), "{stderr}");
 }
 
 #[test]
-fn the_example_is_right() {
+fn example_configuration_is_valid() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
     let output = run(&["check-config", "--config", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[test]
-fn check_config_says_what_a_policy_comes_to() {
+fn check_config_summarises_the_policy() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/policy.example.toml");
     let output = run(&["check-config", "--policy", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -112,9 +112,9 @@ fn check_config_says_what_a_policy_comes_to() {
     let narrowed = "clusters \"default\"; `admin` of what is there, not of the relay";
     assert!(text.contains(narrowed), "{text}");
     let output = run(&["check-config", "--json", "--policy", example]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["policy"]["rules"][0]["subjects"], json!(["*"]));
-    assert!(told["settings"].is_array());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["policy"]["rules"][0]["subjects"], json!(["*"]));
+    assert!(report["settings"].is_array());
 
     let dir = tempfile::tempdir().unwrap();
     let wrong = dir.path().join("policy.toml");

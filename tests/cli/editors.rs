@@ -1,4 +1,4 @@
-//! What `launch-config` prints is read by the editors themselves, where they are installed.
+//! Installed editors load what `launch-config` prints.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -116,7 +116,7 @@ fn passing(paths: &[String]) -> Vec<String> {
     frames.filter_map(path).collect()
 }
 
-/// What Emacs starts, with TRAMP in its `syntax`, when it does with each of `paths` what dape does with that of a frame.
+/// Returns the programs that Emacs starts for `paths` as dape opens a frame's, with TRAMP in its `syntax`.
 fn started_by_emacs(paths: &[String], syntax: &str) -> String {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("started");
@@ -156,7 +156,7 @@ fn started_by_emacs(paths: &[String], syntax: &str) -> String {
 
 /// A worker names the files of its stack, and TRAMP starts `ssh` or `sudo` for names of other machines.
 #[test]
-fn emacs_starts_no_program_for_a_path_of_a_worker() {
+fn emacs_does_not_run_programs_for_worker_paths() {
     if loaded("emacs", |_| vec!["--version".to_owned()], &["--version"]).is_none() {
         return;
     }

@@ -40,7 +40,7 @@ ID        TASK                                WHERE        NODE      WAITING  HO
 }
 
 #[test]
-fn the_relay_is_asked_for_the_rows_that_fit() {
+fn filters_are_sent_to_the_relay() {
     let mut fitting = list();
     fitting["hidden"] = 49_798.into();
     let (url, served) = serve(vec![
@@ -61,20 +61,23 @@ fn the_relay_is_asked_for_the_rows_that_fit() {
         assert!(out(&output).contains("3k9x7a2q"), "{output:?}");
         assert!(out(&output).ends_with(more), "{output:?}");
     }
-    let asked = "GET /relay/v1/breakpoints?filter=name%3Dtrain%2A&filter=10.0.0.7 HTTP/1.1";
+    let request = "GET /relay/v1/breakpoints?filter=name%3Dtrain%2A&filter=10.0.0.7 HTTP/1.1";
     assert_eq!(
         served.join().unwrap(),
-        [asked, asked, "GET /relay/v1/breakpoints HTTP/1.1"]
+        [request, request, "GET /relay/v1/breakpoints HTTP/1.1"]
     );
 }
 
 #[test]
-fn a_column_that_is_none_is_refused() {
+fn unknown_column_is_refused() {
     let output = run(&["list", "--filter", "colour=red"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let told = err(&output);
-    assert!(told.contains("no column colour"), "{told}");
-    assert!(told.contains("filter by one of name, job, node"), "{told}");
+    let stderr = err(&output);
+    assert!(stderr.contains("no column colour"), "{stderr}");
+    assert!(
+        stderr.contains("filter by one of name, job, node"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -84,12 +87,12 @@ fn on_a_narrow_terminal_the_table_is_narrow() {
         "application/json",
         &list().to_string(),
     )]);
-    let (theirs, ours) = terminal(50);
+    let (device, controller) = terminal(50);
     let mut child = ray_relay(&["list", "--relay", &url])
-        .stdout(theirs)
+        .stdout(device)
         .spawn()
         .unwrap();
-    let lines: Vec<String> = BufReader::new(ours)
+    let lines: Vec<String> = BufReader::new(controller)
         .lines()
         .map_while(Result::ok)
         .take(2)
@@ -107,7 +110,7 @@ fn on_a_narrow_terminal_the_table_is_narrow() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn closed_output_pipe_is_no_failure() {
     let (url, served) = serve(vec![http(
         "200 OK",
         "application/json",
@@ -132,8 +135,8 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn a_relay_that_is_not_there_is_exit_code_69() {
-    // Bound and closed again: nobody else is given this port at once.
+fn unreachable_relay_is_exit_code_69() {
+    // Bound and closed again: the system does not reuse this port at once.
     let address = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -214,7 +217,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_shown_to_nobody_else() {
         let head = served.join().unwrap();
         assert!(head.contains(&expected), "{head:?}");
     }
-    // Nobody answers there, and nobody is asked.
+    // The address has no relay, and is not contacted.
     let output = run(&["list", "--relay", "http://192.0.2.1", "--token-file", file]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = err(&output);
@@ -231,7 +234,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_shown_to_nobody_else() {
 }
 
 #[test]
-fn what_is_no_relay_is_called_by_its_name() {
+fn non_relay_servers_are_identified() {
     let not_found = || http("404 Not Found", "text/plain", "404: Not Found");
     let version = http(
         "200 OK",

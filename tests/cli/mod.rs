@@ -1,4 +1,4 @@
-//! The binary as people run it: help, mistakes, exit codes, and its commands against a small relay.
+//! The binary: help, errors, exit codes, and its commands against a small relay.
 
 mod asking;
 mod audit;

@@ -1,4 +1,4 @@
-//! `ray-relay tasks` and `snapshot --running`: what runs, what hangs, and who is elsewhere.
+//! `ray-relay tasks` and `snapshot --running`: running and hung tasks, and ranks at a different location.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +23,7 @@ fn clusters() -> Value {
 }
 
 /// A rank of eight, of which the fourth has left the collective.
-fn look(rank: u64, line: u32) -> Value {
+fn task_snapshot(rank: u64, line: u32) -> Value {
     let frames = match rank {
         3 => {
             json!([{"file": "/srv/data.py", "line": line, "function": "load", "locals": [{"name": "shard", "type": "int", "value": "9"}]}])
@@ -38,13 +38,13 @@ fn look(rank: u64, line: u32) -> Value {
             {"id": 1, "name": "MainThread", "is_main": true, "idle": true, "frames": frames}]}})
 }
 
-fn looks(line: u32) -> Value {
-    let looks: Vec<Value> = (0..8).map(|rank| look(rank, line)).collect();
-    json!({"looks": looks, "left_out": 0, "taken": 60.0, "clusters": clusters()})
+fn snapshots(line: u32) -> Value {
+    let snapshots: Vec<Value> = (0..8).map(|rank| task_snapshot(rank, line)).collect();
+    json!({"looks": snapshots, "left_out": 0, "taken": 60.0, "clusters": clusters()})
 }
 
 #[test]
-fn what_runs_is_a_table_by_job_and_group_page_by_page() {
+fn running_tasks_are_listed_by_job_and_group_in_pages() {
     let first = json!({"tasks": [task(1, "Trainer.step", "Trainer", 134.2)], "total": 2, "next": "[\"a b\"]", "clusters": clusters()});
     let mut away = clusters();
     away[0]["trouble"] = "the head is away".into();
@@ -72,7 +72,7 @@ JOB       TASK                 NODE      PID  RUNNING  WORKER
 }
 
 #[test]
-fn a_relay_that_is_older_than_the_command_for_many_is_named_as_that() {
+fn older_relay_without_group_commands_is_reported() {
     let list = json!({"breakpoints": [row("3kfz0q8m", "step")], "clusters": clusters()});
     let sentence =
         "there is no /relay/v1/group here; what exists is /relay/, /relay/v1/breakpoints";
@@ -89,16 +89,16 @@ fn a_relay_that_is_older_than_the_command_for_many_is_named_as_that() {
         let mut words = words.to_vec();
         words.splice(2..2, ["--relay", &url]);
         let output = run(&words);
-        let told = err(&output);
-        assert!(told.contains("is older than this program"), "{told}");
-        assert!(told.contains("update the relay"), "{told}");
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let stderr = err(&output);
+        assert!(stderr.contains("is older than this program"), "{stderr}");
+        assert!(stderr.contains("update the relay"), "{stderr}");
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         served.join().unwrap();
     }
 }
 
 #[test]
-fn tasks_are_sorted_and_chosen_as_the_list_is() {
+fn tasks_are_sorted_and_filtered_like_the_list() {
     let all = json!({"tasks": [task(0, "load", "load", 3.0), task(1, "train", "train", 1.0), task(2, "train", "train", 2.0)],
         "total": 3, "next": null, "clusters": clusters()});
     let (url, served) = serve(vec![answer(&all); 2]);
@@ -114,17 +114,17 @@ fn tasks_are_sorted_and_chosen_as_the_list_is() {
     );
     assert!(text.ends_with("1 more do not match --filter.\n"), "{text}");
     let output = run(&[&filtered[..], &["--json"]].concat());
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
-        (told["tasks"].as_array().unwrap().len(), &told["hidden"]),
+        (report["tasks"].as_array().unwrap().len(), &report["hidden"]),
         (2, &1.into())
     );
     served.join().unwrap();
 }
 
 #[test]
-fn what_hangs_is_what_was_at_one_place_in_both_looks() {
-    let (url, served) = serve(vec![answer(&looks(17)), answer(&looks(18))]);
+fn hung_tasks_are_at_one_location_in_both_snapshots() {
+    let (url, served) = serve(vec![answer(&snapshots(17)), answer(&snapshots(18))]);
     let output = run(&["tasks", "--hung", "10m", "--apart", "1ms", "--relay", &url]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = out(&output);
@@ -140,8 +140,8 @@ fn what_hangs_is_what_was_at_one_place_in_both_looks() {
 }
 
 #[test]
-fn one_command_names_the_rank_that_is_elsewhere() {
-    let (url, served) = serve(vec![answer(&looks(17)); 2]);
+fn diff_names_the_rank_at_a_different_location() {
+    let (url, served) = serve(vec![answer(&snapshots(17)); 2]);
     let output = run(&["snapshot", "--running", "Trainer", "--relay", &url]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(
@@ -161,21 +161,21 @@ Trainer: rank 3 is elsewhere than the other 7 of 8
 "
     );
     let output = run(&["snapshot", "--job", "01000000", "--json", "--relay", &url]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["places"][0]["places"][0]["tasks"], "rank 3");
-    assert_eq!(told["looks"].as_array().unwrap().len(), 8);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["places"][0]["places"][0]["tasks"], "rank 3");
+    assert_eq!(report["looks"].as_array().unwrap().len(), 8);
     served.join().unwrap();
 }
 
 #[test]
-fn who_does_not_answer_is_named_and_the_others_are_shown() {
-    let mut told = looks(17);
-    let silent = told["looks"][5].as_object_mut().unwrap();
+fn silent_ranks_are_named_and_the_others_shown() {
+    let mut server = snapshots(17);
+    let silent = server["looks"][5].as_object_mut().unwrap();
     silent.shift_remove("look");
     silent.insert("error".into(), "its process has \u{1b}[2Jended".into());
-    told["left_out"] = 4.into();
+    server["left_out"] = 4.into();
     let (url, served) = serve(vec![
-        answer(&told),
+        answer(&server),
         answer(&json!({"looks": [], "left_out": 0, "clusters": []})),
     ]);
     let output = run(&["snapshot", "--running", "*", "--relay", &url]);
@@ -201,20 +201,20 @@ fn who_does_not_answer_is_named_and_the_others_are_shown() {
 }
 
 #[test]
-fn what_was_seen_is_kept_and_read_again_without_a_relay() {
+fn saved_snapshot_is_read_without_a_relay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hang.json");
     let file = path.to_str().unwrap();
-    let (url, served) = serve(vec![answer(&looks(17)); 2]);
-    let seen = run(&[
+    let (url, served) = serve(vec![answer(&snapshots(17)); 2]);
+    let output = run(&[
         "snapshot", "--job", "01000000", "--save", file, "--relay", &url,
     ]);
-    assert_eq!(seen.status.code(), Some(0), "{seen:?}");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let again = run(&["snapshot", file, "--relay", "http://127.0.0.1:1"]);
-    assert_eq!(again.status.code(), Some(0), "{again:?}");
-    assert_eq!(out(&again), out(&seen));
+    let from_file = run(&["snapshot", file, "--relay", "http://127.0.0.1:1"]);
+    assert_eq!(from_file.status.code(), Some(0), "{from_file:?}");
+    assert_eq!(out(&from_file), out(&output));
     let refused = run(&[
         "snapshot", "--job", "01000000", "--save", file, "--relay", &url,
     ]);
@@ -224,11 +224,11 @@ fn what_was_seen_is_kept_and_read_again_without_a_relay() {
 }
 
 #[test]
-fn a_watch_tells_what_moves() {
+fn watch_prints_changes() {
     let (url, served) = serve(vec![
-        answer(&looks(17)),
-        answer(&looks(18)),
-        answer(&looks(18)),
+        answer(&snapshots(17)),
+        answer(&snapshots(18)),
+        answer(&snapshots(18)),
     ]);
     let mut child = ray_relay(&[
         "snapshot",

@@ -69,7 +69,7 @@ pub fn answer_one(mut stream: &TcpStream, answer: &[u8]) -> String {
         .map(Result::unwrap);
     let first = lines.next().unwrap_or_default();
     for _header in lines.take_while(|line| !line.is_empty()) {}
-    // A client that left early is no failure of the server.
+    // A client that disconnects early is no failure of the server.
     let _ = stream.write_all(answer);
     first
 }
@@ -98,23 +98,23 @@ pub fn list() -> Value {
 /// A pseudo-terminal of `columns`; the child's end and ours.
 pub fn terminal(columns: u16) -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
     let size = rustix::termios::Winsize {
         ws_row: 24,
         ws_col: columns,
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    rustix::termios::tcsetwinsize(&ours, size).unwrap();
-    let path = ptsname(&ours, Vec::new()).unwrap();
-    let theirs = std::fs::File::options()
+    rustix::termios::tcsetwinsize(&controller, size).unwrap();
+    let path = ptsname(&controller, Vec::new()).unwrap();
+    let device = std::fs::File::options()
         .read(true)
         .write(true)
         .open(path.to_str().unwrap())
         .unwrap();
-    (theirs, ours.into())
+    (device, controller.into())
 }
 
 pub const STREAM: &[u8] =
@@ -128,22 +128,22 @@ pub fn stream(events: &[Vec<u8>]) -> Vec<u8> {
     [STREAM, &events.concat()].concat()
 }
 
-pub fn read_until(from: &mut std::fs::File, seen: &mut String, wanted: &str) {
-    while !seen.contains(wanted) {
+pub fn read_until(from: &mut std::fs::File, screen: &mut String, expected: &str) {
+    while !screen.contains(expected) {
         let mut from = from.try_clone().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
-        // A terminal has no read timeout: the thread is left behind where nothing comes.
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // A terminal has no read timeout, so a thread without input is abandoned.
         std::thread::spawn(move || {
             let mut buffer = [0; 1024];
             let read = from.read(&mut buffer).unwrap_or(0);
-            let _ = tell.send(buffer[..read].to_vec());
+            let _ = sender.send(buffer[..read].to_vec());
         });
-        let patience = std::time::Duration::from_secs(30);
-        let Ok(read) = told.recv_timeout(patience) else {
-            panic!("{wanted:?} did not come, only {seen:?}");
+        let max_wait = std::time::Duration::from_secs(30);
+        let Ok(read) = receiver.recv_timeout(max_wait) else {
+            panic!("{expected:?} did not come, only {screen:?}");
         };
-        assert!(!read.is_empty(), "{seen:?}");
-        seen.push_str(std::str::from_utf8(&read).unwrap_or("?"));
+        assert!(!read.is_empty(), "{screen:?}");
+        screen.push_str(std::str::from_utf8(&read).unwrap_or("?"));
     }
 }
 

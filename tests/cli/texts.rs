@@ -1,7 +1,6 @@
-//! What people read, as files to review: the help of every command, and the sentences of the most frequent mistakes.
+//! Snapshots of the texts that users read: the help of every command, and the most frequent errors.
 //!
-//! The files are in `snapshots/`. Where a text is meant to change, `INSTA_UPDATE=always cargo test --test fast
-//! texts` writes them anew, and the change is reviewed as a diff.
+//! The files are in `snapshots/`. `INSTA_UPDATE=always cargo test --test fast texts` updates them; review the diff.
 
 use clap::{Command, CommandFactory};
 use insta::assert_snapshot;
@@ -30,8 +29,8 @@ fn the_help_of_every_command() {
     }
 }
 
-/// What the user types, what is said, and the exit code. `hide` is what differs from run to run, and what stands for it.
-fn said(shown: &str, args: &[&str], hide: &[(&str, &str)]) -> String {
+/// Returns a command, its output and its exit code. `hide` replaces what differs between runs.
+fn transcript_of(shown: &str, args: &[&str], hide: &[(&str, &str)]) -> String {
     let output = ray_relay(args).output().unwrap();
     assert!(out(&output).is_empty(), "{shown}: {output:?}");
     let mut text = err(&output).to_owned();
@@ -42,9 +41,9 @@ fn said(shown: &str, args: &[&str], hide: &[(&str, &str)]) -> String {
     format!("$ ray-relay {shown}\n{text}[{code}]\n\n")
 }
 
-/// As [`said`], of arguments that are the same everywhere.
-fn says(line: &str) -> String {
-    said(line, &line.split(' ').collect::<Vec<_>>(), &[])
+/// As [`transcript_of`], of arguments that are the same everywhere.
+fn transcript_line(line: &str) -> String {
+    transcript_of(line, &line.split(' ').collect::<Vec<_>>(), &[])
 }
 
 #[test]
@@ -81,15 +80,15 @@ fn mistakes_at_the_command_line() {
         "deploy --status --ray-address nonsense",
         "deploy --status --ray-address http://127.0.0.1:1",
     ]
-    .map(says)
+    .map(transcript_line)
     .concat();
     assert_snapshot!(texts);
 }
 
 /// The answer of a relay, as the commands that ask one tell it.
 #[test]
-fn what_a_relay_refuses() {
-    let mut texts = said(
+fn refusals_of_a_relay() {
+    let mut texts = transcript_of(
         "list",
         &["list", "--relay", "http://127.0.0.1:1"],
         &[("http://127.0.0.1:1", "RELAY")],
@@ -103,7 +102,7 @@ fn what_a_relay_refuses() {
     for (status, sentence) in refusals {
         let body = format!("{{\"error\": \"{sentence}\"}}");
         let (url, served) = serve(vec![http(status, "application/json", &body)]);
-        texts += &said("list", &["list", "--relay", &url], &[(&url, "RELAY")]);
+        texts += &transcript_of("list", &["list", "--relay", &url], &[(&url, "RELAY")]);
         served.join().unwrap();
     }
     for (status, kind, body) in [
@@ -111,7 +110,7 @@ fn what_a_relay_refuses() {
         ("200 OK", "application/json", "{\"breakpoints\": 1}"),
     ] {
         let (url, served) = serve(vec![http(status, kind, body)]);
-        texts += &said("list", &["list", "--relay", &url], &[(&url, "RELAY")]);
+        texts += &transcript_of("list", &["list", "--relay", &url], &[(&url, "RELAY")]);
         served.join().unwrap();
     }
     assert_snapshot!(texts);

@@ -64,7 +64,7 @@ fn mode(path: &str) -> u32 {
 }
 
 #[test]
-fn a_key_pair_is_made_once_and_the_private_half_is_private() {
+fn key_pair_is_created_once_with_a_private_secret_key() {
     let keys = Keys::new("EdDSA");
     assert_eq!(mode(&keys.at("relay.key")), 0o600);
     let private = std::fs::read_to_string(keys.at("relay.key")).unwrap();
@@ -87,7 +87,7 @@ fn a_key_pair_is_made_once_and_the_private_half_is_private() {
 }
 
 #[test]
-fn what_is_minted_is_what_was_asked_for() {
+fn minted_token_has_the_requested_claims() {
     for algorithm in ["EdDSA", "es256", "RS256", "HS256"] {
         let keys = Keys::new(algorithm);
         let token = keys.mint(&[
@@ -135,7 +135,7 @@ fn what_is_minted_is_what_was_asked_for() {
 }
 
 #[test]
-fn json_says_the_same() {
+fn json_output_matches_the_text() {
     let keys = Keys::new("EdDSA");
     let minted: Value = serde_json::from_str(&keys.mint(&["--scope", "list", "--json"])).unwrap();
     let token = minted["token"].as_str().unwrap();
@@ -149,7 +149,7 @@ fn json_says_the_same() {
 }
 
 #[test]
-fn what_a_relay_would_refuse_is_exit_code_1_with_the_reason() {
+fn unusable_token_settings_are_exit_code_1() {
     let (keys, other) = (Keys::new("EdDSA"), Keys::new("EdDSA"));
     let token = keys.mint(&["--scope", "list"]);
     let (key, wrong_key) = (keys.at("relay.pub"), other.at("relay.pub"));
@@ -174,7 +174,7 @@ fn what_a_relay_would_refuse_is_exit_code_1_with_the_reason() {
 }
 
 #[test]
-fn a_token_that_would_be_of_no_use_is_not_minted() {
+fn useless_token_is_not_minted() {
     let keys = Keys::new("EdDSA");
     let (key, public) = (keys.at("relay.key"), keys.at("relay.pub"));
     for (args, code, why) in [
@@ -230,7 +230,7 @@ fn a_token_that_would_be_of_no_use_is_not_minted() {
 }
 
 #[test]
-fn what_is_revoked_is_a_line_in_the_file() {
+fn revocation_appends_a_line() {
     let keys = Keys::new("EdDSA");
     let token = keys.mint(&["--scope", "list"]);
     let file = keys.at("revoked.jsonl");

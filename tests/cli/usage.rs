@@ -29,13 +29,13 @@ fn help_prints_a_page_or_what_a_command_takes() {
     let wrong = run(&["help", "operat"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(out(&wrong).is_empty(), "{wrong:?}");
-    let said = err(&wrong);
+    let stderr = err(&wrong);
     for words in [
         "no page and no command \"operat\"",
         "operate",
         "`ray-relay help`",
     ] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
     }
 }
 
@@ -123,7 +123,7 @@ fn wrong_usage_is_exit_code_2() {
         &["list", "--relay", "ftp://x"],
         &["launch-config", "ed"],
         &["what"],
-        // Nothing is attached to for that.
+        // The checks come before any attach.
         &["exec", "x", "--relay", "http://127.0.0.1:9"],
         &["exec", "x", "--all", "--next", "--", "where"],
         &["exec", "x", "--json", "--", "where"],
@@ -185,9 +185,9 @@ fn a_relay_that_answers_is_healthy() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert_eq!(served.join().unwrap(), ["GET /relay/healthz HTTP/1.1"]);
     }
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", gone.local_addr().unwrap());
-    drop(gone);
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", closed.local_addr().unwrap());
+    drop(closed);
     let output = run(&["health", "--relay", &url]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert!(err(&output).contains("cannot reach a relay"), "{output:?}");

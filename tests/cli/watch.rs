@@ -92,25 +92,25 @@ fn watching_as_json_prints_an_object_a_line() {
 fn watching_on_a_terminal_draws_in_place_and_gives_the_cursor_back() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (theirs, mut ours) = terminal(70);
+    let (device, mut controller) = terminal(70);
     let mut child = ray_relay(&["list", "--watch", "--relay", &url])
-        .stdout(theirs)
+        .stdout(device)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let relay = accept(&listener);
     answer_one(&relay, &stream(&[event("snapshot", &list())]));
-    let mut seen = String::new();
+    let mut screen = String::new();
     // Drawn, and drawn over as the waiting time grows.
-    read_until(&mut ours, &mut seen, "2m 14s");
-    read_until(&mut ours, &mut seen, "\u{1b}[2A\r");
+    read_until(&mut controller, &mut screen, "2m 14s");
+    read_until(&mut controller, &mut screen, "\u{1b}[2A\r");
     assert!(
-        !seen.contains("\u{1b}[2A\r\u{1b}"),
-        "written over, not erased first: {seen:?}"
+        !screen.contains("\u{1b}[2A\r\u{1b}"),
+        "written over, not erased first: {screen:?}"
     );
-    assert!(seen.starts_with("\u{1b}[?25l"), "{seen:?}");
+    assert!(screen.starts_with("\u{1b}[?25l"), "{screen:?}");
     interrupt(&child);
-    read_until(&mut ours, &mut seen, "\u{1b}[?25h");
+    read_until(&mut controller, &mut screen, "\u{1b}[?25h");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 

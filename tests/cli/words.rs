@@ -1,4 +1,4 @@
-//! The words of the help of commands: a noun stands where there is one, and no sentence has to be read twice.
+//! The help of commands is easy to read: it names its subjects, and its sentences are short.
 
 use clap::{Command, CommandFactory};
 
@@ -17,7 +17,7 @@ fn each(command: &mut Command, show: &mut impl FnMut(String)) {
 }
 
 #[test]
-fn no_sentence_of_help_has_to_be_read_twice() {
+fn sentences_of_help_are_short() {
     let mut command = Cli::command().term_width(10_000);
     command.build();
     each(&mut command, &mut |text| {
@@ -35,9 +35,9 @@ fn no_sentence_of_help_has_to_be_read_twice() {
     });
 }
 
-/// What the list of commands says of one, on one line of 80 columns.
+/// The one-line description of a command in the list of commands, 80 columns wide.
 #[test]
-fn a_command_is_one_line_of_the_list() {
+fn command_descriptions_fit_one_line() {
     let command = Cli::command();
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let about = sub.get_about().unwrap().to_string();

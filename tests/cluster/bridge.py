@@ -34,7 +34,7 @@ def encrypted(trusted):
                 return
             tls.sendall(data)
         if tls in ready:
-            # What came may be for TLS itself alone.
+            # The bytes may be TLS control messages only.
             tls.setblocking(False)
             try:
                 data = tls.recv(65536)

@@ -1,4 +1,4 @@
-"""Everything that passes one interface over TCP, for tests that look for what must not be there.
+"""Captures all TCP traffic of one interface, for tests that search it for forbidden content.
 
     capture.py INTERFACE DIRECTORY
 
@@ -26,7 +26,7 @@ flows: dict[tuple, dict[int, bytes]] = {}
 def finish(*_):
     for (way, source, port, target, to), segments in flows.items():
         first = next(iter(segments))
-        # Numbers begin anywhere, and after the largest comes 0.
+        # Sequence numbers start anywhere and wrap around.
         order = sorted(segments, key=lambda at: (at - first + (1 << 31)) % (1 << 32))
         name = f"{way} {source} {port} {target} {to}"
         (directory / name).write_bytes(b"".join(segments[at] for at in order))

@@ -1,4 +1,4 @@
-"""A browser that a notice's link leads to a task that has failed: `failed_page.py CHROMIUM LINK`."""
+"""Opens the link of a notice about a failed task in a browser: `failed_page.py CHROMIUM LINK`."""
 import sys
 
 from axe_playwright_python.sync_playwright import Axe
@@ -15,7 +15,7 @@ with sync_playwright() as playwright:
     opened = page.locator("#fail > article:visible")
     expect(opened.locator("h2")).to_have_text("train")
     expect(opened.locator(".trouble").first).to_contain_text("Raised KeyError('shard-7')")
-    # The innermost call is open, with what it held.
+    # The innermost call is expanded, with its variables.
     expect(opened.locator(".frame[open] tbody tr").filter(has_text="shard").first).to_contain_text("'shard-7'")
     expect(page.locator("#gone")).to_be_hidden()
     expect(page.locator("#fails [data-line]:not(.group)")).to_have_count(2)

@@ -1,4 +1,4 @@
-"""A debugger that listens, as a person has it on a laptop: `laptop.py pydevd|debugpy PORT VALUE`.
+"""A listening debugger, as on a user's laptop: `laptop.py pydevd|debugpy PORT VALUE`.
 
 `pydevd` plays PyCharm's debug server; `debugpy` starts debugpy's own adapter and has it listen, as VS Code does with
 "listen". Each program that dials is stopped, has its variable `x` set to VALUE, and runs on; with VALUE `hold` it is left where
@@ -33,7 +33,7 @@ def session(connection, value):
         connection.sendall(f"{command}\t{seq}\t{text}\n".encode())
         seq += 2
 
-    # Its version, and run.
+    # Sends the version, then run.
     send(501, "0.1\tUNIX")
     send(101)
     for line in lines:
@@ -46,7 +46,7 @@ def session(connection, value):
             if value != "hold":
                 send(117, f"{thread}\t{frame}\tFRAME\tx\t{value}")
         if command == "502":
-            # The variable is set.
+            # The response to setting the variable.
             send(106, thread)
     say("gone")
 

@@ -1,4 +1,4 @@
-"""Somebody with a browser at the relay's page: `page.py CHROMIUM URL SHOTS`, and on standard input one line of JSON with tokens.
+"""A user with a browser on the relay's page: `page.py CHROMIUM URL SHOTS`, and on standard input one line of JSON with tokens.
 
 Says on standard output what the test has to do next, a word a line, and goes on when it is answered a line. Pictures are
 left in the folder SHOTS.
@@ -29,7 +29,7 @@ def signed_in(browser, who, **options):
     page = browser.new_context(**options).new_page()
     page.set_default_timeout(PATIENCE)
     page.on("pageerror", lambda error: sys.exit(f"an error in a script: {error}"))
-    # The policy of the page, broken by itself, is told on the console.
+    # The console reports violations of the page's own content security policy.
     page.on("console", lambda told: "Content Security Policy" in told.text and sys.exit(told.text))
     asked = []
     page.on("request", lambda request: asked.append(request.url))
@@ -52,7 +52,7 @@ ROWS = "#stops [data-line]:not(.group)"
 
 
 def opened(page, at):
-    """The task of the list at that place, opened by the keyboard."""
+    """Opens the task at this position of the list by keyboard."""
     row = page.locator(ROWS).nth(at)
     row.focus()
     page.keyboard.press("Enter")
@@ -71,26 +71,26 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
     expect.set_options(timeout=PATIENCE)
 
-    # The list comes by itself.
+    # The list loads without a reload.
     ann = signed_in(browser, "ann")
     expect(ann.locator("#none")).to_contain_text("No task is paused.")
     do("start")
     listed(ann, 3, timeout=180_000)
     assert ann.title() == "(3) ray-relay", ann.title()
-    # A row may be listed a moment before its job is known.
+    # The job of a row may arrive a moment later.
     expect(ann.locator("#stops .group .name")).to_contain_text(["Job "])
     expect(ann.locator("#stops .group .name")).to_have_count(1)
     expect(ann.locator(f"{ROWS} .name").first).to_have_text("square")
-    # The test's tasks ask for their node, and for no CPU.
+    # The test's tasks request their node, and no CPU.
     expect(ann.locator(f"{ROWS} .holds").first).to_have_text("0.001 head")
-    # The first is open, and nothing was asked of its debugger.
+    # The first task is open, without a request to its debugger.
     expect(ann.locator("#task h2")).to_contain_text("square")
     expect(ann.locator("#task .told")).to_contain_text("has not been asked")
     assert not any(address.endswith("/v1/snapshot") for address in ann.asked), ann.asked
     accessible(ann, "the list")
     ann.screenshot(path=f"{SHOTS}/page-real-list.png")
 
-    # What runs is asked of Ray when it is wanted. These stand at a breakpoint, and lead there.
+    # Running tasks are fetched from Ray on demand. These are at a breakpoint, and link to it.
     ann.get_by_role("tab", name="Running tasks").click()
     ann.locator("#filter-runs").fill("square")
     running = ann.locator("#runs [data-line]:not(.group)")
@@ -102,13 +102,13 @@ with sync_playwright() as playwright:
     expect(ann.locator("#running")).to_be_hidden()
     expect(ann.locator("#task > article:visible mark")).to_contain_text("breakpoint()")
 
-    # Nothing is kept here of what fails, and that is said.
+    # Failures are not kept here, and the page says so.
     ann.get_by_role("tab", name="Failed tasks").click()
     expect(ann.locator("#fails-told")).to_contain_text("keeps nothing of tasks that fail")
     accessible(ann, "what has failed")
     ann.get_by_role("tab", name="Paused tasks").click()
 
-    # With `list` alone nothing else is shown, and nothing else is had.
+    # With `list` only, the page shows nothing else, and the API permits nothing else.
     lena = signed_in(browser, "lena", color_scheme="dark", viewport={"width": 390, "height": 800})
     listed(lena, 3)
     item = opened(lena, 0)
@@ -136,7 +136,7 @@ with sync_playwright() as playwright:
     accessible(lena, "list alone")
     lena.screenshot(path=f"{SHOTS}/page-real-phone.png")
 
-    # With `view` what there is to see, and the task stays.
+    # With `view` the snapshot is shown, and the task stays paused.
     vera = signed_in(browser, "vera", color_scheme="dark")
     item = opened(vera, 0)
     expect(item.locator("mark")).to_contain_text("breakpoint()")
@@ -152,7 +152,7 @@ with sync_playwright() as playwright:
     expect(item.get_by_label("launch.json")).to_contain_text('"breakpoint": "')
     expect(item.locator(".told")).to_contain_text("launch.json")
 
-    # All three beside each other: the same function, by other callers or with other values.
+    # All three side by side: the same function, with other callers or values.
     item = vera.locator("#task > article:visible")
     vera.get_by_role("button", name="Compare").first.click()
     expect(item.locator(".told")).to_contain_text("3 as they stood")
@@ -162,7 +162,7 @@ with sync_playwright() as playwright:
     vera.screenshot(path=f"{SHOTS}/page-real-compare.png", full_page=True)
     vera.context.close()
 
-    # The head is away, and is back.
+    # The head is down, and comes back.
     do("cut")
     expect(ann.locator("#troubles")).to_contain_text("ago")
     expect(ann.locator(f"{ROWS}.old")).to_have_count(3)
@@ -172,7 +172,7 @@ with sync_playwright() as playwright:
     expect(ann.locator(f"{ROWS}.old")).to_have_count(0)
     expect(ann.locator("#troubles p")).to_have_count(0)
 
-    # A terminal: a variable is changed, and the task goes on with it.
+    # In a terminal, a variable is changed and the task resumes with it.
     item = opened(ann, 0)
     item.get_by_role("button", name="Prompt").click()
     log = item.get_by_role("log")
@@ -196,7 +196,7 @@ with sync_playwright() as playwright:
     def paused():
         return ann.locator(ROWS).evaluate_all("all => all.findIndex((row) => row.querySelector('.pill').dataset.kind === 'paused')")
 
-    # Whoever runs the relay ends a session, and its task runs on.
+    # The administrator ends a session, and its task resumes.
     root = signed_in(browser, "root")
     item = opened(ann, paused())
     item.get_by_role("button", name="Prompt").click()
@@ -209,7 +209,7 @@ with sync_playwright() as playwright:
     expect(root.locator("#count")).to_have_text("1")
     accessible(root, "sessions")
 
-    # The last is parked, by keys in the list alone; it is asked first.
+    # The last task is parked by keyboard, after a confirmation.
     ann.locator(ROWS).first.focus()
     ann.keyboard.press("p")
     ann.keyboard.press("Escape")
@@ -220,7 +220,7 @@ with sync_playwright() as playwright:
     expect(ann.locator("#said")).to_contain_text("parked for you")
     expect(lena.locator(f"{ROWS} .pill")).to_have_text("ann · parked 3h")
 
-    # And let run on, with all of its job.
+    # It is resumed with its whole job.
     ann.get_by_role("button", name="Continue all").click()
     ann.locator("#question").get_by_role("button", name="Cancel").click()
     listed(lena, 1)
@@ -229,7 +229,7 @@ with sync_playwright() as playwright:
     expect(ann.locator("#said")).to_contain_text("runs on")
     listed(lena, 0)
 
-    # No request went elsewhere, and none had a token in its address.
+    # No request left the relay, and none had a token in its URL.
     for page in [ann, lena, root]:
         for address in page.asked:
             assert address.startswith(URL), address

@@ -1,4 +1,4 @@
-"""A browser that stops a task that runs, and leaves it: `running_page.py CHROMIUM URL`."""
+"""Stops a running task in a browser, and detaches: `running_page.py CHROMIUM URL`."""
 import sys
 
 from playwright.sync_api import expect, sync_playwright
@@ -15,12 +15,12 @@ with sync_playwright() as playwright:
     page.get_by_role("tab", name="Running tasks").click()
     page.locator("#filter-runs").fill("spin")
     row = page.locator("#runs [data-line]:not(.group)")
-    told = page.locator("#runs-told")
+    notice = page.locator("#runs-told")
     for _ in range(5):
-        expect(told).not_to_have_text("Asking …")
+        expect(notice).not_to_have_text("Asking …")
         if row.count() == 1:
             break
-        # A busy head may answer nothing for once, as a person sees.
+        # A busy head may fail to answer once.
         page.locator("#ask-runs").click()
     expect(row).to_have_count(1)
     row.click()

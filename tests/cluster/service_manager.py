@@ -40,7 +40,7 @@ def start():
         pid = os.fork()
     if pid:
         return pid
-    # It goes with this process, whatever way that ends: PR_SET_PDEATHSIG.
+    # It ends with this process in any case: PR_SET_PDEATHSIG.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     high = [os.dup2(descriptor, 500 + n) for n, (_, descriptor) in enumerate(given)]
     for n, descriptor in enumerate(high):

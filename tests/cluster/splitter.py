@@ -20,7 +20,7 @@ def copy(source, target):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        # As the end of either is: whoever is left learns of it at once.
+        # The remaining peer is notified at once.
         for side in (source, target):
             try:
                 side.shutdown(socket.SHUT_RDWR)

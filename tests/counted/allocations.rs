@@ -44,18 +44,18 @@ fn allocations(trips: usize) -> u64 {
             let event = frame(r#"{"seq": 8, "type": "event", "event": "continued", "body": {"threadId": 1}}"#);
             let filler = "y".repeat(4000);
             let answer = frame(&format!(r#"{{"seq": 9, "type": "response", "request_seq": 7, "success": true, "command": "variables", "body": {{"result": "{filler}"}}}}"#));
-            let (mut asked, mut told) = (vec![0; request.len()], vec![0; event.len() + answer.len()]);
-            let talk = async {
+            let (mut request_buffer, mut received) = (vec![0; request.len()], vec![0; event.len() + answer.len()]);
+            let exchange = async {
                 for _ in 0..trips {
                     client.write_all(&request).await.unwrap();
-                    worker.read_exact(&mut asked).await.unwrap();
+                    worker.read_exact(&mut request_buffer).await.unwrap();
                     worker.write_all(&event).await.unwrap();
                     worker.write_all(&answer).await.unwrap();
-                    client.read_exact(&mut told).await.unwrap();
+                    client.read_exact(&mut received).await.unwrap();
                 }
             };
             tokio::select! {
-                () = talk => {}
+                () = exchange => {}
                 event = splice.next() => panic!("{event:?}"),
             }
         });
@@ -64,7 +64,7 @@ fn allocations(trips: usize) -> u64 {
 }
 
 #[test]
-fn a_thousand_messages_more_allocate_no_more() {
+fn thousand_more_messages_allocate_nothing() {
     allocations(10); // what a thread allocates once
     let (few, many) = (allocations(100), allocations(1100));
     assert!(

@@ -20,9 +20,9 @@ use crate::door::paused::worker_at;
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Rounds after which everything that is made once was made.
-const WARM: usize = 100;
+const WARM_UP_PARKS: usize = 100;
 
-/// How much more may be resident after the others: what an allocator keeps.
+/// The allowed growth of resident memory, which the allocator may retain.
 const MAX_GROWTH_BYTES: u64 = 8 << 20;
 
 /// Parks in a row; `RAY_RELAY_LONG` is set in continuous integration.
@@ -35,7 +35,7 @@ fn rounds() -> usize {
 
 type Dap = Conversation<TcpStream>;
 
-/// What of this process is counted: open descriptors, living tasks, resident bytes.
+/// Counts open descriptors, tasks and resident bytes of this process.
 #[derive(Debug)]
 struct Count {
     descriptors: usize,
@@ -67,8 +67,8 @@ async fn read(dap: &mut Dap) -> Value {
     message.expect("in time").unwrap()
 }
 
-async fn until(dap: &mut Dap, wanted: impl Fn(&Value) -> bool) {
-    while !wanted(&read(dap).await) {}
+async fn until(dap: &mut Dap, is_expected: impl Fn(&Value) -> bool) {
+    while !is_expected(&read(dap).await) {}
 }
 
 async fn send(dap: &mut Dap, seq: u64, command: &str, arguments: &Value) {
@@ -77,7 +77,7 @@ async fn send(dap: &mut Dap, seq: u64, command: &str, arguments: &Value) {
     dap.send(&request).await.unwrap();
 }
 
-/// A client that has attached, and sees where the task stands.
+/// A client that has attached and received the stop.
 async fn attached(relay: SocketAddr) -> Dap {
     let stream = TcpStream::connect(relay).await.unwrap();
     let mut dap = Conversation::new(stream, 1 << 20);
@@ -93,14 +93,14 @@ async fn attached(relay: SocketAddr) -> Dap {
 
 async fn until_state(registry: &Registry, word: &str) {
     let mut lists = registry.watch();
-    let is_so = lists.wait_for(|list| list.live.iter().all(|b| b.state.word() == word));
-    let is_so = timeout(TEST_TIMEOUT, is_so).await;
-    is_so.expect("in time").unwrap();
+    let reached = lists.wait_for(|list| list.live.iter().all(|b| b.state.word() == word));
+    let reached = timeout(TEST_TIMEOUT, reached).await;
+    reached.expect("in time").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_resumed_parks_leave_nothing() {
-    if !is_own_process("counted::parks::thousands_of_resumed_parks_leave_nothing") {
+async fn thousands_of_resumed_parks_leak_nothing() {
+    if !is_own_process("counted::parks::thousands_of_resumed_parks_leak_nothing") {
         return;
     }
     let relay = start().await;
@@ -122,18 +122,21 @@ async fn thousands_of_resumed_parks_leave_nothing() {
         }
         drop(stream);
         until_state(&registry, "parked").await;
-        if round == WARM {
+        if round == WARM_UP_PARKS {
             warm = Some(count());
         }
     }
     let (warm, now) = (warm.unwrap(), count());
-    eprintln!("after {WARM}: {warm:?}; after {}: {now:?}", rounds());
-    // What of the last connections ends in the background differs by one or two.
+    eprintln!(
+        "after {WARM_UP_PARKS}: {warm:?}; after {}: {now:?}",
+        rounds()
+    );
+    // One or two connections may still be closing in the background.
     assert!(now.descriptors <= warm.descriptors + 4, "{now:?} {warm:?}");
     assert!(now.tasks <= warm.tasks + 4, "{now:?} {warm:?}");
     let grown = now.resident.saturating_sub(warm.resident);
     assert!(grown < MAX_GROWTH_BYTES, "{now:?} {warm:?}");
-    // It can be attached to as before, and be left in order.
+    // The worker can still be attached to and detached.
     let mut dap = attached(relay.local_addr()).await;
     send(&mut dap, 5, "disconnect", &json!({})).await;
     until(&mut dap, |m| m["request_seq"] == 5).await;

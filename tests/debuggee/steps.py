@@ -13,7 +13,7 @@ import ray.util.debugpy
 from ray._private.worker import Worker
 
 waited = 0
-# As in a terminal, wherever the test is started.
+# As in a terminal, whatever the test's environment.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

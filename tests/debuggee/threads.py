@@ -1,4 +1,4 @@
-"""Stops in one thread, whose next line goes on when the other one runs.
+"""Stops in one thread, whose next line waits for the other one.
 
 Prints where the debugger listens, and DONE.
 """

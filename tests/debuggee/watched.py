@@ -1,4 +1,4 @@
-"""Stops in `work` again and again, and leaves a file for whatever is run in it.
+"""Stops in `work` again and again, and leaves a file for each piece of injected code that runs.
 
 Takes a directory for those marks, and prints the port on which its debugger listens. Marks that begin with `own-` are
 left by objects when somebody looks at them; all others by code that a client brought.
@@ -24,7 +24,7 @@ def mark(name):
     return True
 
 
-# Reachable from wherever a debugger evaluates, its own modules included.
+# Reachable from every evaluation, including those in the debugger's own modules.
 builtins.mark = mark
 
 
@@ -106,7 +106,7 @@ class Listing(list):
 
 
 class Completed:
-    """Looked at by nobody, so that only an expression reaches the property."""
+    """Never inspected, so that only an expression reaches the property."""
 
     @property
     def attribute(self):
@@ -114,7 +114,7 @@ class Completed:
         return Completed()
 
 
-# Secrets where no variable's own name tells them: all of them have "plantd" in them.
+# Secrets under harmless names: all of them contain "plantd".
 Cred = collections.namedtuple("Cred", "user password")
 MODE = contextvars.ContextVar("db_password", default="plantd-context")
 
@@ -179,7 +179,7 @@ def main():
     host, port = debugpy.listen(("127.0.0.1", 0))
     print(port, flush=True)
     debugpy.wait_for_client()
-    # A thread that does nothing else, so that nothing but the debugger wakes it.
+    # An idle thread, so that only the debugger wakes it.
     threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
     for turn in range(1_000_000):
         work(turn)

@@ -25,7 +25,7 @@ pub(crate) const AVOIDED: &[(&str, &str)] = &[
     ("utilize", "`use`"),
 ];
 
-/// Those of `words` that are in `text`, as words of their own; `somebody's` is `somebody`.
+/// Returns those of `words` that `text` has as whole words; `somebody's` counts as `somebody`.
 pub(crate) fn among<'a>(
     words: &'a [(&'a str, &'a str)],
     text: &str,

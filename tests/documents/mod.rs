@@ -1,5 +1,4 @@
-//! The documents, as their readers need them: short sentences, the field's words, links that lead somewhere, and claims of
-//! safety that a test holds.
+//! Checks of the documents: short sentences, the field's words, links that resolve, and security claims with tests.
 
 pub(crate) mod avoided;
 mod reference;
@@ -12,19 +11,19 @@ use std::path::{Path, PathBuf};
 const MAX_SENTENCE_WORDS: usize = 35;
 
 /// The median of a page's sentences is below it. Cells of tables are short, and do not count.
-const MEDIAN: usize = 15;
+const MAX_MEDIAN_WORDS: usize = 15;
 
 /// Lines of a page at most.
-const BUDGETS: &[(&str, usize)] = &[
+const PAGE_BUDGETS: &[(&str, usize)] = &[
     ("README.md", 200),
     ("SECURITY.md", 80),
     ("CONTRIBUTING.md", 180),
 ];
 
-/// Words that are not used on pages besides those of [`avoided`], and what to write.
-const ON_PAGES: &[(&str, &str)] = &[("is none", "say what it is")];
+/// Words that pages avoid in addition to those of [`avoided`], and their replacements.
+const AVOIDED_ON_PAGES: &[(&str, &str)] = &[("is none", "say what it is")];
 
-/// Where such a word is right: page, word, and why.
+/// Exceptions: page, word, and reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[(
     "docs/security-model.md",
     "who is who",
@@ -120,7 +119,7 @@ impl Prose {
     }
 }
 
-/// What follows the number of an item.
+/// Returns the text after the number of a list item.
 fn numbered(line: &str) -> Option<&str> {
     let (number, text) = line.split_once(". ")?;
     (!number.is_empty() && number.chars().all(|c| c.is_ascii_digit())).then_some(text)
@@ -209,7 +208,7 @@ fn fail_on(wrong: &[String]) {
 }
 
 #[test]
-fn a_sentence_can_be_read_once() {
+fn sentences_are_short() {
     let mut wrong = Vec::new();
     for (path, page) in documents() {
         let prose = Prose::of(&page);
@@ -235,9 +234,9 @@ fn a_sentence_can_be_read_once() {
             counts.len(),
             counts.last()
         );
-        if median >= MEDIAN {
+        if median >= MAX_MEDIAN_WORDS {
             wrong.push(format!(
-                "{path}: the median sentence has {median} words, and is to have fewer than {MEDIAN}"
+                "{path}: the median sentence has {median} words, and is to have fewer than {MAX_MEDIAN_WORDS}"
             ));
         }
     }
@@ -245,7 +244,7 @@ fn a_sentence_can_be_read_once() {
 }
 
 #[test]
-fn words_that_send_the_reader_back_are_not_used() {
+fn avoided_words_are_not_used() {
     let mut wrong = Vec::new();
     for (path, page) in documents() {
         let prose = Prose::of(&page);
@@ -257,7 +256,7 @@ fn words_that_send_the_reader_back_are_not_used() {
         {
             let text = read_aloud(text);
             let found = avoided::among(avoided::AVOIDED, &text);
-            for (word, instead) in found.chain(avoided::among(ON_PAGES, &text)) {
+            for (word, instead) in found.chain(avoided::among(AVOIDED_ON_PAGES, &text)) {
                 let is_right = EXCEPTIONS
                     .iter()
                     .any(|(page, right, _)| (*page, *right) == (&*path, word));
@@ -271,7 +270,7 @@ fn words_that_send_the_reader_back_are_not_used() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let documents = documents();
     let mut wrong = Vec::new();
     for (path, page) in &documents {
@@ -315,7 +314,7 @@ fn normal(path: &Path) -> String {
 fn a_page_fits_its_budget() {
     let documents = documents();
     let mut wrong = Vec::new();
-    for (path, most) in BUDGETS {
+    for (path, most) in PAGE_BUDGETS {
         let lines = documents[*path].lines().count();
         if lines > *most {
             wrong.push(format!("{path} has {lines} lines, {most} at most"));
@@ -326,7 +325,7 @@ fn a_page_fits_its_budget() {
 
 /// Each row of the table of claims names tests in its last cell.
 #[test]
-fn each_claim_of_safety_has_a_test() {
+fn every_security_claim_names_a_test() {
     let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
     let (_, table) = page.split_once("| claim | held by |\n").unwrap();
     let mut sources = String::new();
@@ -386,7 +385,7 @@ fn is_test(sources: &str, name: &str) -> bool {
 }
 
 #[test]
-fn prose_is_read_as_a_person_reads_it() {
+fn markdown_is_reduced_to_prose() {
     let page = "# A *b* `c`\n\nOne two. `three four` [five](six seven.md)\nsix!\n\n```sh\nnot read\n```\n\n- item one\n- item\n  two\n\n| a b | c |\n|---|---|\n1. first thing\n";
     let prose = Prose::of(page);
     assert_eq!(prose.headings, ["A *b* `c`"]);
@@ -405,7 +404,7 @@ fn prose_is_read_as_a_person_reads_it() {
 }
 
 #[test]
-fn a_test_is_told_from_a_helper() {
+fn tests_are_distinguished_from_helpers() {
     let sources = "    #[tokio::test]\n    async fn holds() {}\n\nfn helps() {}\n#[test]\n#[ignore]\nfn late() {}\n";
     assert!(is_test(sources, "holds") && is_test(sources, "late"));
     assert!(!is_test(sources, "helps") && !is_test(sources, "gone"));

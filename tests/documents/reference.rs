@@ -15,10 +15,10 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_http::http;
 use ray_relay_session::session::state::SessionState;
 
-const PAGE: &str = "docs/reference.md";
-const LISTED: &str = "src/listing/json.rs";
-const RUNNING: &str = "src/listing/running.rs";
-const AGAIN: &str = "INSTA_UPDATE=always cargo test --locked --test fast reference";
+const REFERENCE_PAGE: &str = "docs/reference.md";
+const LIST_SOURCE: &str = "src/listing/json.rs";
+const RUNNING_SOURCE: &str = "src/listing/running.rs";
+const UPDATE_COMMAND: &str = "INSTA_UPDATE=always cargo test --locked --test fast reference";
 
 /// The file `path`, which in whichever crate it is begins with `src/`.
 fn read(path: &str) -> String {
@@ -60,7 +60,7 @@ fn documented(source: &str, opening: &str) -> Vec<(String, String)> {
     panic!("the block {opening:?} has no end");
 }
 
-/// Documentation for people who do not read the code: [`Item`]s are words.
+/// Documentation without links to code: [`Item`]s are words.
 fn plain(text: &str) -> String {
     text.replace("[`", "`").replace("`]", "`")
 }
@@ -215,7 +215,7 @@ fn fields(path: &str, name: &str) -> Vec<[String; 3]> {
     rows
 }
 
-/// What JSON has for a field of this type.
+/// Returns the JSON type of a field.
 fn value(kind: &str, can_miss: bool) -> String {
     let (inner, is_option) = match kind.strip_prefix("Option<") {
         Some(inner) => (inner.strip_suffix('>').unwrap(), true),
@@ -325,12 +325,12 @@ fn written_anew(page: &str) -> String {
             "events" => events(),
             "actions" => actions(),
             "notices" => notices(),
-            "list" => json(fields(LISTED, "ListEnd")),
-            "clusters" => json(fields(LISTED, "ClusterRow")),
-            "breakpoints" => json(fields(LISTED, "JsonRow")),
+            "list" => json(fields(LIST_SOURCE, "ListEnd")),
+            "clusters" => json(fields(LIST_SOURCE, "ClusterRow")),
+            "breakpoints" => json(fields(LIST_SOURCE, "JsonRow")),
             "holder" => json(fields("src/hold/row.rs", "Holder")),
-            "tasks" => json(fields(RUNNING, "RunningRow")),
-            "failed tasks" => json(fields(RUNNING, "FailedRow")),
+            "tasks" => json(fields(RUNNING_SOURCE, "RunningRow")),
+            "failed tasks" => json(fields(RUNNING_SOURCE, "FailedRow")),
             "sessions" => json(fields("src/session/table.rs", "SessionRow")),
             "exit codes" => exit_codes(),
             "metrics" => metrics(),
@@ -349,9 +349,9 @@ fn written_anew(page: &str) -> String {
 }
 
 #[test]
-fn the_reference_is_what_the_code_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-    let page = read(PAGE);
+fn reference_matches_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(REFERENCE_PAGE);
+    let page = read(REFERENCE_PAGE);
     let new = written_anew(&page);
     if page == new {
         return;
@@ -366,15 +366,15 @@ fn the_reference_is_what_the_code_says() {
         lines.map(|line| format!("\n  {line}")).collect::<String>()
     };
     panic!(
-        "{PAGE} is not what the code says. `{AGAIN}` writes it anew.\nThe code says:{}\nThe page says:{}",
+        "{REFERENCE_PAGE} is not what the code says. `{UPDATE_COMMAND}` writes it anew.\nThe code says:{}\nThe page says:{}",
         differs(&new, &page),
         differs(&page, &new)
     );
 }
 
 #[test]
-fn no_table_is_left_out() {
-    let page = read(PAGE);
+fn every_table_is_in_the_reference() {
+    let page = read(REFERENCE_PAGE);
     for name in [
         "routes",
         "permissions",
@@ -396,7 +396,7 @@ fn no_table_is_left_out() {
         "configuration",
     ] {
         let marker = format!("<!-- table: {name} -->");
-        assert!(page.contains(&marker), "{PAGE} has no {marker}");
+        assert!(page.contains(&marker), "{REFERENCE_PAGE} has no {marker}");
     }
 }
 
@@ -409,24 +409,24 @@ fn a_row_has_the_fields_of_the_reference() {
         Timestamp::now()
     ));
     let row = row.as_object().unwrap();
-    let told = fields(LISTED, "JsonRow");
-    let names: Vec<_> = told
+    let documented = fields(LIST_SOURCE, "JsonRow");
+    let names: Vec<_> = documented
         .iter()
         .map(|[name, _, _]| name.trim_matches('`'))
         .collect();
     for key in row.keys() {
-        assert!(names.contains(&&**key), "{key} is not in {PAGE}");
+        assert!(names.contains(&&**key), "{key} is not in {REFERENCE_PAGE}");
     }
-    for [name, holds, _] in &told {
+    for [name, holds, _] in &documented {
         let name = name.trim_matches('`');
         assert!(
             row.contains_key(name) || holds.ends_with("or not there"),
-            "{name} is in {PAGE} alone"
+            "{name} is in {REFERENCE_PAGE} alone"
         );
     }
     let list =
         ray_relay_view::listing::json::list(&ray_relay_ray::ray::registry::Snapshot::default());
-    let told = fields(LISTED, "ListEnd");
+    let documented = fields(LIST_SOURCE, "ListEnd");
     for key in list
         .as_object()
         .unwrap()
@@ -434,13 +434,13 @@ fn a_row_has_the_fields_of_the_reference() {
         .filter(|key| *key != "breakpoints")
     {
         assert!(
-            told.iter().any(|[name, _, _]| *name == code(key)),
-            "{key} is not in {PAGE}"
+            documented.iter().any(|[name, _, _]| *name == code(key)),
+            "{key} is not in {REFERENCE_PAGE}"
         );
     }
 }
 
-/// What `ray-relay --help` lists is short for what the page says.
+/// Checks that `ray-relay --help` abbreviates the reference.
 #[test]
 fn the_help_names_every_exit_code() {
     let help = read("src/cli/mod.rs");

@@ -29,7 +29,7 @@ fn end_of_messages(path: &Path, source: &str) -> usize {
     }
 }
 
-/// Where the literal ends whose content begins with `text`, behind `before` and a quote. It may be a raw one.
+/// Returns the end of the string literal that begins with `text`, after `before` and a quote. It may be a raw literal.
 fn end_of_literal(before: &str, text: &str) -> usize {
     let word = before.trim_end_matches('#');
     let hashes = &before[word.len()..];
@@ -80,15 +80,15 @@ fn prose(source: &str, end: usize) -> Vec<(usize, &str)> {
 }
 
 #[test]
-fn comments_and_messages_say_who_is_meant() {
+fn comments_and_messages_name_their_subject() {
     let mut wrong = Vec::new();
-    let mut seen = 0;
+    let mut checked = 0;
     let root = super::root();
     for folder in ["src", "crates"] {
         files(&root.join(folder), &mut |path, source| {
             let path = path.strip_prefix(&root).unwrap();
             for (line, text) in prose(source, end_of_messages(path, source)) {
-                seen += 1;
+                checked += 1;
                 for (word, instead) in avoided::among(AVOIDED, text) {
                     let place = path.display();
                     wrong.push(format!("{place}:{line}: {word:?}: write {instead}"));
@@ -96,12 +96,15 @@ fn comments_and_messages_say_who_is_meant() {
             }
         });
     }
-    assert!(seen > 20_000, "{seen} comments and literals were read");
+    assert!(
+        checked > 20_000,
+        "{checked} comments and literals were read"
+    );
     super::fail_on(&wrong);
 }
 
 #[test]
-fn comments_and_literals_are_told_from_code() {
+fn comments_and_literals_are_separated_from_code() {
     let source = "/// One \"a\".\nlet b = \"c // d\"; // e\nlet f = '\"';\n#[cfg(test)]\nlet g = \"h\"; // i\n";
     let comments = [(1, "/// One \"a\"."), (2, "// e"), (5, "// i")];
     assert_eq!(prose(source, 0), comments);

@@ -104,8 +104,8 @@ impl Browser {
         Self { child, profile }
     }
 
-    /// What people read in the element `id` of its page, as soon as that has `wanted` in it.
-    pub(crate) async fn reads(&self, id: &str, wanted: &str) -> String {
+    /// Waits until the element `id` contains `expected`, and returns its text.
+    pub(crate) async fn reads(&self, id: &str, expected: &str) -> String {
         let mut last = String::new();
         let found = timeout(3 * TEST_TIMEOUT, async {
             let mut page = self.page().await;
@@ -113,7 +113,7 @@ impl Browser {
             for number in 0.. {
                 let text = evaluated(&mut page, number, &expression).await;
                 last = text.as_str().unwrap_or_default().to_owned();
-                if last.contains(wanted) {
+                if last.contains(expected) {
                     break;
                 }
                 sleep(Duration::from_millis(50)).await;
@@ -125,8 +125,8 @@ impl Browser {
         last
     }
 
-    /// What `expression` comes to in its page.
-    pub(crate) async fn does(&self, expression: &str) -> Value {
+    /// Evaluates `expression` in its page.
+    pub(crate) async fn evaluate(&self, expression: &str) -> Value {
         let done = timeout(3 * TEST_TIMEOUT, async {
             let mut page = self.page().await;
             evaluated(&mut page, 0, expression).await
@@ -134,7 +134,7 @@ impl Browser {
         done.await.unwrap_or_else(|_| panic!("{expression}"))
     }
 
-    /// Its page, as the DevTools protocol speaks of it.
+    /// Returns the DevTools address of its page.
     async fn page(&self) -> WebSocketStream<TcpStream> {
         loop {
             if let Some(page) = self.target().await {
@@ -152,7 +152,7 @@ impl Browser {
         let request =
             format!("GET /json/list HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
-        // It keeps the connection.
+        // Chromium keeps the connection open.
         let mut answer = Vec::new();
         let targets: Value = loop {
             if stream.read_buf(&mut answer).await.ok()? == 0 {
@@ -173,10 +173,10 @@ impl Browser {
     }
 }
 
-/// What `expression` comes to in `page`, of which this is question `number`.
+/// Evaluates `expression` in `page`, as request `number`.
 async fn evaluated(page: &mut WebSocketStream<TcpStream>, number: u64, expression: &str) -> Value {
-    let asked = json!({"id": number, "method": "Runtime.evaluate", "params": {"expression": expression, "returnByValue": true}});
-    page.send(Message::text(asked.to_string())).await.unwrap();
+    let request = json!({"id": number, "method": "Runtime.evaluate", "params": {"expression": expression, "returnByValue": true}});
+    page.send(Message::text(request.to_string())).await.unwrap();
     loop {
         let message = page.next().await.unwrap().unwrap();
         let mut message: Value = serde_json::from_slice(&message.into_data()).unwrap();

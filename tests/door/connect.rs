@@ -1,4 +1,4 @@
-//! `ray-relay connect` in front of a relay: whoever connects to its port is one person.
+//! `ray-relay connect` in front of a relay: clients of its port act as one user, and cuts are hidden.
 
 #[path = "connect/cuts.rs"]
 mod cuts;
@@ -33,7 +33,7 @@ impl Connect {
         Self::of(command(&url), token).await
     }
 
-    /// What `command` starts, for whose token it is.
+    /// Starts `command` with a token.
     pub(crate) async fn of(mut command: Command, token: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("token"), token).unwrap();
@@ -98,18 +98,18 @@ pub(crate) fn command(url: &str) -> Command {
     command
 }
 
-/// How it ends, and what it says then.
-async fn ends(mut command: Command) -> (i32, String) {
+/// Returns the exit code and standard error.
+async fn failure_of(mut command: Command) -> (i32, String) {
     let output = timeout(TEST_TIMEOUT, command.output())
         .await
         .expect("it ends")
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code().unwrap(), said)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), stderr)
 }
 
 #[tokio::test]
-async fn whoever_connects_is_the_person_whose_token_it_is() {
+async fn user_is_the_owner_of_the_token() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let ann = keys.token(|_| {});
@@ -129,7 +129,7 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     let token = format!("Authorization: Bearer {ann}\r\n");
     let both = connect.get("/relay/v1/breakpoints", &token).await;
     assert!(both.starts_with("HTTP/1.1 200"), "the token counts: {both}");
-    // Somebody's page in the same person's browser.
+    // Another site's page in the user's browser.
     let foreign = format!(
         "Host: {}\r\nOrigin: https://evil.example\r\n",
         connect.address
@@ -144,8 +144,8 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
     let mut terminal = dial(connect.address).await;
     terminal.write_all(b"\r\nq\r\n").await.unwrap();
     terminal.shutdown().await.unwrap();
-    let said = rest(&mut terminal).await;
-    assert!(!said.contains("token"), "{said}");
+    let reply = rest(&mut terminal).await;
+    assert!(!reply.contains("token"), "{reply}");
     let (_dap, answer) = attach(dial(connect.address).await, &json!({"all": true})).await;
     assert_eq!(answer["event"], "initialized", "{answer}");
     let (_dap, answer) = attach(dial(relay.local_addr()).await, &json!({"all": true})).await;
@@ -155,8 +155,8 @@ async fn whoever_connects_is_the_person_whose_token_it_is() {
 
 /// The session answers the request of that number, and no other.
 pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
-    let asked = request(seq, "threads", &json!({}));
-    dap.send(&asked).await.unwrap();
+    let request = request(seq, "threads", &json!({}));
+    dap.send(&request).await.unwrap();
     let answered = async {
         loop {
             let message = read(dap).await;
@@ -170,7 +170,7 @@ pub(crate) async fn answers(dap: &mut Conversation<TcpStream>, seq: u64) {
 }
 
 #[tokio::test]
-async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
+async fn renewed_token_extends_the_session() {
     let keys = Keys::new();
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];
@@ -196,7 +196,7 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
         sleep(Duration::from_millis(500)).await;
     }
     answers(&mut dap, 3).await;
-    // Nobody replaces it again.
+    // The relay is not replaced again.
     let ended = async { while dap.read().await.is_ok() {} };
     timeout(TEST_TIMEOUT, ended)
         .await
@@ -206,11 +206,11 @@ async fn a_token_that_is_replaced_in_time_puts_the_end_off() {
 }
 
 #[tokio::test]
-async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
+async fn connect_waits_for_an_absent_relay_and_ends_on_a_refusal() {
     let keys = Keys::new();
-    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = taken.local_addr().unwrap();
-    drop(taken);
+    let acquired = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = acquired.local_addr().unwrap();
+    drop(acquired);
     let mut connect = Connect::start(format!("http://{closed}"), &keys.token(|_| {})).await;
     connect.event("away").await;
     let relay = start(|config| {
@@ -223,23 +223,23 @@ async fn a_relay_that_is_away_is_waited_for_and_a_refusal_is_an_end() {
     let url = format!("http://{closed}");
     let mut wrong = command(&url);
     wrong.args(["--listen", "127.0.0.1:0", "--token-command", "echo nobody"]);
-    let (code, said) = ends(wrong).await;
-    assert_eq!(code, 77, "{said}");
+    let (code, output) = failure_of(wrong).await;
+    assert_eq!(code, 77, "{output}");
     let mut in_use = command(&url);
     in_use.args(["--listen", &connect.address.to_string()]);
-    let (code, said) = ends(in_use).await;
-    assert!(code == 1 && said.contains("cannot listen on"), "{said}");
+    let (code, output) = failure_of(in_use).await;
+    assert!(code == 1 && output.contains("cannot listen on"), "{output}");
     let mut itself = command(&format!("http://localhost:{}", connect.address.port() + 1));
     itself.args([
         "--listen",
         &format!("127.0.0.1:{}", connect.address.port() + 1),
     ]);
-    let (code, said) = ends(itself).await;
-    assert!(code == 1 && said.contains("--listen"), "{said}");
+    let (code, output) = failure_of(itself).await;
+    assert!(code == 1 && output.contains("--listen"), "{output}");
     let mut shared = command(&url);
     shared.args(["--listen", "0.0.0.0:0"]);
-    let (code, said) = ends(shared).await;
-    assert!(code == 1 && said.contains("--insecure-share"), "{said}");
+    let (code, output) = failure_of(shared).await;
+    assert!(code == 1 && output.contains("--insecure-share"), "{output}");
     let interrupted = rustix::process::Pid::from_raw(connect.child.id().unwrap() as i32).unwrap();
     rustix::process::kill_process(interrupted, rustix::process::Signal::INT).unwrap();
     let status = timeout(TEST_TIMEOUT, connect.child.wait())
@@ -267,13 +267,13 @@ async fn a_command_runs_with_the_port_in_its_environment_and_gives_the_exit_code
         runs.args(["--listen", "127.0.0.1:0"]);
         runs.args(["--token-command", &format!("echo {token}")]);
         runs.args(["--", "sh", "-c", script, env!("CARGO_BIN_EXE_ray-relay")]);
-        let (code, said) = ends(runs).await;
-        assert_eq!(code, expected, "{script}: {said}");
+        let (code, output) = failure_of(runs).await;
+        assert_eq!(code, expected, "{script}: {output}");
     }
     relay.drain().await;
 }
 
-/// The frame that an editor of this machine gets to see of a task whose file this machine does not have.
+/// Returns the frame that an editor is shown, for a task whose file is missing on this machine.
 async fn source_of_frame(editor: &mut Conversation<impl AsyncRead + AsyncWrite + Unpin>) -> Value {
     editor
         .send(&request(3, "configurationDone", &json!({})))
@@ -294,7 +294,7 @@ async fn source_of_frame(editor: &mut Conversation<impl AsyncRead + AsyncWrite +
 
 /// Else it says that the file was not found, and offers to create it.
 #[tokio::test]
-async fn an_editor_in_a_wrong_folder_is_shown_the_source_of_the_worker() {
+async fn editor_with_another_folder_gets_the_workers_source() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let url = format!("http://{}", relay.local_addr());

@@ -8,7 +8,7 @@ fn event(name: &str, body: &Value) -> Value {
     json!({"seq": 1, "type": "event", "event": name, "body": body})
 }
 
-/// Who is asked for a value tells where its one thread stands, with one variable.
+/// Returns the state of a debugger with one thread and one variable.
 fn value() -> Value {
     let frame = json!({"file": "/job.py", "line": 9, "function": "add", "source": "breakpoint()",
         "locals": {"x": "1"}, "types": {"x": "int"}});
@@ -23,7 +23,7 @@ pub(crate) async fn debugger(listener: TcpListener) -> Vec<String> {
     let output = json!({"category": "telemetry", "output": "ptvsd"});
     dap.send(&event("output", &output)).await.unwrap();
     let mut commands = Vec::new();
-    // Of the file that a client has said to miss.
+    // Whether the client has requested the source by reference.
     let mut by_reference = false;
     while let Ok(request) = dap.read().await {
         let command = request["command"].as_str().unwrap().to_owned();

@@ -51,8 +51,8 @@ async fn relay(api: &ApiServer, change: impl FnOnce(&mut Config)) -> Running {
 
 async fn get(relay: &Running, path: &str) -> String {
     let mut stream = dial(relay.local_addr()).await;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
+    let before = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(before.as_bytes()).await.unwrap();
     rest(&mut stream).await
 }
 
@@ -107,25 +107,25 @@ async fn two_rayclusters_appear_change_and_vanish() {
         Head::start("bb").await,
         Head::start("cc").await,
     );
-    first.wants("bWFkZSB1cCBmb3IgdGhlc2UgdGVzdHMsIDMyIGJ5dGU=");
+    first.require_token("bWFkZSB1cCBmb3IgdGhlc2UgdGVzdHMsIDMyIGJ5dGU=");
     let api = ApiServer::start().await;
     api.put(served_by(fixture("pending"), &first));
     api.put(served_by(fixture("of-a-rayjob"), &second));
     api.put_secret(fixture("secret"));
     let relay = relay(&api, |_| {}).await;
 
-    // They appear, one of them before its head serves.
+    // The clusters appear, one before its head serves.
     let both = ["ml.ray-cluster-with-auth", "ml.rayjob-sample-9rqzv: bb"];
-    let seen = until(&relay, |list| shown(list) == both).await;
+    let observed = until(&relay, |list| shown(list) == both).await;
     let cluster = |list: &Value, name: &str| {
         let all = list["clusters"].as_array().unwrap().iter();
         all.clone().find(|c| c["name"] == *name).unwrap().clone()
     };
     assert_eq!(
-        cluster(&seen, "ml.rayjob-sample-9rqzv")["ray_job"],
+        cluster(&observed, "ml.rayjob-sample-9rqzv")["ray_job"],
         "rayjob-sample"
     );
-    let trouble = cluster(&seen, "ml.ray-cluster-with-auth")["trouble"].to_string();
+    let trouble = cluster(&observed, "ml.ray-cluster-with-auth")["trouble"].to_string();
     assert!(
         trouble.contains("is not ready; `kubectl describe"),
         "{trouble}"
@@ -135,7 +135,7 @@ async fn two_rayclusters_appear_change_and_vanish() {
         ["", "ml", "rayjob-sample-9rqzv-head-svc"]
     );
     // All pages, and by the relay's own token.
-    assert!(api.asked("continue=").len() == 1 && api.asked("/secrets/").is_empty());
+    assert!(api.requests("continue=").len() == 1 && api.requests("/secrets/").is_empty());
     // The dashboard of each is in its place, and none is at /.
     let theirs = get(&relay, "/relay/clusters/ml.rayjob-sample-9rqzv/api/version").await;
     assert!(theirs.contains("\"2.53.0\""), "{theirs}");
@@ -149,7 +149,7 @@ async fn two_rayclusters_appear_change_and_vanish() {
     api.put(served_by(fixture("ready"), &first));
     let both = ["ml.ray-cluster-with-auth: aa", "ml.rayjob-sample-9rqzv: bb"];
     until(&relay, |list| shown(list) == both).await;
-    let secrets = api.asked("/secrets/");
+    let secrets = api.requests("/secrets/");
     assert_eq!(
         secrets,
         ["/api/v1/namespaces/ml/secrets/ray-cluster-with-auth"]
@@ -159,23 +159,23 @@ async fn two_rayclusters_appear_change_and_vanish() {
     let mut secret = fixture("secret");
     secret["data"]["auth_token"] = "cm90YXRlZA==".into();
     api.put_secret(secret);
-    first.wants("rotated");
+    first.require_token("rotated");
     let refused = |list: &Value| !cluster(list, "ml.ray-cluster-with-auth")["trouble"].is_null();
     until(&relay, refused).await;
     until(&relay, |list| !refused(list)).await;
-    assert!(api.asked("/secrets/").len() >= 2);
+    assert!(api.requests("/secrets/").len() >= 2);
 
     // A watch breaks in the middle of a change: it comes again. The version of a bookmark counts.
     api.bookmark(9000);
     api.cut_next();
     let mut moved = served_by(fixture("ready"), &third);
     moved["status"]["head"]["serviceName"] = "another-head-svc".into();
-    third.wants("rotated");
+    third.require_token("rotated");
     api.put(moved);
     let both = ["ml.ray-cluster-with-auth: cc", "ml.rayjob-sample-9rqzv: bb"];
     until(&relay, |list| shown(list) == both).await;
     assert!(third.paths()[0].starts_with("/ml/another-head-svc/"));
-    assert!(!api.asked("resourceVersion=9000").is_empty());
+    assert!(!api.requests("resourceVersion=9000").is_empty());
 
     // The API server forgets what it was: all are listed anew, and one is not among them.
     api.forget("rayjob-sample-9rqzv");
@@ -183,7 +183,7 @@ async fn two_rayclusters_appear_change_and_vanish() {
         shown(list) == ["ml.ray-cluster-with-auth: cc"]
     })
     .await;
-    assert_eq!(api.asked("limit=").len(), 3);
+    assert_eq!(api.requests("limit=").len(), 3);
     let metrics = get(&relay, "/relay/metrics").await;
     assert!(
         metrics.contains("ml.ray-cluster-with-auth") && !metrics.contains("rayjob"),
@@ -198,9 +198,9 @@ async fn two_rayclusters_appear_change_and_vanish() {
 }
 
 #[tokio::test]
-async fn a_relay_that_may_not_look_everywhere_looks_at_home_and_says_what_it_lacks() {
+async fn relay_without_a_clusterrole_discovers_its_own_namespace() {
     let head = Head::start("aa").await;
-    head.wants("secret");
+    head.require_token("secret");
     let api = ApiServer::start().await;
     let mut object = served_by(fixture("ready"), &head);
     object["metadata"]["namespace"] = "default".into();
@@ -217,14 +217,14 @@ async fn a_relay_that_may_not_look_everywhere_looks_at_home_and_says_what_it_lac
     );
     assert_eq!(list["clusters"][0]["name"], "default.ray-cluster-with-auth");
     assert!(
-        !api.asked("/apis/ray.io/v1/namespaces/default/rayclusters")
+        !api.requests("/apis/ray.io/v1/namespaces/default/rayclusters")
             .is_empty()
     );
     relay.drain().await;
 }
 
 #[tokio::test]
-async fn the_page_says_that_clusters_are_not_looked_for_everywhere() {
+async fn page_says_that_discovery_is_narrowed() {
     let Some(program) = chromium() else {
         return;
     };
@@ -234,12 +234,12 @@ async fn the_page_says_that_clusters_are_not_looked_for_everywhere() {
     until(&narrowed, |list| !list["discovery"]["narrowed"].is_null()).await;
     let page = |relay: &Running| format!("http://{}/relay/", relay.local_addr());
     let browser = Browser::open(&program, &page(&narrowed));
-    let said = browser.reads("troubles", "is looked at").await;
-    let wanted = "Only namespace default is looked at: the relay may not list the RayClusters of all namespaces; bind ";
-    assert!(said.starts_with(wanted), "{said}");
+    let text = browser.reads("troubles", "is looked at").await;
+    let expected = "Only namespace default is looked at: the relay may not list the RayClusters of all namespaces; bind ";
+    assert!(text.starts_with(expected), "{text}");
     drop(browser);
 
-    // Nothing is said where they are looked for wherever they are meant to be.
+    // A restriction that was configured is not reported.
     let named = relay(&api, |config| {
         config.discovery.namespaces = vec!["ml".to_owned()]
     })
@@ -252,7 +252,7 @@ async fn the_page_says_that_clusters_are_not_looked_for_everywhere() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_away_takes_no_cluster_away() {
+async fn absent_api_server_removes_no_cluster() {
     let head = Head::start("aa").await;
     let api = ApiServer::start().await;
     let mut object = served_by(fixture("ready"), &head);
@@ -266,7 +266,7 @@ async fn an_api_server_that_is_away_takes_no_cluster_away() {
         shown(list) == ["ml.ray-cluster-with-auth: aa"]
     })
     .await;
-    let paths = api.asked("rayclusters");
+    let paths = api.requests("rayclusters");
     assert!(
         paths
             .iter()
@@ -275,15 +275,15 @@ async fn an_api_server_that_is_away_takes_no_cluster_away() {
     );
     api.refuse("/");
     api.hang_up();
-    let asked = api.asked("/").len();
+    let before = api.requests("/").len();
     timeout(TEST_TIMEOUT, async {
-        while api.asked("/").len() < asked + 2 {
+        while api.requests("/").len() < before + 2 {
             sleep(Duration::from_millis(50)).await;
         }
     })
     .await
     .unwrap();
-    // It is said, and what was known stays.
+    // The failure is reported, and the known clusters stay.
     let list = until(&relay, |list| {
         shown(list) == ["kubernetes", "ml.ray-cluster-with-auth: aa"]
     })
@@ -299,7 +299,7 @@ async fn an_api_server_that_is_away_takes_no_cluster_away() {
 }
 
 #[tokio::test]
-async fn nobody_takes_an_api_server_that_is_not_there_for_a_list_without_tasks() {
+async fn unreachable_api_server_is_not_an_empty_list() {
     let api = ApiServer::start().await;
     let relay = relay(&api, |config| {
         config.kubernetes.api_server = Some("http://127.0.0.1:1".to_owned())

@@ -11,26 +11,26 @@ use super::browser::{Browser, chromium, firefox};
 use super::origins::{Asked, cluster, head_with};
 use super::support::*;
 
-const FOREIGN: &str = include_str!("foreign.html");
-const OWN: &str = include_str!("own.html");
+const FOREIGN_PAGE: &str = include_str!("foreign.html");
+const OWN_PAGE: &str = include_str!("own.html");
 
 /// Set inside the namespace.
-const INSIDE: &str = "RAY_RELAY_FOREIGN_INSIDE";
+const INSIDE_ENV: &str = "RAY_RELAY_FOREIGN_INSIDE";
 
 /// The address of the LAN, and names that lead there.
-const LAN: &str = "10.77.0.7";
+const LAN_IP: &str = "10.77.0.7";
 const DOMAIN: &str = "ray.example.com";
 
 /// Runs the test `name` again in a namespace of its own; `false`: this is that run.
 fn outside(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
+    if std::env::var_os(INSIDE_ENV).is_some() {
         return false;
     }
     let script = format!(
-        "mount --bind \"$1\" /etc/hosts && ip link set lo up && ip addr add {LAN}/32 dev lo && shift && exec \"$@\""
+        "mount --bind \"$1\" /etc/hosts && ip link set lo up && ip addr add {LAN_IP}/32 dev lo && shift && exec \"$@\""
     );
     let hosts = tempfile::NamedTempFile::new().unwrap();
-    let names = ["evil", "other"].map(|name| format!("{LAN} {name}.{DOMAIN}\n"));
+    let names = ["evil", "other"].map(|name| format!("{LAN_IP} {name}.{DOMAIN}\n"));
     let own = "127.0.0.1 localhost\n::1 localhost\n";
     std::fs::write(hosts.path(), format!("{own}{}", names.concat())).unwrap();
     let possible = Command::new("unshare")
@@ -49,7 +49,7 @@ fn outside(name: &str) -> bool {
         .arg(hosts.path())
         .arg(std::env::current_exe().unwrap())
         .args([&*test(name), "--exact", "--nocapture"])
-        .env(INSIDE, "1")
+        .env(INSIDE_ENV, "1")
         .status();
     assert!(ended.unwrap().success(), "the run in the namespace failed");
     true
@@ -61,7 +61,7 @@ fn test(name: &str) -> String {
     format!("{}::{name}", path.map_or("", |(_, path)| path))
 }
 
-/// Where the relay at `port` may be found by a browser on the same machine.
+/// Returns the addresses of the relay at `port` for a browser on the same machine.
 fn bases(port: u16) -> Vec<String> {
     let hosts = [
         "127.0.0.1",
@@ -81,22 +81,22 @@ fn bases(port: u16) -> Vec<String> {
         "127.1",
         "0177.0.0.1",
         "127.0.0.2",
-        LAN,
+        LAN_IP,
         "[::ffff:10.77.0.7]",
         "other.ray.example.com",
     ];
     hosts.map(|host| format!("http://{host}:{port}")).to_vec()
 }
 
-/// What heads are asked until the page of `last` has sent everything.
-async fn asked_until(
+/// Collects the requests to heads until the page of `last` has sent everything.
+async fn collect_until(
     last: &str,
-    asked: &mut tokio::sync::mpsc::UnboundedReceiver<(&'static str, Asked)>,
+    received: &mut tokio::sync::mpsc::UnboundedReceiver<(&'static str, Asked)>,
 ) -> Vec<(&'static str, String)> {
     let deadline = Instant::now() + 12 * TEST_TIMEOUT;
     let mut all = Vec::new();
     loop {
-        let next = timeout_at(deadline, asked.recv()).await;
+        let next = timeout_at(deadline, received.recv()).await;
         let Ok(Some((of, (first, ..)))) = next else {
             panic!("{last} has not sent everything: {all:#?}");
         };
@@ -112,14 +112,14 @@ async fn no_page_of_another_site_acts(name: &str, open: impl Fn(&str) -> Browser
     if outside(name) {
         return;
     }
-    let (tell, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let mut heads = Vec::new();
     for of in ["site", "evil", "other"] {
-        let (page, address, mut told) = head_with("[::]:0").await;
-        let tell = tell.clone();
+        let (page, address, mut from_page) = head_with("[::]:0").await;
+        let sender = sender.clone();
         tokio::spawn(async move {
-            while let Some(one) = told.recv().await {
-                let _ = tell.send((of, one));
+            while let Some(one) = from_page.recv().await {
+                let _ = sender.send((of, one));
             }
         });
         heads.push((page, address));
@@ -140,25 +140,25 @@ async fn no_page_of_another_site_acts(name: &str, open: impl Fn(&str) -> Browser
     ];
     let pages = [
         format!("http://127.0.0.1:{site}/"),
-        format!("http://{LAN}:{site}/"),
+        format!("http://{LAN_IP}:{site}/"),
         format!("http://evil.localhost:{port}/"),
         format!("http://evil.{DOMAIN}:{port}/"),
         format!("{}/", own[0]),
     ];
-    let foreign = FOREIGN
+    let foreign = FOREIGN_PAGE
         .replace("PAGES", &json!(pages).to_string())
         .replace("BASES", &json!(bases(port)).to_string());
     let next = json!({ &*own[0]: format!("{}/", own[1]) });
     for (at, text) in [
         (0, foreign.clone()),
         (1, foreign),
-        (2, OWN.replace("NEXT", &next.to_string())),
+        (2, OWN_PAGE.replace("NEXT", &next.to_string())),
     ] {
         *heads[at].0.lock().unwrap() = text;
     }
     let _browser = open(&pages[0]);
     let end = format!("other.{DOMAIN}");
-    let all = asked_until(&end, &mut asked).await;
+    let all = collect_until(&end, &mut received).await;
     let reached: Vec<_> = all
         .iter()
         .filter(|(_, first)| first.contains("foreign="))

@@ -1,5 +1,5 @@
-//! `ray-relay connect` through what stands in front of a relay in a cluster: nginx and HAProxy, with TLS, below a path, and with
-//! less patience for a quiet connection than a person at a breakpoint has.
+//! `ray-relay connect` through an ingress, nginx or HAProxy, with TLS and below a path. Its idle timeout is shorter than a
+//! user's pause at a breakpoint.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -114,7 +114,7 @@ impl Ingress {
     }
 }
 
-/// Has `client`, who wants to be connected, talk with `ingress`.
+/// Connects `client` with `ingress` through a CONNECT request.
 async fn proxied(client: TcpStream, mut ingress: UnixStream) {
     let mut client = BufStream::new(client);
     let mut line = String::new();
@@ -161,8 +161,8 @@ fn is_there(program: &str) -> bool {
     there
 }
 
-/// A person behind `ingress` who thinks for longer than it waits.
-async fn a_person_who_thinks(keys: &Keys, relay: Running, ingress: Ingress) {
+/// A session behind `ingress` that is idle for longer than the ingress's timeout.
+async fn idle_user_keeps_their_session(keys: &Keys, relay: Running, ingress: Ingress) {
     let mut connecting = command("https://relay.example.com/team/ray");
     connecting
         .arg("--ca-file")
@@ -193,7 +193,7 @@ async fn nginx_below_a_path() {
     let keys = Keys::new();
     let relay = relay(&keys).await;
     let ingress = Ingress::nginx(relay.local_addr()).await;
-    a_person_who_thinks(&keys, relay, ingress).await;
+    idle_user_keeps_their_session(&keys, relay, ingress).await;
 }
 
 #[tokio::test]
@@ -204,5 +204,5 @@ async fn haproxy_below_a_path() {
     let keys = Keys::new();
     let relay = relay(&keys).await;
     let ingress = Ingress::haproxy(relay.local_addr()).await;
-    a_person_who_thinks(&keys, relay, ingress).await;
+    idle_user_keeps_their_session(&keys, relay, ingress).await;
 }

@@ -1,4 +1,4 @@
-//! A debugger that dials and takes its time, and a person who does.
+//! A debugger that dials and is silent, and a terminal user who is.
 
 use std::io::ErrorKind;
 
@@ -9,10 +9,10 @@ use tokio::time::sleep;
 use super::support::*;
 
 #[tokio::test]
-async fn a_debugger_that_is_silent_at_first_gets_its_session_and_no_text_before_it() {
+async fn slow_debugger_gets_its_session_without_preceding_text() {
     let relay = start(|_| {}).await;
     let stream = dial(relay.local_addr()).await;
-    // What is tested is the silence itself: a busy laptop between `connect` and `initialize`.
+    // The test measures this silence itself: a busy laptop between `connect` and `initialize`.
     sleep(std::time::Duration::from_secs(5)).await;
     let nothing = stream.try_read(&mut [0; 64]);
     assert_eq!(nothing.unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -23,23 +23,23 @@ async fn a_debugger_that_is_silent_at_first_gets_its_session_and_no_text_before_
 }
 
 #[tokio::test]
-async fn a_person_gets_the_list_on_enter_and_a_silent_one_a_sentence_at_the_end() {
+async fn nc_lists_on_enter_and_explains_a_timeout() {
     let relay = start(|config| config.listen.handshake_timeout = TEST_TIMEOUT / 20).await;
     for hello in [&b"\n"[..], b"\r\n", b"list\n", b"\xff\xfb\x1f\r\n"] {
-        let mut person = dial(relay.local_addr()).await;
-        person.write_all(hello).await.unwrap();
-        person.write_all(b"q\n").await.unwrap();
-        let said = rest(&mut person).await;
+        let mut user = dial(relay.local_addr()).await;
+        user.write_all(hello).await.unwrap();
+        user.write_all(b"q\n").await.unwrap();
+        let reply = rest(&mut user).await;
         assert!(
-            said.contains("tasks that wait at a breakpoint"),
-            "{hello:?}: {said}"
+            reply.contains("tasks that wait at a breakpoint"),
+            "{hello:?}: {reply}"
         );
     }
     let mut silent = dial(relay.local_addr()).await;
-    let said = rest(&mut silent).await;
+    let reply = rest(&mut silent).await;
     assert!(
-        said.contains("press Enter") && !said.contains("tasks that wait"),
-        "{said}"
+        reply.contains("press Enter") && !reply.contains("tasks that wait"),
+        "{reply}"
     );
     relay.abort().await;
 }

@@ -1,4 +1,4 @@
-//! The front door of a relay as it runs: who is taken for what, and who gets in when many knock.
+//! A relay's listener: how connections are classified, and which are admitted under load.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A webhook that is told of what waits.
+//! A webhook that receives notices of paused tasks.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::paused::paused;
 use super::support::*;
 
 #[tokio::test]
-async fn a_webhook_is_told_of_a_breakpoint_that_nobody_attends_to() {
+async fn webhook_reports_an_unattended_breakpoint() {
     let webhook = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let url_file = folder.path().join("notice.url");

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::browser::{Browser, chromium};
 use super::support::*;
 
-const PAGE: &str = include_str!("hostile.html");
+const HOSTILE_PAGE: &str = include_str!("hostile.html");
 
 /// One request that a head was asked: its first line, its headers, its body.
 pub(crate) type Asked = (String, String, String);
@@ -22,32 +22,32 @@ pub(crate) type Asked = (String, String, String);
 /// The page of a head, which may change.
 pub(crate) type Page = Arc<Mutex<String>>;
 
-/// A head that tells what it is asked, and answers with the hostile page.
+/// A head that reports its requests, and answers with the hostile page.
 async fn head() -> (SocketAddr, mpsc::UnboundedReceiver<Asked>) {
-    let (page, address, told) = head_with("127.0.0.1:0").await;
-    PAGE.clone_into(&mut page.lock().unwrap());
-    (address, told)
+    let (page, address, requests) = head_with("127.0.0.1:0").await;
+    HOSTILE_PAGE.clone_into(&mut page.lock().unwrap());
+    (address, requests)
 }
 
-/// A head at `bind` that tells what it is asked, and answers with its page.
+/// A head at `bind` that reports its requests, and answers with its page.
 pub(crate) async fn head_with(bind: &str) -> (Page, SocketAddr, mpsc::UnboundedReceiver<Asked>) {
     let listener = TcpListener::bind(bind).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, requests) = mpsc::unbounded_channel();
     let page = Page::default();
     let shown = Arc::clone(&page);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(answers(stream, Arc::clone(&shown), tell.clone()));
+            tokio::spawn(answers(stream, Arc::clone(&shown), sender.clone()));
         }
     });
-    (page, address, told)
+    (page, address, requests)
 }
 
 async fn answers(
     mut stream: TcpStream,
     page: Page,
-    tell: mpsc::UnboundedSender<Asked>,
+    sender: mpsc::UnboundedSender<Asked>,
 ) -> Option<()> {
     let mut read = Vec::new();
     let (head, length) = loop {
@@ -75,7 +75,7 @@ async fn answers(
         "/worker.js" => ("text/javascript", "self.onfetch = () => {};"),
         _ => ("application/json", "\"own\""),
     };
-    let _ = tell.send((first.to_owned(), headers.to_ascii_lowercase(), body));
+    let _ = sender.send((first.to_owned(), headers.to_ascii_lowercase(), body));
     // With everything that would let it out of its origin.
     let answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\nService-Worker-Allowed: /\r\n\
@@ -85,8 +85,7 @@ async fn answers(
     stream.write_all(answer.as_bytes()).await.ok()
 }
 
-/// A port that is the relay's, for whoever `token` is: what is asked of the relay's own origin there has that token. No request
-/// comes behind another.
+/// A proxy port that adds `token` to requests to the relay's own origin. One request per connection.
 async fn presenting(relay: SocketAddr, token: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -130,28 +129,28 @@ pub(crate) fn cluster(name: &str, head: SocketAddr) -> Cluster {
     }
 }
 
-/// What the page of the head `evil` told it after it was opened at `url`, and the headers of that request.
-async fn told(
+/// Opens `url` in a browser, and returns what the page reported to its head `evil`, and the headers of that request.
+async fn visit(
     program: &PathBuf,
     url: &str,
-    asked: &mut mpsc::UnboundedReceiver<Asked>,
+    requests: &mut mpsc::UnboundedReceiver<Asked>,
 ) -> (Value, String) {
     let _browser = Browser::open(program, url);
-    let told = async {
+    let report = async {
         loop {
-            let (first, headers, body) = asked.recv().await.unwrap();
+            let (first, headers, body) = requests.recv().await.unwrap();
             assert!(!first.contains("/worker.js"), "a service worker was let in");
             if first.starts_with("POST /told") {
                 return (serde_json::from_str(&body).unwrap(), headers);
             }
         }
     };
-    timeout(3 * TEST_TIMEOUT, told)
+    timeout(3 * TEST_TIMEOUT, report)
         .await
         .expect("the page tells")
 }
 
-/// What came of all attempts, whoever opened the page.
+/// Checks the outcome of all attempts.
 fn check(came: &Value, port: u16) {
     assert_eq!(came["origin"], format!("http://evil.localhost:{port}"));
     assert_eq!(came["own"], "\"own\"", "{came:#}");
@@ -171,24 +170,24 @@ fn check(came: &Value, port: u16) {
 }
 
 #[tokio::test]
-async fn a_hostile_dashboard_gets_at_nothing_but_its_own_head() {
+async fn hostile_dashboard_reaches_only_its_own_head() {
     let Some(program) = chromium() else {
         return;
     };
-    let (evil, mut asked) = head().await;
+    let (evil, mut requests) = head().await;
     let (other, mut others) = head().await;
     let keys = Keys::new();
     let both = || vec![cluster("other", other), cluster("evil", evil)];
 
-    // Nobody is authenticated, and somebody follows a link.
+    // Without authentication, a user follows a link.
     let relay = start(|config| config.clusters = both()).await;
     let port = relay.local_addr().port();
     let link = format!("http://127.0.0.1:{port}/relay/clusters/evil/");
-    let (came, _) = told(&program, &link, &mut asked).await;
+    let (came, _) = visit(&program, &link, &mut requests).await;
     check(&came, port);
     relay.abort().await;
 
-    // Somebody with a token comes by the relay's page.
+    // A user with a token comes from the relay's page.
     let relay = start(|config| {
         config.clusters = both();
         config.auth.keys = vec![keys.public()];
@@ -196,9 +195,9 @@ async fn a_hostile_dashboard_gets_at_nothing_but_its_own_head() {
     .await;
     let browsers = presenting(relay.local_addr(), keys.token(|_| {})).await;
     let port = browsers.port();
-    // Where the relay leads a browser that asks for that dashboard and says nothing of who it is.
+    // The address to which the relay redirects an anonymous browser.
     let page = format!("http://localhost:{port}/relay/?dashboard=evil&at=%2F");
-    let (came, headers) = told(&program, &page, &mut asked).await;
+    let (came, headers) = visit(&program, &page, &mut requests).await;
     check(&came, port);
     assert!(!headers.contains("ray-authentication-token"), "{headers}");
     relay.abort().await;

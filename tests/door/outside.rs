@@ -1,4 +1,4 @@
-//! What a relay asks that is no head and no worker, where the only way to it is a company's proxy.
+//! The relay's own requests go through a company's proxy, if it is the only way out.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -22,8 +22,8 @@ async fn head_with_a_task() -> (SocketAddr, JoinSet<()>) {
         loop {
             let (client, _) = listener.accept().await.unwrap();
             let mut client = BufStream::new(client);
-            let asked = head(&mut client).await;
-            let rows = match asked.split([' ', '?']).nth(1).unwrap_or_default() {
+            let request = head(&mut client).await;
+            let rows = match request.split([' ', '?']).nth(1).unwrap_or_default() {
                 "/api/v0/workers" => json!([{"worker_id": "aa11", "is_alive": true,
                     "worker_type": "WORKER", "node_id": "n1", "ip": "10.0.0.7", "pid": 4711,
                     "debugger_port": 30001, "num_paused_threads": 1}]),
@@ -47,9 +47,9 @@ async fn head_with_a_task() -> (SocketAddr, JoinSet<()>) {
 }
 
 #[tokio::test]
-async fn a_relay_goes_by_the_proxy_to_what_is_outside_and_never_to_a_head() {
-    let nowhere = ([127, 0, 0, 1], 1).into();
-    let mut proxy = Proxy::start(nowhere, Some("403 Forbidden")).await;
+async fn relay_uses_the_proxy_for_external_hosts_and_never_for_a_head() {
+    let closed_port = ([127, 0, 0, 1], 1).into();
+    let mut proxy = Proxy::start(closed_port, Some("403 Forbidden")).await;
     let (head, _head) = head_with_a_task().await;
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -91,11 +91,11 @@ async fn a_relay_goes_by_the_proxy_to_what_is_outside_and_never_to_a_head() {
         }
     };
     let address = timeout(TEST_TIMEOUT, listening).await.expect("in time");
-    // What it does is a trace.
+    // Any use of the relay produces a trace.
     let (_dap, _refused) = attach(dial(address).await, &json!({"task": "square"})).await;
-    let asked = |all: &Vec<String>, host: &str| {
-        let wanted = format!("CONNECT {host} HTTP/1.1\r\n");
-        all.iter().any(|head| head.starts_with(&wanted))
+    let was_requested = |all: &Vec<String>, host: &str| {
+        let expected = format!("CONNECT {host} HTTP/1.1\r\n");
+        all.iter().any(|head| head.starts_with(&expected))
     };
     let outside = [
         "login.example.com:443",
@@ -103,8 +103,8 @@ async fn a_relay_goes_by_the_proxy_to_what_is_outside_and_never_to_a_head() {
         "collector.example.com:4318",
     ];
     let all = proxy
-        .asked
-        .wait_for(|all| outside.iter().all(|host| asked(all, host)));
+        .requests
+        .wait_for(|all| outside.iter().all(|host| was_requested(all, host)));
     let all = timeout(TEST_TIMEOUT, all)
         .await
         .expect("in time")

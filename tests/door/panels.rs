@@ -1,7 +1,7 @@
-//! What the dashboard in `docker/observability` shows of a relay that is used, asked of a real Prometheus.
+//! The dashboard in `docker/observability` has data of a busy relay in a real Prometheus.
 //!
-//! An hour of use in some seconds: a head that lists two paused tasks, somebody who debugs one of them, somebody at a
-//! terminal, somebody with the Ray dashboard, somebody without a token.
+//! An hour of use in seconds: a head with two paused tasks, an editor, a terminal, the Ray dashboard, and a client
+//! without a token.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
@@ -39,37 +39,37 @@ async fn head(port: u16) -> SocketAddr {
 }
 
 async fn answers(mut stream: TcpStream, port: u16) {
-    let mut asked = Vec::new();
-    while !asked.ends_with(b"\r\n\r\n") {
-        match stream.read_buf(&mut asked).await {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read_buf(&mut request).await {
             Ok(read) if read > 0 => {}
             _ => return,
         }
     }
-    let asked = String::from_utf8_lossy(&asked).into_owned();
+    let request = String::from_utf8_lossy(&request).into_owned();
     let worker = |n: u32| format!("{n:02x}").repeat(28);
     let node = "ab".repeat(28);
-    let rows: Vec<Value> = if asked.starts_with("GET /api/v0/workers") {
+    let rows: Vec<Value> = if request.starts_with("GET /api/v0/workers") {
         let row = |n: u32| {
             json!({"worker_id": worker(n), "is_alive": true, "worker_type": "WORKER", "node_id": node,
             "ip": "127.0.0.1", "pid": 100 + n, "debugger_port": port, "num_paused_threads": 1})
         };
         vec![row(1), row(2)]
-    } else if asked.starts_with("GET /api/v0/tasks") {
+    } else if request.starts_with("GET /api/v0/tasks") {
         let row = |n: u32| {
             json!({"task_id": format!("t{n}"), "name": format!("train_{n}"), "state": "RUNNING",
             "job_id": format!("0{n}000000"), "worker_id": worker(n), "required_resources": {"CPU": 4.0, "GPU": 1.0}})
         };
-        let all = (1..3).filter(|n| asked.contains(&worker(*n)));
+        let all = (1..3).filter(|n| request.contains(&worker(*n)));
         all.map(row).collect()
-    } else if asked.starts_with("GET /api/v0/nodes") {
+    } else if request.starts_with("GET /api/v0/nodes") {
         vec![json!({"node_id": node, "node_ip": "127.0.0.1", "state": "ALIVE"})]
     } else {
         Vec::new()
     };
     let list = json!({"total": rows.len(), "num_after_truncation": rows.len(), "result": rows});
     let mut body = json!({"result": true, "msg": "", "data": {"result": list}}).to_string();
-    if asked.starts_with("GET /api/jobs/") {
+    if request.starts_with("GET /api/jobs/") {
         body = "[]".to_owned();
     }
     let answer = format!(
@@ -94,9 +94,9 @@ async fn debugger() -> u16 {
                         json!({"seq": 1, "type": "event", "event": "output", "body": body});
                     dap.send(&greeting).await.unwrap();
                 }
-                while let Ok(asked) = dap.read().await {
-                    let command = asked["command"].clone();
-                    let answer = json!({"seq": 1, "type": "response", "request_seq": asked["seq"], "success": true,
+                while let Ok(request) = dap.read().await {
+                    let command = request["command"].clone();
+                    let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"], "success": true,
                         "command": command, "body": {}});
                     if command == "attach" {
                         let event = json!({"seq": 1, "type": "event", "event": "initialized"});
@@ -160,7 +160,7 @@ impl Prometheus {
         }
     }
 
-    /// What it finds by `expression`, by the labels of each.
+    /// Returns the results of `expression`, by their labels.
     async fn finds(&self, expression: &str) -> Vec<(Value, f64)> {
         let bytes = expression.bytes();
         let query: String = bytes.map(|byte| format!("%{byte:02x}")).collect();
@@ -172,7 +172,7 @@ impl Prometheus {
         stream.write_all(request.as_bytes()).await.unwrap();
         let answer = rest(&mut stream).await;
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        // It is not ready yet.
+        // Prometheus is not ready yet.
         let Ok(body) = serde_json::from_str::<Value>(body) else {
             return Vec::new();
         };
@@ -185,11 +185,11 @@ impl Prometheus {
     }
 }
 
-/// A dozen rounds of what people do all day.
+/// A dozen rounds of typical use.
 async fn use_it(relay: SocketAddr, keys: &Keys) {
     let token = keys.token(|_| {});
     for round in 0..12 {
-        // Behind the last session the task waits again as soon as the head has said so.
+        // After the last session the task waits again, once the head reports it.
         let until = Instant::now() + TEST_TIMEOUT;
         let mut dap = loop {
             let named = json!({"token": token, "task": "train_1"});
@@ -234,7 +234,7 @@ async fn use_it(relay: SocketAddr, keys: &Keys) {
 }
 
 #[tokio::test]
-async fn every_panel_of_the_dashboard_shows_what_a_relay_in_use_does() {
+async fn dashboard_panels_have_data_of_a_busy_relay() {
     let keys = Keys::new();
     let folder = tempfile::tempdir().unwrap();
     let head = head(debugger().await).await;
@@ -268,13 +268,13 @@ async fn every_panel_of_the_dashboard_shows_what_a_relay_in_use_does() {
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let title = panel["title"].as_str().unwrap();
         for target in panel["targets"].as_array().unwrap() {
-            let asked = target["expr"].as_str().unwrap();
-            let asked = asked.replace("$__rate_interval", "1m");
-            let asked = asked.replace("$instance", ".*").replace("$cluster", ".*");
-            let mut found = prometheus.finds(&asked).await;
+            let request = target["expr"].as_str().unwrap();
+            let request = request.replace("$__rate_interval", "1m");
+            let request = request.replace("$instance", ".*").replace("$cluster", ".*");
+            let mut found = prometheus.finds(&request).await;
             while found.is_empty() && !is_empty(title) && Instant::now() < until {
                 sleep(Duration::from_millis(250)).await;
-                found = prometheus.finds(&asked).await;
+                found = prometheus.finds(&request).await;
             }
             if found.is_empty() {
                 empty.push(title);
@@ -289,7 +289,7 @@ async fn every_panel_of_the_dashboard_shows_what_a_relay_in_use_does() {
     assert!(full.is_empty(), "panels with data after all: {full:?}");
 
     // And what is shown is what was done.
-    for (asked, least) in [
+    for (request, minimum) in [
         ("sum(ray_relay_held_gpus)", 1.0),
         ("sum(ray_relay_held_gpu_seconds_total)", 1.0),
         (
@@ -303,16 +303,16 @@ async fn every_panel_of_the_dashboard_shows_what_a_relay_in_use_does() {
     ] {
         let mut found = Vec::new();
         while Instant::now() < until {
-            found = prometheus.finds(asked).await;
-            if found.first().is_some_and(|(_, value)| *value >= least) {
+            found = prometheus.finds(request).await;
+            if found.first().is_some_and(|(_, value)| *value >= minimum) {
                 break;
             }
             sleep(Duration::from_millis(250)).await;
         }
         let value = found.first().map(|(_, value)| *value);
         assert!(
-            value.is_some_and(|value| value >= least),
-            "{asked}: {value:?}"
+            value.is_some_and(|value| value >= minimum),
+            "{request}: {value:?}"
         );
     }
     drop(prometheus);

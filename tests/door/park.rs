@@ -1,5 +1,4 @@
-//! A task that is left where it is on purpose, as somebody does who goes home: `ray-relay park`; and looks at what waits,
-//! `ray-relay snapshot`, which leave it so too.
+//! `ray-relay park` keeps a task paused on purpose, and `ray-relay snapshot` inspects paused tasks without resuming them.
 
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
@@ -21,54 +20,60 @@ async fn ray_relay(relay: SocketAddr, words: &[&str]) -> Output {
     output.expect("in time").unwrap()
 }
 
-fn said(output: &Output) -> (Option<i32>, String) {
+fn printed(output: &Output) -> (Option<i32>, String) {
     let text = [&*output.stdout, &output.stderr].concat();
     let text = String::from_utf8(text).unwrap();
     (output.status.code(), text)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
+async fn task_is_parked_overnight_and_release_all_ends_it() {
     let relay = start(|config| config.park.r#for = TEST_TIMEOUT * 45).await;
     let address = relay.local_addr();
     let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
     let answering = tokio::spawn(debugger(listener));
     relay.registry().insert(breakpoint);
-    let (code, text) = said(&ray_relay(address, &["park", "nosuch"]).await);
+    let (code, text) = printed(&ray_relay(address, &["park", "nosuch"]).await);
     assert_eq!(code, Some(66), "{text}");
-    // What is not allowed is refused before anybody attaches.
-    let (code, text) = said(&ray_relay(address, &["park", &id, "--for", "17h"]).await);
+    // A park that is too long is refused before anything is attached.
+    let (code, text) = printed(&ray_relay(address, &["park", &id, "--for", "17h"]).await);
     assert_eq!(code, Some(77), "{text}");
     assert!(text.contains("parked here for 16h 00m at most"), "{text}");
     // By the beginning of its id.
-    let (code, text) = said(&ray_relay(address, &["park", &id[..4], "--for", "12h"]).await);
+    let (code, text) = printed(&ray_relay(address, &["park", &id[..4], "--for", "12h"]).await);
     assert_eq!(code, Some(0), "{text}");
     assert!(
         text.contains(" parked until ") && text.contains("for 12h 00m"),
         "{text}"
     );
-    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    let (_, text) = printed(&ray_relay(address, &["list"]).await);
     assert!(
         text.contains("parked by ray-relay park for 12h 00m more"),
         "{text}"
     );
-    // A script that goes on with it for a moment leaves it as long.
+    // A script that resumes the park briefly does not shorten it.
     let exec = ["exec", &*id, "--stay", "--", "help"];
-    let (code, text) = said(&ray_relay(address, &exec).await);
+    let (code, text) = printed(&ray_relay(address, &exec).await);
     assert_eq!(code, Some(0), "{text}");
-    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    let (_, text) = printed(&ray_relay(address, &["list"]).await);
     let long = ["for 12h 00m more", "for 11h 59m more"];
     assert!(text.contains("parked by ray-relay exec for"), "{text}");
-    assert!(long.iter().any(|left| text.contains(left)), "{text}");
-    // Who asks for nothing loses nothing; who asks for less has less.
-    let (_, text) = said(&ray_relay(address, &["park", &id, "--json"]).await);
-    let told: Value = serde_json::from_str(&text).unwrap();
-    let left = told["parked"][0]["seconds"].as_f64().unwrap();
-    assert!(left > 43_000.0 && told["parked"][0]["id"] == *id, "{told}");
-    let (code, text) = said(&ray_relay(address, &["park", &id, "--for", "1h"]).await);
+    assert!(
+        long.iter().any(|remaining| text.contains(remaining)),
+        "{text}"
+    );
+    // Without `--for` the park is unchanged; a shorter one replaces it.
+    let (_, text) = printed(&ray_relay(address, &["park", &id, "--json"]).await);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let remaining = report["parked"][0]["seconds"].as_f64().unwrap();
+    assert!(
+        remaining > 43_000.0 && report["parked"][0]["id"] == *id,
+        "{report}"
+    );
+    let (code, text) = printed(&ray_relay(address, &["park", &id, "--for", "1h"]).await);
     assert!(code == Some(0) && text.contains("for 1h 00m"), "{text}");
-    let (code, text) = said(&ray_relay(address, &["release", "--all"]).await);
+    let (code, text) = printed(&ray_relay(address, &["release", "--all"]).await);
     assert!(code == Some(0) && text.contains("released"), "{text}");
     let commands = tokio::time::timeout(TEST_TIMEOUT, answering).await.unwrap();
     let commands = commands.unwrap();
@@ -82,7 +87,7 @@ async fn who_goes_home_leaves_a_task_for_the_night_and_release_all_ends_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_script_that_waits_for_the_next_task_is_told_which_one_it_met() {
+async fn script_waiting_for_the_next_task_is_shown_its_id() {
     let relay = start(|_| {}).await;
     let (listener, breakpoint) = paused().await;
     let met = format!("ray-relay: {} has stopped: ", breakpoint.id);
@@ -97,17 +102,17 @@ async fn a_script_that_waits_for_the_next_task_is_told_which_one_it_met() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let mut told = BufReader::new(exec.stderr.take().unwrap()).lines();
-    let waits = tokio::time::timeout(TEST_TIMEOUT, told.next_line()).await;
+    let mut stderr = BufReader::new(exec.stderr.take().unwrap()).lines();
+    let waits = tokio::time::timeout(TEST_TIMEOUT, stderr.next_line()).await;
     let waits = waits.expect("in time").unwrap().unwrap();
     assert_eq!(waits, "ray-relay: waiting for the next breakpoint");
     relay.registry().insert(breakpoint);
-    let line = tokio::time::timeout(TEST_TIMEOUT, told.next_line()).await;
+    let line = tokio::time::timeout(TEST_TIMEOUT, stderr.next_line()).await;
     let line = line.expect("in time").unwrap().unwrap();
     assert!(line.starts_with(&met), "{line}");
     let output = tokio::time::timeout(TEST_TIMEOUT, exec.wait_with_output()).await;
     let output = output.expect("in time").unwrap();
-    let (code, text) = said(&output);
+    let (code, text) = printed(&output);
     assert!(code == Some(0) && !text.contains("has stopped"), "{text}");
     tokio::time::timeout(TEST_TIMEOUT, answering)
         .await
@@ -117,13 +122,13 @@ async fn a_script_that_waits_for_the_next_task_is_told_which_one_it_met() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nothing_is_kept_a_task_is_not_touched() {
+async fn relay_without_parks_touches_no_task() {
     let relay = start(|_| {}).await;
     let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
     relay.registry().insert(breakpoint);
     for words in [&["park", &*id][..], &["park", &id, "--for", "1m"]] {
-        let (code, text) = said(&ray_relay(relay.local_addr(), words).await);
+        let (code, text) = printed(&ray_relay(relay.local_addr(), words).await);
         assert_eq!(code, Some(77), "{text}");
         assert!(
             text.contains("neither the policy nor `[park] for`"),
@@ -131,33 +136,33 @@ async fn where_nothing_is_kept_a_task_is_not_touched() {
         );
     }
     let exec = ["exec", &*id, "--", "help"];
-    let (code, text) = said(&ray_relay(relay.local_addr(), &exec).await);
+    let (code, text) = printed(&ray_relay(relay.local_addr(), &exec).await);
     assert_eq!(code, Some(77), "{text}");
     assert!(
         text.contains("with `--continue` the task resumes"),
         "{text}"
     );
-    let heard = listener.into_std().unwrap().accept();
-    assert!(heard.is_err(), "the worker was dialled");
+    let accepted = listener.into_std().unwrap().accept();
+    assert!(accepted.is_err(), "the worker was dialled");
     relay.abort().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached() {
+async fn snapshot_shows_tasks_next_to_an_unreachable_one() {
     let relay = start(|config| config.park.r#for = TEST_TIMEOUT).await;
     let address = relay.local_addr();
     let (listener, breakpoint) = paused().await;
     let id = breakpoint.id.to_string();
     let answering = tokio::spawn(debugger(listener));
     relay.registry().insert(breakpoint);
-    let (code, text) = said(&ray_relay(address, &["snapshot", "nosuch"]).await);
+    let (code, text) = printed(&ray_relay(address, &["snapshot", "nosuch"]).await);
     assert_eq!(code, Some(66), "{text}");
-    let (code, text) = said(&ray_relay(address, &["snapshot", &id]).await);
+    let (code, text) = printed(&ray_relay(address, &["snapshot", &id]).await);
     assert_eq!(code, Some(0), "{text}");
     let shown = "  MainThread\n    /job.py(9)add()\n    -> breakpoint()\n       x = 1\n";
     assert!(text.contains(shown), "{text}");
     // The list knows from then on.
-    let (_, text) = said(&ray_relay(address, &["list"]).await);
+    let (_, text) = printed(&ray_relay(address, &["list"]).await);
     assert!(text.contains("job.py:9"), "{text}");
     let commands = tokio::time::timeout(TEST_TIMEOUT, answering).await.unwrap();
     let commands = commands.unwrap();
@@ -166,7 +171,7 @@ async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached
         "{commands:?}"
     );
 
-    // Its debugger is gone, and it is said so of this one alone.
+    // Only the worker with the dead debugger is reported.
     let (listener, mut other) = paused().await;
     other.worker_id = "6f".repeat(28).into();
     other.id = BreakpointId::derive("default", &other.worker_id);
@@ -195,13 +200,13 @@ async fn a_look_shows_where_a_task_stands_also_beside_one_that_cannot_be_reached
         .await
         .unwrap()
         .unwrap();
-    let (code, text) = said(&ray_relay(address, &["snapshot", &id]).await);
+    let (code, text) = printed(&ray_relay(address, &["snapshot", &id]).await);
     assert_eq!(code, Some(69), "{text}");
     relay.abort().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_several_tasks_have_is_refused_with_their_ids() {
+async fn ambiguous_task_name_is_refused_with_the_ids() {
     let relay = start(|config| config.park.r#for = TEST_TIMEOUT).await;
     let (listener, first) = paused().await;
     let mut second = first.clone();
@@ -217,14 +222,14 @@ async fn a_name_that_several_tasks_have_is_refused_with_their_ids() {
         &["exec", "square", "--", "help"],
         &["exec", "squ*", "--", "help"],
     ] {
-        let (code, text) = said(&ray_relay(relay.local_addr(), words).await);
+        let (code, text) = printed(&ray_relay(relay.local_addr(), words).await);
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("2 tasks are called"), "{text}");
         for id in ids {
             assert!(text.contains(&format!("{id} (square @ -)")), "{text}");
         }
     }
-    let heard = listener.into_std().unwrap().accept();
-    assert!(heard.is_err(), "a worker was dialled");
+    let accepted = listener.into_std().unwrap().accept();
+    assert!(accepted.is_err(), "a worker was dialled");
     relay.abort().await;
 }

@@ -7,7 +7,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
 use tokio::net::TcpListener;
 
-/// A paused worker whose debugger's part the test plays.
+/// A paused worker; the test acts as its debugger.
 pub(crate) async fn paused() -> (TcpListener, Breakpoint) {
     let debugger = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let names = Names {

@@ -15,16 +15,16 @@ use tokio::time::timeout;
 
 use super::support::*;
 
-/// What a person names, which nobody but the proxy knows an address of.
-const RELAY: &str = "https://relay.example.com";
+/// An address that only the proxy can resolve.
+const RELAY_URL: &str = "https://relay.example.com";
 
 /// A task that is not there.
-const ID: &str = "3kfz0q8m";
+const BREAKPOINT_ID: &str = "3kfz0q8m";
 
 /// A proxy that has one way, and keeps what it was asked.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
-    pub(crate) asked: watch::Receiver<Vec<String>>,
+    pub(crate) requests: watch::Receiver<Vec<String>>,
     _tasks: JoinSet<()>,
 }
 
@@ -33,14 +33,14 @@ impl Proxy {
     pub(crate) async fn start(relay: SocketAddr, refusal: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (tell, asked) = watch::channel(Vec::new());
-        let tell = Arc::new(tell);
+        let (sender, requests) = watch::channel(Vec::new());
+        let sender = Arc::new(sender);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut open = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
-                let tell = Arc::clone(&tell);
+                let sender = Arc::clone(&sender);
                 open.spawn(async move {
                     let mut client = BufStream::new(client);
                     let head = head(&mut client).await;
@@ -48,7 +48,7 @@ impl Proxy {
                     if head.is_empty() {
                         return;
                     }
-                    tell.send_modify(|all: &mut Vec<String>| all.push(head));
+                    sender.send_modify(|all: &mut Vec<String>| all.push(head));
                     let answer = match refusal {
                         Some(status) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
                         None => "HTTP/1.1 200 Connection established\r\n\r\n".to_owned(),
@@ -64,14 +64,14 @@ impl Proxy {
         });
         Self {
             address,
-            asked,
+            requests,
             _tasks: tasks,
         }
     }
 
     /// The requests that came since this was asked last, each of which wants the relay and shows who asks, to the proxy alone.
-    fn asked(&mut self) -> usize {
-        let all = self.asked.borrow_and_update();
+    fn request_count(&mut self) -> usize {
+        let all = self.requests.borrow_and_update();
         for head in &*all {
             assert!(
                 head.starts_with("CONNECT relay.example.com:443 HTTP/1.1\r\n"),
@@ -96,7 +96,7 @@ pub(crate) async fn head(client: &mut BufStream<TcpStream>) -> String {
     head
 }
 
-/// A relay with TLS that wants tokens, and what a person has of it.
+/// A relay with TLS and tokens, and a user's files.
 struct Behind {
     relay: Running,
     dir: tempfile::TempDir,
@@ -153,7 +153,7 @@ impl Behind {
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr_of(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -165,40 +165,40 @@ const COMMANDS: [&[&str]; 14] = [
     &["sessions"],
     &["sessions", "end", "17"],
     &["release", "--all", "--yes"],
-    &["release", ID],
-    &["snapshot", ID],
-    &["park", ID],
+    &["release", BREAKPOINT_ID],
+    &["snapshot", BREAKPOINT_ID],
+    &["park", BREAKPOINT_ID],
     &["health"],
     &["doctor"],
-    &["exec", "--continue", ID, "--", "p 1"],
-    &["debug", ID],
+    &["exec", "--continue", BREAKPOINT_ID, "--", "p 1"],
+    &["debug", BREAKPOINT_ID],
     &["connect", "--listen", "127.0.0.1:0", "--", "true"],
 ];
 
 #[tokio::test]
-async fn each_command_goes_by_the_proxy_and_does_there_what_it_does_without() {
+async fn each_command_works_the_same_through_the_proxy() {
     let behind = Behind::start().await;
     let mut proxy = Proxy::start(behind.relay.local_addr(), None).await;
     let address = format!("http://ada:secret@{}", proxy.address);
     let direct = format!("https://localhost:{}", behind.relay.local_addr().port());
     for (at, args) in COMMANDS.iter().enumerate() {
         let variable = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"][at % 4];
-        let before = proxy.asked();
-        let by = behind.run(args, RELAY, &[(variable, &address)]).await;
-        assert!(proxy.asked() > before, "{args:?} {by:?}");
-        let before = proxy.asked();
+        let before = proxy.request_count();
+        let by = behind.run(args, RELAY_URL, &[(variable, &address)]).await;
+        assert!(proxy.request_count() > before, "{args:?} {by:?}");
+        let before = proxy.request_count();
         // This machine is never reached by a proxy.
         let without = behind.run(args, &direct, &[(variable, &address)]).await;
-        assert_eq!(proxy.asked(), before, "{args:?}");
+        assert_eq!(proxy.request_count(), before, "{args:?}");
         assert_eq!(by.status.code(), without.status.code(), "{args:?} {by:?}");
         let (by, without) = (
-            said(&by).replace(&format!("{RELAY}:443"), &direct),
-            said(&without),
+            stderr_of(&by).replace(&format!("{RELAY_URL}:443"), &direct),
+            stderr_of(&without),
         );
         // Each request has an id of its own, and each `connect` a port.
-        let words = |said: &str| {
-            let said = said.split(" (request ").next().unwrap_or_default();
-            said.rsplit(" leads to ")
+        let words = |text: &str| {
+            let text = text.split(" (request ").next().unwrap_or_default();
+            text.rsplit(" leads to ")
                 .next()
                 .unwrap_or_default()
                 .to_owned()
@@ -206,47 +206,50 @@ async fn each_command_goes_by_the_proxy_and_does_there_what_it_does_without() {
         assert_eq!(words(&by), words(&without), "{args:?}");
     }
     let list = behind
-        .run(&["list"], RELAY, &[("HTTPS_PROXY", &address)])
+        .run(&["list"], RELAY_URL, &[("HTTPS_PROXY", &address)])
         .await;
     assert_eq!(list.status.code(), Some(0), "{list:?}");
     // A file that is wrong is found where it matters, behind the proxy.
     std::fs::remove_file(behind.dir.path().join("ca.pem")).unwrap();
     let doctor = behind
-        .run(&["doctor"], RELAY, &[("HTTPS_PROXY", &address)])
+        .run(&["doctor"], RELAY_URL, &[("HTTPS_PROXY", &address)])
         .await;
     assert_eq!(doctor.status.code(), Some(78), "{doctor:?}");
-    let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    let broken = told.lines().find(|line| line.starts_with("error"));
-    assert!(broken.unwrap().contains(" tls "), "{told}");
+    let stdout = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    let broken = stdout.lines().find(|line| line.starts_with("error"));
+    assert!(broken.unwrap().contains(" tls "), "{stdout}");
     behind.relay.drain().await;
 }
 
 #[tokio::test]
-async fn what_no_proxy_names_is_reached_without_one() {
+async fn no_proxy_hosts_are_reached_directly() {
     let behind = Behind::start().await;
     let mut proxy = Proxy::start(behind.relay.local_addr(), None).await;
     let address = format!("http://ada:secret@{}", proxy.address);
     for (variable, excepted) in [("NO_PROXY", ".example.com"), ("no_proxy", "10.0.0.0/8,*")] {
         let environment = [("HTTPS_PROXY", &*address), (variable, excepted)];
-        // Nobody but the proxy knows the name.
-        for args in [&["list"][..], &["debug", ID]] {
-            let output = behind.run(args, RELAY, &environment).await;
+        // Only the proxy resolves the name.
+        for args in [&["list"][..], &["debug", BREAKPOINT_ID]] {
+            let output = behind.run(args, RELAY_URL, &environment).await;
             assert_eq!(output.status.code(), Some(69), "{output:?}");
-            assert!(said(&output).contains("failed to lookup"), "{output:?}");
+            assert!(
+                stderr_of(&output).contains("failed to lookup"),
+                "{output:?}"
+            );
         }
-        let doctor = behind.run(&["doctor"], RELAY, &environment).await;
-        let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        let doctor = behind.run(&["doctor"], RELAY_URL, &environment).await;
+        let stdout = String::from_utf8_lossy(&doctor.stdout).into_owned();
         assert!(
-            told.contains("no address for the name relay.example.com"),
-            "{told}"
+            stdout.contains("no address for the name relay.example.com"),
+            "{stdout}"
         );
     }
-    assert_eq!(proxy.asked(), 0);
+    assert_eq!(proxy.request_count(), 0);
     behind.relay.drain().await;
 }
 
 #[tokio::test]
-async fn a_proxy_that_refuses_or_is_down_is_told_of() {
+async fn refusing_or_unreachable_proxy_is_reported() {
     let behind = Behind::start().await;
     let relay = behind.relay.local_addr();
     let refusal = "407 Proxy Authentication Required";
@@ -255,7 +258,7 @@ async fn a_proxy_that_refuses_or_is_down_is_told_of() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let down = free.local_addr().unwrap();
     drop(free);
-    for (proxy, says, next, link) in [
+    for (proxy, expected_error, next, link) in [
         (
             refusing.address,
             "answers 407 Proxy Authentication Required when asked for relay.example.com:443",
@@ -282,64 +285,71 @@ async fn a_proxy_that_refuses_or_is_down_is_told_of() {
             if matches!(args[0], "doctor" | "connect") {
                 continue;
             }
-            let output = behind.run(args, RELAY, &environment).await;
-            let told = said(&output);
-            assert_eq!(output.status.code(), Some(69), "{args:?} {told}");
+            let output = behind.run(args, RELAY_URL, &environment).await;
+            let stderr = stderr_of(&output);
+            assert_eq!(output.status.code(), Some(69), "{args:?} {stderr}");
             assert!(
-                told.contains(says) && told.contains(next),
-                "{args:?} {told}"
+                stderr.contains(expected_error) && stderr.contains(next),
+                "{args:?} {stderr}"
             );
-            assert!(told.contains(&proxy.to_string()), "{args:?} {told}");
-            assert!(!told.contains("secret"), "{args:?} {told}");
+            assert!(stderr.contains(&proxy.to_string()), "{args:?} {stderr}");
+            assert!(!stderr.contains("secret"), "{args:?} {stderr}");
         }
-        let doctor = behind.run(&["doctor"], RELAY, &environment).await;
+        let doctor = behind.run(&["doctor"], RELAY_URL, &environment).await;
         assert_eq!(doctor.status.code(), Some(69), "{doctor:?}");
-        let told = String::from_utf8_lossy(&doctor.stdout).into_owned();
-        let broken = told.lines().find(|line| line.starts_with("error"));
+        let stdout = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        let broken = stdout.lines().find(|line| line.starts_with("error"));
         let broken = broken.unwrap();
         assert!(
-            broken.contains(&format!(" {link} ")) && broken.contains(says),
-            "{told}"
+            broken.contains(&format!(" {link} ")) && broken.contains(expected_error),
+            "{stdout}"
         );
-        assert!(told.contains(next) && !told.contains("secret"), "{told}");
+        assert!(
+            stdout.contains(next) && !stdout.contains("secret"),
+            "{stdout}"
+        );
     }
     let named = format!("http://ada:secret@{}", refusing.address);
     let connect = behind
         .run(
             &["connect", "--listen", "127.0.0.1:0"],
-            RELAY,
+            RELAY_URL,
             &[("ALL_PROXY", &named)],
         )
         .await;
     assert_eq!(connect.status.code(), Some(69), "{connect:?}");
-    assert!(said(&connect).contains("answers 407"), "{connect:?}");
+    assert!(stderr_of(&connect).contains("answers 407"), "{connect:?}");
     let other = behind
-        .run(&["list"], RELAY, &[("ALL_PROXY", "socks5://ada:secret@x")])
+        .run(
+            &["list"],
+            RELAY_URL,
+            &[("ALL_PROXY", "socks5://ada:secret@x")],
+        )
         .await;
     assert_eq!(other.status.code(), Some(69), "{other:?}");
-    let told = said(&other);
+    let stderr = stderr_of(&other);
     assert!(
-        told.contains("ALL_PROXY names no http proxy but socks5://"),
-        "{told}"
+        stderr.contains("ALL_PROXY names no http proxy but socks5://"),
+        "{stderr}"
     );
-    assert!(!told.contains("secret"), "{told}");
+    assert!(!stderr.contains("secret"), "{stderr}");
     behind.relay.drain().await;
 }
 
-/// Lines of what an agent logs, until one has `wanted` in it.
-async fn logged(agent: &mut Command, wanted: &str) -> String {
+/// Reads the log of an agent until a line contains `expected`.
+async fn logged(agent: &mut Command, expected: &str) -> String {
     let mut agent = agent
         .stderr(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let all = Arc::new(Mutex::new(String::new()));
-    let heard = |stream: Box<dyn tokio::io::AsyncRead + Send + Unpin>| {
+    let read_lines = |stream: Box<dyn tokio::io::AsyncRead + Send + Unpin>| {
         let all = Arc::clone(&all);
         async move {
             let mut lines = BufReader::new(stream).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                let found = line.contains(wanted);
+                let found = line.contains(expected);
                 all.lock().unwrap().push_str(&(line + "\n"));
                 if found {
                     break;
@@ -350,18 +360,18 @@ async fn logged(agent: &mut Command, wanted: &str) -> String {
     let (out, err) = (agent.stdout.take().unwrap(), agent.stderr.take().unwrap());
     let both = async {
         tokio::select! {
-            () = heard(Box::new(out)) => {}
-            () = heard(Box::new(err)) => {}
+            () = read_lines(Box::new(out)) => {}
+            () = read_lines(Box::new(err)) => {}
         }
     };
     let came = timeout(TEST_TIMEOUT, both).await;
     let all = all.lock().unwrap().clone();
-    assert!(came.is_ok() && all.contains(wanted), "{wanted}: {all}");
+    assert!(came.is_ok() && all.contains(expected), "{expected}: {all}");
     all
 }
 
 #[tokio::test]
-async fn an_agent_links_by_the_proxy() {
+async fn agent_links_through_the_proxy() {
     let behind = Behind::start().await;
     let mut proxy = Proxy::start(behind.relay.local_addr(), None).await;
     let args = [
@@ -373,34 +383,37 @@ async fn an_agent_links_by_the_proxy() {
     ];
     let named = format!("http://ada:secret@{}", proxy.address);
     // The relay's own word, inside of the tunnel: Ann's token is for no agent.
-    let mut agent = behind.command(&args, RELAY);
-    let told = logged(agent.env("HTTPS_PROXY", &named), "the relay answers 403").await;
-    assert!(proxy.asked() > 0);
-    assert!(told.contains(&format!("proxy={}", proxy.address)), "{told}");
-    assert!(!told.contains("secret"), "{told}");
+    let mut agent = behind.command(&args, RELAY_URL);
+    let log_line = logged(agent.env("HTTPS_PROXY", &named), "the relay answers 403").await;
+    assert!(proxy.request_count() > 0);
+    assert!(
+        log_line.contains(&format!("proxy={}", proxy.address)),
+        "{log_line}"
+    );
+    assert!(!log_line.contains("secret"), "{log_line}");
 
-    let before = proxy.asked();
-    let mut agent = behind.command(&args, RELAY);
+    let before = proxy.request_count();
+    let mut agent = behind.command(&args, RELAY_URL);
     agent
         .env("HTTPS_PROXY", &named)
         .env("NO_PROXY", "relay.example.com");
     logged(&mut agent, "the relay's name cannot be looked up").await;
-    assert_eq!(proxy.asked(), before);
+    assert_eq!(proxy.request_count(), before);
 
     let refusing = Proxy::start(behind.relay.local_addr(), Some("403 Forbidden")).await;
-    let mut agent = behind.command(&args, RELAY);
+    let mut agent = behind.command(&args, RELAY_URL);
     let named = format!("http://ada:secret@{}", refusing.address);
-    let told = logged(agent.env("all_proxy", &named), "not linked").await;
+    let log_line = logged(agent.env("all_proxy", &named), "not linked").await;
     assert!(
-        told.contains("answers 403 Forbidden when asked for relay.example.com:443"),
-        "{told}"
+        log_line.contains("answers 403 Forbidden when asked for relay.example.com:443"),
+        "{log_line}"
     );
     assert!(
-        told.contains("does the proxy allow that host and port?"),
-        "{told}"
+        log_line.contains("does the proxy allow that host and port?"),
+        "{log_line}"
     );
 
-    let mut agent = behind.command(&args, RELAY);
+    let mut agent = behind.command(&args, RELAY_URL);
     let ended = agent.env("HTTPS_PROXY", "socks5://ada:secret@x").output();
     let ended = timeout(TEST_TIMEOUT, ended)
         .await
@@ -408,24 +421,24 @@ async fn an_agent_links_by_the_proxy() {
         .unwrap();
     assert_eq!(ended.status.code(), Some(78), "{ended:?}");
     assert!(
-        said(&ended).contains("HTTPS_PROXY names no http proxy but socks5://"),
+        stderr_of(&ended).contains("HTTPS_PROXY names no http proxy but socks5://"),
         "{ended:?}"
     );
     behind.relay.drain().await;
 }
 
 #[tokio::test]
-async fn a_debug_adapter_and_a_rendezvous_go_by_the_proxy() {
+async fn debug_adapter_and_rendezvous_use_the_proxy() {
     let behind = Behind::start().await;
     let mut proxy = Proxy::start(behind.relay.local_addr(), None).await;
     let named = format!("http://ada:secret@{}", proxy.address);
     for args in [&["dap"][..], &["reverse", "mine", "--to", "127.0.0.1:1"]] {
-        let before = proxy.asked();
-        let mut command = behind.command(args, RELAY);
+        let before = proxy.request_count();
+        let mut command = behind.command(args, RELAY_URL);
         let _running = command.env("HTTPS_PROXY", &named).spawn().unwrap();
-        let came = proxy.asked.wait_for(|all| all.len() > before);
+        let came = proxy.requests.wait_for(|all| all.len() > before);
         timeout(TEST_TIMEOUT, came).await.expect("in time").unwrap();
     }
-    proxy.asked();
+    proxy.request_count();
     behind.relay.drain().await;
 }

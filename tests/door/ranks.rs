@@ -1,5 +1,4 @@
-//! Many paused ranks behind one command, `ray-relay exec --all` and `diff`: stand-ins for their debuggers, each of which
-//! behaves as the test says.
+//! Group commands on many paused ranks, `ray-relay exec --all` and `diff`, with stand-ins for their debuggers.
 
 #[path = "ranks/audit.rs"]
 mod audit;
@@ -28,18 +27,18 @@ use tokio::time::timeout;
 use super::paused::paused;
 use super::support::*;
 
-/// What a stand-in does with `p loss`, or with a look.
+/// How a stand-in reacts to `p loss` or a snapshot.
 #[derive(Clone)]
-pub(crate) enum Does {
-    /// Says this value, and has it in its frame.
+pub(crate) enum Reaction {
+    /// Prints this value, and has it in its frame.
     Says(&'static str),
     /// Says it when all others have been asked, too.
     Waits(Arc<Barrier>),
     /// Says by the first that it has been asked, and answers by the second.
-    Tells(Arc<Notify>, Arc<Notify>),
+    Signals(Arc<Notify>, Arc<Notify>),
     /// Says it after so long.
     After(Duration),
-    /// Lets its task run on, and has no frame any more.
+    /// Resumes its task, and has no frame any more.
     RunsOn,
     /// Sends so many bytes of a value.
     Floods(usize),
@@ -53,24 +52,24 @@ fn event(name: &str, body: &Value) -> Value {
     json!({"seq": 1, "type": "event", "event": name, "body": body})
 }
 
-/// Where rank `rank` stands, and what it has there.
-fn threads(rank: u32, does: &Does) -> Value {
-    let loss = match does {
-        Does::Says(loss) => loss,
+/// The stop and the variables of rank `rank`.
+fn threads(rank: u32, reaction: &Reaction) -> Value {
+    let loss = match reaction {
+        Reaction::Says(loss) => loss,
         _ => "0.5",
     };
     let line = if loss == "nan" { 12 } else { 9 };
     let frame = json!({"file": "/job.py", "line": line, "function": "step", "source": "breakpoint()",
         "locals": {"loss": loss, "rank": rank.to_string(), "lr": "0.1"}, "types": {},
-        // For a client that may only look.
+        // For a client with `view`.
         "variables": [{"name": "loss", "type": "float", "value": loss}, {"name": "rank", "type": "int", "value": rank.to_string()},
             {"name": "lr", "type": "float", "value": "0.1"}]});
     json!({"threads": [{"name": "MainThread", "frames": [frame]}]})
 }
 
 /// The same as the debugger tells it, the innermost first, with what Ray has around every task.
-fn stack(rank: u32, does: &Does) -> Value {
-    let step = &threads(rank, does)["threads"][0]["frames"][0]["line"];
+fn stack(rank: u32, reaction: &Reaction) -> Value {
+    let step = &threads(rank, reaction)["threads"][0]["frames"][0]["line"];
     let frame = |name: &str, file: &str, line: &Value| json!({"id": 1, "name": name, "line": line, "source": {"path": file}});
     json!({"stackFrames": [
         frame("step", "/job.py", step),
@@ -79,15 +78,15 @@ fn stack(rank: u32, does: &Does) -> Value {
     ]})
 }
 
-/// Plays the debugger of rank `rank`, whoever connects.
-async fn stand_in(listener: TcpListener, rank: u32, does: Does) {
+/// Acts as the debugger of rank `rank`.
+async fn stand_in(listener: TcpListener, rank: u32, reaction: Reaction) {
     while let Ok((stream, _)) = listener.accept().await {
         // A client that leaves is no matter of the next one.
-        let _ = one(stream, rank, &does).await;
+        let _ = one(stream, rank, &reaction).await;
     }
 }
 
-async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
+async fn one(stream: TcpStream, rank: u32, reaction: &Reaction) -> Option<()> {
     let mut dap = Conversation::new(stream, 1 << 20);
     let hello = event(
         "output",
@@ -103,32 +102,32 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
         let asks = |op: &str| expression.contains(&format!(r#"\"op\":\"{op}\""#));
         let mut body = match &*command {
             "initialize" => json!({"supportSuspendDebuggee": true}),
-            "stackTrace" => stack(rank, does),
+            "stackTrace" => stack(rank, reaction),
             _ => json!({}),
         };
         if asks("ranks") {
             // The other way round than they are numbered by their workers.
-            let said = json!({"rank": 7 - rank}).to_string();
-            body = json!({"result": said, "variablesReference": 0});
+            let payload = json!({"rank": 7 - rank}).to_string();
+            body = json!({"result": payload, "variablesReference": 0});
         } else if asks("snapshot") {
-            body = json!({"result": threads(rank, does).to_string(), "variablesReference": 0});
+            body = json!({"result": threads(rank, reaction).to_string(), "variablesReference": 0});
         } else if asks("p") {
-            let text = match does {
-                Does::Says(text) => (*text).to_owned(),
-                Does::Waits(barrier) => {
+            let text = match reaction {
+                Reaction::Says(text) => (*text).to_owned(),
+                Reaction::Waits(barrier) => {
                     barrier.wait().await;
                     "0.5".to_owned()
                 }
-                Does::Tells(asked, goes_on) => {
-                    asked.notify_one();
-                    goes_on.notified().await;
+                Reaction::Signals(reached, may_continue) => {
+                    reached.notify_one();
+                    may_continue.notified().await;
                     "0.5".to_owned()
                 }
-                Does::After(time) => {
+                Reaction::After(time) => {
                     tokio::time::sleep(*time).await;
                     "0.5".to_owned()
                 }
-                Does::RunsOn => {
+                Reaction::RunsOn => {
                     let runs = json!({"threadId": 1, "allThreadsContinued": true});
                     dap.send(&event("continued", &runs)).await.ok()?;
                     let why = json!({"seq": 1, "type": "response", "request_seq": request["seq"], "success": false,
@@ -136,12 +135,12 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
                     dap.send(&why).await.ok()?;
                     continue;
                 }
-                Does::Floods(bytes) => "x".repeat(*bytes),
-                Does::Nothing => std::future::pending().await,
-                Does::Dies => return None,
+                Reaction::Floods(bytes) => "x".repeat(*bytes),
+                Reaction::Nothing => std::future::pending().await,
+                Reaction::Dies => return None,
             };
-            let said = json!({"text": format!("{text}\n"), "total": text.len()});
-            body = json!({"result": said.to_string(), "variablesReference": 0});
+            let payload = json!({"text": format!("{text}\n"), "total": text.len()});
+            body = json!({"result": payload.to_string(), "variablesReference": 0});
         }
         let answer = json!({"seq": 1, "type": "response", "request_seq": request["seq"], "success": true, "command": command, "body": body});
         dap.send(&answer).await.ok()?;
@@ -157,8 +156,8 @@ async fn one(stream: TcpStream, rank: u32, does: &Does) -> Option<()> {
     }
 }
 
-/// A rank in the list of `relay`, whose debugger does as `does` says.
-pub(crate) async fn rank(relay: &Running, rank: u32, does: Does) -> Breakpoint {
+/// A rank in the list of `relay`, whose debugger does as `reaction` says.
+pub(crate) async fn rank(relay: &Running, rank: u32, reaction: Reaction) -> Breakpoint {
     let (listener, mut breakpoint) = paused().await;
     breakpoint.worker_id = format!("{rank:056x}").into();
     breakpoint.id = BreakpointId::derive("default", &breakpoint.worker_id);
@@ -167,7 +166,7 @@ pub(crate) async fn rank(relay: &Running, rank: u32, does: Does) -> Breakpoint {
     names.group = Some("Trainer".to_owned());
     names.actor_name = Some(format!("rank-{rank}"));
     names.rank = Some(rank);
-    tokio::spawn(stand_in(listener, rank, does));
+    tokio::spawn(stand_in(listener, rank, reaction));
     relay.registry().insert(breakpoint.clone());
     breakpoint
 }
@@ -200,13 +199,13 @@ pub(crate) async fn keeping() -> Running {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_and_fifty_six_ranks_are_asked_at_once() {
+async fn two_hundred_and_fifty_six_ranks_are_evaluated_in_parallel() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
-    // None answers before all have been asked: one after the other would never end.
+    // No rank answers before all have received the request: a sequential client would hang.
     let all = Arc::new(Barrier::new(256));
     for number in 0..256 {
-        rank(&relay, number, Does::Waits(Arc::clone(&all))).await;
+        rank(&relay, number, Reaction::Waits(Arc::clone(&all))).await;
     }
     let words = ["exec", "--all", "--timeout", "50s", "--", "p loss"];
     let (output, text) = ray_relay(relay.local_addr(), None, &words).await;
@@ -220,19 +219,19 @@ async fn two_hundred_and_fifty_six_ranks_are_asked_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
+async fn silent_workers_are_named_and_the_others_shown() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     let address = relay.local_addr();
     for number in 0..8 {
-        let does = match number {
-            3 => Does::Says("nan"),
-            4 => Does::Nothing,
-            5 => Does::Dies,
-            6 => Does::Floods(64 << 20),
-            _ => Does::Says("0.6931"),
+        let reaction = match number {
+            3 => Reaction::Says("nan"),
+            4 => Reaction::Nothing,
+            5 => Reaction::Dies,
+            6 => Reaction::Floods(64 << 20),
+            _ => Reaction::Says("0.6931"),
         };
-        rank(&relay, number, does).await;
+        rank(&relay, number, reaction).await;
     }
     let _held = held(address, 7).await;
     let words = [
@@ -248,7 +247,7 @@ async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
     ];
     let (output, text) = ray_relay(address, None, &words).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
-    for says in [
+    for expected_text in [
         "Trainer: 8 tasks by rank\n\n(Pdb) where\n0-6      run (/job.py:30)\n",
         "\n0-2,4-6    step (/job.py:9)\n3          step (/job.py:12)\n\n(Pdb) p loss\n",
         "3:   nan  ← odd\n6:   *** the answer of ",
@@ -258,7 +257,10 @@ async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
         "\n! 7: ",
         "bytes is too long to be shown",
     ] {
-        assert!(text.contains(says), "{says} is not in {text}");
+        assert!(
+            text.contains(expected_text),
+            "{expected_text} is not in {text}"
+        );
     }
     assert!(!text.contains("xxxx"), "{text}");
     // The same for a script.
@@ -267,12 +269,12 @@ async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
     ];
     let (output, text) = ray_relay(address, None, &words).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["members"].as_array().unwrap().len(), 5, "{told}");
-    assert_eq!(told["members"][4]["number"], 7);
-    assert!(told["members"][4]["error"].is_string(), "{told}");
-    let answers = &told["commands"][0]["answers"];
-    assert_eq!(answers[0]["who"], "3", "{told}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["members"].as_array().unwrap().len(), 5, "{report}");
+    assert_eq!(report["members"][4]["number"], 7);
+    assert!(report["members"][4]["error"].is_string(), "{report}");
+    let answers = &report["commands"][0]["answers"];
+    assert_eq!(answers[0]["who"], "3", "{report}");
     assert_eq!(answers[0]["odd"], true);
     assert_eq!(
         (&answers[1]["who"], &answers[1]["text"]),
@@ -282,7 +284,7 @@ async fn who_gives_no_answer_is_named_and_the_others_are_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_see_five_of_eight_gets_five_and_who_may_only_look_looks() {
+async fn diff_covers_visible_ranks_and_works_with_view() {
     let _turn = TURN.lock().await;
     let keys = Keys::new();
     let relay = start(|config| {
@@ -292,12 +294,12 @@ async fn who_may_see_five_of_eight_gets_five_and_who_may_only_look_looks() {
     let relay = relay.await;
     let address = relay.local_addr();
     for number in 0..8 {
-        let does = if number == 3 {
-            Does::Says("nan")
+        let reaction = if number == 3 {
+            Reaction::Says("nan")
         } else {
-            Does::Says("0.6931")
+            Reaction::Says("0.6931")
         };
-        rank(&relay, number, does).await;
+        rank(&relay, number, reaction).await;
     }
     let tasks: Vec<String> = (1..6).map(|number| format!("rank-{number}")).collect();
     let five = keys.token(|claims| {
@@ -330,7 +332,7 @@ rank, in step (/job.py): another one for each of 5, such as
 1 value alike.
 "
     );
-    // Looking has let nobody run, and running commands takes more than looking.
+    // Snapshots have resumed no task, and `exec` needs more than `view`.
     let words = ["exec", "--all", "--", "p loss"];
     let (output, text) = ray_relay(address, Some(&five), &words).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -343,17 +345,17 @@ rank, in step (/job.py): another one for each of 5, such as
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_prompt_asks_all_or_those_in_the_focus() {
+async fn group_prompt_evaluates_in_all_or_focused_ranks() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     let address = relay.local_addr();
     for number in 0..4 {
-        let does = match number {
-            1 => Does::Says("nan"),
-            3 => Does::Dies,
-            _ => Does::Says("0.6931"),
+        let reaction = match number {
+            1 => Reaction::Says("nan"),
+            3 => Reaction::Dies,
+            _ => Reaction::Says("0.6931"),
         };
-        rank(&relay, number, does).await;
+        rank(&relay, number, reaction).await;
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
     command
@@ -374,7 +376,7 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
     let begun =
         "Trainer: 4 tasks by rank\n1:     > /job.py(12)step()  ← odd\n0,2,3: > /job.py(9)step()\n";
     assert!(text.starts_with(begun), "{text}");
-    let talk = "\
+    let expected_transcript = "\
 (Pdb ×4) (Pdb ×2 of 4) 0: 0.6931
 1: nan
 (Pdb ×2 of 4) (Pdb 1) nan
@@ -385,7 +387,7 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
 (Pdb ×4) 1:   nan  ← odd
 0,2: 0.6931
 ! 3: the debugger of ";
-    assert!(text.contains(talk), "{text}");
+    assert!(text.contains(expected_transcript), "{text}");
     assert!(
         text.ends_with("! 0-2: the task runs on without a debugger\n"),
         "{text}"
@@ -394,15 +396,15 @@ async fn one_prompt_asks_all_or_those_in_the_focus() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ranks_that_no_name_tells_are_asked_of_the_processes() {
+async fn ranks_without_names_are_read_from_the_processes() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     for number in 0..4 {
-        let does = match number {
-            1 => Does::Says("nan"),
-            _ => Does::Says("0.6931"),
+        let reaction = match number {
+            1 => Reaction::Says("nan"),
+            _ => Reaction::Says("0.6931"),
         };
-        let mut unnamed = rank(&relay, number, does).await;
+        let mut unnamed = rank(&relay, number, reaction).await;
         let names = Arc::make_mut(&mut unnamed.names);
         (names.rank, names.actor_name) = (None, None);
         relay.registry().insert(unnamed);
@@ -410,40 +412,40 @@ async fn ranks_that_no_name_tells_are_asked_of_the_processes() {
     let words = ["exec", "--all", "--stay", "--", "p loss"];
     let (output, text) = ray_relay(relay.local_addr(), None, &words).await;
     assert_eq!(output.status.code(), Some(0), "{text}");
-    let told = "Trainer: 4 tasks by rank\n\n(Pdb) p loss\n6:     nan  ← odd\n4,5,7: 0.6931\n";
-    assert!(text.starts_with(told), "{text}");
+    let expected = "Trainer: 4 tasks by rank\n\n(Pdb) p loss\n6:     nan  ← odd\n4,5,7: 0.6931\n";
+    assert!(text.starts_with(expected), "{text}");
     relay.abort().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rank_that_is_gone_is_named_beside_what_differs() {
+async fn diff_names_a_dead_rank_next_to_the_differences() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     let address = relay.local_addr();
     for number in 0..3 {
-        rank(&relay, number, Does::Says("0.6931")).await;
+        rank(&relay, number, Reaction::Says("0.6931")).await;
     }
-    let (listener, mut gone) = paused().await;
-    gone.worker_id = "6f".repeat(28).into();
-    gone.id = BreakpointId::derive("default", &gone.worker_id);
+    let (listener, mut closed) = paused().await;
+    closed.worker_id = "6f".repeat(28).into();
+    closed.id = BreakpointId::derive("default", &closed.worker_id);
     drop(listener);
-    relay.registry().insert(gone);
+    relay.registry().insert(closed);
     let (output, text) = ray_relay(address, None, &["diff", "--json"]).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let groups: Vec<_> = told["groups"]
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let groups: Vec<_> = report["groups"]
         .as_array()
         .unwrap()
         .iter()
         .map(|group| &group["group"])
         .collect();
-    assert_eq!(groups, ["Trainer", "square"], "{told}");
-    assert_eq!(told["groups"][0]["alike"], 4, "{told}");
+    assert_eq!(groups, ["Trainer", "square"], "{report}");
+    assert_eq!(report["groups"][0]["alike"], 4, "{report}");
     assert_eq!(
-        told["groups"][0]["differences"][0]["name"], "rank",
-        "{told}"
+        report["groups"][0]["differences"][0]["name"], "rank",
+        "{report}"
     );
-    let error = told["members"][3]["error"].as_str().unwrap();
+    let error = report["members"][3]["error"].as_str().unwrap();
     assert!(error.contains("cannot reach"), "{error}");
     relay.abort().await;
 }

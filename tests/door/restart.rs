@@ -1,4 +1,4 @@
-//! A relay that restarts on a socket which somebody else holds, as systemd does with a `.socket` unit.
+//! A relay that restarts on a passed socket, as with a `.socket` unit of systemd.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ fn serve(socket: &TcpListener, listen: &str) -> Child {
 }
 
 /// Ends `relay` by SIGTERM, and waits for that.
-async fn ends(mut relay: Child) {
+async fn wait_end(mut relay: Child) {
     let pid = Pid::from_raw(i32::try_from(relay.id()).unwrap()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
     let status = tokio::task::spawn_blocking(move || relay.wait().unwrap());
@@ -43,8 +43,8 @@ async fn ends(mut relay: Child) {
 
 async fn healthy(at: std::net::SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(at).await?;
-    let asked = "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
-    stream.write_all(asked.as_bytes()).await?;
+    let request = "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     timeout(TEST_TIMEOUT, stream.read_to_string(&mut answer)).await??;
     Ok(answer)
@@ -68,7 +68,7 @@ async fn a_restart_on_a_passed_socket_refuses_no_client() {
         }
     });
     for _ in 0..3 {
-        ends(relay).await;
+        wait_end(relay).await;
         relay = serve(&socket, &at.to_string());
         assert!(healthy(at).await.unwrap().starts_with("HTTP/1.1 200"));
     }
@@ -78,11 +78,11 @@ async fn a_restart_on_a_passed_socket_refuses_no_client() {
         let answer = answer.as_ref().expect("no client is refused or cut off");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
     }
-    ends(relay).await;
+    wait_end(relay).await;
 }
 
 #[tokio::test]
-async fn a_passed_socket_on_another_address_ends_the_start() {
+async fn passed_socket_with_another_address_is_refused_at_start() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = serve(&socket, "127.0.0.1:0");
     let output = tokio::task::spawn_blocking(move || refused.wait_with_output().unwrap());
@@ -90,11 +90,11 @@ async fn a_passed_socket_on_another_address_ends_the_start() {
         .await
         .expect("it ends")
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
     let address = socket.local_addr().unwrap().to_string();
     assert!(
-        said.contains(&address) && said.contains("listen.address"),
-        "{said}"
+        stderr.contains(&address) && stderr.contains("listen.address"),
+        "{stderr}"
     );
 }

@@ -1,5 +1,4 @@
-//! A worker and a head that must hear nothing of those who may not reach them: the whole relay as it runs, every way
-//! in which a credential can be wrong, by every protocol.
+//! Connections with invalid credentials, over every protocol, send no byte to a worker or a head. The whole relay is tested.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,18 +20,18 @@ use super::paused::worker_at;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Notes the first line of whoever knocks, and says nothing.
+/// Records the first line of each connection, and sends nothing.
 struct Silent {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<String>>>,
 }
 
 impl Silent {
     async fn listen() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let notes = Arc::clone(&heard);
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let notes = Arc::clone(&received);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (notes, at) = (Arc::clone(&notes), {
@@ -49,13 +48,13 @@ impl Silent {
                 });
             }
         });
-        Self { address, heard }
+        Self { address, received }
     }
 
-    /// What it heard, but for the registry's own questions.
-    fn heard(&self) -> Vec<String> {
-        let heard = self.heard.lock().unwrap();
-        let others = heard
+    /// Returns the requests it received, without the registry's polls.
+    fn received(&self) -> Vec<String> {
+        let received = self.received.lock().unwrap();
+        let others = received
             .iter()
             .filter(|line| !line.contains("num_paused_threads"));
         others.cloned().collect()
@@ -71,11 +70,11 @@ fn breakpoint(worker: SocketAddr, id: &str, job: &str) -> Breakpoint {
     worker_at(worker, id, names)
 }
 
-/// The key pairs of the issuer and of somebody else.
+/// The key pairs of the issuer, and of another one.
 struct Keys {
     dir: tempfile::TempDir,
-    ours: EncodingKey,
-    theirs: EncodingKey,
+    trusted: EncodingKey,
+    untrusted: EncodingKey,
 }
 
 impl Keys {
@@ -87,8 +86,12 @@ impl Keys {
             std::fs::write(dir.path().join(name), public).unwrap();
             EncodingKey::from_ed_der(&pair.serialize_der())
         };
-        let (ours, theirs) = (pair("ours.pem"), pair("theirs.pem"));
-        Self { dir, ours, theirs }
+        let (trusted, untrusted) = (pair("ours.pem"), pair("theirs.pem"));
+        Self {
+            dir,
+            trusted,
+            untrusted,
+        }
     }
 
     fn public(&self) -> std::path::PathBuf {
@@ -98,7 +101,7 @@ impl Keys {
     fn token(&self, change: impl FnOnce(&mut Value)) -> String {
         let mut claims = claims();
         change(&mut claims);
-        encode(&Header::new(Algorithm::EdDSA), &claims, &self.ours).unwrap()
+        encode(&Header::new(Algorithm::EdDSA), &claims, &self.trusted).unwrap()
     }
 }
 
@@ -116,8 +119,8 @@ fn claims() -> Value {
 
 /// Everything that must not open anything, by what is wrong with it.
 fn wrong(keys: &Keys) -> Vec<(&'static str, Option<String>)> {
-    let good = keys.token(|_| {});
-    let parts: Vec<_> = good.split('.').collect();
+    let valid = keys.token(|_| {});
+    let parts: Vec<_> = valid.split('.').collect();
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let public = std::fs::read(keys.public()).unwrap();
     let confused = encode(
@@ -148,7 +151,7 @@ fn wrong(keys: &Keys) -> Vec<(&'static str, Option<String>)> {
         ("no end", Some(keys.token(|c| c["exp"] = Value::Null))),
         (
             "wrong key",
-            Some(encode(&Header::new(Algorithm::EdDSA), &claims(), &keys.theirs).unwrap()),
+            Some(encode(&Header::new(Algorithm::EdDSA), &claims(), &keys.untrusted).unwrap()),
         ),
         (
             "algorithm none",
@@ -166,8 +169,8 @@ fn wrong(keys: &Keys) -> Vec<(&'static str, Option<String>)> {
                 parts[2]
             )),
         ),
-        ("truncated", Some(good[..good.len() - 4].to_owned())),
-        ("oversized", Some(format!("{good}{}", "A".repeat(20_000)))),
+        ("truncated", Some(valid[..valid.len() - 4].to_owned())),
+        ("oversized", Some(format!("{valid}{}", "A".repeat(20_000)))),
         ("revoked", Some(keys.token(|c| c["jti"] = "revoked".into()))),
         (
             "right, but for another job",
@@ -189,7 +192,7 @@ async fn start(keys: &Keys, head: &Silent, change: impl FnOnce(&mut Config)) -> 
     config.listen.address = ([127, 0, 0, 1], 0).into();
     config.clusters[0].ray_address = format!("http://{}", head.address);
     config.clusters[0].gcs_address = config::Gcs::Off;
-    // Its polls stay unanswered, and no more of them come.
+    // The head leaves the first poll unanswered, so no more arrive.
     config.registry.request_timeout = Duration::from_secs(600);
     config.auth.keys = vec![keys.public()];
     config.auth.issuer = vec!["us".to_owned()];
@@ -202,22 +205,22 @@ async fn start(keys: &Keys, head: &Silent, change: impl FnOnce(&mut Config)) -> 
     app::start(config).await.unwrap()
 }
 
-fn frame(message: &Value) -> Vec<u8> {
-    let body = message.to_string();
+fn frame(is_allowed: &Value) -> Vec<u8> {
+    let body = is_allowed.to_string();
     format!("Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 /// Sends `bytes`, and reads until the relay closes.
 async fn exchange(relay: SocketAddr, bytes: &[u8]) -> String {
-    let talk = async {
+    let exchange = async {
         let mut stream = TcpStream::connect(relay).await.unwrap();
-        // It may hang up on what it need not read to the end.
+        // The relay may close before it has read everything.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     };
-    timeout(TEST_TIMEOUT, talk)
+    timeout(TEST_TIMEOUT, exchange)
         .await
         .expect("the relay did not close")
 }
@@ -251,7 +254,7 @@ async fn request(relay: SocketAddr, head: &str) -> String {
 }
 
 #[tokio::test]
-async fn whatever_is_wrong_with_a_credential_nobody_behind_the_relay_hears_of_it() {
+async fn invalid_credentials_reach_no_worker_or_head() {
     let (keys, worker, head) = (Keys::new(), Silent::listen().await, Silent::listen().await);
     let relay = start(&keys, &head, |_| {}).await;
     let target = breakpoint(worker.address, "w1", "01000000");
@@ -271,8 +274,11 @@ async fn whatever_is_wrong_with_a_credential_nobody_behind_the_relay_hears_of_it
                 _ => "\"success\":false",
             };
             assert!(answer.contains(refused), "{what}: {answer}");
-            let told = what.starts_with("right, but it may only list");
-            assert!(told || !answer.contains("pid 4711"), "{what}: {answer}");
+            let is_allowed = what.starts_with("right, but it may only list");
+            assert!(
+                is_allowed || !answer.contains("pid 4711"),
+                "{what}: {answer}"
+            );
         }
         let bearer = |name: &str| {
             let line = |token: &String| format!("{name}{token}\r\n");
@@ -298,32 +304,32 @@ async fn whatever_is_wrong_with_a_credential_nobody_behind_the_relay_hears_of_it
                     "{what} {path}: {answer}"
                 );
             }
-            let asked = format!(
+            let request = format!(
                 "GET /api/jobs/x/logs/tail HTTP/1.1\r\nHost: 127.0.0.1\r\n{credential}Connection: Upgrade\r\n\
                  Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
             );
-            let answer = first_line(address, asked.as_bytes()).await;
+            let answer = first_line(address, request.as_bytes()).await;
             assert!(answer.starts_with("HTTP/1.1 4"), "{what}: {answer}");
         }
         assert_eq!(
-            head.heard(),
+            head.received(),
             Vec::<String>::new(),
             "{what}: the head was asked"
         );
         assert_eq!(
-            worker.heard(),
+            worker.received(),
             Vec::<String>::new(),
             "{what}: the worker was dialled"
         );
     }
     // The control: the right one gets there.
-    let good = keys.token(|_| {});
+    let valid = keys.token(|_| {});
     let session = tokio::spawn(attach(
         address,
-        json!({"rayRelay": {"breakpoint": target.id, "token": good}}),
+        json!({"rayRelay": {"breakpoint": target.id, "token": valid}}),
     ));
     timeout(TEST_TIMEOUT, async {
-        while worker.heard().is_empty() {
+        while worker.received().is_empty() {
             tokio::task::yield_now().await;
         }
     })
@@ -344,7 +350,7 @@ async fn plain_text_where_tls_is_required_and_smuggled_requests_reach_nobody() {
     };
     let cert = write("cert.pem", certificate.cert.pem());
     let key = write("key.pem", certificate.signing_key.serialize_pem());
-    let good = keys.token(|_| {});
+    let valid = keys.token(|_| {});
     let target = breakpoint(worker.address, "w1", "01000000");
     let encrypted = start(&keys, &head, |config| {
         config.tls.mode = TlsMode::Required;
@@ -354,15 +360,15 @@ async fn plain_text_where_tls_is_required_and_smuggled_requests_reach_nobody() {
     encrypted.registry().insert(target.clone());
     let answer = attach(
         encrypted.local_addr(),
-        json!({"rayRelay": {"breakpoint": target.id, "token": good}}),
+        json!({"rayRelay": {"breakpoint": target.id, "token": valid}}),
     )
     .await;
     assert!(
         answer.contains("\"success\":false") && answer.contains("TLS"),
         "{answer}"
     );
-    let asked = format!("GET /nodes HTTP/1.1\r\nAuthorization: Bearer {good}\r\n");
-    let answer = request(encrypted.local_addr(), &asked).await;
+    let plain_text = format!("GET /nodes HTTP/1.1\r\nAuthorization: Bearer {valid}\r\n");
+    let answer = request(encrypted.local_addr(), &plain_text).await;
     assert!(answer.starts_with("HTTP/1.1 426"), "{answer}");
 
     let relay = start(&keys, &head, |_| {}).await;
@@ -377,10 +383,10 @@ async fn plain_text_where_tls_is_required_and_smuggled_requests_reach_nobody() {
             "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"
         ),
         format!(
-            "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n Authorization: Bearer {good}\r\n\r\n"
+            "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n Authorization: Bearer {valid}\r\n\r\n"
         ),
         format!(
-            "GET /nodes HTTP/1.1\r\nHost: 127.0.0.1\r\nX: y\r\n Authorization: Bearer {good}\r\n\r\n"
+            "GET /nodes HTTP/1.1\r\nHost: 127.0.0.1\r\nX: y\r\n Authorization: Bearer {valid}\r\n\r\n"
         ),
         format!(
             "GET /relay/healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n{hidden}"
@@ -398,8 +404,8 @@ async fn plain_text_where_tls_is_required_and_smuggled_requests_reach_nobody() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(!answer.contains("secret_task"), "{way}\n{answer}");
     }
-    assert_eq!(head.heard(), Vec::<String>::new());
-    assert_eq!(worker.heard(), Vec::<String>::new());
+    assert_eq!(head.received(), Vec::<String>::new());
+    assert_eq!(worker.received(), Vec::<String>::new());
     encrypted.abort().await;
     relay.abort().await;
 }

@@ -1,4 +1,4 @@
-//! The words with which the one port turns somebody away, as a file to review (`tests/cli/texts.rs` says how).
+//! Snapshots of the refusals of the port (see `tests/cli/texts.rs`).
 
 use regex::Regex;
 use serde_json::json;
@@ -6,8 +6,8 @@ use tokio::io::AsyncWriteExt;
 
 use super::support::*;
 
-/// What the relay says to `sent`, without what differs from run to run.
-async fn said(relay: std::net::SocketAddr, sent: &str) -> String {
+/// Sends `sent` and returns the response, with run-dependent parts removed.
+async fn exchange(relay: std::net::SocketAddr, sent: &str) -> String {
     let mut stream = dial(relay).await;
     stream.write_all(sent.as_bytes()).await.unwrap();
     let all = rest(&mut stream).await;
@@ -22,7 +22,7 @@ fn same(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn who_is_turned_away_is_told_why() {
+async fn refused_port_forward_reports_the_reason() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let at = relay.local_addr();
@@ -44,7 +44,7 @@ async fn who_is_turned_away_is_told_why() {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{credential}Connection: close\r\n\r\n"
         );
-        texts += &format!("GET {path}, {shown}\n{}\n\n", said(at, &request).await);
+        texts += &format!("GET {path}, {shown}\n{}\n\n", exchange(at, &request).await);
     }
     for (shown, ray_relay) in [
         ("no token", json!({})),
@@ -72,7 +72,7 @@ async fn who_is_turned_away_is_told_why() {
 }
 
 #[tokio::test]
-async fn who_speaks_another_protocol_is_told_which_are_spoken() {
+async fn unknown_protocol_is_answered_with_the_supported_ones() {
     let relay = start(|_| {}).await;
     let at = relay.local_addr();
     let mut texts = String::new();
@@ -84,7 +84,7 @@ async fn who_speaks_another_protocol_is_told_which_are_spoken() {
             "GET /relay/healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         ),
     ] {
-        texts += &format!("{shown}\n{}\n\n", said(at, sent).await);
+        texts += &format!("{shown}\n{}\n\n", exchange(at, sent).await);
     }
     relay.abort().await;
     insta::assert_snapshot!(texts);

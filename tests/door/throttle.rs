@@ -1,4 +1,4 @@
-//! Somebody who shows garbage, and a colleague behind the same address.
+//! Garbage credentials, and another client behind the same address.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn garbage_from_the_same_address_keeps_no_right_token_out() {
+async fn garbage_from_one_address_does_not_lock_out_a_valid_token() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let address = relay.local_addr();
@@ -51,9 +51,9 @@ async fn garbage_from_the_same_address_keeps_no_right_token_out() {
     relay.abort().await;
 }
 
-/// Those who come have their places: at 2,000 requests a second the next right token had none.
+/// Connections that are being answered keep their slots. At 2,000 requests a second the next valid token had none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_gives_the_place_back_at_once() {
+async fn refused_connection_frees_its_slot() {
     let keys = Keys::new();
     let relay = start(|config| config.auth.keys = vec![keys.public()]).await;
     let asks = |token: &str| {
@@ -65,7 +65,7 @@ async fn who_is_refused_gives_the_place_back_at_once() {
     refused.write_all(asks("garbage").as_bytes()).await.unwrap();
     let answer = rest(&mut refused).await;
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
-    // A known person's connection goes on, also where one of several tokens is wrong.
+    // An authenticated connection continues, even if one of several tokens is wrong.
     let mut known = dial(relay.local_addr()).await;
     for (token, status) in [
         (&*keys.token(|_| {}), 200),
@@ -85,14 +85,14 @@ async fn who_is_refused_gives_the_place_back_at_once() {
 /// The next answer, up to the end of its head and body.
 async fn one_answer(stream: &mut tokio::net::TcpStream) -> String {
     let mut answer = String::new();
-    let whole = |answer: &str| {
+    let is_complete = |answer: &str| {
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let length = head
             .lines()
             .find_map(|line| line.strip_prefix("content-length: "))?;
         (body.len() >= length.parse().ok()?).then_some(())
     };
-    while whole(&answer).is_none() {
+    while is_complete(&answer).is_none() {
         let mut bytes = [0; 4096];
         let read = stream.read(&mut bytes).await.unwrap();
         assert!(read > 0, "closed after {answer}");
@@ -104,9 +104,9 @@ async fn one_answer(stream: &mut tokio::net::TcpStream) -> String {
 /// The answer to a GET with `token`.
 async fn get(relay: std::net::SocketAddr, path: &str, token: &str) -> String {
     let mut stream = dial(relay).await;
-    let asked = format!(
+    let request = format!(
         "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(asked.as_bytes()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
     rest(&mut stream).await
 }

@@ -1,4 +1,4 @@
-//! What a collector of OpenTelemetry is told of connections: who and how long, and nothing that was secret in them.
+//! Traces of connections name the user and the duration, and contain no secrets.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::support::*;
 
 /// The body of the next request, which is taken.
-async fn taken(collector: &TcpListener) -> Vec<u8> {
+async fn accept_export(collector: &TcpListener) -> Vec<u8> {
     let accepted = timeout(TEST_TIMEOUT, collector.accept()).await;
     let (mut stream, _) = accepted.expect("traces come").unwrap();
     let mut read = Vec::new();
@@ -27,13 +27,13 @@ async fn taken(collector: &TcpListener) -> Vec<u8> {
     while read.len() < head + length {
         assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0);
     }
-    let taken = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    stream.write_all(taken).await.unwrap();
+    let response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    stream.write_all(response).await.unwrap();
     read.split_off(head)
 }
 
 #[tokio::test]
-async fn a_trace_has_the_request_id_that_the_client_was_told_and_no_token() {
+async fn trace_has_the_request_id_and_no_token() {
     let collector = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", collector.local_addr().unwrap());
     let keys = Keys::new();
@@ -44,13 +44,13 @@ async fn a_trace_has_the_request_id_that_the_client_was_told_and_no_token() {
     .await;
     let at = relay.local_addr();
     let token = keys.token(|_| {});
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for secret in [&*token, "wrong-t0ken.with.dots"] {
         let named = json!({"token": secret, "task": "square"});
         let (_dap, answer) = attach(dial(at).await, &named).await;
         let sentence = answer["message"].as_str().unwrap();
         let (_, id) = sentence.rsplit_once(" (request ").unwrap();
-        told.push(id.trim_end_matches(')').to_owned());
+        received.push(id.trim_end_matches(')').to_owned());
     }
     let mut stream = dial(at).await;
     let ask = format!(
@@ -59,15 +59,15 @@ async fn a_trace_has_the_request_id_that_the_client_was_told_and_no_token() {
     stream.write_all(ask.as_bytes()).await.unwrap();
     let answer = rest(&mut stream).await;
     let (_, id) = answer.split_once("x-request-id: ").unwrap();
-    told.push(id.split('.').next().unwrap().to_owned());
+    received.push(id.split('.').next().unwrap().to_owned());
 
     let mut sent = Vec::new();
     let has = |sent: &[u8], text: &str| {
         let mut parts = sent.windows(text.len());
         parts.any(|bytes| bytes == text.as_bytes())
     };
-    while !told.iter().all(|id| has(&sent, id)) {
-        sent.extend(taken(&collector).await);
+    while !received.iter().all(|id| has(&sent, id)) {
+        sent.extend(accept_export(&collector).await);
     }
     for part in [
         "handshake",

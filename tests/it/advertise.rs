@@ -23,7 +23,7 @@ async fn each_breakpoint_has_an_address_of_its_own() {
     names(&cluster).await;
 }
 
-/// Whoever dials the port of a row and says nothing gets its worker.
+/// A client that dials the port of a row and sends nothing gets its worker.
 async fn ports(cluster: &Cluster) {
     say("a port for each breakpoint");
     let scene = Scene {
@@ -52,7 +52,7 @@ async fn ports(cluster: &Cluster) {
     squares.sort();
     assert_eq!(squares, ["16", "4", "9"]);
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 
     let to = SocketAddr::from((RELAY_IP, port(&rows[0])));
     let mut late = DapClient::connect_from(Editor::Plain, cluster, "client", to).await;
@@ -99,7 +99,7 @@ async fn names(cluster: &Cluster) {
     squares.sort();
     assert_eq!(squares, ["16", "4", "9"]);
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 
     let name = format!("{}.debug.example.com", "0".repeat(8));
     let mut stranger = scene.connect(Editor::Plain).await;
@@ -141,7 +141,7 @@ fn assert_held(scene: &Scene<'_>, listed: &[Value], row: &Value) {
     });
 }
 
-/// What is squared there, seen at the stop; the task runs on.
+/// Returns the squared number at the stop, and resumes the task.
 async fn square(mut client: DapClient) -> String {
     let (thread, _) = client.stopped().await;
     let frames = client.frames(thread).await;

@@ -1,5 +1,5 @@
-//! Workers that are reached through the agents of their nodes, and in no other way: what becomes of a task whose relay dies.
-//! That all of a session passes through agents is in `closed_network`.
+//! A task of a dead relay, whose worker is reachable only through the agent of its node.
+//! `closed_network` checks that whole sessions pass through agents.
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -16,9 +16,9 @@ fn scene<'a>(cluster: &'a Cluster, dir: &tempfile::TempDir) -> Scene<'a> {
     Scene::with(cluster, &["--config", config.to_str().unwrap()])
 }
 
-/// The relay is killed in the middle of a session: the agent leaves the debugger for it, and the task runs on.
+/// The relay is killed during a session: its agent detaches the debugger, and the task resumes.
 #[tokio::test]
-async fn a_relay_that_is_killed_leaves_no_task_behind() {
+async fn killed_relay_leaves_no_task_unattachable() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };

@@ -19,7 +19,7 @@ use crate::support::scene::Scene;
 mod kinds;
 mod two_relays;
 
-/// Where the driver's tasks are told to end, and the hook that their workers have.
+/// The directory with the flag that ends the driver's tasks, and their hook.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -54,12 +54,12 @@ impl Place {
         std::fs::write(Path::new(&self.path("stops")).join(name), "").unwrap();
     }
 
-    /// A relay that lets everybody who may debug attach to what runs, and writes a record.
+    /// A relay whose debug users may attach to running tasks, with an audit log.
     fn scene<'a>(&self, cluster: &'a Cluster) -> Scene<'a> {
         Scene::with(cluster, &["--config", &self.config("audit")])
     }
 
-    /// What lets a relay do so, with the record called `name`.
+    /// Returns the relay's settings that permit it, with the audit log `name`.
     fn config(&self, name: &str) -> String {
         let config = self.path(&format!("{name}.toml"));
         let text = format!(
@@ -70,7 +70,7 @@ impl Place {
         config
     }
 
-    /// What is on record, as far as `of` picks it.
+    /// Returns the audit events that `of` selects.
     fn record(&self, of: impl Fn(&Value) -> bool) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("audit.log")).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -93,8 +93,8 @@ fn ran(scene: &Scene<'_>, args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// Whether that says that no hook can be put there for want of gdb.
-fn lacks_gdb(said: &str) -> bool {
-    said.contains("gdb, which is not installed")
+fn lacks_gdb(text: &str) -> bool {
+    text.contains("gdb, which is not installed")
 }
 
 /// Waits until Ray says that so many run what is called `name`.
@@ -136,35 +136,39 @@ async fn stops_in(scene: &Scene<'_>, name: &str, function: &str, counts: &str) {
     client.disconnect().await;
 }
 
-/// A person at a plain connection, or on the page, which says the same line, has the prompt of `worker`.
+/// Opens the prompt of `worker` over a plain connection.
 async fn by_plain_lines(scene: &Scene<'_>, worker: &str) {
-    let mut person = Person::connect(scene);
-    person.list().await;
+    let mut user = Person::connect(scene);
+    user.list().await;
     let line = format!("running {worker} by plain lines");
-    let said = person.line(&line, "(Pdb) ").await;
+    let reply = user.line(&line, "(Pdb) ").await;
     assert!(
-        said.contains("opens a debugger") || said.contains("spin"),
-        "{said}"
+        reply.contains("opens a debugger") || reply.contains("spin"),
+        "{reply}"
     );
-    let said = person.line("p steps > 0", "(Pdb) ").await;
-    assert!(said.contains("True"), "{said}");
-    person.line("quit", "runs on without a debugger").await;
+    let reply = user.line("p steps > 0", "(Pdb) ").await;
+    assert!(reply.contains("True"), "{reply}");
+    user.line("quit", "runs on without a debugger").await;
 }
 
-fn who_has_the_hook_and_whose_object_is_waited_for(scene: &Scene<'_>) {
-    let (code, said) = ran(scene, &["list", "--running", "--hooks", "--json"]);
-    let told: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{code:?} {said}"));
+fn hooks_and_awaited_objects_are_listed(scene: &Scene<'_>) {
+    let (code, output) = ran(scene, &["list", "--running", "--hooks", "--json"]);
+    let report: Value =
+        serde_json::from_str(&output).unwrap_or_else(|_| panic!("{code:?} {output}"));
     for name in ["spin", "waits", "Fetcher.fetch"] {
-        let tasks = told["tasks"].as_array().unwrap();
+        let tasks = report["tasks"].as_array().unwrap();
         let task = tasks.iter().find(|task| task["name"] == name).unwrap();
         assert_eq!(task["hook"], true, "{task}");
     }
-    let (_, said) = ran(scene, &["doctor"]);
-    assert!(said.contains("that run something have the hook"), "{said}");
-    let (code, said) = ran(scene, &["snapshot", "--running", "waits", "--objects"]);
-    assert_eq!(code, Some(0), "{said}");
-    let line = said.lines().find(|line| line.starts_with("→ waits"));
-    let line = line.unwrap_or_else(|| panic!("{said}"));
+    let (_, output) = ran(scene, &["doctor"]);
+    assert!(
+        output.contains("that run something have the hook"),
+        "{output}"
+    );
+    let (code, output) = ran(scene, &["snapshot", "--running", "waits", "--objects"]);
+    assert_eq!(code, Some(0), "{output}");
+    let line = output.lines().find(|line| line.starts_with("→ waits"));
+    let line = line.unwrap_or_else(|| panic!("{output}"));
     assert!(line.contains(" waits for object "), "{line}");
     assert!(line.contains(" of gate pid "), "{line}");
     assert!(line.contains("it has not ended"), "{line}");
@@ -172,7 +176,7 @@ fn who_has_the_hook_and_whose_object_is_waited_for(scene: &Scene<'_>) {
 }
 
 #[tokio::test]
-async fn what_runs_is_stopped_on_the_oldest_ray_too() {
+async fn running_task_is_stopped_on_the_oldest_ray() {
     let Some(cluster) = Cluster::up(OLDEST, 0, &[]) else {
         return;
     };
@@ -185,7 +189,7 @@ async fn what_runs_is_stopped_on_the_oldest_ray_too() {
     for name in ["spin", "waits", "Fetcher.fetch"] {
         runs(&scene, name);
     }
-    who_has_the_hook_and_whose_object_is_waited_for(&scene);
+    hooks_and_awaited_objects_are_listed(&scene);
     let worker = runs(&scene, "spin")[0]["worker_id"]
         .as_str()
         .unwrap()
@@ -209,20 +213,20 @@ async fn what_runs_is_stopped_on_the_oldest_ray_too() {
 
 /// `ray-relay debug --running spin` at `scene` is refused with `code` and a sentence that has `words`, and nothing is opened.
 fn is_refused(scene: &Scene<'_>, code: i32, words: &str) {
-    let (exit, said) = ran(scene, &["debug", "--running", "spin"]);
-    assert_eq!(exit, Some(code), "{said}");
-    assert!(said.contains(words), "{said}");
-    assert_eq!(ports(scene), 0, "{said}");
+    let (exit, output) = ran(scene, &["debug", "--running", "spin"]);
+    assert_eq!(exit, Some(code), "{output}");
+    assert!(output.contains(words), "{output}");
+    assert_eq!(ports(scene), 0, "{output}");
 }
 
 #[tokio::test]
-async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
+async fn doctor_names_ptrace_limits_and_how_to_install_the_hook() {
     let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
         return;
     };
     let place = Place::new();
     {
-        // Everybody may debug, and nobody attach to what runs.
+        // All users may debug, but not attach to running tasks.
         let scene = Scene::new(&cluster);
         let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
         linked(&scene, 1);
@@ -233,7 +237,7 @@ async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
     let scene = place.scene(&cluster);
     let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
     linked(&scene, 1);
-    let gone = || {
+    let wait_removed = || {
         eventually("no task", Duration::from_secs(60), || {
             let tasks = scene.get("/relay/v1/tasks?name=spin")["tasks"].take();
             (tasks == json!([])).then_some(())
@@ -241,7 +245,7 @@ async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
     };
     // The job says so, by its hook and without it.
     for (value, hook) in [("look", true), ("off", true), ("look", false)] {
-        gone();
+        wait_removed();
         let path = place.path("hook");
         let mut env = vec![("RAY_RELAY_HOOK", value)];
         env.extend(hook.then_some(("HOOK_DIR", &*path)));
@@ -249,12 +253,12 @@ async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
         runs(&scene, "spin");
         is_refused(&scene, 77, &format!("(RAY_RELAY_HOOK={value})"));
     }
-    gone();
+    wait_removed();
 
     // Without a hook and without a word, it comes from outside.
     let mut driver = place.driver(&cluster, "spin", &[]);
     runs(&scene, "spin");
-    let (code, said) = ran(
+    let (code, output) = ran(
         &scene,
         &[
             "exec",
@@ -266,10 +270,13 @@ async fn what_forbids_a_debugger_and_what_puts_the_hook_there() {
             "p 6 * 7",
         ],
     );
-    if lacks_gdb(&said) {
-        return crate::support::skip(said);
+    if lacks_gdb(&output) {
+        return crate::support::skip(output);
     }
-    assert!(code == Some(0) && said.starts_with("True\n42\n"), "{said}");
+    assert!(
+        code == Some(0) && output.starts_with("True\n42\n"),
+        "{output}"
+    );
     stops_in(&scene, "spin", "spin", "steps").await;
     place.end("spin");
     assert_eq!(driver.result(), json!(["spin"]));

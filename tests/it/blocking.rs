@@ -1,5 +1,5 @@
-//! Eight ranks with values whose `__repr__` blocks, and expressions that do not end: what a snapshot shows, what Ctrl-C ends, and
-//! that the tasks go on as they were. Asked of the processes themselves where the relay could be wrong.
+//! Eight ranks with blocking `__repr__` methods and endless expressions: what a snapshot shows, what Ctrl-C interrupts, and
+//! that the tasks continue unchanged. Checked in the processes themselves, independently of the relay.
 
 use std::time::{Duration, Instant};
 
@@ -26,29 +26,29 @@ fn snapshots_of_all(scene: &Scene<'_>) {
         let began = Instant::now();
         let output = scene.command(&["snapshot", "--all", "--json"]).output();
         let output = output.unwrap();
-        let took = began.elapsed();
-        let told = String::from_utf8_lossy(&output.stdout);
-        say(format!("round {round}: {took:?}"));
-        assert!(output.status.success(), "{told}");
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let shots = told["snapshots"].as_array().unwrap();
-        assert_eq!(shots.len(), 8, "{told}");
+        let elapsed = began.elapsed();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        say(format!("round {round}: {elapsed:?}"));
+        assert!(output.status.success(), "{stdout}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let shots = report["snapshots"].as_array().unwrap();
+        assert_eq!(shots.len(), 8, "{report}");
         for shot in shots {
             let rank = shot["breakpoint"]["rank"].as_u64().unwrap();
             let shown = variables(shot);
             assert_eq!(shown["rank"], rank.to_string(), "{shot}");
             let one = shown["one"].as_str().unwrap();
-            let says = match (rank % 4, round) {
+            let matches = match (rank % 4, round) {
                 (0, 0) => one == "‹no repr within 0.5 s›" || one.starts_with("‹not asked"),
                 (0, _) => one == "‹no repr: one of an earlier snapshot has not returned›",
                 (1, _) => one == "‹no repr: SystemExit›",
                 (2, _) => one.starts_with("‹no"),
                 _ => one == "by a task" || one.starts_with("‹no"),
             };
-            assert!(says, "rank {rank}, round {round}: {shown}");
+            assert!(matches, "rank {rank}, round {round}: {shown}");
         }
         // Four at a time, of which one or two take the whole of 5 s.
-        assert!(took < Duration::from_secs(40), "{took:?}");
+        assert!(elapsed < Duration::from_secs(40), "{elapsed:?}");
         // The hold of a snapshot ends with it.
         let rows = scene.list();
         assert!(rows.iter().all(|row| row["holder"].is_null()), "{rows:?}");
@@ -82,14 +82,14 @@ async fn expressions(scene: &Scene<'_>) {
     nc.line("all Trainer", "(Pdb ×8) ").await;
     nc.line("while True: pass", "").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let told = nc.line("interrupt", "(Pdb ×8) ").await;
-    say(format!("interrupt:\n{told}"));
-    assert!(told.contains("0-7: *** KeyboardInterrupt"), "{told}");
+    let reply = nc.line("interrupt", "(Pdb ×8) ").await;
+    say(format!("interrupt:\n{reply}"));
+    assert!(reply.contains("0-7: *** KeyboardInterrupt"), "{reply}");
     // pydevd warns of what takes more than 3 s, which is no answer and makes no rank odd.
     let slow = "__import__('time').sleep(3.5 if rank == 3 else 0) or 'slept'";
-    let told = nc.line(slow, "(Pdb ×8) ").await;
-    assert!(told.ends_with("0-7: 'slept'\n(Pdb ×8) "), "{told}");
-    assert!(!told.contains("Evaluating"), "{told}");
+    let reply = nc.line(slow, "(Pdb ×8) ").await;
+    assert!(reply.ends_with("0-7: 'slept'\n(Pdb ×8) "), "{reply}");
+    assert!(!reply.contains("Evaluating"), "{reply}");
 
     let rows = scene.list();
     assert_eq!(rows.len(), 8, "{rows:?}");
@@ -112,7 +112,7 @@ async fn expressions(scene: &Scene<'_>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn values_that_block_and_expressions_without_end_stop_no_rank() {
+async fn blocking_values_and_endless_expressions_stop_no_rank() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -132,8 +132,8 @@ async fn values_that_block_and_expressions_without_end_stop_no_rank() {
         .command(&["release", "--all", "--yes"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(told.matches("  released").count(), 8, "{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.matches("  released").count(), 8, "{stdout}");
     assert_eq!(driver.result(), Value::from_iter(0..8));
-    scene.gone();
+    scene.assert_none_paused();
 }

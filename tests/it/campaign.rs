@@ -1,11 +1,10 @@
-//! A campaign of faults, by chance: whatever happens to relays, agents, links, disks and credentials, no task runs on that
-//! nobody let run, none is left that nobody can attach to, and nobody gets into what somebody else holds.
+//! A campaign of random faults in relays, agents, links, disks and credentials. No task resumes unrequested, every task stays
+//! attachable, and no user reaches a task that another one holds.
 //!
-//! People attach, look, step, vanish, park, leave commands behind and let tasks run, at two relays with agents on real nodes,
-//! or at one with a keeper, while one fault follows the other. It goes on for two minutes where `RAY_RELAY_LONG` is set
-//! (continuous integration), for thirty seconds otherwise, and for as long as `RAY_RELAY_CAMPAIGN=SECONDS` says. A third of
-//! the tasks stop in the legacy debugger. `RAY_RELAY_CAMPAIGN_SEED=N` repeats a run's choices, which it prints.
-//! `RAY_RELAY_CAMPAIGN_TELLS=1` has each person say what happens.
+//! Users attach, inspect, step, disconnect, park, run commands and resume tasks, at two relays with agents on real nodes or at
+//! one relay with a keeper. It lasts two minutes with `RAY_RELAY_LONG` (continuous integration), thirty seconds otherwise, or
+//! `RAY_RELAY_CAMPAIGN=SECONDS`. A third of the tasks stop in the legacy debugger. Each run prints its seed;
+//! `RAY_RELAY_CAMPAIGN_SEED=N` repeats its choices. `RAY_RELAY_CAMPAIGN_TELLS=1` prints what each user does.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,7 +28,7 @@ mod seat;
 mod session;
 
 /// The time between two faults, in milliseconds.
-const BETWEEN: std::ops::Range<u64> = 500..4000;
+const FAULT_INTERVAL_MS: std::ops::Range<u64> = 500..4000;
 
 fn setting(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -37,12 +36,12 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn no_fault_lets_a_task_run_or_bricks_it() {
+fn no_fault_resumes_or_bricks_a_task() {
     campaign(Refuge::Agents);
 }
 
 #[test]
-fn no_fault_beside_a_keeper_lets_a_task_run_or_bricks_it() {
+fn no_fault_with_a_keeper_resumes_or_bricks_a_task() {
     campaign(Refuge::Keeper);
 }
 
@@ -73,8 +72,8 @@ fn campaign(refuge: Refuge) {
             let person = Person::new(&field, seat, chance);
             scope.spawn(move || person.live());
         }
-        // Whatever ends this, the people go home.
-        let _over = field.over_at_the_end();
+        // The users stop in any case.
+        let _over = field.end_when_dropped();
         field.all_are_seated();
         let until = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < until && !field.over.load(Ordering::Relaxed) {
@@ -82,11 +81,13 @@ fn campaign(refuge: Refuge) {
             say(format_args!("campaign: {fault}"));
             fault.happen(&field);
             faults += 1;
-            std::thread::sleep(Duration::from_millis(chance.random_range(BETWEEN)));
+            std::thread::sleep(Duration::from_millis(
+                chance.random_range(FAULT_INTERVAL_MS),
+            ));
         }
         field.is_quiet();
     });
-    let told = field.told();
-    say(format_args!("campaign: {faults} faults; {told}"));
+    let refusals = field.refusals();
+    say(format_args!("campaign: {faults} faults; {refusals}"));
     field.judge();
 }

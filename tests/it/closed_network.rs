@@ -17,9 +17,9 @@ use crate::{nc, person, sessions, terminal, tools, unlisted};
 
 const NODES: [&str; 3] = ["head", "w1", "w2"];
 
-/// What a debugger answers to [`SECRET`], and nobody sends.
-const SEEN: &[u8] = b"k4711k4711k4711";
-const SECRET: &str = "p 'k4711' * 3";
+/// The answer of a debugger to [`MARKER_EXPRESSION`], which no client sends.
+const MARKER: &[u8] = b"k4711k4711k4711";
+const MARKER_EXPRESSION: &str = "p 'k4711' * 3";
 
 /// Before the firewall the relay's side reaches a debugger by itself.
 async fn an_open_port_is_reached(cluster: &Cluster) {
@@ -43,12 +43,12 @@ fn exec_refusal(scene: &Scene<'_>, id: &str) -> String {
         .command(&["exec", "--continue", id, "--", "where"])
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(69), "{said}");
-    said
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(69), "{stderr}");
+    stderr
 }
 
-/// Nobody but the agents reaches the debuggers, and who lacks one is told.
+/// Only agents can reach the debuggers, and a missing agent is reported.
 async fn without_agents(guarded: &Guarded, cluster: &Cluster) {
     say("without agents");
     let mut driver = cluster.start_driver("actor.py", &[]);
@@ -57,7 +57,7 @@ async fn without_agents(guarded: &Guarded, cluster: &Cluster) {
     for node in ["relay", "client", "head", "w1"] {
         assert!(!cluster.connects(node, to), "{node} reaches a debugger");
     }
-    for (path, wanted) in [
+    for (path, expected) in [
         (
             "prefer-agent",
             "its port is closed to this relay, and no agent (`ray-relay node`) is linked",
@@ -71,11 +71,11 @@ async fn without_agents(guarded: &Guarded, cluster: &Cluster) {
         let row = scene.listed("Counter.add", &driver);
         let id = row["id"].as_str().unwrap();
         let refused = scene.refusal(json!({ "breakpoint": id })).await;
-        assert!(refused.contains(wanted), "{refused}");
+        assert!(refused.contains(expected), "{refused}");
         // A dial that is not answered holds the breakpoint until it is given up.
         if path == "agent" {
             let refused = exec_refusal(&scene, id);
-            assert!(refused.contains(wanted), "{refused}");
+            assert!(refused.contains(expected), "{refused}");
         }
     }
     let scene = guarded.scene(cluster, "prefer-agent");
@@ -83,13 +83,13 @@ async fn without_agents(guarded: &Guarded, cluster: &Cluster) {
     let row = scene.listed("Counter.add", &driver);
     let id = row["id"].as_str().unwrap();
     let output = scene
-        .command(&["exec", "--continue", id, "--", SECRET])
+        .command(&["exec", "--continue", id, "--", MARKER_EXPRESSION])
         .output()
         .unwrap();
-    let seen = String::from_utf8(output.stdout).unwrap();
-    assert!(holds(seen.as_bytes(), SEEN), "{seen}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(holds(shown.as_bytes(), MARKER), "{shown}");
     assert_eq!(driver.result(), json!(5));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// Legacy breakpoints, which listen on the loopback address of their node, where Ray does not say which node that is.
@@ -98,8 +98,8 @@ async fn legacy_of_an_unnamed_node(scene: &Scene<'_>) {
     let rows = scene.wait_listed(2);
     let [by_debug, by_nc] = [&rows[0], &rows[1]].map(|row| row["id"].as_str().unwrap());
     let typed = "p 'seen', x\n!x = 7\nc\n";
-    let (code, said) = nc::attempt(scene, &["debug", by_debug], typed);
-    assert!(code == 0 && said.contains("(Pdb) ('seen', "), "{said}");
+    let (code, output) = nc::attempt(scene, &["debug", by_debug], typed);
+    assert!(code == 0 && output.contains("(Pdb) ('seen', "), "{output}");
     let mut person = nc::Person::connect(scene);
     person.list().await;
     person.line(by_nc, "(Pdb) ").await;
@@ -111,30 +111,30 @@ async fn legacy_of_an_unnamed_node(scene: &Scene<'_>) {
     person.line("p 'there', x", "('there', 7)").await;
     person.line("c", "q leaves): ").await;
     assert_eq!(driver.result(), json!([[7, 14], [7, 14]]));
-    scene.gone();
+    scene.assert_none_paused();
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     scene.wait_listed(2);
-    let (code, said) = nc::attempt(scene, &["release", "--all", "--yes"], "");
-    assert!(code == 0, "{said}");
+    let (code, output) = nc::attempt(scene, &["release", "--all", "--yes"], "");
+    assert!(code == 0, "{output}");
     assert_eq!(driver.result(), json!([[1, 2], [2, 4]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn everything_through_agents(scene: &Scene<'_>, version: &str) {
     say("VS Code, a session for each task");
     sessions::vs_code_gets_a_session_for_each_task(scene, version).await;
-    scene.gone();
+    scene.assert_none_paused();
     tools::neovim(scene).await;
-    unlisted::what_the_list_does_not_show(scene).await;
+    unlisted::unlisted_breakpoints(scene).await;
     say("exec, snapshot, release");
     terminal::a_script_looks_and_changes_a_result(scene);
-    scene.gone();
+    scene.assert_none_paused();
     say("plain lines");
     nc::debugpy(scene).await;
     nc::task_end(scene).await;
     say("a person at a terminal");
     person::debugpy(scene);
-    scene.gone();
+    scene.assert_none_paused();
     say("legacy breakpoints on loopback addresses");
     if version == OLDEST {
         return legacy_of_an_unnamed_node(scene).await;
@@ -144,10 +144,10 @@ async fn everything_through_agents(scene: &Scene<'_>, version: &str) {
     nc::commands(scene);
 }
 
-/// Whose agent is killed, or cut off from the relay alone, is told so, and the task runs on.
-async fn an_agent_that_is_gone_is_told(guarded: &Guarded, scene: &Scene<'_>) {
+/// A lost agent is reported to the client, and the task resumes.
+async fn lost_agent_is_reported(guarded: &Guarded, scene: &Scene<'_>) {
     say("agents that are killed, and one that is cut off");
-    const TOLD: &str = "because the agent of its node is gone";
+    const EXPECTED_NOTICE: &str = "because the agent of its node is gone";
     let [_head, w1, w2] = guarded.agents(scene, NODES);
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
@@ -160,22 +160,25 @@ async fn an_agent_that_is_gone_is_told(guarded: &Guarded, scene: &Scene<'_>) {
     let on_w2 = scene.on(&rows, "w2")["id"].as_str().unwrap();
     person.line(on_w2, "(Pdb) ").await;
     drop((w1, w2));
-    let told = killed.important_output().await;
-    assert!(told.contains(TOLD) && told.contains("broke"), "{told}");
+    let message = killed.important_output().await;
+    assert!(
+        message.contains(EXPECTED_NOTICE) && message.contains("broke"),
+        "{message}"
+    );
     killed.event("terminated").await;
-    person.line("", TOLD).await;
+    person.line("", EXPECTED_NOTICE).await;
     scene.cluster.cut_from_relay("head");
-    // What is said now is lost.
+    // The request is lost.
     let arguments = json!({"threadId": thread, "startFrame": 0, "levels": 20});
     cut_off.send("stackTrace", arguments).await;
-    let told = cut_off.important_output().await;
+    let message = cut_off.important_output().await;
     assert!(
-        told.contains(TOLD) && told.contains("nothing was heard from it for 15 s"),
-        "{told}"
+        message.contains(EXPECTED_NOTICE) && message.contains("nothing was heard from it for 15 s"),
+        "{message}"
     );
     cut_off.event("terminated").await;
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// On every cable: to and from the relay's port TLS, between others Ray's own, and nothing of a debugger's or of a token.
@@ -187,7 +190,7 @@ fn on_the_cables(guarded: &Guarded, captures: Vec<(&str, Capture)>) {
         token.rsplit('.').next().unwrap().as_bytes()
     });
     let debuggers: [&[u8]; 5] = [
-        SEEN,
+        MARKER,
         b"\"request_seq\"",
         b"\"command\"",
         b"(Pdb) ",
@@ -223,16 +226,16 @@ fn on_the_cables(guarded: &Guarded, captures: Vec<(&str, Capture)>) {
             );
         }
         for needle in &unwanted {
-            let seen = flows.iter().find(|flow| flow.holds(needle));
+            let observed = flows.iter().find(|flow| flow.holds(needle));
             let needle = String::from_utf8_lossy(needle);
             assert!(
-                seen.is_none(),
+                observed.is_none(),
                 "{cable}: {needle} passes from {} to {}",
-                seen.unwrap().from,
-                seen.unwrap().to
+                observed.unwrap().from,
+                observed.unwrap().to
             );
         }
-        // It works: what can be read is found.
+        // The capture works: it finds unencrypted text.
         let polls = rays.iter().any(|flow| flow.holds(b"/api/v0/"));
         assert!(polls || cable == "client", "{cable}");
         assert!(bytes > 10_000, "{cable}: nothing went through here");
@@ -262,7 +265,7 @@ async fn behind_closed_ports(version: &str) {
         everything_through_agents(&scene, version).await;
         drop(agents);
         if version == NEWEST {
-            an_agent_that_is_gone_is_told(&guarded, &scene).await;
+            lost_agent_is_reported(&guarded, &scene).await;
         }
     }
     on_the_cables(&guarded, captures);

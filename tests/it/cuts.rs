@@ -1,9 +1,9 @@
-//! The cut matrix: each link, cut in each way and for so long, under sessions in each state. No task runs on by itself, every
-//! session goes on or is taken over, nothing is lost, doubled or out of order, and other sessions notice nothing.
+//! The cut matrix: each link is cut in each way and duration, with sessions in each state. No task resumes by itself, every
+//! session continues or is taken over, no message is lost, duplicated or reordered, and other sessions are unaffected.
 //!
-//! Sessions in all states live through one cut together. `RAY_RELAY_CUTS='PART; PART' cargo test --test it -- --ignored every_cut`
-//! runs the cuts with one of these parts in their names (`relay–agent`, `reset 10 s`; nothing: all), and prints a table. All
-//! take an hour. The worst are a test of their own.
+//! All states share one cut. `RAY_RELAY_CUTS='PART; PART' cargo test --test it -- --ignored every_cut` runs the cuts with one
+//! of these parts in their names (`relay–agent`, `reset 10 s`; nothing: all), and prints a table. All of them take an hour.
+//! The worst cuts have a test of their own.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -36,11 +36,11 @@ pub(crate) mod cable;
 mod moments;
 mod states;
 
-/// Seconds for which a task runs that is let run.
+/// How long a resumed task runs, in seconds.
 const RUNS: &str = "3";
 
 /// The median round trip of a session that nothing is cut of may be so many times what it was, and so much more.
-const UNCHANGED: (u32, Duration) = (5, Duration::from_millis(30));
+const STABLE_POLLS: (u32, Duration) = (5, Duration::from_millis(30));
 
 /// One cut.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +65,8 @@ const fn cut(link: Link, kind: Kind, seconds: u64) -> Cut {
     }
 }
 
-/// Those with the most to lose.
-const WORST: [Cut; 4] = [
+/// The cuts that endanger the most state.
+const WORST_CUTS: [Cut; 4] = [
     cut(Link::Client, Kind::Reset, 1),
     cut(Link::Connect, Kind::Address, 10),
     cut(Link::Agent, Kind::Reset, 1),
@@ -76,15 +76,15 @@ const WORST: [Cut; 4] = [
 /// Lines of a log that are shown where a session was lost.
 const MAX_LOG_LINES: usize = 80;
 
-/// A cluster whose nodes have agents, a relay, and whoever uses it.
+/// A cluster whose nodes have agents, a relay, and its clients.
 struct Ground<'a> {
     scene: Scene<'a>,
     cables: Cables<'a>,
     issuer: Issuer,
     _agents: [Agent; 3],
     _connect: Connect,
-    /// What `connect` tells.
-    told: tempfile::NamedTempFile,
+    /// The output of `connect`.
+    output: tempfile::NamedTempFile,
 }
 
 impl<'a> Ground<'a> {
@@ -106,9 +106,9 @@ impl<'a> Ground<'a> {
         let agent = |node| Agent::on(&scene, node, &["--allow-plaintext", &token]);
         let agents = ["head", "w1", "w2"].map(agent);
         linked(&scene, 3);
-        let told = tempfile::NamedTempFile::new().unwrap();
+        let output = tempfile::NamedTempFile::new().unwrap();
         let mut command = scene.command(&["connect", "--insecure-send-token", "--json"]);
-        command.stdout(told.reopen().unwrap());
+        command.stdout(output.reopen().unwrap());
         let local = ([127, 0, 0, 1], PORT).into();
         let connect = Connect::start(cluster, command, local);
         Self {
@@ -117,17 +117,17 @@ impl<'a> Ground<'a> {
             issuer,
             _agents: agents,
             _connect: connect,
-            told,
+            output,
         }
     }
 
-    /// What relay and `connect` have told last.
+    /// Prints the last messages of the relay and of `connect`.
     fn show(&self) {
-        let told = std::fs::read_to_string(self.told.path()).unwrap();
-        for (who, text) in [("the relay", self.scene.relay.log()), ("connect", told)] {
+        let output = std::fs::read_to_string(self.output.path()).unwrap();
+        for (source, text) in [("the relay", self.scene.relay.log()), ("connect", output)] {
             let lines: Vec<_> = text.lines().collect();
             let last = lines[lines.len().saturating_sub(MAX_LOG_LINES)..].join("\n");
-            say(format_args!("{who} has told last:\n{last}"));
+            say(format_args!("{source} has told last:\n{last}"));
         }
     }
 
@@ -168,19 +168,19 @@ impl Tasks {
     }
 }
 
-/// What the sessions of one cut have to do with.
+/// The shared state of the sessions of one cut.
 struct Field<'a> {
     ground: &'a Ground<'a>,
     link: Link,
     tasks: &'a Tasks,
     token: &'a str,
     file: String,
-    /// What those were told who came too early.
-    told: Mutex<BTreeSet<String>>,
+    /// The refusals of clients that came too early.
+    refusals: Mutex<BTreeSet<String>>,
 }
 
 impl Field<'_> {
-    /// Where editors connect to.
+    /// The address that editors connect to.
     fn address(&self) -> SocketAddr {
         match self.link {
             Link::Connect => ([127, 0, 0, 1], PORT).into(),
@@ -205,23 +205,23 @@ impl Field<'_> {
         states::arguments(&to.ip().to_string(), to.port(), selector)
     }
 
-    /// An editor behind `connect`, and one whose way is whole, have nothing to take over.
-    fn must_go_on(&self, goes_on: bool) {
+    /// An editor behind `connect`, or with an uncut connection, must not have to reconnect.
+    fn check_continues(&self, continues: bool) {
         let whole = matches!(self.link, Link::Connect | Link::Head);
-        assert!(goes_on || !whole, "the session did not go on");
+        assert!(continues || !whole, "the session did not go on");
     }
 
-    /// Notes what somebody was told who came too early, but for what differs each time.
-    fn told(&self, why: &str) {
+    /// Records the refusal of a client that came too early, without its variable parts.
+    fn note_refusal(&self, why: &str) {
         let name = why.split(" · ").next().unwrap_or_default();
         let what = why.split_once(" is ").map_or(why, |(_, what)| what);
         let what = what.split(" from ").next().unwrap_or_default();
-        let mut told = self.told.lock().unwrap();
-        told.insert(format!("{name} is {what}"));
+        let mut refusals = self.refusals.lock().unwrap();
+        refusals.insert(format!("{name} is {what}"));
     }
 
-    /// The task has not run on.
-    fn stays(&self, name: &str) {
+    /// Asserts that the task is still paused.
+    fn assert_paused(&self, name: &str) {
         let past: PathBuf = self.tasks.past.path().join(name);
         assert!(!past.exists(), "{name} has run on by itself");
         assert!(self.tasks.past.path().exists());
@@ -246,7 +246,7 @@ impl RoundTrips {
 
     fn medians(mut self) -> [Duration; 2] {
         self.0.each_mut().map(|all| {
-            // What came right before the cut: earlier, everybody has yet to attach.
+            // Shows only the last output before the cut: earlier, no client is attached.
             let from = all.len().saturating_sub(300);
             let all = &mut all[from..];
             all.sort_unstable();
@@ -260,7 +260,7 @@ struct Line {
     cut: Cut,
     cells: Vec<Result<Outcome, String>>,
     others: [Duration; 2],
-    told: BTreeSet<String>,
+    refusals: BTreeSet<String>,
 }
 
 impl Line {
@@ -271,13 +271,13 @@ impl Line {
             Some(format!("{}, {}: {why}", self.cut, state.name()))
         });
         let [before, meanwhile] = self.others;
-        let changed = meanwhile > before * UNCHANGED.0 + UNCHANGED.1;
+        let changed = meanwhile > before * STABLE_POLLS.0 + STABLE_POLLS.1;
         let others = changed.then(|| format!("{}: others took {meanwhile:?}", self.cut));
         cells.chain(others).collect()
     }
 }
 
-fn what_panicked(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let text = text.unwrap_or("it panicked");
@@ -290,13 +290,13 @@ fn what_panicked(panic: &(dyn std::any::Any + Send)) -> String {
 /// Lets sessions in all `states` live through `cut`.
 async fn live_through(ground: &Ground<'_>, cut: Cut, states: &[State]) -> Line {
     say(format_args!("== {cut}"));
-    let mut wanted: Vec<_> = states
+    let mut expected: Vec<_> = states
         .iter()
         .flat_map(|state| state.tasks())
         .map(|name| (name, "w1"))
         .collect();
-    wanted.push(("other".to_owned(), "w2"));
-    let mut tasks = ground.tasks(&wanted);
+    expected.push(("other".to_owned(), "w2"));
+    let mut tasks = ground.tasks(&expected);
     let token = ground.scene.token.clone().unwrap();
     let bob = ground.issuer.mint("bob", &["--scope", "list,debug"]);
     let to = SocketAddr::from((RELAY_IP, PORT));
@@ -317,7 +317,7 @@ async fn live_through(ground: &Ground<'_>, cut: Cut, states: &[State]) -> Line {
         tasks: &tasks,
         token: &token,
         file: states::file(),
-        told: Mutex::default(),
+        refusals: Mutex::default(),
     };
     let moments = Moments::new(states.len());
     let cells = states.iter().enumerate().map(|(turn, state)| {
@@ -327,7 +327,7 @@ async fn live_through(ground: &Ground<'_>, cut: Cut, states: &[State]) -> Line {
             state.live(field, &mut witness).await
         };
         AssertUnwindSafe(cell).catch_unwind().map(move |cell| {
-            let cell = cell.map_err(|panic| what_panicked(&*panic));
+            let cell = cell.map_err(|panic| panic_text(&*panic));
             match &cell {
                 Ok(outcome) => say(format_args!("{}: {outcome}", state.name())),
                 Err(why) => say(format_args!("{}: FAILED: {why}", state.name())),
@@ -349,20 +349,20 @@ async fn live_through(ground: &Ground<'_>, cut: Cut, states: &[State]) -> Line {
         cells = everything => cells,
         () = round_trips.measure(&mut other, &moments) => unreachable!(),
     };
-    let told = field.told.into_inner().unwrap();
+    let refusals = field.refusals.into_inner().unwrap();
     other.resume(others_thread).await;
     other.disconnect().await;
     if cells.iter().all(Result::is_ok) {
         tasks.driver.result();
     }
-    // What is left of those that failed goes with its job.
+    // Failed tasks end with their job.
     drop(tasks);
-    let gone = async {
+    let disappearance = async {
         while !ground.scene.list().is_empty() {
             sleep(Duration::from_millis(200)).await;
         }
     };
-    let is_gone = timeout(Duration::from_secs(60), gone).await;
+    let is_gone = timeout(Duration::from_secs(60), disappearance).await;
     if is_gone.is_err() {
         say(format_args!("still there: {:?}", ground.scene.list()));
     }
@@ -370,7 +370,7 @@ async fn live_through(ground: &Ground<'_>, cut: Cut, states: &[State]) -> Line {
         cut,
         cells,
         others: round_trips.medians(),
-        told,
+        refusals,
     }
 }
 
@@ -415,8 +415,8 @@ async fn run(cuts: &[Cut], states: &[State]) -> Vec<String> {
         }
         let [before, meanwhile] = line.others.map(|median| median.as_secs_f64() * 1e3);
         let _ = write!(table, " {before:.1}, {meanwhile:.1} ms |");
-        for told in &line.told {
-            say(format_args!("told in between: {told}"));
+        for refusal in &line.refusals {
+            say(format_args!("told in between: {refusal}"));
         }
         say(format_args!("so far:\n{table}"));
     }
@@ -424,23 +424,23 @@ async fn run(cuts: &[Cut], states: &[State]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn no_cut_lets_a_task_run_or_loses_a_message() {
-    let failures = run(&WORST, &State::ALL).await;
+async fn no_cut_resumes_a_task_or_loses_a_message() {
+    let failures = run(&WORST_CUTS, &State::ALL).await;
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[tokio::test]
 #[ignore = "takes an hour"]
 async fn every_cut() {
-    let wanted = std::env::var("RAY_RELAY_CUTS").unwrap_or_default();
-    let wanted: Vec<_> = wanted.split(';').map(str::trim).collect();
+    let expected = std::env::var("RAY_RELAY_CUTS").unwrap_or_default();
+    let expected: Vec<_> = expected.split(';').map(str::trim).collect();
     let mut cuts = Vec::new();
     for seconds in [1, 10, 60] {
         for link in Link::ALL {
             for kind in Kind::ALL {
                 let cut = cut(link, kind, seconds);
                 let name = cut.to_string();
-                if wanted.iter().any(|part| name.contains(part)) {
+                if expected.iter().any(|part| name.contains(part)) {
                     cuts.push(cut);
                 }
             }

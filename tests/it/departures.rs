@@ -1,8 +1,7 @@
-//! Sessions that end at the wrong moment, on real debugpy: none leaves a task that nobody can attach to any more.
+//! Sessions that end at the wrong moment, on real debugpy: the task can be attached to afterwards.
 //!
-//! Each departure goes as far as chance has it into what a debugger says, and ends in one of the ways in which sessions
-//! end. debugpy's adapter does not survive several of them; the relay, which leads each connection to its end in order,
-//! makes sure that it need not.
+//! Each departure sends a random part of a debugger's messages, and then ends in one of the possible ways. debugpy's adapter
+//! does not survive several of them, so the relay detaches every connection in order.
 //!
 //! `RAY_RELAY_LONG=1` (continuous integration) has three versions of debugpy stop 75 times each, over 300 departures in all;
 //! otherwise it is a tenth of that. `RAY_RELAY_DRILL_SEED=N` repeats a run's choices, which it prints.
@@ -28,20 +27,20 @@ use crate::support::{eventually, say};
 mod leaver;
 mod scene;
 
-/// Versions of debugpy that are laid over the one beside Ray.
+/// Versions of debugpy that replace the installed one.
 const OTHER_DEBUGPYS: [&str; 2] = ["1.8.0", "1.8.14"];
 
-/// The time after which a breakpoint that was left has to be there again, or gone.
-const BACK: Duration = Duration::from_secs(60);
+/// How long a detached breakpoint may take to be listed again, or to be removed.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the driver may take to begin, to come to its end once all are let run, and pip to install a debugpy.
-const SLOW: Duration = Duration::from_secs(240);
+/// How long the driver may take to start and to end, and pip to install a debugpy.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// So many departures later it is told how far the drill is.
-const TELL: usize = 50;
+/// Progress is reported after this many departures.
+const REPORT_EVERY: usize = 50;
 
 #[tokio::test]
-async fn no_departure_leaves_a_task_that_nobody_can_attach_to() {
+async fn every_departure_leaves_the_task_attachable() {
     let long = std::env::var_os("RAY_RELAY_LONG").is_some();
     let (stops, departures) = if long { (75, 300) } else { (6, 30) };
     drill(NEWEST, &OTHER_DEBUGPYS, stops, departures).await;
@@ -54,7 +53,7 @@ async fn nor_does_one_on_the_oldest_ray() {
     drill(OLDEST, &[], stops, departures).await;
 }
 
-/// Has actors stop so many times each, and at least so many sessions leave them before all are let run.
+/// Has each actor stop `stops` times, and at least `departures` sessions end before all are resumed.
 async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
     let Some(venv) = ray::environment(version) else {
         return;
@@ -99,7 +98,7 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
         stops,
         departures,
         began: Instant::now(),
-        left: AtomicUsize::new(0),
+        completed: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
@@ -118,21 +117,21 @@ async fn drill(version: &str, others: &[&str], stops: u64, departures: usize) {
     }
     say(format_args!(
         "departures: {} of them, and every task came to its end",
-        drill.left.load(Ordering::Relaxed)
+        drill.completed.load(Ordering::Relaxed)
     ));
     ended("the driver's end", &mut driver);
     assert_eq!(cluster.stop(&CancellationToken::new()), Vec::<i32>::new());
 }
 
-/// What all who leave have in common.
+/// The shared state of all departures.
 struct Drill {
     /// Breakpoints of each runner.
     stops: u64,
     departures: usize,
     began: Instant,
-    /// Departures so far, and what was let run since.
-    left: AtomicUsize,
-    /// Where one has failed, the rest is of no interest.
+    /// The number of departures so far.
+    completed: AtomicUsize,
+    /// Set by the first failure, which ends the drill.
     failed: AtomicBool,
 }
 
@@ -148,25 +147,25 @@ impl Drill {
             }
         }
         let _watch = Watch(&self.failed);
-        let mut said: Vec<String> = Vec::new();
+        let mut log: Vec<String> = Vec::new();
         let mut kinds = KINDS.iter().cycle().skip(leaver.chance(KINDS.len()));
         let (mut released, mut refused_since) = (0, None);
-        while let Some(id) = waiting(leaver, name, &said) {
+        while let Some(id) = waiting(leaver, name, &log) {
             let failed = self.failed.load(Ordering::Relaxed);
             assert!(!failed, "{name}: another has failed");
-            let left = self.left.fetch_add(1, Ordering::Relaxed);
-            if left >= self.departures {
+            let completed = self.completed.fetch_add(1, Ordering::Relaxed);
+            if completed >= self.departures {
                 let answer = leaver.release(&id);
                 // A relay that is replaced at that moment lets nothing run, or has forgotten that it did.
                 match answer["results"][0]["released"] == true {
                     true => (released, refused_since) = (released + 1, None),
                     false => {
                         let since: &mut Instant = refused_since.get_or_insert_with(Instant::now);
-                        let patience = 2 * BACK;
+                        let max_wait = 2 * RETURN_TIMEOUT;
                         assert!(
-                            since.elapsed() < patience,
+                            since.elapsed() < max_wait,
                             "{name} is not let run: {answer}, after {:#?}",
-                            latest(&said)
+                            latest(&log)
                         );
                     }
                 }
@@ -176,24 +175,24 @@ impl Drill {
                 );
                 continue;
             }
-            if left.is_multiple_of(TELL) {
+            if completed.is_multiple_of(REPORT_EVERY) {
                 let after = self.began.elapsed().as_secs();
                 say(format_args!(
-                    "departures: {left} of {} after {after} s",
+                    "departures: {completed} of {} after {after} s",
                     self.departures
                 ));
             }
             let departure = Departure::by_chance(*kinds.next().unwrap(), leaver);
-            said.push(format!("{departure:?}"));
+            log.push(format!("{departure:?}"));
             leaver.leave(&id, &departure);
         }
     }
 }
 
 /// The breakpoint at which the runner waits; `None` when it has ended.
-fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
-    let until = Instant::now() + BACK;
-    let last = latest(said);
+fn waiting(leaver: &Leaver<'_>, name: &str, log: &[String]) -> Option<String> {
+    let until = Instant::now() + RETURN_TIMEOUT;
+    let last = latest(log);
     loop {
         match leaver.look() {
             leaver::Look::Waits(id) => return Some(id),
@@ -205,7 +204,7 @@ fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
                 assert!(
                     Instant::now() < until,
                     "{name} neither waits nor ends ({state}), after {last:#?}; Ray says {}",
-                    leaver.rays_word()
+                    leaver.state_in_ray()
                 );
             }
         }
@@ -213,24 +212,24 @@ fn waiting(leaver: &Leaver<'_>, name: &str, said: &[String]) -> Option<String> {
     }
 }
 
-/// The last departures of those that are `said`.
-fn latest(said: &[String]) -> &[String] {
-    &said[said.len().saturating_sub(3)..]
+/// The last lines of the log.
+fn latest(log: &[String]) -> &[String] {
+    &log[log.len().saturating_sub(3)..]
 }
 
 /// The value behind `start`, as soon as the driver has printed it.
 fn line(log: &std::path::Path, start: &str) -> Value {
-    eventually(start, SLOW, || {
-        let text = std::fs::read_to_string(log).unwrap_or_default();
-        let whole = &text[..text.rfind('\n')?];
+    eventually(start, DRIVER_TIMEOUT, || {
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        let whole = &log[..log.rfind('\n')?];
         let line = whole.lines().find_map(|line| line.strip_prefix(start));
         line.map(|value| serde_json::from_str(value).unwrap())
     })
 }
 
-/// How `child` has ended.
+/// Returns how `child` ended.
 fn ended(what: &str, child: &mut Child) -> ExitStatus {
-    eventually(what, SLOW, || child.try_wait().unwrap())
+    eventually(what, DRIVER_TIMEOUT, || child.try_wait().unwrap())
 }
 
 /// A folder with that version of debugpy alone, made once.

@@ -11,8 +11,8 @@ use crate::support::namespaces::Cluster;
 use crate::support::ray::{NEWEST, OLDEST};
 
 const TOKEN: &str = "a-t0ken-that-nobody-may-see";
-const AGENT: &str = "ray-relay node .*";
-const ACTOR: &str = "ray::RayRelay.*";
+const AGENT_PROCESS: &str = "ray-relay node .*";
+const ACTOR_PROCESS: &str = "ray::RayRelay.*";
 
 /// A directory with the program, whose debugging information would be most of the package, and the agents' token.
 struct Deployer<'a> {
@@ -50,7 +50,7 @@ impl<'a> Deployer<'a> {
 
     fn deploy(&self, more: &[&str]) -> Output {
         let token = self.dir.path().join("token").display().to_string();
-        // Where nobody listens: an agent does not give up on a relay.
+        // The address has no listener: an agent does not give up on a relay.
         let pin = format!("sha256:{}", "0".repeat(64));
         let url = ["--relay-url", "https://10.88.0.200:1", "--pin", &pin];
         self.run(&[&url[..], &["--token-file", &token], more].concat())
@@ -80,7 +80,7 @@ impl<'a> Deployer<'a> {
     /// token, and becomes `ray-relay node` then.
     fn wait_one(&self, node: &str) {
         eventually(node, Duration::from_secs(30), || {
-            (self.cluster.processes(node, AGENT).len() == 1).then_some(())
+            (self.cluster.processes(node, AGENT_PROCESS).len() == 1).then_some(())
         });
     }
 
@@ -96,7 +96,7 @@ impl<'a> Deployer<'a> {
     }
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
@@ -116,22 +116,22 @@ fn agents_come_and_go(version: &str) {
     let output = deployer.run(&["--status"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        said(&output).contains("nothing is deployed"),
+        text_of(&output).contains("nothing is deployed"),
         "{}",
-        said(&output)
+        text_of(&output)
     );
 
     let output = deployer.deploy(&[]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
     for node in ["head", "w1", "w2"] {
         deployer.wait_one(node);
     }
-    nobody_sees_the_token(&cluster);
+    token_is_not_visible(&cluster);
 
-    cluster.signal("w1", cluster.processes("w1", AGENT)[0], "KILL");
+    cluster.signal("w1", cluster.processes("w1", AGENT_PROCESS)[0], "KILL");
     deployer.wait_running(3, 1);
-    // Its actor: Ray restarts that, and the agent ends with it.
-    cluster.signal("w2", cluster.processes("w2", ACTOR)[0], "KILL");
+    // Ray restarts the actor, and the agent ends with it.
+    cluster.signal("w2", cluster.processes("w2", ACTOR_PROCESS)[0], "KILL");
     deployer.wait_running(3, 2);
     deployer.wait_one("w2");
     cluster.start_node("w3");
@@ -140,40 +140,40 @@ fn agents_come_and_go(version: &str) {
 
     // Another does not take its place unasked.
     let output = deployer.deploy(&[]);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", text_of(&output));
     assert!(
-        said(&output).contains("agents runs already (job ray-relay-agents-"),
+        text_of(&output).contains("agents runs already (job ray-relay-agents-"),
         "{}",
-        said(&output)
+        text_of(&output)
     );
     deployer.wait_running(4, 2);
     let output = deployer.deploy(&["--replace"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
     let output = deployer.run(&["--remove"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
     for node in ["head", "w1", "w2", "w3"] {
         for pattern in [
-            AGENT,
-            ACTOR,
+            AGENT_PROCESS,
+            ACTOR_PROCESS,
             ".*ray_relay_driver.*",
             ".*ray-relay deployed.*",
         ] {
-            let left = cluster.processes(node, pattern);
-            assert!(left.is_empty(), "{pattern} on {node}: {left:?}");
+            let remaining = cluster.processes(node, pattern);
+            assert!(remaining.is_empty(), "{pattern} on {node}: {remaining:?}");
         }
     }
     let output = deployer.run(&["--remove"]);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", text_of(&output));
     assert!(
-        said(&output).contains("Nothing to remove"),
+        text_of(&output).contains("Nothing to remove"),
         "{}",
-        said(&output)
+        text_of(&output)
     );
-    nobody_sees_the_token(&cluster);
+    token_is_not_visible(&cluster);
 }
 
-/// It is in nothing that the dashboard shows, and in no file of Ray's, logs and unpacked packages among them.
-fn nobody_sees_the_token(cluster: &Cluster) {
+/// Checks that the token is in nothing that the dashboard shows and in no file of Ray's, including logs and packages.
+fn token_is_not_visible(cluster: &Cluster) {
     let jobs = get(cluster, "/api/jobs/");
     let jobs: Vec<Value> = serde_json::from_str(&jobs).unwrap();
     assert!(!jobs.is_empty());

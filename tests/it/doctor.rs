@@ -12,20 +12,20 @@ use crate::support::relay::Relay;
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
-/// What it finds, and its exit code.
+/// Returns the findings and the exit code.
 fn findings(scene: &Scene<'_>) -> (Vec<Value>, Option<i32>) {
     let mut command = scene.command(&["doctor", "--json"]);
     if scene.token.is_some() {
         command.arg("--insecure-send-token");
     }
     let output = command.output().unwrap();
-    let mut told: Value = serde_json::from_slice(&output.stdout)
+    let mut report: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let findings = serde_json::from_value(told["findings"].take()).unwrap();
+    let findings = serde_json::from_value(report["findings"].take()).unwrap();
     (findings, output.status.code())
 }
 
-async fn a_cluster_that_is_well_and_a_node_without_debugpy(version: &str) {
+async fn healthy_cluster_and_node_without_debugpy(version: &str) {
     let Some(cluster) = Cluster::up(version, 1, &[]) else {
         return;
     };
@@ -34,27 +34,31 @@ async fn a_cluster_that_is_well_and_a_node_without_debugpy(version: &str) {
     scene.wait_listed(3);
     let (found, code) = findings(&scene);
     assert_eq!(code, Some(0), "{found:#?}");
-    let says = |link: &str| {
+    let summary = |link: &str| {
         let of_link = found.iter().find(|found| found["link"] == link);
         of_link.map_or("", |found| found["says"].as_str().unwrap())
     };
     assert!(
-        says("head").contains(&format!("Ray {version}")),
+        summary("head").contains(&format!("Ray {version}")),
         "{found:#?}"
     );
-    assert_eq!(says("tasks"), "3 tasks wait for a debugger", "{found:#?}");
+    assert_eq!(
+        summary("tasks"),
+        "3 tasks wait for a debugger",
+        "{found:#?}"
+    );
     assert!(
-        says("agents").starts_with("2 nodes have no agent"),
+        summary("agents").starts_with("2 nodes have no agent"),
         "{found:#?}"
     );
-    // It has looked, and not touched: all of them wait as before.
+    // Doctor has only inspected: all tasks wait as before.
     assert_eq!(scene.paused_workers().len(), 3);
     drop(driver);
-    scene.gone();
+    scene.assert_none_paused();
 
     let mut driver = cluster.start_driver("no_debugpy.py", &[]);
     driver.line("READY");
-    // What a worker has logged is with its node's agent of Ray's a moment later.
+    // Ray's agent of the node gets a worker's log a moment later.
     let what = "the warning of a node without debugpy";
     let found = eventually(what, Duration::from_secs(60), || {
         let (found, code) = findings(&scene);
@@ -77,25 +81,25 @@ async fn a_cluster_that_is_well_and_a_node_without_debugpy(version: &str) {
 
 #[tokio::test]
 async fn on_the_newest() {
-    a_cluster_that_is_well_and_a_node_without_debugpy(NEWEST).await;
+    healthy_cluster_and_node_without_debugpy(NEWEST).await;
 }
 
 #[tokio::test]
 async fn on_the_oldest() {
-    a_cluster_that_is_well_and_a_node_without_debugpy(OLDEST).await;
+    healthy_cluster_and_node_without_debugpy(OLDEST).await;
 }
 
-/// What `link` says that is not well, with its next step, and the exit code.
+/// Returns the findings of `link` with their next steps, and the exit code.
 fn wrong(scene: &Scene<'_>, link: &str) -> (Vec<String>, Option<i32>) {
     let (found, code) = findings(scene);
     let of_link = found
         .iter()
         .filter(|found| found["link"] == link && found["severity"] != "ok");
-    let said = of_link.map(|found| {
+    let text = of_link.map(|found| {
         let next = found["next"].as_str().expect("a next step");
         format!("{} | {next}", found["says"].as_str().unwrap())
     });
-    (said.collect(), code)
+    (text.collect(), code)
 }
 
 /// Waits until `link` says something with `part` in it, once, and says with which exit code.
@@ -104,7 +108,7 @@ fn says_once(scene: &Scene<'_>, link: &str, part: &str, code: i32) -> String {
     let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         eventually(part, Duration::from_secs(30), || {
             last = wrong(scene, link);
-            let fitting: Vec<_> = last.0.iter().filter(|said| said.contains(part)).collect();
+            let fitting: Vec<_> = last.0.iter().filter(|text| text.contains(part)).collect();
             let [only] = fitting.as_slice() else {
                 return None;
             };
@@ -115,7 +119,7 @@ fn says_once(scene: &Scene<'_>, link: &str, part: &str, code: i32) -> String {
 }
 
 #[tokio::test]
-async fn what_becomes_of_tasks_is_named() {
+async fn remaining_tasks_are_named_at_the_end() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -168,12 +172,12 @@ async fn what_becomes_of_tasks_is_named() {
     say("its worker is killed");
     let dying = scene.on(&rows, "w2");
     cluster.signal("w2", dying["pid"].as_u64().unwrap() as u32, "KILL");
-    let gone = says_once(&scene, "tasks", "is gone: the worker process", 69);
-    assert!(gone.contains(dying["id"].as_str().unwrap()), "{gone}");
+    let refusal = says_once(&scene, "tasks", "is gone: the worker process", 69);
+    assert!(refusal.contains(dying["id"].as_str().unwrap()), "{refusal}");
 }
 
 #[tokio::test]
-async fn an_agent_that_is_away_and_the_legacy_debugger_are_named() {
+async fn doctor_names_an_absent_agent_and_the_legacy_debugger() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -204,9 +208,9 @@ async fn an_agent_that_is_away_and_the_legacy_debugger_are_named() {
         away.contains(&node) && away.contains("`ray-relay node`"),
         "{away}"
     );
-    let behind = says_once(&scene, "tasks", "cannot be reached", 69);
+    let unreachable = says_once(&scene, "tasks", "cannot be reached", 69);
     assert!(
-        behind.contains(&format!("node {node} has no agent")),
-        "{behind}"
+        unreachable.contains(&format!("node {node} has no agent")),
+        "{unreachable}"
     );
 }

@@ -12,7 +12,7 @@ use crate::support::ray::{NEWEST, OLDEST};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
-fn what_raises_is_a_black_box(version: &str) {
+fn raising_values_are_opaque(version: &str) {
     let Some(cluster) = Cluster::up(version, 0, &[]) else {
         return;
     };
@@ -26,7 +26,7 @@ fn what_raises_is_a_black_box(version: &str) {
     let config = dir.path().join("relay.toml");
     std::fs::write(&config, "[post_mortem]\nenabled = true\n").unwrap();
     let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
-    let asked = |args: &[&str]| {
+    let run = |args: &[&str]| {
         let output = scene
             .command(args)
             .current_dir(dir.path())
@@ -37,16 +37,17 @@ fn what_raises_is_a_black_box(version: &str) {
         (output.status.code(), text, complaint)
     };
     // Without an agent nothing is kept, and `doctor` says so.
-    let (_, told, _) = asked(&["doctor"]);
+    let (_, output, _) = run(&["doctor"]);
     assert!(
-        told.contains("nothing is kept ([post_mortem]): it has no agent"),
-        "{told}"
+        output.contains("nothing is kept ([post_mortem]): it has no agent"),
+        "{output}"
     );
     let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
     linked(&scene, 1);
     eventually("an agent that keeps", Duration::from_secs(30), || {
-        let (_, told, _) = asked(&["doctor"]);
-        told.contains("stack and variables are kept on 1 of the nodes")
+        let (_, output, _) = run(&["doctor"]);
+        output
+            .contains("stack and variables are kept on 1 of the nodes")
             .then_some(())
     });
 
@@ -57,9 +58,9 @@ fn what_raises_is_a_black_box(version: &str) {
         "two failed tasks with their names",
         Duration::from_secs(90),
         || {
-            let (_, told, _) = asked(&["list", "--failed", "--json"]);
-            let told: Value = serde_json::from_str(&told).ok()?;
-            let rows = told["tasks"].as_array()?.clone();
+            let (_, output, _) = run(&["list", "--failed", "--json"]);
+            let report: Value = serde_json::from_str(&output).ok()?;
+            let rows = report["tasks"].as_array()?.clone();
             (rows.len() == 2 && rows.iter().all(|row| row["job_id"].is_string())).then_some(rows)
         },
     );
@@ -69,7 +70,7 @@ fn what_raises_is_a_black_box(version: &str) {
     assert_eq!(train["location"]["function"], "load", "{train}");
     let add = named("Counter.add").unwrap_or_else(|| panic!("{rows:?}"));
     assert_eq!(add["exception"], "ValueError", "{add}");
-    let (_, text, _) = asked(&["list", "--failed"]);
+    let (_, text, _) = run(&["list", "--failed"]);
     say(&text);
     assert!(
         text.contains("KeyError") && text.contains("fails.py:"),
@@ -79,7 +80,7 @@ fn what_raises_is_a_black_box(version: &str) {
     // The stack as it was left, with the variables of every call; a secret is masked only for who may not run code, and
     // nobody is authenticated here.
     let id = train["id"].as_str().unwrap();
-    let (code, text, complaint) = asked(&["snapshot", id, "--save", "failed.json"]);
+    let (code, text, complaint) = run(&["snapshot", id, "--save", "failed.json"]);
     assert_eq!(code, Some(0), "{text}{complaint}");
     say(&text);
     assert!(text.starts_with("train ("), "{text}");
@@ -106,7 +107,7 @@ fn what_raises_is_a_black_box(version: &str) {
         String::from_utf8_lossy(&again.stdout).contains("KeyError('shard-7')"),
         "{again:?}"
     );
-    let (code, _, complaint) = asked(&["snapshot", "relay.toml"]);
+    let (code, _, complaint) = run(&["snapshot", "relay.toml"]);
     assert_eq!(code, Some(1), "{complaint}");
     assert!(
         complaint.contains("is a file, and not one of"),
@@ -121,11 +122,11 @@ fn what_raises_is_a_black_box(version: &str) {
 }
 
 #[tokio::test]
-async fn what_raises_is_a_black_box_on_the_newest_ray() {
-    what_raises_is_a_black_box(NEWEST);
+async fn raising_values_are_opaque_on_the_newest_ray() {
+    raising_values_are_opaque(NEWEST);
 }
 
 #[tokio::test]
-async fn what_raises_is_a_black_box_on_the_oldest_ray() {
-    what_raises_is_a_black_box(OLDEST);
+async fn raising_values_are_opaque_on_the_oldest_ray() {
+    raising_values_are_opaque(OLDEST);
 }

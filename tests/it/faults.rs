@@ -1,5 +1,5 @@
-//! Something dies in the middle of a session. Each time: the client hears why, the task runs on or
-//! is gone for good, the list is right, nothing is left open, and the session beside it goes on.
+//! Something dies during a session. Each time the client is told the reason, the task resumes or is gone for good, the list
+//! is right, no connection remains, and another session continues.
 
 use std::time::Duration;
 
@@ -50,14 +50,16 @@ async fn workers_and_clients_may_die_at_any_moment() {
     let mut sessions = three_sessions(&scene).await;
     let (row, mut dying) = sessions.remove(1);
     cluster.signal("w1", row["pid"].as_u64().unwrap() as u32, "KILL");
-    let told = dying.important_output().await;
+    let message = dying.important_output().await;
     assert!(
-        told.contains("square · pid") && told.contains("is gone") && told.contains("killed"),
-        "{told}"
+        message.contains("square · pid")
+            && message.contains("is gone")
+            && message.contains("killed"),
+        "{message}"
     );
     dying.event("terminated").await;
     dying.eof().await;
-    // Its task is tried again in a new worker, and stops there.
+    // Ray retries the task in a new worker, where it stops again.
     let again = scene.wait_paused_named("square");
     assert_ne!(again["worker_id"], row["worker_id"]);
     let refused = scene.refusal(json!({"breakpoint": row["id"]})).await;
@@ -67,8 +69,8 @@ async fn workers_and_clients_may_die_at_any_moment() {
     );
 
     say("a client is killed: its task runs on");
-    let (gone_row, gone) = sessions.remove(0);
-    drop(gone);
+    let (gone_row, removed) = sessions.remove(0);
+    drop(removed);
     eventually("the breakpoint released", Duration::from_secs(60), || {
         scene
             .list()
@@ -91,12 +93,12 @@ async fn workers_and_clients_may_die_at_any_moment() {
     leave(last).await;
     let mut driver = driver;
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
     scene.relay.wait_descriptors(idle);
 }
 
 #[tokio::test]
-async fn what_only_looks_never_reaches_a_worker() {
+async fn read_only_requests_never_reach_a_worker() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -128,12 +130,12 @@ async fn what_only_looks_never_reaches_a_worker() {
     client.resume(thread).await;
     assert_eq!(driver.result(), json!(5));
     leave(client).await;
-    scene.gone();
+    scene.assert_none_paused();
     scene.relay.wait_descriptors(idle);
 }
 
 #[tokio::test]
-async fn the_relay_may_end_in_order_or_without_a_word() {
+async fn sessions_survive_a_shutdown_or_crash_of_the_relay() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -170,11 +172,11 @@ async fn the_relay_may_end_in_order_or_without_a_word() {
     client.resume(thread).await;
     assert_eq!(driver.result(), json!([1, 2]));
     leave(client).await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
-async fn a_client_whose_cable_is_cut_does_not_hold_the_worker() {
+async fn cut_client_does_not_hold_the_worker() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -186,10 +188,10 @@ async fn a_client_whose_cable_is_cut_does_not_hold_the_worker() {
     let mut client = scene.attached(&row).await;
     client.stopped().await;
     cluster.cut("client");
-    // Nothing is closed and nothing is sent: only probes find out. Then the task runs on.
+    // The link is dropped silently: only probes detect it. Then the task resumes.
     assert_eq!(driver.result(), json!(5));
     cluster.mend("client");
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
@@ -205,15 +207,15 @@ async fn nodes_and_the_head_may_be_lost() {
     let mut sessions = three_sessions(&scene).await;
     let (_, mut lost) = sessions.remove(2);
     cluster.kill_node("w2");
-    let told = lost.important_output().await;
-    assert!(told.contains("square · pid"), "{told}");
+    let message = lost.important_output().await;
+    assert!(message.contains("square · pid"), "{message}");
     lost.event("terminated").await;
     lost.eof().await;
     for (_, client) in &mut sessions {
         alive(client).await;
     }
-    let left = scene.list();
-    assert_eq!(left.len(), 2, "{left:?}");
+    let remaining = scene.list();
+    assert_eq!(remaining.len(), 2, "{remaining:?}");
 
     say("the head is lost: sessions go on, the list says that it is old");
     cluster.kill_node("head");

@@ -60,7 +60,7 @@ fn ray_relay(relay: &Relay, words: &[&str]) -> String {
     String::from_utf8([&*output.stdout, &output.stderr].concat()).unwrap()
 }
 
-/// How many breakpoints of the legacy debugger are listed.
+/// Returns the number of listed breakpoints of the legacy debugger.
 fn legacy(relay: &Relay) -> usize {
     let list: Value = ray_relay(relay, &["list", "--json"])
         .parse()
@@ -115,12 +115,12 @@ async fn legacy_breakpoints_of_a_ray_with_tls_are_listed_by_its_certificate_and_
         || (legacy(&relay) == 2).then_some(()),
     );
 
-    // Without them it is said what is missing.
+    // Without them the error names what is missing.
     let blind = serve(&cluster, dir.path(), "");
-    let told = ray_relay(&blind, &["doctor"]);
+    let message = ray_relay(&blind, &["doctor"]);
     assert!(
-        told.contains("legacy debugger are not listed") && told.contains("gcs_ca_file"),
-        "{told}"
+        message.contains("legacy debugger are not listed") && message.contains("gcs_ca_file"),
+        "{message}"
     );
     assert_eq!(legacy(&blind), 0);
 

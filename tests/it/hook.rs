@@ -21,7 +21,7 @@ async fn the_port_is_on_loopback(version: &str) {
     std::fs::write(dir.path().join("ray_relay_hook.py"), hook.stdout).unwrap();
     let dir = dir.path().to_str().unwrap();
     let mut driver = cluster.start_driver("hooked.py", &[("HOOK_DIR", dir)]);
-    // What Ray lists is as without the hook: the node's address, and a port.
+    // Ray lists the same as without the hook: the node's address, and a port.
     let paused = cluster.wait_paused(1).remove(0);
     assert_eq!(paused.ip, cluster.address("w2"));
     let port = paused.port;
@@ -52,7 +52,7 @@ async fn the_port_is_on_loopback_on_the_oldest() {
 
 /// The function alone: it does nothing without debugpy, wraps once, and takes both forms of an address.
 #[test]
-fn it_wraps_once_and_does_nothing_without_debugpy() {
+fn hook_wraps_once_and_is_inert_without_debugpy() {
     let script = r#"
 import subprocess, sys, types
 source = subprocess.run([sys.argv[1], "hook"], stdout=subprocess.PIPE, check=True).stdout

@@ -1,4 +1,4 @@
-//! Tokens in front of a cluster that itself wants one: who gets in, who does not, and which secret is seen where.
+//! Tokens in front of a cluster with a token of its own: access, refusals, and where each secret is visible.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,15 +16,15 @@ use crate::support::say;
 use crate::support::scene::Scene;
 
 /// Ray's own.
-const RAYS: &str = "0123456789abcdef0123456789abcdef";
+const RAY_TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 fn holds(haystack: &[u8], needle: &str) -> bool {
     capture::holds(haystack, needle.as_bytes())
 }
 
 #[tokio::test]
-async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
-    let settings = [("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", RAYS)];
+async fn tokens_grant_their_scopes_and_are_never_logged() {
+    let settings = [("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", RAY_TOKEN)];
     let Some(cluster) = Cluster::up(NEWEST, 0, &settings) else {
         return;
     };
@@ -45,7 +45,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
         issuer.path("ray-token"),
     );
     std::fs::write(&config, text).unwrap();
-    issuer.write("ray-token", RAYS);
+    issuer.write("ray-token", RAY_TOKEN);
     let to_cluster = Capture::start(&cluster, "relay", "eth0");
     let to_client = Capture::start(&cluster, "relay", "link0");
     let mut scene = Scene {
@@ -62,7 +62,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     let id = &row["id"];
     for (token, why) in [
         (None, "token"),
-        (Some(RAYS), "refused"),
+        (Some(RAY_TOKEN), "refused"),
         (Some(&*elsewhere), "no paused worker"),
     ] {
         let mut selector = json!({"breakpoint": id});
@@ -106,7 +106,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     client.resume(thread).await;
     assert_eq!(driver.result(), json!(5));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 
     say("revoked in the middle");
     let mut driver = cluster.start_driver("actor.py", &settings);
@@ -115,8 +115,8 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     client.stopped().await;
     let began = Instant::now();
     issuer.token(&["revoke", "--sub", "leo", "--file", &issuer.path("revoked")]);
-    let told = client.important_output().await;
-    assert!(told.contains("revoked"), "{told}");
+    let message = client.important_output().await;
+    assert!(message.contains("revoked"), "{message}");
     client.event("terminated").await;
     // A second, and what a busy machine adds.
     assert!(
@@ -129,7 +129,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
         .refusal(json!({"breakpoint": row["id"], "token": leaving}))
         .await;
     assert!(answer.contains("refused"), "{answer}");
-    scene.gone();
+    scene.assert_none_paused();
 
     say("who saw which secret");
     scene.token = None;
@@ -139,7 +139,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     let (upstream, from_cluster) = both_ways(to_cluster);
     let (downstream, _) = both_ways(to_client);
     assert!(
-        holds(&upstream, RAYS),
+        holds(&upstream, RAY_TOKEN),
         "the relay shows Ray's token to the head, so the capture works"
     );
     assert!(holds(&downstream, "Counter.add") || !downstream.is_empty());
@@ -148,7 +148,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
         ("the audit log", &record),
         ("what clients got", &downstream),
     ] {
-        assert!(!holds(bytes, RAYS), "Ray's token is in {place}");
+        assert!(!holds(bytes, RAY_TOKEN), "Ray's token is in {place}");
     }
     for token in tokens {
         // A signature alone is a part of the token that could be put together again.
@@ -166,7 +166,7 @@ async fn tokens_open_what_they_say_and_are_seen_nowhere_else() {
     audited(Path::new(&audit), &record);
 }
 
-/// What was sent, and what was received.
+/// The bytes that were sent and received.
 fn both_ways(capture: Capture) -> (Vec<u8>, Vec<u8>) {
     let (sent, received): (Vec<_>, Vec<_>) =
         capture.finish().into_iter().partition(|flow| flow.sent);
@@ -218,7 +218,7 @@ fn ray_cli(scene: &Scene<'_>, token: &str) {
     ];
     let (good, text) = run(Some(token), &submit);
     assert!(good && text.contains("RESULT 12"), "{text}");
-    for wrong in [None, Some(RAYS)] {
+    for wrong in [None, Some(RAY_TOKEN)] {
         let (good, text) = run(wrong, &submit);
         assert!(!good, "{text}");
     }
@@ -226,18 +226,18 @@ fn ray_cli(scene: &Scene<'_>, token: &str) {
     let list = ["list", "workers", "--address", &url];
     let (good, text) = run(Some(token), &list);
     assert!(good && text.contains("Total:"), "{text}");
-    for wrong in [None, Some(RAYS)] {
+    for wrong in [None, Some(RAY_TOKEN)] {
         let (good, text) = run(wrong, &list);
         assert!(!good, "{text}");
     }
 }
 
-/// The record says who did what, and notices a change.
+/// The audit log has all events, and detects a change.
 fn audited(file: &Path, record: &[u8]) {
     say("the audit log");
     let text = String::from_utf8(record.to_vec()).unwrap();
-    for wanted in ["alice", "vera", "leo", "Counter.add"] {
-        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+    for expected in ["alice", "vera", "leo", "Counter.add"] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
     }
     let verify = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));

@@ -1,5 +1,4 @@
-//! Relays that end under their sessions: the agents keep the tasks as they are, and whoever had them goes on at whatever relay
-//! there is then.
+//! Relays that end during sessions. The agents park the tasks, and their owners resume them at another relay.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
 /// The line of `square` in tasks.py behind the one of the breakpoint.
-const NEXT: u32 = 10;
+const NEXT_LINE: u32 = 10;
 
 /// Tokens, and a configuration for all relays.
 struct Shared {
@@ -60,7 +59,7 @@ impl Shared {
     }
 }
 
-/// Two relays, with agents that are linked to both, and `ada`, who debugs at either.
+/// Two relays with agents that are linked to both, and the user `ada`.
 struct Pair<'a> {
     shared: Shared,
     ada: String,
@@ -120,13 +119,19 @@ async fn stepped(
     client.evaluate(frame, "y = 1000 + x").await;
     client.step_over(thread).await;
     let frames = client.frames(thread).await;
-    assert_eq!(frames[0].line, NEXT);
+    assert_eq!(frames[0].line, NEXT_LINE);
     let frames = frames.iter().map(|frame| (frame.id, frame.line)).collect();
     (client, frames)
 }
 
 /// Goes on with a session at `port` where it was, to the end of its task.
-async fn goes_on(scene: &Scene<'_>, port: u16, id: &Value, token: &str, before: &[(u64, u32)]) {
+async fn resume_and_finish(
+    scene: &Scene<'_>,
+    port: u16,
+    id: &Value,
+    token: &str,
+    before: &[(u64, u32)],
+) {
     let mut client = attached(scene.cluster, port, id, token).await;
     let (thread, _) = client.stopped().await;
     let frames = client.frames(thread).await;
@@ -136,7 +141,7 @@ async fn goes_on(scene: &Scene<'_>, port: u16, id: &Value, token: &str, before: 
     let (x, y): (u32, u32) = (locals["x"].parse().unwrap(), locals["y"].parse().unwrap());
     assert_eq!(y, 1000 + x);
     let (thread, _) = client.step_over(thread).await;
-    assert_eq!(client.frames(thread).await[0].line, NEXT + 1);
+    assert_eq!(client.frames(thread).await[0].line, NEXT_LINE + 1);
     client.resume(thread).await;
 }
 
@@ -182,17 +187,17 @@ async fn sessions_survive_the_death_of_their_relay_at_another_one() {
     say("a look at one, by the permission to look, leaves it parked");
     let view = shared.mint("ada", "list,view");
     let id = rows[0]["id"].as_str().unwrap();
-    let mut look = other.command(&["snapshot", id, "--insecure-send-token"]);
-    let seen = look.env("RAY_RELAY_TOKEN", view).output().unwrap();
-    let text = String::from_utf8_lossy(&seen.stdout).into_owned();
-    assert!(text.contains("tasks.py(10)square()"), "{text} {seen:?}");
+    let mut snapshot = other.command(&["snapshot", id, "--insecure-send-token"]);
+    let output = snapshot.env("RAY_RELAY_TOKEN", view).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("tasks.py(10)square()"), "{text} {output:?}");
     assert!(text.contains("       y = 100"), "{text}");
     parked(other, &rows[0]["id"]);
     std::thread::sleep(Duration::from_secs(2));
     assert!(driver.is_waiting());
     say("two are gone on with, and the time of the third is over");
     for (row, (_, before)) in rows.iter().zip(&sessions).take(2) {
-        goes_on(other, PORT + 1, &row["id"], ada, before).await;
+        resume_and_finish(other, PORT + 1, &row["id"], ada, before).await;
     }
     let result = driver.result();
     let values = result.as_array().unwrap().iter();
@@ -213,14 +218,14 @@ async fn sessions_survive_an_upgrade_of_the_only_relay() {
     let mut driver = cluster.start_driver("tasks.py", &ON_TWO_NODES);
     let rows = one.wait_listed(3);
     let (lost, of_lost) = stepped(&one, PORT, &rows[0]["id"], &ada).await;
-    let (mut told, of_told) = stepped(&one, PORT, &rows[1]["id"], &ada).await;
+    let (mut message, of_told) = stepped(&one, PORT, &rows[1]["id"], &ada).await;
     // A park of the relay's own, a session, and a task that waits.
     drop(lost);
     parked(&one, &rows[0]["id"]);
     one.relay.signal(Signal::TERM);
-    let words = told.important_output().await;
+    let words = message.important_output().await;
     say(words);
-    told.event("terminated").await;
+    message.event("terminated").await;
     one.relay.wait_exit(Duration::from_secs(30));
     drop(one);
     let next = shared.relay(&cluster, PORT, &ada);
@@ -229,7 +234,7 @@ async fn sessions_survive_an_upgrade_of_the_only_relay() {
         parked(&next, &row["id"]);
     }
     assert!(driver.is_waiting());
-    goes_on(&next, PORT, &rows[0]["id"], &ada, &of_lost).await;
+    resume_and_finish(&next, PORT, &rows[0]["id"], &ada, &of_lost).await;
     let id = rows[1]["id"].as_str().unwrap();
     say("one is released");
     let released = next
@@ -245,7 +250,7 @@ async fn sessions_survive_an_upgrade_of_the_only_relay() {
 }
 
 #[tokio::test]
-async fn a_task_and_its_subprocess_survive_the_death_of_their_relay_at_another_one() {
+async fn task_and_subprocess_move_to_another_relay() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -253,9 +258,9 @@ async fn a_task_and_its_subprocess_survive_the_death_of_their_relay_at_another_o
     let Pair {
         ada, one, other, ..
     } = &pair;
-    let standing = Standing::new(one, Some(ada)).await;
+    let parked = Standing::new(one, Some(ada)).await;
     one.relay.signal(Signal::KILL);
-    let mut lost = standing.lost();
+    let mut lost = parked.lost();
     lost.parked(other);
-    lost.goes_on(other).await;
+    lost.resume_and_finish(other).await;
 }

@@ -1,5 +1,5 @@
-//! A relay that is killed or restarted under its sessions, without agents: somebody else has its connections to the debuggers, and whoever
-//! had a session goes on with it at the relay that is started next.
+//! A relay that is killed or restarted during sessions, without agents. A keeper or a service manager holds its connections to
+//! debuggers, and the owners resume their sessions at the next relay.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
-const SOON: Duration = Duration::from_secs(30);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Tasks of cuts.py.
 const TASKS: usize = 10;
 
-/// Files of a relay whose sessions are kept for minutes.
+/// The files of a relay that parks sessions for minutes.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-/// A keeper, and one relay after the other beside it.
+/// A keeper, with one relay after the other.
 struct BesideKeeper<'a> {
     cluster: &'a Cluster,
     place: Place,
@@ -82,7 +82,7 @@ impl<'a> BesideKeeper<'a> {
 /// Of ten sessions, those with debugpy; the others are at prompts of the legacy debugger.
 const WITH_DEBUGPY: usize = 8;
 
-/// A job of so many tasks on two nodes, each of which leaves a file in `past` when it has run on; it is started by `start`.
+/// Starts a job of `count` tasks on two nodes. Each writes a file into `past` when it resumes.
 fn tasks(past: &Path, count: usize, start: impl FnOnce(&[(&str, &str)]) -> Driver) -> Driver {
     let tasks: String = (0..count)
         .map(|n| format!("task{n}@{} ", ["head", "w1"][n % 2]))
@@ -93,7 +93,7 @@ fn tasks(past: &Path, count: usize, start: impl FnOnce(&[(&str, &str)]) -> Drive
 
 /// Waits until no session has the task of `row`; gives its id.
 fn until_free(scene: &Scene<'_>, row: &Value) -> String {
-    eventually("no session has it", SOON, || {
+    eventually("no session has it", RESTORE_TIMEOUT, || {
         let list = scene.list();
         let now = list.iter().find(|now| now["id"] == row["id"])?;
         (now["state"] != "attached").then(|| now["id"].as_str().unwrap().to_owned())
@@ -102,7 +102,7 @@ fn until_free(scene: &Scene<'_>, row: &Value) -> String {
 
 /// The relay of `scene` has all of `rows` parked.
 fn all_parked(scene: &Scene<'_>, rows: &[Value]) {
-    eventually("all sessions parked", SOON, || {
+    eventually("all sessions parked", RESTORE_TIMEOUT, || {
         let list = scene.list();
         let is_parked = |row: &&Value| {
             list.iter()
@@ -112,7 +112,7 @@ fn all_parked(scene: &Scene<'_>, rows: &[Value]) {
     });
 }
 
-/// Attached to `row`, where its thread stands.
+/// Attaches to `row`, and waits for the stop.
 async fn attached(scene: &Scene<'_>, row: &Value) -> (DapClient, u64, Vec<Frame>) {
     let mut client = scene.connect(Editor::VsCode).await;
     let selector = json!({"breakpoint": row["id"]});
@@ -123,8 +123,8 @@ async fn attached(scene: &Scene<'_>, row: &Value) -> (DapClient, u64, Vec<Frame>
     (client, thread, frames)
 }
 
-/// Ten tasks that stand a line behind their breakpoints: six in editors, of which two are lost already, two at prompts, and two in
-/// the legacy debugger, of which one is lost. The relay is `killed`, and there is another one; whoever had them goes on, to the end of the job.
+/// Ten paused tasks: six in editors (two of them lost), two at prompts, and two in the legacy debugger (one of them lost). The
+/// relay is `killed`, and their owners resume them at the next one, until the job ends.
 async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) -> Scene<'a>) {
     let cluster = scene.cluster;
     let past = tempfile::tempdir().unwrap();
@@ -148,20 +148,20 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
     }
     let mut people = Vec::new();
     for row in at_prompts {
-        let mut person = Person::connect(&scene);
-        person.list().await;
-        person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
-        person.line("n", "(Pdb) ").await;
-        person.line("y = 4711", "(Pdb) ").await;
-        people.push(person);
+        let mut user = Person::connect(&scene);
+        user.list().await;
+        user.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
+        user.line("n", "(Pdb) ").await;
+        user.line("y = 4711", "(Pdb) ").await;
+        people.push(user);
     }
     for row in &legacy {
-        let mut person = Person::connect(&scene);
-        person.list().await;
-        person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
-        person.line("n", "(Pdb) ").await;
-        person.line("x = 40", "(Pdb) ").await;
-        people.push(person);
+        let mut user = Person::connect(&scene);
+        user.list().await;
+        user.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
+        user.line("n", "(Pdb) ").await;
+        user.line("x = 40", "(Pdb) ").await;
+        people.push(user);
     }
     drop(people.pop());
     all_parked(&scene, &debugpy[..2]);
@@ -180,26 +180,26 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
         client.resume(thread).await;
     }
     for row in at_prompts {
-        let mut person = Person::connect(&next);
-        person.list().await;
-        person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
-        let y = person.line("p y", "(Pdb) ").await;
+        let mut user = Person::connect(&next);
+        user.list().await;
+        user.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
+        let y = user.line("p y", "(Pdb) ").await;
         assert!(y.contains("4711"), "{y}");
-        person.line("c", " ended").await;
+        user.line("c", " ended").await;
     }
     for row in &legacy {
-        let mut person = Person::connect(&next);
-        person.list().await;
-        let shown = person.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
+        let mut user = Person::connect(&next);
+        user.list().await;
+        let shown = user.line(row["id"].as_str().unwrap(), "(Pdb) ").await;
         assert!(
             shown.contains("*** this resumes your session with outer"),
             "{shown}"
         );
-        let x = person.line("p x", "(Pdb) ").await;
+        let x = user.line("p x", "(Pdb) ").await;
         assert!(x.starts_with("40\r\n"), "{x}");
-        let stepped = person.line("n", "(Pdb) ").await;
+        let stepped = user.line("n", "(Pdb) ").await;
         assert!(stepped.contains("return [x, twice]"), "{stepped}");
-        person.line("c", "q leaves): ").await;
+        user.line("c", "q leaves): ").await;
     }
     assert_eq!(legacy_driver.result(), json!([[40, 80], [40, 80]]));
     let result = driver.result();
@@ -210,21 +210,21 @@ async fn ten_sessions<'a>(scene: Scene<'a>, killed: impl AsyncFnOnce(Scene<'a>) 
         2,
         "{result}"
     );
-    next.gone();
-    eventually("no session left", SOON, || {
+    next.assert_none_paused();
+    eventually("no session left", RESTORE_TIMEOUT, || {
         let sessions = next.get("/relay/v1/sessions");
         sessions["sessions"].as_array()?.is_empty().then_some(())
     });
 }
 
-/// debugpy's adapter does not survive a client that vanishes in the middle of an attach: of 30 such, 5 tasks stood for ever.
+/// debugpy's adapter does not survive a client that is lost during an attach: 5 of 30 such tasks hung.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_task_is_lost_whenever_its_relay_is_killed() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let beside = BesideKeeper::new(&cluster);
-    let mut scene = beside.relay();
+    let setup = BesideKeeper::new(&cluster);
+    let mut scene = setup.relay();
     let past = tempfile::tempdir().unwrap();
     let mut driver = tasks(past.path(), TASKS, |env| {
         cluster.start_driver("cuts.py", env)
@@ -237,7 +237,7 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
         // An attach takes some 150 ms from here.
         let moment = Duration::from_millis(20 * n);
         _ = timeout(moment, client.start(arguments, None)).await;
-        scene = beside.killed(scene);
+        scene = setup.killed(scene);
     }
     assert_eq!(std::fs::read_dir(&past).unwrap().count(), 0, "none ran on");
     for row in &rows {
@@ -246,7 +246,7 @@ async fn no_task_is_lost_whenever_its_relay_is_killed() {
         client.resume(thread).await;
     }
     assert_eq!(driver.result().as_array().unwrap().len(), TASKS);
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// A prompt of `nc` whose relay is killed at one of [`TASKS`] moments, each `step` behind the other.
@@ -254,17 +254,17 @@ async fn no_prompt_is_lost(start: fn(&Cluster, &str, &[(&str, &str)]) -> Driver,
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let beside = BesideKeeper::new(&cluster);
-    let mut scene = beside.relay();
+    let setup = BesideKeeper::new(&cluster);
+    let mut scene = setup.relay();
     let past = tempfile::tempdir().unwrap();
     let mut driver = tasks(past.path(), TASKS, |env| start(&cluster, "cuts.py", env));
     let rows = scene.wait_listed(TASKS);
     for (row, n) in rows.iter().zip(0..) {
         let id = until_free(&scene, row);
-        let mut person = Person::connect(&scene);
-        person.list().await;
-        _ = timeout(step * n, person.line(&id, "(Pdb) ")).await;
-        scene = beside.killed(scene);
+        let mut user = Person::connect(&scene);
+        user.list().await;
+        _ = timeout(step * n, user.line(&id, "(Pdb) ")).await;
+        scene = setup.killed(scene);
     }
     let ran_on: Vec<_> = std::fs::read_dir(&past)
         .unwrap()
@@ -275,21 +275,21 @@ async fn no_prompt_is_lost(start: fn(&Cluster, &str, &[(&str, &str)]) -> Driver,
         let id = until_free(&scene, row);
         assert!(driver.is_waiting());
         // The driver ends behind the last of them, and its worker with it.
-        let (_, said) = attempt(&scene, &["debug", &id], "w\nc\n");
-        assert!(said.contains(")stays()\n-> "), "{said}");
+        let (_, output) = attempt(&scene, &["debug", &id], "w\nc\n");
+        assert!(output.contains(")stays()\n-> "), "{output}");
     }
     assert_eq!(driver.result().as_array().unwrap().len(), TASKS);
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// It is entered once, and its task fails when its client goes without a word.
+/// A legacy prompt accepts one client, and its task fails when that client is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_legacy_prompt_is_lost_whenever_its_relay_is_killed() {
-    // It is entered some milliseconds from the line on.
+    // The prompt opens some milliseconds after the line.
     no_prompt_is_lost(Cluster::start_legacy_driver, Duration::from_millis(1)).await;
 }
 
-/// It attaches, and is told of the stop, before its person sees anything.
+/// The prompt attaches and receives the stop before the user sees anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_prompt_is_lost_whenever_its_relay_is_killed() {
     no_prompt_is_lost(Cluster::start_driver, Duration::from_millis(30)).await;
@@ -327,7 +327,7 @@ async fn ten_sessions_outlive_a_killed_relay_in_the_service_managers_store() {
     let killed = async |scene| {
         let before = pid().unwrap();
         kill_process(before, Signal::KILL).unwrap();
-        eventually("the next relay", SOON, || {
+        eventually("the next relay", RESTORE_TIMEOUT, || {
             let is_next = pid().is_some_and(|now| now != before);
             (is_next && cluster.connects("client", to)).then_some(())
         });
@@ -341,26 +341,26 @@ async fn ten_sessions_survive_a_restart_beside_a_keeper() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let beside = BesideKeeper::new(&cluster);
+    let setup = BesideKeeper::new(&cluster);
     let restarted = async |mut scene: Scene<'_>| {
         scene.relay.signal(Signal::TERM);
-        assert!(scene.relay.wait_exit(2 * SOON).success());
+        assert!(scene.relay.wait_exit(2 * RESTORE_TIMEOUT).success());
         drop(scene);
-        beside.relay()
+        setup.relay()
     };
-    ten_sessions(beside.relay(), restarted).await;
+    ten_sessions(setup.relay(), restarted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_and_its_subprocess_outlive_a_killed_relay_beside_a_keeper() {
+async fn task_and_subprocess_survive_a_killed_relay_with_a_keeper() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    let beside = BesideKeeper::new(&cluster);
-    let scene = beside.relay();
-    let standing = Standing::new(&scene, None).await;
-    let next = beside.killed(scene);
-    let mut lost = standing.lost();
+    let setup = BesideKeeper::new(&cluster);
+    let scene = setup.relay();
+    let paused = Standing::new(&scene, None).await;
+    let next = setup.killed(scene);
+    let mut lost = paused.lost();
     lost.parked(&next);
-    lost.goes_on(&next).await;
+    lost.resume_and_finish(&next).await;
 }

@@ -1,5 +1,5 @@
-//! Every kind of breakpoint that Ray has, on the newest and the oldest Ray: listed under a right
-//! name, attached to from the client's namespace, released, and gone from the list.
+//! Every kind of breakpoint that Ray has, on the newest and the oldest Ray: listed with its
+//! name, attached to from the client's namespace, released, and removed from the list.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ impl Scene<'_> {
         client.resume(thread).await;
         assert_eq!(driver.result(), result);
         client.disconnect().await;
-        self.gone();
+        self.assert_none_paused();
         row
     }
 }
@@ -57,7 +57,7 @@ async fn every_kind(version: &str) {
     post_mortem(&scene).await;
     reused_worker(&scene).await;
     if version == NEWEST {
-        mappings_are_not_left(&scene).await;
+        mappings_are_removed(&scene).await;
     }
     working_dir(&scene).await;
     assert!(
@@ -89,9 +89,9 @@ async fn driver_breakpoint(scene: &Scene<'_>) {
     assert_eq!(client.frames(thread).await[0].name, "main");
     client.resume(thread).await;
     assert_eq!(driver.result(), json!(6));
-    // The driver ends with its process; its client is told.
+    // The driver ends with its process, and its client is notified.
     client.event("terminated").await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn serve_replica(scene: &Scene<'_>) {
@@ -102,15 +102,15 @@ async fn serve_replica(scene: &Scene<'_>) {
     let (thread, _) = client.stopped().await;
     let frames = client.frames(thread).await;
     assert_eq!(client.locals(frames[0].id).await["name"], "'ray'");
-    let heard = client.transcript();
+    let transcript = client.transcript();
     assert!(
-        heard.contains("unless its deployment sets `health_check_timeout_s`"),
-        "{heard}"
+        transcript.contains("unless its deployment sets `health_check_timeout_s`"),
+        "{transcript}"
     );
     client.resume(thread).await;
     client.disconnect().await;
     assert_eq!(driver.line("RESULT"), "\"hello ray\"");
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn async_actor(scene: &Scene<'_>) {
@@ -125,7 +125,7 @@ async fn async_actor(scene: &Scene<'_>) {
     }
     assert_eq!(driver.result(), json!([10, 20]));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn threaded_actor(scene: &Scene<'_>) {
@@ -156,7 +156,7 @@ async fn threaded_actor(scene: &Scene<'_>) {
     }
     assert_eq!(driver.result(), json!([1, 4]));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn subprocess(scene: &Scene<'_>) {
@@ -174,7 +174,7 @@ async fn subprocess(scene: &Scene<'_>) {
     assert_eq!(driver.result(), json!("child 7"));
     child.event("terminated").await;
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// The session with the task has ended by the time that its subprocess starts one.
@@ -190,7 +190,7 @@ async fn grandchild(scene: &Scene<'_>) {
     let mut child = scene.connect(Editor::VsCode).await;
     child.start(configuration, None).await;
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
     std::fs::write(go.trim(), "").unwrap();
     let configuration = child.child().await;
     assert_eq!(configuration["rayRelay"], json!({"breakpoint": row["id"]}));
@@ -199,7 +199,7 @@ async fn grandchild(scene: &Scene<'_>) {
     assert_eq!(driver.result(), json!("grandchild 8"));
     grandchild.event("terminated").await;
     child.event("terminated").await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn post_mortem(scene: &Scene<'_>) {
@@ -221,7 +221,7 @@ async fn post_mortem(scene: &Scene<'_>) {
     client.resume(thread).await;
     client.disconnect().await;
     assert_eq!(driver.result(), json!("RayTaskError(ZeroDivisionError)"));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn reused_worker(scene: &Scene<'_>) {
@@ -231,7 +231,7 @@ async fn reused_worker(scene: &Scene<'_>) {
     assert_eq!(first["stop"], 1);
     let mut client = scene.attached(&first).await;
     client.stopped().await;
-    // Leaving without a word lets the task run on, to the next breakpoint of the same worker.
+    // A lost connection resumes the task, to the next breakpoint of the same worker.
     drop(client);
     driver.line("FIRST");
     let second = scene.listed("Steps.second", &driver);
@@ -241,11 +241,11 @@ async fn reused_worker(scene: &Scene<'_>) {
     client.resume(thread).await;
     assert_eq!(driver.result(), json!([1, 2]));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// debugpy keeps them for the process. Whoever dials it next, and not through the relay, sees its files where they are.
-async fn mappings_are_not_left(scene: &Scene<'_>) {
+async fn mappings_are_removed(scene: &Scene<'_>) {
     let folder = ray::job("");
     let folder = folder.to_str().unwrap().trim_end_matches('/');
     for goodbye in [true, false] {
@@ -258,8 +258,8 @@ async fn mappings_are_not_left(scene: &Scene<'_>) {
         arguments.insert("pathMappings".into(), mapped);
         client.start(arguments, None).await;
         let (thread, _) = client.stopped().await;
-        let seen = &client.frames(thread).await[0].path;
-        assert_eq!(seen, "/home/ann/reuse.py");
+        let shown_path = &client.frames(thread).await[0].path;
+        assert_eq!(shown_path, "/home/ann/reuse.py");
         match goodbye {
             true => client.disconnect().await,
             false => drop(client),
@@ -280,12 +280,12 @@ async fn mappings_are_not_left(scene: &Scene<'_>) {
         let attach = Editor::Plain.attach(&worker.ip.to_string(), worker.port, "");
         direct.start(attach, None).await;
         let (thread, _) = direct.stopped().await;
-        let seen = &direct.frames(thread).await[0].path;
-        assert_eq!(*seen, format!("{folder}/reuse.py"));
+        let shown_path = &direct.frames(thread).await[0].path;
+        assert_eq!(*shown_path, format!("{folder}/reuse.py"));
         direct.resume(thread).await;
         assert_eq!(driver.result(), json!([1, 2]));
         direct.disconnect().await;
-        scene.gone();
+        scene.assert_none_paused();
     }
 }
 
@@ -312,7 +312,7 @@ async fn working_dir(scene: &Scene<'_>) {
     }
     assert_eq!(driver.result(), json!(12));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The demo's own cluster: several nodes on loopback addresses, and nothing left of it.
+//! The demo's cluster: several nodes on loopback addresses, which end without a trace.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -50,9 +50,9 @@ async fn a_loopback_cluster_stops_tasks_on_every_node_and_leaves_nothing() {
         assert!(tokio::time::Instant::now() < end, "{paused} of 3 paused");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let left = cluster.stop(&CancellationToken::new());
+    let remaining = cluster.stop(&CancellationToken::new());
     let _ = driver.wait();
-    assert_eq!(left, Vec::<i32>::new());
+    assert_eq!(remaining, Vec::<i32>::new());
     assert!(!dir.exists());
     assert_eq!(mentioning(dir.to_str().unwrap()), Vec::<String>::new());
 }

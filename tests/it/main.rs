@@ -6,11 +6,10 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view`, `without_cluster` | Python and the network once (a virtual environment under `target/`) |
 //! | `campaign`, `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `gone`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted` | the same without nftables |
+//! | `agents`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `ended_tasks`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted` | the same without nftables |
 //! | `page` | also Chromium |
 //!
-//! What is missing is said on standard error and the test passes, except where `CI` is set: then
-//! it fails.
+//! Missing requirements are reported on standard error, and the test passes. With `CI` set, it fails.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,10 +24,10 @@ mod cuts;
 mod departures;
 mod deploy;
 mod doctor;
+mod ended_tasks;
 mod failing;
 mod faults;
 mod gcs_tls;
-mod gone;
 mod hook;
 mod identity;
 mod isolation;

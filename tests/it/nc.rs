@@ -1,4 +1,4 @@
-//! A person with nothing but a plain connection, from the client's namespace: breakpoints of both debuggers.
+//! A user of `nc` in the client's namespace: breakpoints of both debuggers.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub(crate) async fn legacy(scene: &Scene<'_>) {
     let node = on_worker["node_ip"].as_str().unwrap();
     let [on_head, on_worker] = [on_head, on_worker].map(|row| row["id"].as_str().unwrap());
     // The list comes on Enter, and waits for no breakpoint to be touched.
-    let mut person = Person::connect(scene);
-    let list = person.list().await;
+    let mut user = Person::connect(scene);
+    let list = user.list().await;
     assert_eq!(list.matches("outer").count(), 2, "{list}");
     assert!(list.contains("legacy.py:") && list.contains(node), "{list}");
     // As `ray-relay debug` shows it.
@@ -39,18 +39,18 @@ pub(crate) async fn legacy(scene: &Scene<'_>) {
         list.contains("INDEX  ID ") && list.contains("KIND"),
         "{list}"
     );
-    person.line(on_head, "-> x = x + 0").await;
-    person.until("(Pdb) ").await;
-    assert!(person.line("p x", "(Pdb) ").await.starts_with("1\r\n"));
-    person.line("n", "(Pdb) ").await;
-    person.line("!x = 40", "(Pdb) ").await;
+    user.line(on_head, "-> x = x + 0").await;
+    user.until("(Pdb) ").await;
+    assert!(user.line("p x", "(Pdb) ").await.starts_with("1\r\n"));
+    user.line("n", "(Pdb) ").await;
+    user.line("!x = 40", "(Pdb) ").await;
     // Into the task that it calls, which registers as the same breakpoint.
-    person.line("remote", "Waiting for the session").await;
-    let there = person.until("(Pdb) ").await;
+    user.line("remote", "Waiting for the session").await;
+    let there = user.until("(Pdb) ").await;
     assert!(there.contains("double()"), "{there}");
-    assert!(person.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
-    person.line("!x = 21", "(Pdb) ").await;
-    person.line("c", "q leaves): ").await;
+    assert!(user.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
+    user.line("!x = 21", "(Pdb) ").await;
+    user.line("c", "q leaves): ").await;
     // Another one, and a connection that just goes, to a relay that keeps none.
     let mut second = Person::connect(scene);
     second.list().await;
@@ -58,53 +58,51 @@ pub(crate) async fn legacy(scene: &Scene<'_>) {
     assert!(second.line("p x", "(Pdb) ").await.starts_with("2\r\n"));
     drop(second);
     assert_eq!(driver.result(), json!([[40, 42], [2, 4]]));
-    scene.gone();
-    person.line("q", "").await;
+    scene.assert_none_paused();
+    user.line("q", "").await;
 }
 
 pub(crate) async fn debugpy(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("actor.py", &[]);
     scene.listed("Counter.add", &driver);
-    let mut person = Person::connect(scene);
-    person.list().await;
-    let stop = person.line("0", "(Pdb) ").await;
+    let mut user = Person::connect(scene);
+    user.list().await;
+    let stop = user.line("0", "(Pdb) ").await;
     assert!(stop.contains("actor.py"), "{stop}");
-    assert!(
-        person
-            .line("p self.total", "(Pdb) ")
-            .await
-            .starts_with("5\n")
-    );
-    person.line("!self.total = 40", "(Pdb) ").await;
-    person.line("p undefined", "*** NameError").await;
-    person.line("c", "").await;
+    assert!(user.line("p self.total", "(Pdb) ").await.starts_with("5\n"));
+    user.line("!self.total = 40", "(Pdb) ").await;
+    user.line("p undefined", "*** NameError").await;
+    user.line("c", "").await;
     assert_eq!(driver.result(), json!(40));
-    drop(person);
-    scene.gone();
+    drop(user);
+    scene.assert_none_paused();
 }
 
-/// A task that comes to its end while its driver goes on: the worker stays, and debugpy says nothing.
+/// A task that ends while its driver continues: the worker stays, and debugpy sends nothing.
 pub(crate) async fn task_end(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
-    let mut person = Person::connect(scene);
-    person.list().await;
+    let mut user = Person::connect(scene);
+    user.list().await;
     let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
-    person.line(ids[0], "(Pdb) ").await;
-    person.line("c", "The task has ended.").await;
-    person.until("q leaves): ").await;
-    let (code, said) = attempt(
+    user.line(ids[0], "(Pdb) ").await;
+    user.line("c", "The task has ended.").await;
+    user.until("q leaves): ").await;
+    let (code, output) = attempt(
         scene,
         &["exec", "--continue", ids[1], "--", "c", "p 'never'"],
         "",
     );
-    assert_eq!(code, 1, "{said}");
-    let told = "the task has ended, and there are commands left";
-    assert!(said.contains(told) && !said.contains("never"), "{said}");
-    person.line(ids[2], "(Pdb) ").await;
-    person.line("q", "The task runs on").await;
+    assert_eq!(code, 1, "{output}");
+    let expected = "the task has ended, and there are commands left";
+    assert!(
+        output.contains(expected) && !output.contains("never"),
+        "{output}"
+    );
+    user.line(ids[2], "(Pdb) ").await;
+    user.line("q", "The task runs on").await;
     assert_eq!(driver.result().as_array().unwrap().len(), 3);
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// `ray-relay debug` on one legacy breakpoint and `release` of the other; then `release` of several threads of an actor.
@@ -118,22 +116,22 @@ pub(crate) fn commands(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     let id = scene.on(&rows, "head")["id"].as_str().unwrap();
-    let said = run(&["debug", id], "p 'seen', x\n!x = 7\nc\n");
-    assert!(said.contains("(Pdb) ('seen', 1)"), "{said}");
-    let said = run(&["release", "--all"], "");
-    assert_eq!(said.matches("  released").count(), 1, "{said}");
+    let output = run(&["debug", id], "p 'seen', x\n!x = 7\nc\n");
+    assert!(output.contains("(Pdb) ('seen', 1)"), "{output}");
+    let output = run(&["release", "--all"], "");
+    assert_eq!(output.matches("  released").count(), 1, "{output}");
     assert_eq!(driver.result(), json!([[7, 14], [2, 4]]));
-    scene.gone();
+    scene.assert_none_paused();
 
     let mut driver = scene.cluster.start_driver("threaded_actor.py", &[]);
     let row = scene.listed("Pool.work", &driver);
-    let said = run(&["release", row["id"].as_str().unwrap()], "");
-    assert_eq!(said.matches("  released").count(), 1, "{said}");
-    // Those that waited are detached together. A thread that stops only then is listed again and takes another release.
+    let output = run(&["release", row["id"].as_str().unwrap()], "");
+    assert_eq!(output.matches("  released").count(), 1, "{output}");
+    // Waiting threads are detached together. A thread that stops later is listed again and needs another release.
     eventually("every thread is let go", Duration::from_secs(120), || {
         attempt(&["release", "--older-than", "1ms"], "");
         (!driver.is_waiting()).then_some(())
     });
     assert_eq!(driver.result(), json!([1, 4]));
-    scene.gone();
+    scene.assert_none_paused();
 }

@@ -1,4 +1,4 @@
-//! Agents whose links come from elsewhere than their nodes' addresses: behind an address translation, and over IPv6.
+//! Agents whose links come from other addresses than their nodes': behind an address translation, and over IPv6.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,8 @@ use crate::support::relay::PORT;
 use crate::support::say;
 use crate::support::scene::Scene;
 
-/// Where links of a node come from that is behind an address translation.
-const TRANSLATED: &str = "10.88.0.150";
+/// The source address of a node's links behind an address translation.
+const TRANSLATED_IP: &str = "10.88.0.150";
 
 fn run(cluster: &Cluster, node: &str, command: &str) {
     let words: Vec<_> = command.split(' ').collect();
@@ -34,16 +34,16 @@ async fn session(scene: &Scene<'_>) {
     client.resume(thread).await;
     assert_eq!(driver.result(), json!(5));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// The token of an agent expires in the middle of a session, which goes on by the newer one in the file.
+/// An agent's token expires during a session, which continues by the renewed one in the file.
 async fn a_renewed_token(guarded: &Guarded, scene: &Scene<'_>, node: &str) {
-    const TTL: Duration = Duration::from_secs(8);
+    const TOKEN_TTL: Duration = Duration::from_secs(8);
     say("a token that is renewed");
     let mut driver = scene.cluster.start_driver("actor.py", &[]);
     let row = scene.listed("Counter.add", &driver);
-    let expires = Instant::now() + TTL;
+    let expires = Instant::now() + TOKEN_TTL;
     let file = guarded.name_node(node, "8s");
     let _agent = guarded.agent(scene, "w1", &scene.relay.url(), file);
     linked(scene, 1);
@@ -52,7 +52,7 @@ async fn a_renewed_token(guarded: &Guarded, scene: &Scene<'_>, node: &str) {
     let frame = client.frames(thread).await[0].id;
     guarded.name_node(node, "1h");
     let renewed = "another link of the same agent has taken its place";
-    eventually("another link", TTL, || {
+    eventually("another link", TOKEN_TTL, || {
         scene.relay.log().contains(renewed).then_some(())
     });
     while Instant::now() < expires + Duration::from_secs(2) {
@@ -62,11 +62,11 @@ async fn a_renewed_token(guarded: &Guarded, scene: &Scene<'_>, node: &str) {
     client.resume(thread).await;
     assert_eq!(driver.result(), json!(5));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
-async fn an_agent_from_another_network_is_linked_where_its_token_names_the_node() {
+async fn agent_from_another_network_links_by_a_token_naming_its_node() {
     let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
         return;
     };
@@ -82,7 +82,7 @@ async fn an_agent_from_another_network_is_linked_where_its_token_names_the_node(
     run(
         &cluster,
         "w1",
-        &format!("ip addr add {TRANSLATED}/24 dev eth0"),
+        &format!("ip addr add {TRANSLATED_IP}/24 dev eth0"),
     );
     run(&cluster, "w1", "nft add table ip nat");
     run(
@@ -90,12 +90,12 @@ async fn an_agent_from_another_network_is_linked_where_its_token_names_the_node(
         "w1",
         "nft add chain ip nat out { type nat hook postrouting priority srcnat; }",
     );
-    let rule = format!("nft add rule ip nat out ip daddr {RELAY_IP} snat to {TRANSLATED}");
+    let rule = format!("nft add rule ip nat out ip daddr {RELAY_IP} snat to {TRANSLATED_IP}");
     run(&cluster, "w1", &rule);
     let url = scene.relay.url();
     {
         let _unnamed = guarded.agent(&scene, "w1", &url, "agent.token");
-        let refused = format!("(this one comes from {TRANSLATED})");
+        let refused = format!("(this one comes from {TRANSLATED_IP})");
         eventually("a refusal", Duration::from_secs(30), || {
             scene.relay.log().contains(&refused).then_some(())
         });
@@ -131,8 +131,8 @@ async fn an_agent_from_another_network_is_linked_where_its_token_names_the_node(
     let began = Instant::now();
     scene.relay.signal(Signal::TERM);
     assert!(scene.relay.wait_exit(Duration::from_secs(30)).success());
-    let took = began.elapsed();
-    say(format_args!("it took {took:?}"));
-    // The worker is looked after for one second.
-    assert!(took < Duration::from_millis(2500), "{took:?}");
+    let elapsed = began.elapsed();
+    say(format_args!("it took {elapsed:?}"));
+    // The worker is monitored for one second.
+    assert!(elapsed < Duration::from_millis(2500), "{elapsed:?}");
 }

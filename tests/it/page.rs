@@ -66,7 +66,7 @@ fn tool(name: &str) -> PathBuf {
     tools.join(name)
 }
 
-/// What the script `name` does with a browser at `address`, from the client's namespace.
+/// Runs the script `name` in a browser at `address`, in the client's namespace.
 pub(crate) fn browsed(cluster: &Cluster, name: &str, address: &str) {
     let (Some(chromium), Some(python)) = (chromium(), python()) else {
         return;
@@ -79,7 +79,7 @@ pub(crate) fn browsed(cluster: &Cluster, name: &str, address: &str) {
 }
 
 #[test]
-fn a_browser_shows_what_waits_and_changes_a_result() {
+fn browser_lists_paused_tasks_and_changes_a_result() {
     let (Some(chromium), Some(python)) = (chromium(), python()) else {
         return;
     };
@@ -115,8 +115,8 @@ fn a_browser_shows_what_waits_and_changes_a_result() {
     let mut steps = browser.stdin.take().unwrap();
     writeln!(steps, "{tokens}").unwrap();
     let mut driver = None;
-    let mut said = BufReader::new(browser.stdout.take().unwrap()).lines();
-    while let Some(Ok(step)) = said.next() {
+    let mut stdout = BufReader::new(browser.stdout.take().unwrap()).lines();
+    while let Some(Ok(step)) = stdout.next() {
         say(format_args!("the page: {step}"));
         match &*step {
             "start" => driver = Some(cluster.start_driver("tasks.py", &[])),

@@ -1,5 +1,4 @@
-//! Prompts whose connection is lost, on real debuggers of both kinds: the task stays where it is, and whoever comes again is
-//! at the prompt as it was.
+//! Prompts of both debuggers whose connection is lost: the task stays paused, and its owner finds the prompt unchanged.
 
 use std::io::Write;
 use std::process::{Child, Stdio};
@@ -18,15 +17,15 @@ use crate::support::relay::{PORT, Relay};
 use crate::support::scene::Scene;
 use crate::support::{eventually, parks_in_a_row};
 
-const SOON: Duration = Duration::from_secs(30);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a client is lost.
 #[derive(Debug, Clone, Copy)]
 enum Loss {
-    /// The end of its stream, after which it still hears.
+    /// Its sending half is closed; it can still read.
     Fin,
     Reset,
-    /// Its process.
+    /// Its process is killed.
     Killed,
 }
 
@@ -35,7 +34,7 @@ fn id(row: &Value) -> &str {
 }
 
 fn wait_state(scene: &Scene<'_>, row: &Value, state: &str) -> Value {
-    eventually(format!("{state}: {}", id(row)), SOON, || {
+    eventually(format!("{state}: {}", id(row)), RESTORE_TIMEOUT, || {
         let mut rows = scene.list().into_iter();
         rows.find(|now| now["id"] == row["id"] && now["state"] == state)
     })
@@ -56,11 +55,11 @@ async fn enters(scene: &Scene<'_>, row: &Value, loss: Loss) -> (Person, String) 
 async fn is_lost(scene: &Scene<'_>, person: Person, row: &Value, loss: Loss) {
     match loss {
         Loss::Fin => {
-            let told = person.close().await;
-            assert!(told.contains("is parked for 10m 00s"), "{told}");
+            let reply = person.close().await;
+            assert!(reply.contains("is parked for 10m 00s"), "{reply}");
             assert!(
-                told.contains(&format!("ray-relay release {}", id(row))),
-                "{told}"
+                reply.contains(&format!("ray-relay release {}", id(row))),
+                "{reply}"
             );
         }
         Loss::Reset | Loss::Killed => drop(person),
@@ -75,7 +74,7 @@ fn kill(mut child: Child) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_comes_again_is_at_the_prompt_as_it_was() {
+async fn returning_user_gets_the_unchanged_prompt() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -140,7 +139,7 @@ async fn debugpy(scene: &Scene<'_>) {
         let set = person.line("b", "(Pdb) ").await;
         assert!(set.contains("tasks.py:11"), "{set}");
         person.line("cl 1", "(Pdb) ").await;
-        // The last one ends with its job, which is said in other words.
+        // The last one ends with its job, with another message.
         person.line("c", " has ended").await;
         person.until("q leaves): ").await;
     }
@@ -149,7 +148,7 @@ async fn debugpy(scene: &Scene<'_>) {
     let mut values: Vec<_> = values.map(|row| row[1].as_u64().unwrap()).collect();
     values.sort_unstable();
     assert_eq!(values, [1000, 1001, 1002]);
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// `ray-relay debug` at `row`, which has shown what it prints for `typed`.
@@ -168,12 +167,12 @@ fn debugs(scene: &Scene<'_>, row: &Value, typed: &str) -> Child {
 
 /// A file that a command at a prompt has written.
 fn wait_written(file: &std::path::Path) {
-    eventually("a command that was done", SOON, || {
+    eventually("a command that was done", RESTORE_TIMEOUT, || {
         file.exists().then_some(())
     });
 }
 
-/// `ray-relay park` of a task to which nobody is attached, and looks at it, which do not end it.
+/// `ray-relay park` of a detached task, and snapshots, which do not end the park.
 fn for_the_night(scene: &Scene<'_>, row: &Value) {
     let run = |words: &[&str]| {
         let output = scene.command(words).output().unwrap();
@@ -189,13 +188,13 @@ fn for_the_night(scene: &Scene<'_>, row: &Value) {
         row["holder"]["parked_until"].as_f64().unwrap()
     };
     let before = until();
-    let seen = run(&["snapshot", id(row)]);
+    let shown = run(&["snapshot", id(row)]);
     assert!(
-        seen.contains("tasks.py(9)square()\n    -> breakpoint()\n"),
-        "{seen}"
+        shown.contains("tasks.py(9)square()\n    -> breakpoint()\n"),
+        "{shown}"
     );
-    let told = run(&["exec", id(row), "--", "p y == x * x"]);
-    assert!(told.starts_with("True\n"), "{told}");
+    let message = run(&["exec", id(row), "--", "p y == x * x"]);
+    assert!(message.starts_with("True\n"), "{message}");
     assert!((until() - before).abs() < 0.01, "no shorter and no longer");
     let listed = run(&["list"]);
     assert!(listed.contains("tasks.py:9"), "{listed}");
@@ -216,11 +215,14 @@ fn by_the_command(scene: &Scene<'_>) {
             kill(child);
             wait_state(scene, row, "parked");
             assert!(driver.is_waiting());
-            let (code, said) =
+            let (code, output) =
                 attempt(scene, &["debug", id(row)], &format!("p {name}\n{leaves}\n"));
-            assert_eq!(code, 0, "{said}");
-            assert!(said.contains("this resumes your session with "), "{said}");
-            assert!(said.contains(&format!("{}\n", 50 + n)), "{said}");
+            assert_eq!(code, 0, "{output}");
+            assert!(
+                output.contains("this resumes your session with "),
+                "{output}"
+            );
+            assert!(output.contains(&format!("{}\n", 50 + n)), "{output}");
         }
     };
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
@@ -229,20 +231,20 @@ fn by_the_command(scene: &Scene<'_>) {
     ran(&mut driver, &rows);
     let result = driver.result();
     assert_eq!(result.as_array().unwrap().len(), 3);
-    scene.gone();
+    scene.assert_none_paused();
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     ran(&mut driver, &rows);
     assert_eq!(driver.result().as_array().unwrap().len(), 2);
-    scene.gone();
-    // Who leaves at the end of what is typed has left.
+    scene.assert_none_paused();
+    // A client that closes its input has detached.
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     for row in &scene.wait_listed(2) {
-        let (code, said) = attempt(scene, &["debug", id(row)], "!x = 3\n");
-        assert_eq!(code, 0, "{said}");
+        let (code, output) = attempt(scene, &["debug", id(row)], "!x = 3\n");
+        assert_eq!(code, 0, "{output}");
     }
     assert_eq!(driver.result(), json!([[3, 6], [3, 6]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 async fn legacy(scene: &Scene<'_>) {
@@ -267,10 +269,10 @@ async fn legacy(scene: &Scene<'_>) {
         let stepped = person.line("n", "(Pdb) ").await;
         assert!(stepped.contains("return [x, twice]"), "{stepped}");
         person.line("c", "q leaves): ").await;
-        let (code, said) = attempt(scene, &["release", id(other)], "");
-        assert_eq!(code, 0, "{said}");
+        let (code, output) = attempt(scene, &["release", id(other)], "");
+        assert_eq!(code, 0, "{output}");
         assert_eq!(driver.result(), json!([[40, 80], [2, 4]]));
-        scene.gone();
+        scene.assert_none_paused();
     }
 }
 
@@ -289,18 +291,18 @@ async fn many(scene: &Scene<'_>) {
     }
     assert!(driver.is_waiting());
     for row in &rows {
-        let (code, said) = attempt(scene, &["release", id(row)], "");
-        assert_eq!(code, 0, "{said}");
+        let (code, output) = attempt(scene, &["release", id(row)], "");
+        assert_eq!(code, 0, "{output}");
     }
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// Tokens, and what relays are told.
+/// Tokens, and the files of relays.
 struct Known(Issuer);
 
 impl Known {
-    fn scene<'a>(&self, cluster: &'a Cluster, port: u16, (who, more): (&str, &str)) -> Scene<'a> {
+    fn scene<'a>(&self, cluster: &'a Cluster, port: u16, (user, more): (&str, &str)) -> Scene<'a> {
         let Self(issuer) = self;
         let (key, revoked) = (issuer.path("relay.pub"), issuer.path("revoked"));
         let auth = format!("[auth]\nkeys = [{key:?}]\nrevocations_file = {revoked:?}\n{more}");
@@ -308,27 +310,27 @@ impl Known {
         Scene {
             relay: Relay::guarded_at(cluster, port, &["--config", &config]),
             cluster,
-            token: Some(self.mint(who)),
+            token: Some(self.mint(user)),
         }
     }
 
-    fn mint(&self, who: &str) -> String {
-        self.0.mint(who, &["--scope", "list,debug,terminal"])
+    fn mint(&self, user: &str) -> String {
+        self.0.mint(user, &["--scope", "list,debug,terminal"])
     }
 }
 
-/// `scene` as somebody else sees it.
+/// `scene` with another user's token.
 async fn refused(scene: &mut Scene<'_>, token: String, row: &Value) -> String {
     let own = scene.token.replace(token);
     let mut person = Person::connect(scene);
     person.list().await;
-    let told = person.line(id(row), "q leaves): ").await;
+    let reply = person.line(id(row), "q leaves): ").await;
     scene.token = own;
-    told
+    reply
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_known() {
+async fn prompt_is_parked_for_its_owner_until_their_credential_ends() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -341,9 +343,9 @@ async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_know
         drop(person);
         wait_state(&scene, row, "parked");
     }
-    let told = refused(&mut scene, known.mint("bob"), &rows[0]).await;
+    let message = refused(&mut scene, known.mint("bob"), &rows[0]).await;
     // Not with what client, nor from where.
-    assert!(told.contains("is parked by ada for 14m"), "{told}");
+    assert!(message.contains("is parked by ada for 14m"), "{message}");
     let released = scene
         .command(&["release", "--yes", "--insecure-send-token", id(&rows[0])])
         .output()
@@ -352,19 +354,19 @@ async fn a_prompt_is_parked_for_its_person_alone_and_for_as_long_as_that_is_know
     let file = known.0.path("revoked");
     known.0.token(&["revoke", "--sub", "ada", "--file", &file]);
     scene.token = Some(known.mint("eve"));
-    eventually("the end of a park", SOON, || {
+    eventually("the end of a park", RESTORE_TIMEOUT, || {
         let waits = scene.list().iter().any(|row| row["id"] == rows[1]["id"]);
         (!waits).then_some(())
     });
     assert!(driver.is_waiting());
     drop(scene);
-    // Where it is off, the task runs on at once.
+    // Without parks the task resumes at once.
     let scene = known.scene(&cluster, PORT, ("eve", "[park]\nfor = \"0s\"\n"));
     scene.wait_listed(1);
     let (person, _) = enters(&scene, &rows[2], Loss::Killed).await;
     drop(person);
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// Ray tells no relay of them any more, so what the agents say is all that one that comes later knows.
@@ -406,7 +408,7 @@ async fn agents_keep_prompts_of_the_legacy_debugger_for_a_relay_that_never_saw_t
     );
     let x = person.line("p x", "(Pdb) ").await;
     assert!(x.starts_with("40\r\n"), "{x}");
-    // Once more, with nobody at it.
+    // Again, without a client.
     drop(person);
     wait_state(&late, first, "parked");
     let (mut person, _) = enters(&late, first, Loss::Killed).await;
@@ -419,5 +421,5 @@ async fn agents_keep_prompts_of_the_legacy_debugger_for_a_relay_that_never_saw_t
         .unwrap();
     assert!(released.status.success(), "{released:?}");
     assert_eq!(driver.result(), json!([[40, 80], [2, 4]]));
-    late.gone();
+    late.assert_none_paused();
 }

@@ -1,4 +1,4 @@
-//! Clients that are lost, on real debugpy: the task stays where it is, and whoever comes again goes on with it.
+//! Clients that are lost, on real debugpy: the task stays paused, and its owner resumes the session.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn scene<'a>(cluster: &'a Cluster, keeps: &str) -> Scene<'a> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("relay.toml");
     std::fs::write(&file, format!("[park]\nfor = \"{keeps}\"\n")).unwrap();
-    // It has read the file when it listens.
+    // The relay has read the file once it listens.
     Scene::with(cluster, &["--config", file.to_str().unwrap()])
 }
 
@@ -27,7 +27,7 @@ fn wait_parked(scene: &Scene<'_>, count: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_park_that_is_over_or_released_lets_its_task_run() {
+async fn expired_or_released_park_resumes_its_task() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -57,7 +57,7 @@ async fn a_park_that_is_over_or_released_lets_its_task_run() {
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
 }
 
-/// Nothing that is sent to this port of the client arrives, and nothing that it sends.
+/// Drops all packets to and from this port of the client.
 fn silence(cluster: &Cluster, port: &str) {
     let rules = format!(
         "add table inet cut;
@@ -71,7 +71,7 @@ fn silence(cluster: &Cluster, port: &str) {
 }
 
 #[tokio::test]
-async fn who_comes_again_while_the_old_connection_is_silent_is_let_in_within_seconds() {
+async fn reconnecting_user_replaces_their_silent_connection() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -91,8 +91,8 @@ async fn who_comes_again_while_the_old_connection_is_silent_is_let_in_within_sec
     let began = Instant::now();
     let mut client = scene.attached(&rows[0]).await;
     let (thread, _) = client.stopped().await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    let elapsed = began.elapsed();
+    assert!(elapsed < Duration::from_secs(10), "{elapsed:?}");
     assert_eq!(client.frames(thread).await[0].id, frame);
     // A second window, while the first one is there.
     let refused = scene.refusal(json!({"breakpoint": rows[0]["id"]})).await;
@@ -110,7 +110,7 @@ async fn who_comes_again_while_the_old_connection_is_silent_is_let_in_within_sec
 }
 
 #[tokio::test]
-async fn a_task_that_was_parked_many_times_is_as_it_was() {
+async fn repeatedly_parked_task_is_unchanged() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -123,10 +123,10 @@ async fn a_task_that_was_parked_many_times_is_as_it_was() {
         let mut client = scene.attached(&rows[0]).await;
         let (thread, _) = client.stopped().await;
         let frames = client.frames(thread).await;
-        let seen: Vec<_> = frames.iter().map(|f| (f.id, f.line)).collect();
+        let frame_ids: Vec<_> = frames.iter().map(|f| (f.id, f.line)).collect();
         let (before, descriptors) =
-            first.get_or_insert_with(|| (seen.clone(), scene.relay.descriptors()));
-        assert_eq!(seen, *before, "{round}");
+            first.get_or_insert_with(|| (frame_ids.clone(), scene.relay.descriptors()));
+        assert_eq!(frame_ids, *before, "{round}");
         assert!(scene.relay.descriptors() <= *descriptors + 4, "{round}");
         drop(client);
         wait_parked(&scene, 1);

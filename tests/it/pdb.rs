@@ -1,7 +1,7 @@
 //! Every command of the prompt against CPython's own pdb, stopped at the same place in the same program.
 //!
 //! Each case is a list of lines, typed at both. The transcripts, prompts included, have to be the same, but for
-//! the cases in `DIFFERENT`, where both are written out.
+//! the cases in `DIFFERENT_FROM_PDB`, where both are written out.
 //!
 //! | what differs | why |
 //! |---|---|
@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use crate::support::prompt::{Debugged, Session};
 use crate::support::ray::{NEWEST, environment, job};
 
-/// What pdb prints on standard output when `lines` are typed.
+/// Returns pdb's standard output for `lines`.
 fn cpython(python: &Path, program: &Path, lines: &[&str]) -> String {
     let mut child = Command::new(python)
         .arg(program)
@@ -67,7 +67,7 @@ async fn relayed(python: &Path, program: &Path, lines: &[&str]) -> String {
 }
 
 /// Lines that give the same transcript at both.
-const SAME: &[(&str, &[&str])] = &[
+const SAME_AS_PDB: &[(&str, &[&str])] = &[
     ("where", &["where", "w", "bt", "where 3"]),
     (
         "up and down",
@@ -321,7 +321,7 @@ const SAME: &[(&str, &[&str])] = &[
 ];
 
 /// Lines that give different transcripts: what pdb prints from the last prompt on, and what the prompt prints.
-const DIFFERENT: &[(&str, &[&str], &str, &str)] = &[
+const DIFFERENT_FROM_PDB: &[(&str, &[&str], &str, &str)] = &[
     (
         "alias",
         &["alias t p '%1 %2'", "t %2 x"],
@@ -379,19 +379,19 @@ const DIFFERENT: &[(&str, &[&str], &str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_differs_from_pdb_is_what_is_written_down() {
+async fn only_documented_differences_from_pdb_exist() {
     let Some(venv) = environment(NEWEST) else {
         return;
     };
     let (python, program) = (venv.python(), job("pdb/program.py"));
     let path = program.to_str().unwrap();
-    for (name, lines, pdb, prompt) in DIFFERENT {
-        let theirs = cpython(&python, &program, lines);
-        let theirs = theirs.strip_suffix("(Pdb) \n").unwrap_or(&theirs);
-        let ours = relayed(&python, &program, lines).await;
+    for (name, lines, pdb, prompt) in DIFFERENT_FROM_PDB {
+        let pdb_output = cpython(&python, &program, lines);
+        let pdb_output = pdb_output.strip_suffix("(Pdb) \n").unwrap_or(&pdb_output);
+        let relay_output = relayed(&python, &program, lines).await;
         let last = |text: &str| text[text.rfind("(Pdb) ").unwrap()..].replace(path, "PROGRAM");
         assert_eq!(
-            (last(theirs).as_str(), last(&ours).as_str()),
+            (last(pdb_output).as_str(), last(&relay_output).as_str()),
             (*pdb, *prompt),
             "{name}"
         );
@@ -399,20 +399,20 @@ async fn what_differs_from_pdb_is_what_is_written_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_prompt_prints_what_pdb_prints() {
+async fn prompt_output_equals_pdb() {
     let Some(venv) = environment(NEWEST) else {
         return;
     };
     let (python, program) = (venv.python(), job("pdb/program.py"));
     let mut wrong = Vec::new();
-    for (name, lines) in SAME {
-        let theirs = cpython(&python, &program, lines);
-        let ours = relayed(&python, &program, lines).await;
+    for (name, lines) in SAME_AS_PDB {
+        let pdb_output = cpython(&python, &program, lines);
+        let relay_output = relayed(&python, &program, lines).await;
         // pdb prints one more prompt for the end of its input, and then quits.
-        let theirs = theirs.strip_suffix("(Pdb) \n").unwrap_or(&theirs);
-        if ours != theirs {
+        let pdb_output = pdb_output.strip_suffix("(Pdb) \n").unwrap_or(&pdb_output);
+        if relay_output != pdb_output {
             wrong.push(format!(
-                "=== {name}\n--- pdb\n{theirs}\n--- prompt\n{ours}\n"
+                "=== {name}\n--- pdb\n{pdb_output}\n--- prompt\n{relay_output}\n"
             ));
         }
     }
@@ -420,7 +420,7 @@ async fn the_prompt_prints_what_pdb_prints() {
         wrong.is_empty(),
         "{} of {} differ\n{}",
         wrong.len(),
-        SAME.len(),
+        SAME_AS_PDB.len(),
         wrong.concat()
     );
 }

@@ -1,4 +1,4 @@
-//! A whole session of a person at a pseudo-terminal in the client's namespace: both debuggers, on the newest Ray.
+//! A whole session at a pseudo-terminal in the client's namespace: both debuggers, on the newest Ray.
 //! `closed_network` has it on the oldest.
 
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ async fn a_person_debugs_on_the_newest_ray() {
     legacy_ends(&scene);
     legacy_post_mortem(&scene);
     debugpy(&scene);
-    // Nothing is left behind: no breakpoint, no session, no connection.
-    scene.gone();
+    // No breakpoint, session or connection remains.
+    scene.assert_none_paused();
     eventually(
         "the relay is idle",
         std::time::Duration::from_secs(60),
@@ -36,7 +36,7 @@ fn id_on(scene: &Scene<'_>, rows: &[Value], node: &str) -> String {
     scene.on(rows, node)["id"].as_str().unwrap().to_owned()
 }
 
-/// Two breakpoints on two nodes; the first session goes on in the task that it calls, and back.
+/// Two breakpoints on two nodes; the first session follows into the task that it calls, and back.
 pub(crate) fn legacy(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
@@ -44,8 +44,8 @@ pub(crate) fn legacy(scene: &Scene<'_>) {
     let mut screen = Screen::start(scene, &["debug"]);
     let list = screen.expect(LIST);
     assert!(list.contains("KIND"), "{list}");
-    for wanted in [&*first, &*second, "pdb", "outer", "legacy.py:14"] {
-        assert!(list.contains(wanted), "{wanted}: {list}");
+    for expected in [&*first, &*second, "pdb", "outer", "legacy.py:14"] {
+        assert!(list.contains(expected), "{expected}: {list}");
     }
     let entered = screen.line(&first, "-> x = x + 0");
     assert!(!entered.contains("INDEX"), "{entered}");
@@ -54,12 +54,12 @@ pub(crate) fn legacy(scene: &Scene<'_>) {
     screen.expect(PDB);
     screen.line("where", "outer()");
     screen.expect(PDB);
-    // It would make the task fail, so it has to be confirmed.
+    // The command would make the task fail, so it needs confirmation.
     screen.line("q", "Say it again");
     screen.expect(PDB);
     screen.line("n", "-> twice = ray.get");
     screen.expect(PDB);
-    // Ctrl-C clears the line; the breakpoint is not left.
+    // Ctrl-C clears the line; the session stays.
     screen.type_("never\u{3}");
     screen.expect(PDB);
     screen.resize(60);
@@ -74,16 +74,16 @@ pub(crate) fn legacy(scene: &Scene<'_>) {
     screen.expect("outer()");
     screen.expect(PDB);
     screen.line("c", LIST);
-    // Who drops the connection lets the task run on.
+    // A client that closes the connection resumes the task.
     screen.line(&second, "-> x = x + 0");
     screen.expect(PDB);
     screen.line("!x = 5", PDB);
     drop(screen);
     assert_eq!(driver.result(), json!([[40, 42], [5, 10]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// A session that goes on nowhere, and a worker that dies at the prompt.
+/// A session without a next task, and a worker that dies at the prompt.
 fn legacy_ends(scene: &Scene<'_>) {
     let driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
@@ -97,15 +97,15 @@ fn legacy_ends(scene: &Scene<'_>) {
     screen.line("", LIST);
     screen.line("q", "");
     assert_eq!(screen.exit(), Some(0));
-    scene.gone();
+    scene.assert_none_paused();
 
-    // Whoever waits for the next stop gets it whichever debugger it is.
+    // A client that waits for the next stop gets it, whatever the debugger.
     let mut screen = Screen::start(scene, &["debug", "--next", "out*"]);
     screen.expect("Waiting for the next task");
     let mut driver = scene.cluster.start_legacy_driver("legacy.py", &[]);
     screen.expect("-> x = x + 0");
     screen.expect(PDB);
-    // Nothing goes on in another task: that is told, and not waited for.
+    // No other task runs: the prompt reports that instead of waiting.
     screen.line("n", PDB);
     screen.line("n", PDB);
     screen.line("remote", "goes on in no other task");
@@ -119,10 +119,10 @@ fn legacy_ends(scene: &Scene<'_>) {
     screen.line("c", "");
     assert_eq!(screen.exit(), Some(0));
     assert_eq!(driver.result(), json!([[1, 2], [2, 4]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// An exception in the legacy debugger: told in the list, without its message, and looked at.
+/// An exception in the legacy debugger: listed without its message, and inspected.
 fn legacy_post_mortem(scene: &Scene<'_>) {
     let settings = [("RAY_DEBUG_POST_MORTEM", "1")];
     let mut driver = scene
@@ -146,7 +146,7 @@ fn legacy_post_mortem(scene: &Scene<'_>) {
     screen.line("q", "");
     assert_eq!(screen.exit(), Some(0));
     assert_eq!(driver.result(), "RayTaskError(ZeroDivisionError)");
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 pub(crate) fn debugpy(scene: &Scene<'_>) {
@@ -156,7 +156,7 @@ pub(crate) fn debugpy(scene: &Scene<'_>) {
     let list = screen.expect(LIST);
     assert!(!list.contains("KIND"), "{list}");
     for row in &rows {
-        // What a task is called comes a moment after the news that it waits.
+        // The name of a task arrives a moment after the event that it waits.
         let ids = ["id", "worker_id", "job_id", "task_id"].map(|key| row[key].as_str());
         assert!(ids[0].is_some() && ids[1].is_some(), "{row}");
         for id in ids.into_iter().flatten() {
@@ -171,8 +171,11 @@ pub(crate) fn debugpy(scene: &Scene<'_>) {
     screen.expect(PDB);
     screen.line("y = -7", PDB);
     // The task comes to its end, which a debugger does not see.
-    let told = screen.line("c", "The task has ended.");
-    assert!(!told.contains("this session stays"), "for editors: {told}");
+    let reply = screen.line("c", "The task has ended.");
+    assert!(
+        !reply.contains("this session stays"),
+        "for editors: {reply}"
+    );
     screen.expect(LIST);
     // With a breakpoint left, the session waits for the worker's next task; Ctrl-C twice leaves.
     screen.line(rows[0]["id"].as_str().unwrap(), "square()");

@@ -12,7 +12,7 @@ use crate::support::prompt::{Debugged, Session, TEST_TIMEOUT};
 use crate::support::ray::{NEWEST, environment, job};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_ends_well_whatever_ends_it() {
+async fn every_session_end_detaches_cleanly() {
     let Some(venv) = environment(NEWEST) else {
         return;
     };
@@ -59,7 +59,7 @@ async fn a_session_ends_well_whatever_ends_it() {
 }
 
 /// Commands that pdb does not have, or that are refused here: each line and what its answer begins with.
-const OWN: &[(&str, &str)] = &[
+const RELAY_COMMANDS: &[(&str, &str)] = &[
     ("threads", "*   1 MainThread\n"),
     ("thread 1", "> PROGRAM(40)work()\n-> for i in range(n):\n"),
     ("thread 9", "*** a number of `threads` expected\n"),
@@ -81,19 +81,19 @@ const OWN: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_of_its_own_answer_too() {
+async fn relay_commands_work_at_the_prompt() {
     let Some(venv) = environment(NEWEST) else {
         return;
     };
     let program = job("pdb/program.py");
     let debugged = Debugged::start(&venv.python(), &program);
     let mut session = Session::open(debugged.port).await;
-    for (line, wanted) in OWN {
+    for (line, expected) in RELAY_COMMANDS {
         let before = session.transcript.len();
         session.line(line).await;
         let answer = session.transcript[before..].replace(program.to_str().unwrap(), "PROGRAM");
         let answer = answer.strip_prefix("(Pdb) ").unwrap();
-        assert!(answer.starts_with(wanted), "{line}: {answer}");
+        assert!(answer.starts_with(expected), "{line}: {answer}");
     }
     assert_eq!(session.ended, Some(PromptEnd::Left));
 }
@@ -118,7 +118,7 @@ async fn a_snapshot_leaves_the_program_as_it_was() {
         assert_eq!(newest["locals"]["number"], "7");
         assert_eq!(newest["locals"]["broken"], "‹no repr: ValueError›");
         assert!(newest["locals"]["long"].as_str().unwrap().len() < 1100);
-        // The relay lets nobody in before that either: debugpy says nowhere when it is over a session.
+        // The relay admits no client before that either: debugpy does not report the end of a session.
         settled().await;
     }
     let mut session = Session::open(debugged.port).await;
@@ -145,11 +145,11 @@ async fn an_interrupt_stops_the_program_and_not_the_client() {
         interrupt.now();
         timeout(TEST_TIMEOUT, &mut running).await.unwrap();
         drop(running);
-        let told = session
+        let transcript = session
             .transcript
             .matches("Program interrupted. (Use 'cont' to resume).\n> ")
             .count();
-        assert_eq!(told, round, "{}", session.transcript);
+        assert_eq!(transcript, round, "{}", session.transcript);
     }
     session.line("tbreak 16").await;
     session.line("u 99").await;
@@ -182,8 +182,11 @@ async fn an_interrupt_ends_an_expression_in_the_process() {
         interrupt.now();
         timeout(TEST_TIMEOUT, &mut running).await.unwrap();
         drop(running);
-        let told = &session.transcript;
-        assert!(told.ends_with("*** KeyboardInterrupt\n"), "{told}");
+        let transcript = &session.transcript;
+        assert!(
+            transcript.ends_with("*** KeyboardInterrupt\n"),
+            "{transcript}"
+        );
         assert_eq!(session.answer("p 1 + 1").await, "2\n");
     }
     // pydevd warns of one that takes more than 3 s, and quotes what the relay has sent.
@@ -192,7 +195,7 @@ async fn an_interrupt_ends_an_expression_in_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_several_threads_can_be_looked_at_and_comes_to_its_end() {
+async fn every_thread_can_be_inspected_and_finishes() {
     let Some(venv) = environment(NEWEST) else {
         return;
     };
@@ -205,7 +208,7 @@ async fn each_of_several_threads_can_be_looked_at_and_comes_to_its_end() {
         let number = line.trim_start_matches('*').split_whitespace().next();
         (line.starts_with('*'), number.unwrap().to_owned())
     };
-    // Whichever stopped first is the one that the prompt shows; the other is held where it is.
+    // The prompt shows the thread that stopped first; the other is held.
     let of = ["red", "blue"].map(|name| (name, number(name)));
     assert_eq!(
         of.iter().filter(|(_, (shown, _))| *shown).count(),

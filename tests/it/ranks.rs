@@ -1,5 +1,5 @@
-//! Eight paused ranks on three nodes, one of which is odd: who that is, and what all say to one command, directly and
-//! through agents, with tokens and TLS.
+//! Eight paused ranks on three nodes, one of which is odd. Group commands find it, directly and through agents, with tokens and
+//! TLS.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,17 @@ use crate::support::ray::NEWEST;
 use crate::support::say;
 use crate::support::scene::Scene;
 
-fn asked(scene: &Scene<'_>, args: &[&str]) -> (Option<i32>, String) {
+fn run(scene: &Scene<'_>, args: &[&str]) -> (Option<i32>, String) {
     let output = scene.command(args).output().unwrap();
     let text = [&*output.stdout, &output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// Eight ranks on three nodes that stand, by the names that Ray tells of them a moment late: a pattern leaves none of them out in
-/// silence meanwhile.
+/// Eight paused ranks on three nodes. Ray reports their names a moment late; until then a pattern must not skip them silently.
 fn eight_that_wait(scene: &Scene<'_>) -> Driver {
     let driver = scene.cluster.start_driver("paused_ranks.py", &[]);
     let rows = scene.wait_listed(8);
-    let (code, text) = asked(scene, &["diff", "Trainer*", "--no-locals"]);
+    let (code, text) = run(scene, &["diff", "Trainer*", "--no-locals"]);
     say(format!("diff at once:\n{text}"));
     assert!(
         code == Some(0) && text.starts_with("Trainer: 8 tasks")
@@ -46,10 +45,10 @@ fn eight_that_wait(scene: &Scene<'_>) -> Driver {
     driver
 }
 
-fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
+fn odd_rank_of_waiting_tasks_is_named(scene: &Scene<'_>) {
     let mut driver = eight_that_wait(scene);
 
-    let (code, text) = asked(scene, &["diff"]);
+    let (code, text) = run(scene, &["diff"]);
     say(format!("diff:\n{text}"));
     assert_eq!(code, Some(0), "{text}");
     assert!(
@@ -69,9 +68,9 @@ fn the_odd_rank_of_those_that_wait(scene: &Scene<'_>) {
     assert!(!text.contains("\nlr, in"), "it is alike: {text}");
     assert!(!text.contains("stands at"), "it is alike: {text}");
 
-    // All of them still wait: a look lets nobody go.
+    // All of them still wait: a snapshot resumes no task.
     assert_eq!(scene.wait_listed(8).len(), 8);
-    let (code, text) = asked(
+    let (code, text) = run(
         scene,
         &[
             "exec",
@@ -134,14 +133,14 @@ min 0 (0), median 3.5, max 7 (7)
         rank => json!([rank, true, 10]),
     });
     assert_eq!(driver.result(), Value::from_iter(ranks));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// With the permission `view` alone: text by its checksum, everything else as it is, and ranks without a word to the process.
-fn the_odd_rank_for_who_may_only_look(guarded: &Guarded, scene: &mut Scene<'_>) {
+fn odd_rank_is_named_with_view(guarded: &Guarded, scene: &mut Scene<'_>) {
     let mut driver = eight_that_wait(scene);
     let may_debug = scene.token.replace(guarded.tokens[2].clone());
-    let (code, text) = asked(scene, &["diff"]);
+    let (code, text) = run(scene, &["diff"]);
     say(format!("diff with view:\n{text}"));
     assert_eq!(code, Some(0), "{text}");
     assert!(
@@ -161,64 +160,64 @@ fn the_odd_rank_for_who_may_only_look(guarded: &Guarded, scene: &mut Scene<'_>) 
     }
     let (_, shard) = text.split_once("\nshard, in step (").unwrap();
     let mut shard = shard.lines().skip(1);
-    for who in ["  3: ", "  0-2,4-7: "] {
+    for ranks in ["  3: ", "  0-2,4-7: "] {
         let line = shard.next().unwrap();
         assert!(
-            line.starts_with(who) && line.contains("str, 16 characters (checksum "),
+            line.starts_with(ranks) && line.contains("str, 16 characters (checksum "),
             "{line}"
         );
     }
     assert!(!text.contains("s3://"), "{text}");
     scene.token = may_debug;
-    let (_, text) = asked(scene, &["release", "--all", "--yes"]);
+    let (_, text) = run(scene, &["release", "--all", "--yes"]);
     assert_eq!(text.matches("  released").count(), 8, "{text}");
     assert_eq!(driver.result().as_array().map(Vec::len), Some(8));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// With nothing but `nc`.
-async fn the_odd_rank_at_one_prompt(scene: &Scene<'_>) {
+async fn odd_rank_is_found_at_the_group_prompt(scene: &Scene<'_>) {
     let mut driver = eight_that_wait(scene);
     let mut nc = Person::connect(scene);
     nc.list().await;
     let opened = nc.line("all Trainer", "(Pdb ×8) ").await;
     say(format!("all Trainer:\n{opened}"));
-    let told = nc.line("p loss", "(Pdb ×8) ").await;
-    assert_eq!(told, "3:       nan  ← odd\n0-2,4-7: 0.6931\n(Pdb ×8) ");
-    let told = nc.line("p self.grads", "(Pdb ×8) ").await;
+    let reply = nc.line("p loss", "(Pdb ×8) ").await;
+    assert_eq!(reply, "3:       nan  ← odd\n0-2,4-7: 0.6931\n(Pdb ×8) ");
+    let reply = nc.line("p self.grads", "(Pdb ×8) ").await;
     let odd = "3:       array (32, 10) float64, not finite";
-    assert!(told.starts_with(odd), "{told}");
+    assert!(reply.starts_with(odd), "{reply}");
     nc.line("focus 3", "(Pdb 3) ").await;
     assert_eq!(nc.line("p batch", "(Pdb 3) ").await, "[]\n(Pdb 3) ");
     nc.line("focus all", "(Pdb ×8) ").await;
-    let told = nc.line("n", "(Pdb ×8) ").await;
-    say(format!("n:\n{told}"));
-    assert!(told.contains("0-7:"), "{told}");
-    let told = nc.line("c", "q leaves): ").await;
-    say(format!("c:\n{told}"));
+    let reply = nc.line("n", "(Pdb ×8) ").await;
+    say(format!("n:\n{reply}"));
+    assert!(reply.contains("0-7:"), "{reply}");
+    let reply = nc.line("c", "q leaves): ").await;
+    say(format!("c:\n{reply}"));
     assert_eq!(driver.result().as_array().map(Vec::len), Some(8));
     drop(nc);
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
-async fn one_command_names_the_odd_rank_directly_and_through_agents_with_tls() {
+async fn diff_names_the_odd_rank_directly_and_through_agents() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    the_odd_rank_of_those_that_wait(&Scene::new(&cluster));
+    odd_rank_of_waiting_tasks_is_named(&Scene::new(&cluster));
     let guarded = Guarded::new();
     let mut scene = guarded.scene(&cluster, "agent");
     let _agents = guarded.agents(&scene, ["head", "w1", "w2"]);
-    the_odd_rank_of_those_that_wait(&scene);
-    the_odd_rank_at_one_prompt(&scene).await;
-    the_odd_rank_for_who_may_only_look(&guarded, &mut scene);
+    odd_rank_of_waiting_tasks_is_named(&scene);
+    odd_rank_is_found_at_the_group_prompt(&scene).await;
+    odd_rank_is_named_with_view(&guarded, &mut scene);
 }
 
-/// While 32 ranks stop one after the other and get their names: who is left out is said, and not counted as done.
+/// 32 ranks stop one after the other and get their names: those left out are reported, and not counted as done.
 #[tokio::test]
 #[ignore = "32 workers are many for two cores: by hand"]
-async fn a_pattern_leaves_none_of_many_ranks_out_in_silence() {
+async fn pattern_reports_ranks_beyond_the_limit() {
     const RANKS: usize = 32;
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
@@ -229,7 +228,7 @@ async fn a_pattern_leaves_none_of_many_ranks_out_in_silence() {
     let long = std::time::Duration::from_secs(300);
     crate::support::eventually("all of them", long, || {
         let waiting = scene.list().len();
-        let (code, text) = asked(&scene, &["diff", "Trainer*", "--no-locals"]);
+        let (code, text) = run(&scene, &["diff", "Trainer*", "--no-locals"]);
         let first = text.lines().next().unwrap_or_default();
         say(format!("{waiting} wait: {code:?} {first}"));
         let count = first.strip_prefix("Trainer: ").unwrap_or("0 ");
@@ -237,14 +236,14 @@ async fn a_pattern_leaves_none_of_many_ranks_out_in_silence() {
         assert!(code != Some(0) || waiting <= count, "{waiting}: {text}");
         (code == Some(0) && count == RANKS).then_some(())
     });
-    let (_, text) = asked(&scene, &["release", "--all", "--yes"]);
+    let (_, text) = run(&scene, &["release", "--all", "--yes"]);
     assert_eq!(text.matches("  released").count(), RANKS, "{text}");
     assert_eq!(driver.result().as_array().map(Vec::len), Some(RANKS));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// As VS Code 1.139 asks: the console of the session that is selected, and what it shows of a thread that has stopped.
-async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
+async fn odd_rank_is_found_by_the_cluster_session(scene: &Scene<'_>) {
     let mut driver = scene.cluster.start_driver("paused_ranks.py", &[]);
     scene.wait_listed(8);
     let mut parent = scene.connect(Editor::VsCode).await;
@@ -259,21 +258,21 @@ async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
         children.push(child);
     }
     let typed = json!({"expression": "loss", "context": "repl"});
-    let told = parent.call("evaluate", typed).await;
-    say(format!("console: {told}"));
+    let message = parent.call("evaluate", typed).await;
+    say(format!("console: {message}"));
     assert_eq!(
-        told["result"], "3:       nan  ← odd\n0-2,4-7: 0.6931",
-        "{told}"
+        message["result"], "3:       nan  ← odd\n0-2,4-7: 0.6931",
+        "{message}"
     );
     let typed = json!({"expression": "self.grads", "context": "repl"});
-    let told = parent.call("evaluate", typed).await;
-    say(format!("console: {told}"));
+    let message = parent.call("evaluate", typed).await;
+    say(format!("console: {message}"));
     assert!(
-        told["result"]
+        message["result"]
             .as_str()
             .unwrap()
             .starts_with("3:       array (32, 10) float64, not finite"),
-        "{told}"
+        "{message}"
     );
 
     // The last of the stops.
@@ -301,13 +300,13 @@ async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
     let frame = stack["stackFrames"][0]["id"].clone();
     parent.call("scopes", json!({"frameId": frame})).await;
     let watch = json!({"expression": "len(batch)", "frameId": frame, "context": "watch"});
-    let told = parent.call("evaluate", watch).await;
-    say(format!("watch: {told}"));
-    assert_eq!(told["result"], "3: 0 ← odd, 0-2,4-7: 10", "{told}");
+    let message = parent.call("evaluate", watch).await;
+    say(format!("watch: {message}"));
+    assert_eq!(message["result"], "3: 0 ← odd, 0-2,4-7: 10", "{message}");
     let each = parent
         .call(
             "variables",
-            json!({"variablesReference": told["variablesReference"]}),
+            json!({"variablesReference": message["variablesReference"]}),
         )
         .await;
     let each = each["variables"].as_array().unwrap();
@@ -331,24 +330,24 @@ async fn the_odd_rank_by_the_session_that_has_opened_all(scene: &Scene<'_>) {
     parent.call("continue", json!({"threadId": thread})).await;
     assert_eq!(driver.result().as_array().map(Vec::len), Some(8));
     for child in &children {
-        let heard = child.transcript();
+        let transcript = child.transcript();
         assert!(
-            !heard.contains("lambda ask") && !heard.contains("\"command\": \"next\""),
-            "{heard}"
+            !transcript.contains("lambda ask") && !transcript.contains("\"command\": \"next\""),
+            "{transcript}"
         );
     }
     parent.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
-async fn an_editor_finds_the_odd_rank_by_the_session_that_has_opened_all() {
+async fn cluster_session_finds_the_odd_rank() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
-    the_odd_rank_by_the_session_that_has_opened_all(&Scene::new(&cluster)).await;
+    odd_rank_is_found_by_the_cluster_session(&Scene::new(&cluster)).await;
     let guarded = Guarded::new();
     let scene = guarded.scene(&cluster, "agent");
     let _agents = guarded.agents(&scene, ["head", "w1", "w2"]);
-    the_odd_rank_by_the_session_that_has_opened_all(&scene).await;
+    odd_rank_is_found_by_the_cluster_session(&scene).await;
 }

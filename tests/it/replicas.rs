@@ -20,7 +20,7 @@ use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
 /// The port of the address that leads to either.
-const EITHER: u16 = 5700;
+const SHARED_PORT: u16 = 5700;
 
 /// The ports of the two, and that of one that comes later.
 const PORTS: [u16; 3] = [PORT, PORT + 1, PORT + 2];
@@ -35,7 +35,7 @@ impl Drop for Process {
     }
 }
 
-/// What all relays have in common, and tokens.
+/// The shared settings of all relays, and tokens.
 struct Shared(Issuer);
 
 impl Shared {
@@ -91,19 +91,19 @@ fn splitter(cluster: &Cluster) -> Process {
     let mut child = cluster
         .exec("relay", cluster.venv().python())
         .arg(script)
-        .arg(format!("{RELAY_IP}:{EITHER}"))
+        .arg(format!("{RELAY_IP}:{SHARED_PORT}"))
         .args(PORTS[..2].iter().map(|port| format!("{RELAY_IP}:{port}")))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
-    let said = child.stdout.take().unwrap();
-    BufReader::new(said).read_line(&mut line).unwrap();
+    let stdout = child.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
     Process(child)
 }
 
-/// Waits until `count` nodes have an agent at the relay of `scene`, which knows `others` beside it.
+/// Waits until `count` nodes have an agent at the relay of `scene`, which has `others` as peers.
 fn linked(scene: &Scene<'_>, count: usize, others: usize) {
     eventually("the agents' links", Duration::from_secs(60), || {
         let answer = scene.get("/relay/v1/nodes");
@@ -118,7 +118,7 @@ fn row(scene: &Scene<'_>, id: &Value) -> Option<Value> {
     scene.list().into_iter().find(|row| row["id"] == *id)
 }
 
-/// Who has `id`, as soon as the relay of `scene` knows that somebody has.
+/// Waits until the relay of `scene` shows an owner of `id`, and returns it.
 fn holder(scene: &Scene<'_>, id: &Value) -> Value {
     eventually("a holder", Duration::from_secs(10), || {
         let holder = row(scene, id)?["holder"].take();
@@ -136,7 +136,7 @@ async fn attached(cluster: &Cluster, port: u16, id: &Value, token: &str) -> DapC
     client
 }
 
-/// The frame in which the client's task stands, once that can be looked at.
+/// Returns the frame of the client's stop, once it can be read.
 async fn evaluates(client: &mut DapClient) -> u64 {
     let (thread, _) = client.stopped().await;
     let frame = client.frames(thread).await[0].id;
@@ -145,7 +145,7 @@ async fn evaluates(client: &mut DapClient) -> u64 {
     frame
 }
 
-/// What `ray-relay release` says of `id`, by the relay of `scene`.
+/// Returns the output of `ray-relay release` of `id` at the relay of `scene`.
 fn released(scene: &Scene<'_>, id: &Value, args: &[&str]) -> String {
     let released = scene
         .command(&["release", "--yes", "--insecure-send-token"])
@@ -196,8 +196,8 @@ async fn two_relays_behind_one_address_are_like_one() {
 
     say("a client of either sees the holders of both");
     let [first, second, third] = [0, 1, 2].map(|n| rows[n]["id"].clone());
-    let mut adas = attached(&cluster, EITHER, &first, &ada).await;
-    let mut bobs = attached(&cluster, EITHER, &second, &bob).await;
+    let mut adas = attached(&cluster, SHARED_PORT, &first, &ada).await;
+    let mut bobs = attached(&cluster, SHARED_PORT, &second, &bob).await;
     let mut here = Vec::new();
     for scene in both {
         let holders = [holder(scene, &first), holder(scene, &second)];
@@ -213,11 +213,11 @@ async fn two_relays_behind_one_address_are_like_one() {
         let sessions = scene.get("/relay/v1/sessions");
         let sessions = sessions["sessions"].as_array().unwrap();
         let attached = sessions.iter().filter(|row| row["state"] == "attached");
-        let mut who: Vec<_> = attached
+        let mut users: Vec<_> = attached
             .map(|row| row["subject"].as_str().unwrap())
             .collect();
-        who.sort_unstable();
-        assert_eq!(who, ["ada", "bob"]);
+        users.sort_unstable();
+        assert_eq!(users, ["ada", "bob"]);
     }
     // Each has one of the two.
     assert_eq!(here[0], here[1].map(|is_here| !is_here));
@@ -288,8 +288,8 @@ async fn two_relays_behind_one_address_are_like_one() {
     shared
         .0
         .token(&["revoke", "--sub", "bob", "--file", &revoked]);
-    let told = bobs.important_output().await;
-    assert!(told.contains("revoked"), "{told}");
+    let message = bobs.important_output().await;
+    assert!(message.contains("revoked"), "{message}");
     say(format_args!(
         "ended after {:.2} s",
         began.elapsed().as_secs_f64()
@@ -305,7 +305,7 @@ async fn two_relays_behind_one_address_are_like_one() {
     drop((adas, driver));
 }
 
-/// Ray 2.9.3 tells neither worker nor node of a legacy breakpoint.
+/// Ray 2.9.3 reports neither worker nor node of a legacy breakpoint.
 #[tokio::test]
 async fn a_legacy_prompt_at_one_relay_is_known_at_the_other() {
     let Some(cluster) = Cluster::up(OLDEST, 1, &[]) else {

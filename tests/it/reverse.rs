@@ -66,11 +66,11 @@ impl Process {
         std::fs::read_to_string(&self.output).unwrap()
     }
 
-    /// Waits until it has said `what`.
+    /// Waits until it prints `what`.
     fn says(&self, what: &str) {
-        let patience = Duration::from_secs(60);
+        let max_wait = Duration::from_secs(60);
         let found = std::panic::catch_unwind(|| {
-            eventually(what, patience, || {
+            eventually(what, max_wait, || {
                 self.output().contains(what).then_some(())
             });
         });
@@ -96,7 +96,7 @@ struct Scene {
     relay: Relay,
     dir: tempfile::TempDir,
     tools: PathBuf,
-    /// The last that is dropped: whoever comes next must not meet this relay.
+    /// Dropped last: the next test must not reach this relay.
     cluster: Shared,
 }
 
@@ -156,7 +156,7 @@ impl Scene {
         command
     }
 
-    /// `ray-relay reverse` on a person's laptop.
+    /// `ray-relay reverse` on a user's laptop.
     fn reverse(&self, subject: &str, to: u16, more: &[&str]) -> Process {
         let to = to.to_string();
         let mut args = vec!["reverse", subject, "--to", &to, "--insecure-send-token"];
@@ -165,7 +165,7 @@ impl Scene {
         Process::start(command, self.path(&format!("{subject}-{to}.out")))
     }
 
-    /// The same, to its end: exit code and what it said.
+    /// The same until it ends; returns the exit code and output.
     fn refused(&self, subject: &str, more: &[&str]) -> (Option<i32>, String) {
         let mut process = self.reverse(subject, 1, more);
         let code = process.child.wait().unwrap().code();
@@ -188,7 +188,7 @@ impl Scene {
         Process::start(command, self.path(&format!("agent-{node}.out")))
     }
 
-    /// A debugger on a person's laptop.
+    /// A debugger on a user's laptop.
     fn laptop(&self, tool: &str, port: u16, value: &str) -> Process {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/laptop.py");
         let mut command = self.cluster.exec("client", self.cluster.venv().python());
@@ -205,7 +205,7 @@ impl Scene {
         self.cluster.start_driver("dials.py", &env)
     }
 
-    /// Lines of the record whose `protocol` is `reverse`.
+    /// The audit events whose `protocol` is `reverse`.
     fn record(&self) -> Vec<Value> {
         let record = std::fs::read_to_string(self.path("audit.jsonl")).unwrap();
         let lines = record
@@ -217,7 +217,7 @@ impl Scene {
     }
 }
 
-/// The newest pydevd-pycharm, in a directory of its own beside the environments of Ray.
+/// The newest pydevd-pycharm, in a directory next to the environments of Ray.
 fn pydevd_pycharm(cluster: &Cluster, version: &str) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let dir = dir.join(format!("pydevd-pycharm-{version}"));
@@ -239,7 +239,7 @@ fn pydevd_pycharm(cluster: &Cluster, version: &str) -> PathBuf {
     dir
 }
 
-/// What the port of a printed line is.
+/// Returns the port in a printed line.
 fn port_of(command: &Process) -> u16 {
     command.says("settrace");
     let output = command.output();
@@ -248,24 +248,24 @@ fn port_of(command: &Process) -> u16 {
 }
 
 #[tokio::test]
-async fn workers_reach_the_right_laptop_and_nobody_elses() {
+async fn reverse_ports_reach_only_the_owners_laptop() {
     let Some(scene) = Scene::new(NEWEST) else {
         return;
     };
 
     say("nobody listens for workers yet");
-    let (code, said) = scene.refused("ada", &[]);
+    let (code, output) = scene.refused("ada", &[]);
     assert!(
-        code == Some(1) && said.contains("--reverse-ports"),
-        "{said}"
+        code == Some(1) && output.contains("--reverse-ports"),
+        "{output}"
     );
     {
         let mut agent = scene.agent("w1", &[]);
         agent.says("linked");
-        let (code, said) = scene.refused("ada", &[]);
+        let (code, output) = scene.refused("ada", &[]);
         assert!(
-            code == Some(1) && said.contains("--reverse-ports"),
-            "{said}"
+            code == Some(1) && output.contains("--reverse-ports"),
+            "{output}"
         );
         agent.interrupt(Signal::TERM);
     }
@@ -328,8 +328,11 @@ async fn workers_reach_the_right_laptop_and_nobody_elses() {
         .args(["-c", &dial])
         .output()
         .unwrap();
-    let heard = String::from_utf8_lossy(&stranger.stdout).into_owned();
-    assert!(!stranger.status.success() || heard == "0\n", "{heard}");
+    let received = String::from_utf8_lossy(&stranger.stdout).into_owned();
+    assert!(
+        !stranger.status.success() || received == "0\n",
+        "{received}"
+    );
     agents[1].says("closed unheard");
 
     say("who may not debug that job gets nothing");
@@ -345,14 +348,14 @@ async fn workers_reach_the_right_laptop_and_nobody_elses() {
     }
 
     say("who is refused, and why");
-    let (code, said) = scene.refused("vera", &[]);
-    assert!(code == Some(77) && said.contains("debug"), "{said}");
-    let (code, said) = scene.refused("rec", &[]);
-    assert!(code == Some(1) && said.contains("recorded"), "{said}");
-    let (code, said) = scene.refused("eve", &["--port", "7701"]);
-    assert!(code == Some(1) && said.contains("7701"), "{said}");
-    let (code, said) = scene.refused("eve", &["--port", "7999"]);
-    assert!(code == Some(1) && said.contains("7700-7719"), "{said}");
+    let (code, output) = scene.refused("vera", &[]);
+    assert!(code == Some(77) && output.contains("debug"), "{output}");
+    let (code, output) = scene.refused("rec", &[]);
+    assert!(code == Some(1) && output.contains("recorded"), "{output}");
+    let (code, output) = scene.refused("eve", &["--port", "7701"]);
+    assert!(code == Some(1) && output.contains("7701"), "{output}");
+    let (code, output) = scene.refused("eve", &["--port", "7999"]);
+    assert!(code == Some(1) && output.contains("7700-7719"), "{output}");
 
     say("a command that is killed frees the worker");
     {
@@ -387,9 +390,9 @@ async fn workers_reach_the_right_laptop_and_nobody_elses() {
     drop(scene.relay);
 }
 
-/// The same questions to Ray, and the same look at processes.
+/// The same queries of Ray and of processes.
 #[tokio::test]
-async fn workers_of_the_oldest_are_known_too() {
+async fn workers_of_the_oldest_ray_are_listed() {
     let Some(mut scene) = Scene::new(OLDEST) else {
         return;
     };

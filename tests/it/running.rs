@@ -1,4 +1,4 @@
-//! What runs and never said `breakpoint()`: eight ranks, of which one has left the collective.
+//! Running tasks without a breakpoint: eight ranks, one of which has left the collective.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -14,22 +14,22 @@ fn the_odd_rank_is_named(cluster: &Cluster) {
     let scene = Scene::new(cluster);
     let mut driver = cluster.start_driver("ranks.py", &[]);
     driver.line("READY");
-    let asked = |args: &[&str]| {
+    let run = |args: &[&str]| {
         let output = scene.command(args).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code(), text)
     };
-    // Ray tells a second late what runs.
+    // Ray lists running tasks a second late.
     eventually("eight ranks that run", Duration::from_secs(60), || {
-        let (_, text) = asked(&["tasks", "Trainer.train"]);
+        let (_, text) = run(&["tasks", "Trainer.train"]);
         (text.matches("Trainer.train").count() == 8).then_some(())
     });
-    let (code, text) = asked(&["tasks"]);
+    let (code, text) = run(&["tasks"]);
     assert!(code == Some(0) && text.contains("driver"), "{text}");
     assert!(text.contains("rank-3"), "{text}");
 
     let began = Instant::now();
-    let (code, text) = asked(&["snapshot", "--running", "Trainer"]);
+    let (code, text) = run(&["snapshot", "--running", "Trainer"]);
     say(format!("the odd rank after {:?}", began.elapsed()));
     assert_eq!(code, Some(0), "{text}");
     assert!(
@@ -56,8 +56,8 @@ fn the_odd_rank_is_named(cluster: &Cluster) {
         "{text}"
     );
 
-    // Where they were a second ago; the driver waits in ray.get.
-    let (code, text) = asked(&["tasks", "--hung", "1s", "--apart", "1s"]);
+    // The snapshot is a second old; the driver waits in ray.get.
+    let (code, text) = run(&["tasks", "--hung", "1s", "--apart", "1s"]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.matches("called by barrier").count(), 7, "{text}");
     assert!(text.contains("waits in ray.get, from <module> ("), "{text}");
@@ -76,18 +76,18 @@ fn the_odd_rank_is_named_within_two_seconds(cluster: &Cluster) {
     let path = dir.path().to_str().unwrap();
     let mut driver = cluster.start_driver("ranks.py", &[("HOOK_DIR", path)]);
     driver.line("READY");
-    let mut took = Vec::new();
+    let mut durations = Vec::new();
     eventually("the odd rank in time", Duration::from_secs(60), || {
         let began = Instant::now();
         let output = scene
             .command(&["snapshot", "--running", "Trainer"])
             .output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
-        // Ray tells a second late what runs.
+        // Ray lists running tasks a second late.
         if !text.contains("8 of 8 processes seen") {
             return None;
         }
-        took.push(began.elapsed());
+        durations.push(began.elapsed());
         let odd = "\nTrainer: rank 3 is elsewhere than the other 7 of 8\n";
         assert!(text.contains(odd), "{text}");
         assert!(
@@ -98,17 +98,17 @@ fn the_odd_rank_is_named_within_two_seconds(cluster: &Cluster) {
             text.contains("  ranks 0-2,4-7: all wait in socket.recv, from barrier ("),
             "{text}"
         );
-        // What the workers were called with is told too.
+        // The arguments of the workers are listed too.
         assert!(text.contains("shard = 9"), "{text}");
-        (took.last()? < &Duration::from_secs(2)).then_some(())
+        (durations.last()? < &Duration::from_secs(2)).then_some(())
     });
-    say(format!("the odd rank by the hooks after {took:?}"));
+    say(format!("the odd rank by the hooks after {durations:?}"));
     drop(driver);
-    each_is_told_from_the_others(&scene, path);
+    kinds_of_waits_are_distinguished(&scene, path);
 }
 
-/// What waits, what computes and what has returned are told from each other, with the hook in the workers.
-fn each_is_told_from_the_others(scene: &Scene<'_>, hook: &str) {
+/// Waiting, computing and returned tasks are distinguished, with the hook in the workers.
+fn kinds_of_waits_are_distinguished(scene: &Scene<'_>, hook: &str) {
     let mut driver = scene
         .cluster
         .start_driver("ranks.py", &[("HOOK_DIR", hook), ("ODD", "1")]);
@@ -121,12 +121,12 @@ fn each_is_told_from_the_others(scene: &Scene<'_>, hook: &str) {
         text.contains("7 of 7 processes seen").then_some(text)
     });
     say(format!("what waits, computes and has returned:\n{text}"));
-    for told in [
+    for expected in [
         "  ranks 0-4: all wait in socket.recv, from barrier (",
         "  rank 5: waits in a lock, from locks (",
         "  rank 6: is in spins (",
     ] {
-        assert!(text.contains(told), "{told} is not in {text}");
+        assert!(text.contains(expected), "{expected} is not in {text}");
     }
     let idle = "→ Trainer, rank 7 is idle: Trainer.odd returned\n";
     assert!(text.contains(idle), "{text}");

@@ -11,8 +11,8 @@ use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
 
 /// Lines of `square` in tasks.py.
-const BREAKPOINT: u32 = 9;
-const RETURN: u32 = 11;
+const BREAKPOINT_LINE: u32 = 9;
+const RETURN_LINE: u32 = 11;
 
 /// A VS Code with nothing but host and port: one child session for each of three paused tasks.
 pub(crate) async fn vs_code_gets_a_session_for_each_task(scene: &Scene<'_>, version: &str) {
@@ -39,7 +39,9 @@ pub(crate) async fn vs_code_gets_a_session_for_each_task(scene: &Scene<'_>, vers
             json!({"host": host, "port": address.port()})
         );
         let mut child = scene.connect(Editor::VsCode).await;
-        child.start(configuration, Some((file, &[RETURN]))).await;
+        child
+            .start(configuration, Some((file, &[RETURN_LINE])))
+            .await;
         children.push(child);
     }
     assert_eq!(names.len(), 3, "{names:?}");
@@ -50,15 +52,15 @@ pub(crate) async fn vs_code_gets_a_session_for_each_task(scene: &Scene<'_>, vers
         let frames = child.frames(thread).await;
         assert_eq!(frames[0].name, "square", "{frames:?}");
         assert_eq!(frames[0].path, file);
-        assert_eq!(frames[0].line, BREAKPOINT, "{frames:?}");
+        assert_eq!(frames[0].line, BREAKPOINT_LINE, "{frames:?}");
         let locals = child.locals(frames[0].id).await;
         let x: u32 = locals["x"].parse().unwrap();
         assert_eq!(locals["y"], (x * x).to_string());
         let (thread, _) = child.step_over(thread).await;
-        assert_eq!(child.frames(thread).await[0].line, BREAKPOINT + 1);
+        assert_eq!(child.frames(thread).await[0].line, BREAKPOINT_LINE + 1);
         child.resume(thread).await;
         let (thread, _) = child.stopped().await;
-        assert_eq!(child.frames(thread).await[0].line, RETURN);
+        assert_eq!(child.frames(thread).await[0].line, RETURN_LINE);
         assert!(driver.is_waiting());
         child.resume(thread).await;
     }
@@ -66,11 +68,11 @@ pub(crate) async fn vs_code_gets_a_session_for_each_task(scene: &Scene<'_>, vers
     // A job that went well ends without a toast, and the parent says that it has.
     if version == NEWEST {
         for child in &mut children {
-            let told = child.output_with("has ended: its job is over").await;
-            assert_eq!(told["category"], "console", "{told}");
+            let message = child.output_with("has ended: its job is over").await;
+            assert_eq!(message["category"], "console", "{message}");
         }
-        let told = parent.output_with("has ended").await;
-        assert_eq!(told["category"], "console", "{told}");
+        let message = parent.output_with("has ended").await;
+        assert_eq!(message["category"], "console", "{message}");
         let list = scene.get("/relay/v1/breakpoints?ended=1");
         for row in list["breakpoints"].as_array().unwrap() {
             assert_eq!(
@@ -95,7 +97,7 @@ async fn vs_code_newest_ray() {
 
 /// VS Code says goodbye to the parent alone: at Restart, and at Stop.
 #[tokio::test]
-async fn stopping_the_parent_lets_the_tasks_of_its_children_run_on() {
+async fn stopping_the_parent_session_resumes_the_children() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -137,20 +139,19 @@ async fn stopping_the_parent_lets_the_tasks_of_its_children_run_on() {
 
     parent.disconnect().await;
     for (mut child, _) in children {
-        let told = child
+        let message = child
             .output_with("the cluster session that opened it has ended")
             .await;
-        assert_eq!(told["category"], "console", "{told}");
+        assert_eq!(message["category"], "console", "{message}");
         child.event("terminated").await;
     }
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// Whoever reads the State API through the relay can know of a worker before the relay has polled: its
-/// address leads there all the same.
+/// A client of the State API can know a worker before the relay has polled. The worker's address works anyway.
 #[tokio::test]
-async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
+async fn breakpoint_from_the_state_api_is_found_before_the_next_poll() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -188,7 +189,7 @@ async fn a_state_api_client_may_be_quicker_than_the_relays_poll() {
 /// F5 before anything stops: sessions open as tasks stop, and again as the same worker stops again. Beside it, a client
 /// that can have one session only waits for the next stop.
 #[tokio::test]
-async fn what_stops_later_opens_later() {
+async fn cluster_session_opens_tasks_that_stop_later() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -213,7 +214,7 @@ async fn what_stops_later_opens_later() {
     }
     assert_eq!(driver.result(), json!([1, 2]));
     parent.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 
     let mut waiting = scene.connect(Editor::Plain).await;
     waiting.initialize().await;
@@ -223,13 +224,13 @@ async fn what_stops_later_opens_later() {
         json!({"next": true, "task": "Counter.*"}),
     );
     let attach = waiting.send("attach", Value::Object(selector)).await;
-    let told = waiting.event("output").await;
+    let message = waiting.event("output").await;
     assert!(
-        told["output"]
+        message["output"]
             .as_str()
             .unwrap()
             .contains("waiting for the next breakpoint"),
-        "{told}"
+        "{message}"
     );
     let mut driver = cluster.start_driver("actor.py", &[]);
     waiting.event("initialized").await;
@@ -239,5 +240,5 @@ async fn what_stops_later_opens_later() {
     waiting.resume(thread).await;
     assert_eq!(driver.result(), 5);
     waiting.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
 }

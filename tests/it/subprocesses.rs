@@ -12,9 +12,9 @@ use crate::support::ray::{self, NEWEST};
 use crate::support::scene::Scene;
 
 /// The line at which the subprocess is stopped.
-const STOP: u32 = 5;
+const BREAKPOINT_LINE: u32 = 5;
 
-/// Sessions with a task and its subprocess, which stands.
+/// Sessions with a task and its paused subprocess.
 pub(crate) struct Standing {
     row: Value,
     token: Option<String>,
@@ -45,7 +45,7 @@ async fn attached(
     let configuration = client.child().await;
     let mut child = scene.connect(Editor::VsCode).await;
     let program = ray::job("child.py");
-    let stop = waits.then(|| (program.to_str().unwrap(), &[STOP][..]));
+    let stop = waits.then(|| (program.to_str().unwrap(), &[BREAKPOINT_LINE][..]));
     child.start(configuration, stop).await;
     let (thread, _) = child.stopped().await;
     (client, child, thread)
@@ -59,7 +59,7 @@ impl Standing {
         let row = scene.listed("parent", &driver);
         let (client, mut child, thread) = attached(scene, &row, token).await;
         let frames = child.frames(thread).await;
-        assert_eq!(frames[0].line, STOP);
+        assert_eq!(frames[0].line, BREAKPOINT_LINE);
         child.evaluate(frames[0].id, "x = 41").await;
         let token = token.map(str::to_owned);
         Self {
@@ -72,7 +72,7 @@ impl Standing {
         }
     }
 
-    /// Its clients are lost, without a goodbye.
+    /// Its clients are lost without a disconnect.
     pub(crate) fn lost(self) -> Lost {
         let Self {
             row,
@@ -112,8 +112,8 @@ impl Lost {
         assert!(self.driver.is_waiting(), "the subprocess stands");
     }
 
-    /// Who attaches to the task once more is asked to open its subprocess, which is where it was.
-    pub(crate) async fn goes_on(mut self, scene: &Scene<'_>) {
+    /// A client that attaches again is asked to open the subprocess, which is still paused.
+    pub(crate) async fn resume_and_finish(mut self, scene: &Scene<'_>) {
         let (client, mut child, thread) = attached(scene, &self.row, self.token.as_deref()).await;
         let frames = child.frames(thread).await;
         let ids = |frames: &[Frame]| frames.iter().map(|f| (f.id, f.line)).collect::<Vec<_>>();
@@ -123,12 +123,12 @@ impl Lost {
         assert_eq!(self.driver.result(), json!("child 42"));
         child.event("terminated").await;
         client.disconnect().await;
-        scene.gone();
+        scene.assert_none_paused();
     }
 }
 
 #[tokio::test]
-async fn a_lost_task_is_found_again_with_its_subprocess() {
+async fn lost_task_is_restored_with_its_subprocess() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -138,21 +138,21 @@ async fn a_lost_task_is_found_again_with_its_subprocess() {
     let scene = Scene::with(&cluster, &["--config", file.to_str().unwrap()]);
     let mut lost = Standing::new(&scene, None).await.lost();
     lost.parked(&scene);
-    lost.goes_on(&scene).await;
+    lost.resume_and_finish(&scene).await;
 
-    // Released, both run on.
+    // Released, both resume.
     let mut lost = Standing::new(&scene, None).await.lost();
     lost.parked(&scene);
     let id = lost.row["id"].as_str().unwrap();
     let released = scene.command(&["release", id]).output().unwrap();
     assert!(released.status.success(), "{released:?}");
     assert_eq!(lost.driver.result(), json!("child 42"));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-/// debugpy has it wait for a client until one comes, whatever becomes of its task.
+/// With debugpy it waits for a client, even after its task has ended.
 #[tokio::test]
-async fn a_subprocess_that_is_named_to_no_client_does_not_keep_its_task() {
+async fn unattached_subprocess_does_not_hold_its_task() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -167,5 +167,5 @@ async fn a_subprocess_that_is_named_to_no_client_does_not_keep_its_task() {
     assert!(driver.is_waiting(), "it waits for its session");
     client.disconnect().await;
     assert_eq!(driver.result(), json!("child 7"));
-    scene.gone();
+    scene.assert_none_paused();
 }

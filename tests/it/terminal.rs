@@ -27,7 +27,7 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
     let file = ray::job("tasks.py");
     let file = file.to_str().unwrap();
 
-    // Looking releases nobody.
+    // A snapshot releases no task.
     let output = run(scene, &["snapshot", "--all", "--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shots: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -68,13 +68,13 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
             "p y",
         ],
     );
-    let wanted = format!(
+    let expected = format!(
         "True\n  8  \t    y = x * x\n  9  ->\t    breakpoint()\n 10  \t    y = y + 0\n> {file}(10)square()\n-> y = y + 0\n-1\n"
     );
-    assert_eq!(text(&output.stdout), wanted, "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(0));
 
-    // Where the relay keeps no sessions, a typo lets the task run, and that is said.
+    // Without parks a typo resumes the task, and the output says so.
     let output = run(
         scene,
         &["exec", "--continue", ids[1], "--", "p nope", "y = -2"],
@@ -84,8 +84,8 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
         "*** NameError: name 'nope' is not defined\n"
     );
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("it cannot be parked"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("it cannot be parked"), "{stderr}");
 
     // The list on standard input, from a pipe.
     let mut child = scene
@@ -131,15 +131,15 @@ pub(crate) fn a_script_looks_and_changes_a_result(scene: &Scene<'_>) {
 }
 
 #[tokio::test]
-async fn a_script_looks_and_changes_a_result_on_the_newest_ray() {
+async fn script_inspects_and_changes_a_result_on_the_newest_ray() {
     if let Some(cluster) = Cluster::shared(NEWEST) {
         a_script_looks_and_changes_a_result(&Scene::new(&cluster));
     }
 }
 
-/// What a script that fails, or is told to, leaves as it was found.
+/// A failing script leaves the task paused as it was.
 #[tokio::test]
-async fn a_script_leaves_the_task_where_it_was_if_it_fails_or_is_to_stay() {
+async fn failing_or_staying_script_leaves_the_task_paused() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -157,7 +157,7 @@ async fn a_script_leaves_the_task_where_it_was_if_it_fails_or_is_to_stay() {
     };
     let parked = Some("parked".to_owned());
 
-    // What comes behind a typo is not run, and the task waits for who goes on with it.
+    // Commands after a typo are not run, and the task stays paused.
     let output = run(
         &scene,
         &[
@@ -171,8 +171,11 @@ async fn a_script_leaves_the_task_where_it_was_if_it_fails_or_is_to_stay() {
         ],
     );
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
-    assert!(said.contains("stays where it is, parked for you"), "{said}");
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("stays where it is, parked for you"),
+        "{stderr}"
+    );
     assert_eq!(state(ids[0]), parked);
     let output = run(
         &scene,
@@ -261,7 +264,7 @@ async fn a_person_picks_a_task_steps_and_changes_its_result() {
     let mut screen = Screen::start(&scene, &["debug"]);
     screen.expect("No task waits at a breakpoint");
     screen.expect("q quits): ");
-    // What stops appears by itself.
+    // New stops appear without a refresh.
     let mut driver = cluster.start_driver("tasks.py", &[]);
     let rows = scene.wait_listed(3);
     let id = rows[1]["id"].as_str().unwrap();
@@ -274,7 +277,7 @@ async fn a_person_picks_a_task_steps_and_changes_its_result() {
     screen.expect("\u{1b}[35mreturn\u{1b}[0m");
     screen.expect("(Pdb) ");
     screen.resize(60);
-    // Ctrl-C clears the line; the session goes on.
+    // Ctrl-C clears the line; the session continues.
     screen.type_("p 1 +\u{3}");
     screen.expect("(Pdb) ");
     // Tab asks the worker.
@@ -290,7 +293,7 @@ async fn a_person_picks_a_task_steps_and_changes_its_result() {
     screen.expect("(Pdb) ");
     screen.type_("y = -5\r");
     screen.expect("(Pdb) ");
-    // An expression that takes long is interrupted, and the session goes on.
+    // A long expression is interrupted, and the session continues.
     screen.type_("!import time; time.sleep(3)\r");
     screen.expect("sleep(3)");
     std::thread::sleep(Duration::from_millis(300));
@@ -366,7 +369,7 @@ async fn next_waits_and_control_d_leaves_the_task_running() {
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_at_the_prompt_is_told() {
+async fn worker_death_at_the_prompt_is_reported() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -379,5 +382,5 @@ async fn a_worker_that_dies_at_the_prompt_is_told() {
     screen.expect("the session is over");
     screen.type_("\r");
     assert_eq!(screen.exit(), Some(1));
-    scene.gone();
+    scene.assert_none_paused();
 }

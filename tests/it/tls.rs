@@ -122,7 +122,7 @@ fn sslscan_finds_nothing_weak() {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_taken_and_sessions_go_on() {
+async fn renewed_certificate_is_used_and_sessions_continue() {
     let dir = tempfile::tempdir().unwrap();
     assert!(certify(dir.path(), &[]).status.success());
     let relay = serve(dir.path());
@@ -136,17 +136,17 @@ async fn a_renewed_certificate_is_taken_and_sessions_go_on() {
     assert!(certify(dir.path(), &["--force"]).status.success());
     let new = certificate(dir.path());
     assert_ne!(old, new);
-    let mut taken = false;
+    let mut acquired = false;
     for _ in 0..100 {
-        taken = connect(relay.address(), new.clone()).await.is_ok();
-        if taken {
+        acquired = connect(relay.address(), new.clone()).await.is_ok();
+        if acquired {
             break;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!(taken, "{}", relay.log());
+    assert!(acquired, "{}", relay.log());
     assert!(connect(relay.address(), old).await.is_err());
-    // The session from before hears an answer still (`launch` is refused).
+    // The earlier session is still answered (`launch` is refused).
     let ask = json!({"seq": 2, "type": "request", "command": "launch", "arguments": {}});
     let (mut stream, _) = live.into_parts();
     stream.write_all(&frame(&ask)).await.unwrap();
@@ -160,8 +160,8 @@ async fn a_renewed_certificate_is_taken_and_sessions_go_on() {
     });
     assert!(connect(relay.address(), new).await.is_ok());
     let metrics = ray_relay(&["list", "--relay", &relay.url()]);
-    let said = String::from_utf8_lossy(&metrics.stderr).into_owned();
-    assert!(said.contains("use https://"), "{said}");
+    let stderr = String::from_utf8_lossy(&metrics.stderr).into_owned();
+    assert!(stderr.contains("use https://"), "{stderr}");
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn a_self_signed_certificate_is_made_once_and_trusted_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("new/tls");
     let made = certify(&at, &["--host", "relay.example.com", "--days", "30"]);
-    let said = String::from_utf8(made.stdout).unwrap();
+    let stdout = String::from_utf8(made.stdout).unwrap();
     for words in ["relay.example.com", "30 days", "--tls-cert", "--ca-file"] {
-        assert!(said.contains(words), "{said}");
+        assert!(stdout.contains(words), "{stdout}");
     }
     let mode = |name: &str| at.join(name).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("key.pem"), 0o600);
@@ -217,18 +217,18 @@ fn a_self_signed_certificate_is_made_once_and_trusted_by_name() {
 }
 
 #[test]
-fn check_config_and_serve_tell_of_unusable_files() {
+fn check_config_and_serve_report_unusable_files() {
     let dir = tempfile::tempdir().unwrap();
     assert!(certify(dir.path(), &[]).status.success());
     let cert = dir.path().join("cert.pem");
     let cert = cert.to_str().unwrap();
     for command in ["check-config", "serve"] {
         let output = ray_relay(&[command, "--tls-cert", cert, "--tls-key", cert]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(78), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(78), "{stderr}");
         assert!(
-            said.contains("tls.key_file") && said.contains("swapped"),
-            "{said}"
+            stderr.contains("tls.key_file") && stderr.contains("swapped"),
+            "{stderr}"
         );
     }
     let key = dir.path().join("key.pem");
@@ -240,12 +240,12 @@ fn check_config_and_serve_tell_of_unusable_files() {
         key.to_str().unwrap(),
     ];
     let output = ray_relay(&args);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("mode = \"required\""), "{said}");
-    assert!(!said.contains("BEGIN"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.contains("mode = \"required\""), "{stdout}");
+    assert!(!stdout.contains("BEGIN"), "{stdout}");
 }
 
-/// A certificate for somebody called `uri`, its key, and that of the authority that issued it.
+/// A certificate for the user `uri`, its key, and the certificate of its authority.
 fn client_certificate(uri: &str) -> (String, String, String) {
     let ca_key = rcgen::KeyPair::generate().unwrap();
     let mut ca = rcgen::CertificateParams::default();
@@ -291,30 +291,42 @@ fn a_command_shows_its_certificate() {
             server.to_str().unwrap(),
         ];
         let output = ray_relay(&[&args, more].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), said)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), stderr)
     };
     let (cert, key) = (write("ada.pem", &cert), write("ada.key", &key));
-    let (code, said) = ask(&["--client-cert", &cert, "--client-key", &key]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = ask(&["--client-cert", &cert, "--client-key", &key]);
+    assert_eq!(code, Some(0), "{printed}");
     let both = [&cert, &key].map(|path| std::fs::read_to_string(path).unwrap());
     let both = write("both.pem", &both.concat());
-    let (code, said) = ask(&["--client-cert", &both]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = ask(&["--client-cert", &both]);
+    assert_eq!(code, Some(0), "{printed}");
 
-    let (code, said) = ask(&[]);
-    assert!(code == Some(77) && said.contains("--client-cert"), "{said}");
-    let (code, said) = ask(&["--client-cert", &cert]);
-    assert!(code == Some(1) && said.contains("--client-key"), "{said}");
-    let stranger = write("stranger.pem", &stranger);
-    let (code, said) = ask(&["--client-cert", &stranger, "--client-key", &key]);
-    assert!(code == Some(1) && said.contains("no key of that"), "{said}");
-    let (code, said) = ask(&["--client-cert", &cert, "--client-key", "/nowhere"]);
+    let (code, printed) = ask(&[]);
     assert!(
-        code == Some(1) && said.contains("/nowhere cannot be read"),
-        "{said}"
+        code == Some(77) && printed.contains("--client-cert"),
+        "{printed}"
     );
-    let (code, said) = ask(&["--client-key", &key]);
-    assert!(code == Some(2) && said.contains("--client-cert"), "{said}");
+    let (code, printed) = ask(&["--client-cert", &cert]);
+    assert!(
+        code == Some(1) && printed.contains("--client-key"),
+        "{printed}"
+    );
+    let stranger = write("stranger.pem", &stranger);
+    let (code, printed) = ask(&["--client-cert", &stranger, "--client-key", &key]);
+    assert!(
+        code == Some(1) && printed.contains("no key of that"),
+        "{printed}"
+    );
+    let (code, printed) = ask(&["--client-cert", &cert, "--client-key", "/nowhere"]);
+    assert!(
+        code == Some(1) && printed.contains("/nowhere cannot be read"),
+        "{printed}"
+    );
+    let (code, printed) = ask(&["--client-key", &key]);
+    assert!(
+        code == Some(2) && printed.contains("--client-cert"),
+        "{printed}"
+    );
     assert!(!relay.log().contains("PRIVATE"));
 }

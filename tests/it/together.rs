@@ -1,4 +1,4 @@
-//! Ranks that wait for each other: how long those can wait that wait for one that stands, and how all of them stop with it.
+//! Ranks in a collective: the timeout of those that wait for a paused one, and stopping all of them with it.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::support::ray::NEWEST;
 use crate::support::say;
 use crate::support::scene::Scene;
 
-/// The files of a test: the hook, what the ranks are told by, and the record.
+/// The files of a test: the hook, the signals to the ranks, and the audit log.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -46,7 +46,7 @@ impl Place {
     }
 
     /// Waits until the three others were asked so often to stop with the fourth.
-    fn asked_to_pause(&self, times: usize) {
+    fn assert_pause_requests(&self, times: usize) {
         eventually("they are asked", Duration::from_secs(30), || {
             let pauses =
                 |line: &Value| line["details"]["asks"] == "pause" && line["details"]["tasks"] == 3;
@@ -63,13 +63,13 @@ impl Place {
     }
 }
 
-/// What `ray-relay ARGS` says.
-fn said(scene: &Scene<'_>, args: &[&str]) -> String {
+/// Returns the output of `ray-relay ARGS`.
+fn run(scene: &Scene<'_>, args: &[&str]) -> String {
     let output = scene.command(args).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The variable `steps` of the rank whose session `client` is, which stands in `thread`.
+/// The variable `steps` of the rank of `client`, which is stopped in `thread`.
 async fn steps(client: &mut DapClient, thread: u64) -> u64 {
     let frames = client.frames(thread).await;
     let frame = frames.iter().find(|frame| frame.name.contains("train"));
@@ -78,7 +78,7 @@ async fn steps(client: &mut DapClient, thread: u64) -> u64 {
 }
 
 #[tokio::test]
-async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
+async fn collective_tasks_stop_together_and_resume() {
     let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
         return;
     };
@@ -94,18 +94,18 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
     driver.line("READY");
     place.tell("stop");
 
-    // Three wait for the fourth: who they are, and until when.
+    // Three ranks wait for the fourth, and their timeout is listed.
     scene.wait_paused_named("Rank.train");
     eventually("a time-out", Duration::from_secs(30), || {
         let row = scene.list().pop()?;
-        let left = row["collective_ends"].as_f64()? - row["first_seen"].as_f64()?;
-        assert!((left - 1800.0).abs() < 1.0, "{row}");
+        let seconds = row["collective_ends"].as_f64()? - row["first_seen"].as_f64()?;
+        assert!((seconds - 1800.0).abs() < 1.0, "{row}");
         Some(())
     });
-    let text = said(&scene, &["list"]);
+    let text = run(&scene, &["list"]);
     assert!(text.contains("TIMEOUT") && text.contains(" 29m "), "{text}");
     let text = eventually("the others", Duration::from_secs(30), || {
-        let text = said(&scene, &["list", "--running"]);
+        let text = run(&scene, &["list", "--running"]);
         text.contains("while others run: Rank ranks 0-2 (for ")
             .then_some(text)
     });
@@ -135,27 +135,27 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
         .await;
     let (thread, _) = first.stopped().await;
     let at = steps(&mut first, thread).await;
-    // They are in the barrier, and so stop when it lets them go: all in the step in which the fourth has stood.
+    // The ranks are in the barrier, so they stop when it releases them: in the step in which the fourth was paused.
     for other in &mut others {
         other.output_with("has not stopped").await;
     }
     std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
     first.resume(thread).await;
-    let mut standing = Vec::new();
+    let mut stopped_tasks = Vec::new();
     for other in &mut others {
         let (thread, reason) = other.stopped().await;
         assert_eq!(reason, "pause");
         assert_eq!(steps(other, thread).await, at);
-        standing.push(thread);
+        stopped_tasks.push(thread);
     }
     let group = place.record("group");
     assert_eq!(group.len(), 1, "{group:?}");
     assert_eq!(group[0]["details"]["tasks"], 3, "{}", group[0]);
     assert_eq!(place.record("open_debugger").len(), 3);
 
-    // They run on, and stop once more with the fourth: no debugger has to be opened for it.
+    // The ranks resume and stop again with the fourth, without opening another debugger.
     for other in &mut others {
-        let thread = standing.remove(0);
+        let thread = stopped_tasks.remove(0);
         other.resume(thread).await;
     }
     place.tell("stop");
@@ -163,7 +163,7 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
     assert_eq!(reason, "breakpoint");
     let at = steps(&mut first, thread).await;
     std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
-    place.asked_to_pause(1);
+    place.assert_pause_requests(1);
     first.resume(thread).await;
     for other in &mut others {
         let (thread, reason) = other.stopped().await;
@@ -172,19 +172,19 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
     }
     assert_eq!(place.record("open_debugger").len(), 3);
 
-    // Who has all run on at once has that, also of those that are in the barrier and have not come to stop: the fourth, which
-    // waits for them there, stops once more.
+    // Resuming all also applies to ranks in the barrier that have not stopped yet. The fourth, which waits for them there,
+    // stops again.
     for rounds in 2..4 {
         parent.resume(1).await;
         place.tell("stop");
         let (thread, reason) = first.stopped().await;
         assert_eq!(reason, "breakpoint");
         assert!(steps(&mut first, thread).await > at);
-        place.asked_to_pause(rounds);
+        place.assert_pause_requests(rounds);
         std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
     }
 
-    // What was stopped for it runs on with the session that asked for it.
+    // Stopped ranks resume with the session that stopped them.
     parent.disconnect().await;
     place.tell("end");
     let done = driver.result();
@@ -194,16 +194,16 @@ async fn the_others_of_a_job_stop_with_one_of_them_and_all_run_on() {
         "{done:?}"
     );
     drop((first, others));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
-async fn who_may_not_open_a_debugger_is_told_so_and_nothing_else_stops() {
+async fn unpermitted_user_cannot_open_a_debugger() {
     let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
         return;
     };
     let place = Place::new();
-    // Everybody may debug, and nobody attach to what runs.
+    // All users may debug, but not attach to running tasks.
     let scene = Scene::new(&cluster);
     let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
     linked(&scene, 1);
@@ -221,9 +221,9 @@ async fn who_may_not_open_a_debugger_is_told_so_and_nothing_else_stops() {
     parent.start(arguments, None).await;
     let configuration = parent.child().await;
     assert!(configuration["rayRelay"]["running"].is_null());
-    let told = parent.output_with("3 of its tasks run on").await;
-    let told = told["output"].as_str().unwrap();
-    assert!(told.contains("the permission `attach`"), "{told}");
+    let message = parent.output_with("3 of its tasks run on").await;
+    let message = message["output"].as_str().unwrap();
+    assert!(message.contains("the permission `attach`"), "{message}");
     std::fs::remove_file(Path::new(&place.path("stops")).join("stop")).unwrap();
     let mut child = scene.connect(Editor::VsCode).await;
     child.start(configuration, None).await;
@@ -237,5 +237,5 @@ async fn who_may_not_open_a_debugger_is_told_so_and_nothing_else_stops() {
             .len(),
         4
     );
-    scene.gone();
+    scene.assert_none_paused();
 }

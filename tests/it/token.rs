@@ -12,7 +12,7 @@ use crate::support::scene::Scene;
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 #[tokio::test]
-async fn rays_token_goes_to_the_head_and_nowhere_else() {
+async fn ray_token_is_sent_only_to_the_head() {
     let settings = [("RAY_AUTH_MODE", "token"), ("RAY_AUTH_TOKEN", TOKEN)];
     let Some(cluster) = Cluster::up(NEWEST, 0, &settings) else {
         return;
@@ -26,11 +26,11 @@ async fn rays_token_goes_to_the_head_and_nowhere_else() {
     );
     std::fs::write(&config, section).unwrap();
     let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
-    let trouble = |wanted: &str| {
-        eventually(wanted, Duration::from_secs(120), || {
+    let trouble = |expected: &str| {
+        eventually(expected, Duration::from_secs(120), || {
             let answer = scene.answer();
             let trouble = answer["clusters"][0]["trouble"].as_str().unwrap_or("none");
-            trouble.contains(wanted).then(|| trouble.to_owned())
+            trouble.contains(expected).then(|| trouble.to_owned())
         })
     };
     assert!(
@@ -62,7 +62,7 @@ async fn rays_token_goes_to_the_head_and_nowhere_else() {
     assert_eq!(driver.result(), json!(5));
     assert!(!client.transcript().contains(TOKEN));
     client.disconnect().await;
-    scene.gone();
+    scene.assert_none_paused();
     assert!(
         !scene.relay.log().contains(TOKEN),
         "not even at the finest log level"

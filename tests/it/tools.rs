@@ -27,7 +27,7 @@ async fn stock_tools(version: &str) {
     ray_cli(&scene);
 }
 
-/// State API first, then DAP to whatever host and port it said, echoed word for word.
+/// State API first, then DAP to the host and port from its answer, used literally.
 pub(crate) async fn neovim(scene: &Scene<'_>) {
     say("a client like ray-debugger.nvim");
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
@@ -59,7 +59,7 @@ pub(crate) async fn neovim(scene: &Scene<'_>) {
         "each address led to a worker of its own"
     );
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 fn ray_cli(scene: &Scene<'_>) {
@@ -103,9 +103,9 @@ fn ray_cli(scene: &Scene<'_>) {
     );
 }
 
-/// A stop of a task of one's own is in nobody else's way: the address of one breakpoint never leads to another.
+/// The address of one breakpoint never leads to another.
 #[tokio::test]
-async fn an_address_of_a_breakpoint_that_is_gone_leads_nowhere() {
+async fn address_of_a_removed_breakpoint_is_unreachable() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -134,7 +134,7 @@ async fn an_address_of_a_breakpoint_that_is_gone_leads_nowhere() {
         }
     }
     assert_eq!(driver.result(), json!([1, 2]));
-    scene.gone();
+    scene.assert_none_paused();
     let mut late: DapClient = scene.connect(Editor::Neovim).await;
     let refused = late
         .try_start(

@@ -1,5 +1,5 @@
-//! What a person reaches although Ray's list does not have it, and what the list says when a task is over before its
-//! session: on the newest Ray. `closed_network` has it on the oldest.
+//! Breakpoints that are reachable though Ray's list lacks them, and the list after a task ends before its session, on the
+//! newest Ray. `closed_network` covers the oldest.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::ray::NEWEST;
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
-/// A task stands and Ray counts no paused thread. Its worker's id is what somebody knows, from `ray list workers`.
+/// A task is paused but Ray counts no paused thread. A user knows its worker's id, from `ray list workers`.
 async fn by_worker_id(scene: &Scene<'_>) {
     say("a worker that stands, and is not listed as paused");
     for whole in [true, false] {
@@ -43,14 +43,14 @@ async fn by_worker_id(scene: &Scene<'_>) {
         } else {
             // From its first nine characters.
             let output = scene.command(&["release", &id[..9]]).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
+            let stdout = String::from_utf8_lossy(&output.stdout);
             assert!(
-                output.status.success() && said.contains("released"),
-                "{said}"
+                output.status.success() && stdout.contains("released"),
+                "{stdout}"
             );
             assert_eq!(driver.result(), json!(3));
         }
-        scene.gone();
+        scene.assert_none_paused();
     }
 }
 
@@ -72,7 +72,7 @@ fn port(row: &Value) -> u64 {
     port.as_u64().or_else(text).unwrap_or(0)
 }
 
-/// The editor is told, and the list no longer shows a task that waits.
+/// The editor is notified, and the list no longer shows the task as waiting.
 async fn outlived(scene: &Scene<'_>) {
     say("a session that outlives its task");
     let mut driver = scene.cluster.start_driver("tasks.py", &[]);
@@ -83,8 +83,12 @@ async fn outlived(scene: &Scene<'_>) {
     let listed = || scene.list().into_iter().find(|row| row["id"] == *id);
     assert!(listed().unwrap()["task_ended"].is_null());
     client.resume(thread).await;
-    let told = client.output_with("has ended").await;
-    assert_eq!(told["data"], json!({"rayRelay": "taskEnded"}), "{told}");
+    let message = client.output_with("has ended").await;
+    assert_eq!(
+        message["data"],
+        json!({"rayRelay": "taskEnded"}),
+        "{message}"
+    );
     let row = listed().unwrap();
     assert_eq!(row["state"], "attached", "{row}");
     assert!(row["task_ended"].is_number(), "{row}");
@@ -98,20 +102,20 @@ async fn outlived(scene: &Scene<'_>) {
         client.disconnect().await;
     }
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
-pub(crate) async fn what_the_list_does_not_show(scene: &Scene<'_>) {
+pub(crate) async fn unlisted_breakpoints(scene: &Scene<'_>) {
     by_worker_id(scene).await;
     outlived(scene).await;
 }
 
 #[tokio::test]
-async fn what_the_list_does_not_show_on_the_newest_ray() {
+async fn unlisted_breakpoints_on_the_newest_ray() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
     let scene = Scene::new(&cluster);
     scene.idle_descriptors();
-    what_the_list_does_not_show(&scene).await;
+    unlisted_breakpoints(&scene).await;
 }

@@ -1,9 +1,9 @@
-//! The permission `view` on a real debugpy: everything is tried, and nothing of the client's is run.
+//! The permission `view` on a real debugpy: no request runs the client's code.
 //!
-//! The relay's rules stand between the test and a process of its own; the process leaves a mark when code is run.
+//! The relay's filter is between the test and a separate process, which leaves a mark when code runs.
 
 mod client;
-mod left;
+mod unchanged;
 mod watched;
 
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ fn harmful(client: &Client, command: &str) -> Value {
 /// Every request that debugpy's adapter or pydevd knows, by asking them.
 async fn requests_of_debugpy() -> BTreeSet<String> {
     let venv = ray::environment(NEWEST).unwrap();
-    let asked = "
+    let request = "
 import debugpy._vendored
 with debugpy._vendored.vendored('pydevd'):
     from _pydevd_bundle._debug_adapter import pydevd_schema
@@ -66,7 +66,7 @@ names = set(known) | {n[:-8] for n in dir(Client) if n.endswith('_request')}
 print(' '.join(sorted(names)))
 ";
     let output = Command::new(venv.python())
-        .args(["-c", asked])
+        .args(["-c", request])
         .output()
         .await
         .unwrap();
@@ -81,7 +81,7 @@ print(' '.join(sorted(names)))
 }
 
 #[tokio::test]
-async fn what_is_tried_against_view_does_run_code_with_debug() {
+async fn code_hidden_by_view_does_run_with_debug() {
     let Some(watched) = Watched::start().await else {
         return;
     };
@@ -122,7 +122,7 @@ async fn what_is_tried_against_view_does_run_code_with_debug() {
 }
 
 #[tokio::test]
-async fn with_view_every_request_of_debugpy_is_harmless_or_refused() {
+async fn view_permits_only_harmless_debugpy_requests() {
     let Some(mut watched) = Watched::start().await else {
         return;
     };
@@ -160,7 +160,7 @@ async fn with_view_every_request_of_debugpy_is_harmless_or_refused() {
         let answer = client.request(command, arguments).await;
         assert_eq!(answer["success"], false, "{command}");
     }
-    // Over all lines, where conditions would be looked at.
+    // On all lines, where conditions would be evaluated.
     for command in resuming {
         let mut arguments = harmful(&client, command);
         arguments["targetId"] = Value::Null;
@@ -210,7 +210,7 @@ async fn with_view_every_request_of_debugpy_is_harmless_or_refused() {
 }
 
 #[tokio::test]
-async fn with_view_a_variable_is_shown_by_its_name() {
+async fn view_shows_a_variable_by_its_name() {
     let Some(watched) = Watched::start().await else {
         return;
     };
@@ -250,7 +250,7 @@ async fn with_view_a_variable_is_shown_by_its_name() {
     }
     assert_eq!(watched.foreign_marks(), BTreeSet::new());
 
-    // Breakpoints without conditions are set, and the others told apart.
+    // Breakpoints without conditions are set, and the others refused.
     let (path, line) = (script(), line_here());
     let answer = client
         .request("setBreakpoints", json!({"source": {"path": path}, "breakpoints": [
@@ -278,7 +278,7 @@ async fn with_view_a_variable_is_shown_by_its_name() {
 }
 
 #[tokio::test]
-async fn no_text_of_the_program_is_seen_and_none_of_its_code_runs_to_show_it() {
+async fn view_hides_texts_and_runs_no_code() {
     let Some(watched) = Watched::start().await else {
         return;
     };
@@ -286,7 +286,7 @@ async fn no_text_of_the_program_is_seen_and_none_of_its_code_runs_to_show_it() {
     let mut arguments = attach_arguments();
     arguments["redirectOutput"] = true.into();
     let mut client = Client::attach(&watched, filter, arguments).await;
-    let mut seen = Vec::new();
+    let mut visited = Vec::new();
     for name in [
         "settings",
         "password",
@@ -300,13 +300,13 @@ async fn no_text_of_the_program_is_seen_and_none_of_its_code_runs_to_show_it() {
     ] {
         let shown = client.watch(name).await;
         assert_eq!(shown["success"], true, "{shown}");
-        seen.push(shown);
+        visited.push(shown);
     }
     assert_eq!(
-        seen[1]["body"]["result"],
+        visited[1]["body"]["result"],
         "{'current': ‹str, 7 characters›}"
     );
-    assert_eq!(seen[2]["body"]["result"], "0");
+    assert_eq!(visited[2]["body"]["result"], "0");
     let scopes = client
         .request("scopes", json!({"frameId": client.frame}))
         .await;
@@ -315,7 +315,7 @@ async fn no_text_of_the_program_is_seen_and_none_of_its_code_runs_to_show_it() {
         .iter()
         .map(|scope| scope["variablesReference"].clone())
         .collect();
-    let mut asked = 0;
+    let mut request = 0;
     // Everything that can be opened, four levels down, in each format that there is.
     for _ in 0..4 {
         let mut next = Vec::new();
@@ -323,30 +323,33 @@ async fn no_text_of_the_program_is_seen_and_none_of_its_code_runs_to_show_it() {
             for format in [json!({}), json!({"rawString": true}), json!({"hex": true})] {
                 let arguments = json!({"variablesReference": reference, "format": format});
                 let list = client.request("variables", arguments).await;
-                asked += 1;
+                request += 1;
                 for variable in list["body"]["variables"].as_array().into_iter().flatten() {
                     if variable["variablesReference"] != 0 && format == json!({}) {
                         next.push(variable["variablesReference"].clone());
                     }
                 }
-                seen.push(list);
+                visited.push(list);
             }
         }
         open = next;
     }
-    assert!(asked > 60, "{asked}");
-    let left: Vec<_> = watched
+    assert!(request > 60, "{request}");
+    let remaining: Vec<_> = watched
         .marks()
         .into_iter()
         .filter(|mark| mark != "own-turns")
         .collect();
-    assert!(left.is_empty(), "the program's own code ran: {left:?}");
+    assert!(
+        remaining.is_empty(),
+        "the program's own code ran: {remaining:?}"
+    );
     client.go_on().await;
-    seen.push(client.event("output").await);
-    seen.extend(client.inbox.drain(..));
-    let seen = serde_json::to_string(&seen).unwrap();
+    visited.push(client.event("output").await);
+    visited.extend(client.inbox.drain(..));
+    let observed = serde_json::to_string(&visited).unwrap();
     for shown in ["Keys.API_KEY", "characters", "session_cookie"] {
-        assert!(seen.contains(shown), "{shown}");
+        assert!(observed.contains(shown), "{shown}");
     }
     for secret in [
         "hunter2",
@@ -357,6 +360,6 @@ async fn no_text_of_the_program_is_seen_and_none_of_its_code_runs_to_show_it() {
         "train.py --",
         "turn ",
     ] {
-        assert!(!seen.contains(secret), "{secret} in {seen}");
+        assert!(!observed.contains(secret), "{secret} in {observed}");
     }
 }

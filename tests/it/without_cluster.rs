@@ -28,7 +28,7 @@ fn debuggee(name: &str) -> PathBuf {
     folder.join("tests/debuggee").join(name)
 }
 
-/// A process that tells how far it is.
+/// A process that prints its progress.
 struct Task {
     _process: Child,
     says: Lines<BufReader<ChildStdout>>,
@@ -137,12 +137,12 @@ impl Editor {
         self.seq
     }
 
-    async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+    async fn until(&mut self, is_expected: impl Fn(&Value) -> bool) -> Value {
         loop {
             let message = timeout(TEST_TIMEOUT, self.dap.read()).await;
             let message = message.expect("in time").unwrap();
             assert_ne!(message["success"], false, "{message}");
-            if wanted(&message) {
+            if is_expected(&message) {
                 return message;
             }
         }
@@ -190,14 +190,14 @@ async fn release(relay: &Running, id: BreakpointId) -> Value {
     serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"))
 }
 
-async fn every_stop_is_waited_at(version: &str) {
+async fn every_stop_is_reached(version: &str) {
     let Some(mut task) = Task::start(version, "steps.py", &STEPS.to_string()) else {
         return;
     };
     let relay = relay().await;
     let port = task.port().await;
     for stop in 1..=STEPS {
-        // Where a stop was run past, the task is further by now.
+        // After a missed stop the task is already further.
         assert_eq!(task.says().await, format!("WAITS {stop}"));
         let waiting = waiting(port, stop.try_into().unwrap());
         let id = waiting.id;
@@ -210,13 +210,13 @@ async fn every_stop_is_waited_at(version: &str) {
 }
 
 #[tokio::test]
-async fn a_task_that_is_released_waits_at_its_very_next_breakpoint_on_the_newest_ray() {
-    every_stop_is_waited_at(NEWEST).await;
+async fn released_task_stops_at_its_next_breakpoint_on_the_newest_ray() {
+    every_stop_is_reached(NEWEST).await;
 }
 
 #[tokio::test]
-async fn a_task_that_is_released_waits_at_its_very_next_breakpoint_on_the_oldest_ray() {
-    every_stop_is_waited_at(OLDEST).await;
+async fn released_task_stops_at_its_next_breakpoint_on_the_oldest_ray() {
+    every_stop_is_reached(OLDEST).await;
 }
 
 /// An expression that does not end by itself is interrupted when its editor cancels it, or leaves.
@@ -262,7 +262,7 @@ async fn endless_expressions_are_interrupted(version: &str) {
         tokio::time::sleep(Duration::from_millis(300)).await;
         match last {
             "disconnect" => _ = editor.send("disconnect", json!({})).await,
-            // The window is gone.
+            // The window was closed.
             _ => {
                 drop(editor);
                 let mut lists = relay.registry().watch();
@@ -293,7 +293,7 @@ async fn endless_expressions_are_interrupted_on_the_oldest_ray() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_below_the_open_folder_is_shown_as_the_worker_has_it() {
+async fn file_outside_the_open_folder_is_read_from_the_worker() {
     let Some(mut task) = Task::start(NEWEST, "steps.py", "3") else {
         return;
     };
@@ -317,8 +317,8 @@ async fn a_file_that_is_not_below_the_open_folder_is_shown_as_the_worker_has_it(
         let reference = &source["sourceReference"];
         assert_eq!(reference == 0, here, "{stack}");
         if !here {
-            let wanted = json!({"source": source, "sourceReference": reference});
-            let shown = editor.ask("source", wanted).await;
+            let expected = json!({"source": source, "sourceReference": reference});
+            let shown = editor.ask("source", expected).await;
             let text = std::fs::read_to_string(script).unwrap();
             assert_eq!(shown["content"], text);
         }
@@ -329,7 +329,7 @@ async fn a_file_that_is_not_below_the_open_folder_is_shown_as_the_worker_has_it(
 }
 
 #[tokio::test]
-async fn who_has_another_folder_open_is_shown_the_workers_files_while_it_stands() {
+async fn editor_with_another_folder_gets_worker_files_while_paused() {
     let Some(mut task) = Task::start(NEWEST, "steps.py", "2") else {
         return;
     };
@@ -352,16 +352,16 @@ async fn who_has_another_folder_open_is_shown_the_workers_files_while_it_stands(
     assert_eq!(source["path"], json!(script));
     let reference = &source["sourceReference"];
     assert_ne!(*reference, 0);
-    let wanted = json!({"source": source, "sourceReference": reference});
-    let shown = editor.ask("source", wanted).await;
+    let expected = json!({"source": source, "sourceReference": reference});
+    let shown = editor.ask("source", expected).await;
     assert_eq!(shown["content"], text);
     // As VS Code names a document that it was given so.
     let line = 1 + text
         .lines()
         .position(|line| line.contains("return number"))
         .unwrap();
-    let wanted = json!({"source": source, "breakpoints": [{"line": line}]});
-    let set = editor.ask("setBreakpoints", wanted).await;
+    let expected = json!({"source": source, "breakpoints": [{"line": line}]});
+    let set = editor.ask("setBreakpoints", expected).await;
     assert_eq!(set["breakpoints"][0]["verified"], true, "{set}");
     let thread = json!({"threadId": editor.thread});
     editor.ask("continue", thread).await;
@@ -380,7 +380,7 @@ async fn who_has_another_folder_open_is_shown_the_workers_files_while_it_stands(
 }
 
 #[tokio::test]
-async fn where_a_thread_steps_alone_continue_has_the_others_run() {
+async fn continue_resumes_the_threads_that_a_step_held() {
     let Some(mut task) = Task::start(NEWEST, "threads.py", "") else {
         return;
     };
@@ -391,7 +391,7 @@ async fn where_a_thread_steps_alone_continue_has_the_others_run() {
     let alone = json!({"steppingResumesAllThreads": false, "justMyCode": false});
     let mut editor = Editor::attach(&relay, id, alone).await;
     let one = json!({"threadId": editor.thread});
-    // Its line goes on when the other thread does.
+    // This thread's line completes once the other thread resumes.
     editor.ask("next", one.clone()).await;
     editor.ask("continue", one).await;
     assert_eq!(task.says().await, "DONE");

@@ -6,7 +6,7 @@ import harness
 import ray
 
 hook = os.environ.get("HOOK_DIR")
-# With it Ray 2.9 has every task that raises wait.
+# With it, Ray 2.9 would pause every failing task.
 os.environ.pop("RAY_DEBUG", None)
 harness.connect(**({"working_dir": hook, "worker_process_setup_hook": "ray_relay_hook.setup"} if hook else {}))
 

@@ -1,4 +1,4 @@
-"""What the sample drivers share. Used in the driver's process only, never inside a task."""
+"""Shared by the sample drivers. Used in the driver's process only, never inside a task."""
 import json
 import os
 import sys
@@ -41,12 +41,12 @@ def result(value):
 
 
 def say(line):
-    """A line of its own: threads of Ray's print too, the end of a line apart from the line."""
+    """Prints a separate line: Ray's threads print too, and write a line and its end separately."""
     os.write(sys.stdout.fileno(), ("\n%s\n" % line).encode())
 
 
 def outcome(ref):
-    """The value, or the name of the exception that took its place."""
+    """Returns the value, or the name of the raised exception."""
     try:
         return ray.get(ref)
     except Exception as error:

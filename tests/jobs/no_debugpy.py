@@ -8,7 +8,7 @@ import ray
 
 @ray.remote
 def square(x):
-    # What Python takes for a module that is not installed.
+    # Python treats this as a missing module.
     sys.modules["debugpy"] = None
     breakpoint()
     return x * x

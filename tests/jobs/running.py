@@ -78,7 +78,7 @@ def opens():
 def locks():
     import ctypes
 
-    # A call that keeps Python's lock (GIL).
+    # A call that holds the GIL.
     ctypes.PyDLL(None).sleep(600)
 
 
@@ -144,7 +144,7 @@ def serves():
     return thread, answer
 
 
-# Where it stands, if it is not ready before the test gives it up.
+# Prints the stacks, if it is not ready before the test's timeout.
 faulthandler.dump_traceback_later(240)
 connect()
 wanted = os.environ["TASKS"].split(",")

@@ -8,7 +8,7 @@ import ray
 @ray.remote(max_concurrency=2)
 class Pool:
     def work(self, x):
-        # One after the other, where the machine is quick enough: see the test.
+        # One after the other, on a fast machine: see the test.
         time.sleep(x)
         y = x * x
         breakpoint()

@@ -1,4 +1,4 @@
-"""A task that waits for a debugger, and Ray was not told that it does. RESULT x, 3 where nobody changes it."""
+"""A task that waits for a debugger, unknown to Ray. RESULT x, 3 unless a debugger changes it."""
 import harness
 import ray
 

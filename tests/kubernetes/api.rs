@@ -13,13 +13,13 @@ use tokio::time::sleep;
 
 use crate::server::TEST_TIMEOUT;
 
-/// What the API server answered, or the number it refused with.
+/// The answer of the API server, or the status of its refusal.
 pub(crate) type Answer = Result<Value, StatusCode>;
 
-/// An API server, as somebody uses it.
+/// An API server, with a user's credentials.
 pub(crate) struct Api(kube::Client);
 
-/// Whom a Role is bound to.
+/// Returns a ServiceAccount as the subject of a role binding.
 pub(crate) fn service_account(namespace: &str, name: &str) -> Value {
     json!({"kind": "ServiceAccount", "namespace": namespace, "name": name})
 }
@@ -70,7 +70,7 @@ impl Api {
         }
     }
 
-    /// What a GET of `path` gives, as soon as the answer fits; nothing where that is a refusal.
+    /// Waits until a GET of `path` matches; a refusal is an empty answer.
     pub(crate) async fn until(&self, path: &str, fits: impl Fn(&Answer) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -171,22 +171,22 @@ impl Api {
         &self,
         namespace: Option<&str>,
         role: (&str, &str),
-        whom: Value,
+        subject: Value,
     ) -> String {
         let (kind, role) = role;
         let (path, binding) = rbac(namespace, "rolebindings");
-        let user = whom["name"].as_str().unwrap();
-        let of = whom["namespace"].as_str().unwrap_or_default();
+        let user = subject["name"].as_str().unwrap();
+        let of = subject["namespace"].as_str().unwrap_or_default();
         let name = format!("{role}-{}-{of}-{user}", namespace.unwrap_or_default());
         let name = name.replace(':', "-");
         let object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": binding, "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}, "subjects": [whom]});
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}, "subjects": [subject]});
         self.post(&path, &object).await.unwrap();
         format!("{path}/{name}")
     }
 }
 
-/// Where Roles or RoleBindings are made, and what they are called: those of all namespaces are called otherwise.
+/// Returns the path and kind of Roles or RoleBindings, in a namespace or in all.
 fn rbac(namespace: Option<&str>, plural: &str) -> (String, &'static str) {
     let group = "/apis/rbac.authorization.k8s.io/v1";
     match (namespace, plural) {

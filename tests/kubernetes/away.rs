@@ -1,5 +1,5 @@
-//! What outlives an API server that restarts, is away, or has its rights replaced. It takes as long as all other tests together,
-//! nearly all of it the API server's starts: its name has it begin first, beside them.
+//! Sessions survive an API server that restarts, is away, or has its permissions replaced. These tests take as long as all
+//! others together, nearly all of it for starting API servers. Their name makes them run first, in parallel.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
 use crate::server::{SOON_UP, Server};
 
-/// How long an answer on a token holds.
-const RECHECK: Duration = Duration::from_secs(3);
+/// How long the review of a token is cached.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_restarts() {
@@ -30,7 +30,7 @@ async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_rest
     let debugs = api.bind(None, ("ClusterRole", "debugger"), ann).await;
     let mut relay = Relay::start(&server, &api, &home, |config| {
         config.kubernetes.enabled = true;
-        config.kubernetes.recheck = RECHECK;
+        config.kubernetes.recheck = RECHECK_INTERVAL;
     })
     .await;
     relay.token = Some(api.token(&home, "ann", Some("ray-relay")).await);
@@ -53,10 +53,10 @@ async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_rest
     let refused = |list: &Value| list["discovery"]["blind"] == true;
     let list = relay.until(refused).await;
     assert!(are_there(&list), "{list:#}");
-    let said = relay.command(&["list"]).await;
+    let output = relay.command(&["list"]).await;
     assert!(
-        said.contains("new RayClusters are not seen at the moment"),
-        "{said}"
+        output.contains("new RayClusters are not seen at the moment"),
+        "{output}"
     );
     let ready = relay.get("/relay/readyz").await;
     assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
@@ -78,7 +78,7 @@ async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_rest
     server.down();
     relay.until(refused).await;
     let (began, other) = (Instant::now(), format!("{home}.other"));
-    while began.elapsed() < RECHECK * 3 {
+    while began.elapsed() < RECHECK_INTERVAL * 3 {
         let list = relay.list().await;
         assert!(are_there(&list), "{list:#}");
     }
@@ -88,7 +88,7 @@ async fn sessions_of_three_namespaces_outlive_a_replaced_binding_and_twenty_rest
         assert_eq!(session.is_over().await, None);
     }
 
-    // What a role does not allow any more ends them, and says so.
+    // Sessions that a role no longer permits end with a notice.
     api.delete(&debugs).await.unwrap();
     for session in &mut sessions {
         let over = session.until_over().await.to_string();

@@ -1,4 +1,4 @@
-//! What docker/ has for kubectl, applied as people do, and what kubectl says of roles then.
+//! The manifests in docker/ are applied with kubectl, and `kubectl auth can-i` shows what the roles grant.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,14 +13,14 @@ use crate::api::{Api, service_account};
 use crate::relay::{Relay, clusters, ready_cluster};
 use crate::server::{Server, TEST_TIMEOUT, binary, say};
 
-/// kubectl, as somebody.
+/// kubectl, with a user's credentials.
 struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl Kubectl {
-    /// `None` (said aloud): this machine has none beside its API server.
+    /// `None`, with a message, if this machine has none next to its API server.
     fn new(kubeconfig: PathBuf) -> Option<Self> {
         let program = binary("kubectl")?;
         if !program.exists() {
@@ -36,7 +36,7 @@ impl Kubectl {
         })
     }
 
-    /// Whether it went well, and what it said on both streams.
+    /// Whether it succeeded, and its output on both streams.
     async fn run(&self, words: &str, input: &str) -> (bool, String) {
         let mut kubectl = Command::new(&self.program)
             .arg("--kubeconfig")
@@ -52,21 +52,21 @@ impl Kubectl {
         stdin.write_all(input.as_bytes()).await.unwrap();
         drop(stdin);
         let output = kubectl.wait_with_output().await.unwrap();
-        let said = String::from_utf8([&*output.stdout, &output.stderr].concat());
-        (output.status.success(), said.unwrap())
+        let stderr = String::from_utf8([&*output.stdout, &output.stderr].concat());
+        (output.status.success(), stderr.unwrap())
     }
 
     async fn done(&self, words: &str) -> String {
-        let (done, said) = self.run(words, "").await;
-        assert!(done, "{words}: {said}");
-        said
+        let (done, output) = self.run(words, "").await;
+        assert!(done, "{words}: {output}");
+        output
     }
 
-    /// What `auth can-i` answers.
+    /// Returns the answer of `auth can-i`.
     async fn can_i(&self, words: &str) -> String {
-        let (_, said) = self.run(&format!("auth can-i {words}"), "").await;
-        let answer = said.lines().find(|line| ["yes", "no"].contains(line));
-        answer.unwrap_or_else(|| panic!("{said}")).to_owned()
+        let (_, output) = self.run(&format!("auth can-i {words}"), "").await;
+        let answer = output.lines().find(|line| ["yes", "no"].contains(line));
+        answer.unwrap_or_else(|| panic!("{output}")).to_owned()
     }
 }
 
@@ -108,8 +108,8 @@ async fn may_review(api: &Api, namespace: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_roles() {
-    // The kinds that are installed here are nobody else's.
+async fn shipped_manifests_apply_twice_and_roles_grant_what_they_say() {
+    // No other test uses the kinds installed here.
     let Some(server) = Server::start(&[]).await else {
         return;
     };
@@ -132,7 +132,7 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
     assert!(may_review(&api, &second).await && may_review(&api, &first).await);
     assert!(!may_review(&api, &mine).await);
 
-    // What a namespace that denies all lets through, and a RayCluster of KubeRay 1.7.
+    // A namespace with a default-deny policy, and a RayCluster of KubeRay 1.7.
     let denies = Path::new(env!("CARGO_MANIFEST_DIR")).join("docker/kubernetes/deny-all");
     let apply = format!("apply --validate=false -n {mine} -f {}", denies.display());
     kubectl.done(&apply).await;
@@ -147,10 +147,10 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
     api.until(kinds, Result::is_ok).await;
     let explained = async {
         loop {
-            // What it explains is published a moment later.
-            let (done, said) = kubectl.run("explain breakpoints.ray-relay.dev", "").await;
+            // The schema is published a moment later.
+            let (done, output) = kubectl.run("explain breakpoints.ray-relay.dev", "").await;
             if done {
-                break said;
+                break output;
             }
         }
     };
@@ -202,14 +202,14 @@ async fn what_docker_has_is_applied_twice_and_kubectl_tells_the_truth_about_role
             "no",
         ),
     ] {
-        let said = kubectl.can_i(&format!("{what} --as={who}")).await;
-        assert_eq!(said, answer, "{who} {what}");
+        let text = kubectl.can_i(&format!("{what} --as={who}")).await;
+        assert_eq!(text, answer, "{who} {what}");
     }
 }
 
 /// Names in no namespace that two releases shared took rights from the one that stayed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn removing_one_of_two_releases_leaves_the_others_relay_and_people_their_rights() {
+async fn removing_one_helm_release_leaves_the_other_working() {
     let Some(server) = Server::start(&[]).await else {
         return;
     };
@@ -217,13 +217,13 @@ async fn removing_one_of_two_releases_leaves_the_others_relay_and_people_their_r
         return;
     };
     let api = server.api().await;
-    let (gone, stays, team) = (
+    let (removed, stays, team) = (
         api.namespace().await,
         api.namespace().await,
         api.namespace().await,
     );
     install_breakpoints(&kubectl).await;
-    for home in [&gone, &stays] {
+    for home in [&removed, &stays] {
         install(&kubectl, home).await;
     }
     let head = ready_cluster(&api, &team, "train", "aa").await;
@@ -241,10 +241,10 @@ async fn removing_one_of_two_releases_leaves_the_others_relay_and_people_their_r
     let name = format!("{team}.train");
     let mut session = relay.session(&name).await;
 
-    let folder = everywhere(&gone);
+    let folder = everywhere(&removed);
     let delete = format!("delete -k {}", folder.path().display());
     kubectl.done(&delete).await;
-    assert!(may_review(&api, &stays).await && !may_review(&api, &gone).await);
+    assert!(may_review(&api, &stays).await && !may_review(&api, &removed).await);
     // Longer than an answer on the token holds, and a watch that begins anew.
     server.down();
     server.up().await;

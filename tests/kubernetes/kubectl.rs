@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
-use self::scene::{Connect, Scene, heard};
+use self::scene::{Connect, Scene, read_until};
 use crate::api::{Api, service_account};
 use crate::server::TEST_TIMEOUT;
 
@@ -48,12 +48,12 @@ async fn by_a_client_certificate_and_a_token_of_a_service_account() {
     // One that may do nothing at the relay, and for whom Ann may have no token.
     let args = [&["list"], &there[..], &["--as-service-account", "nobody"]].concat();
     let err = scene.fails(&ann, &args, 77).await;
-    let said = format!(
+    let text = format!(
         "no token for ServiceAccount nobody in namespace {}: 403 Forbidden",
         scene.namespace
     );
     assert!(
-        err.contains(&said) && err.contains("`create` on serviceaccounts/token"),
+        err.contains(&text) && err.contains("`create` on serviceaccounts/token"),
         "{err}"
     );
 
@@ -68,12 +68,12 @@ async fn by_a_client_certificate_and_a_token_of_a_service_account() {
         "the API server {} has a port-forward to pod relay-a",
         scene.server.url()
     );
-    for said in [
+    for text in [
         "Service ray-relay in namespace",
         &forwarded,
         "the relay takes the token of ServiceAccount debugger",
     ] {
-        assert!(out.contains(said), "{said}: {out}{err}");
+        assert!(out.contains(text), "{text}: {out}{err}");
     }
 
     // As kubectl calls it.
@@ -115,14 +115,14 @@ echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","
     scene.may_connect(debugger, &known).await;
     let (out, err, code) = scene.run(&kubeconfig, &["list", "--kube", "--json"]).await;
     assert_eq!(code, 0, "{err}{out}");
-    // Once for everything: it may ask a person.
+    // Called once for everything: it may be interactive.
     assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
     let (out, _, _) = scene.run(&kubeconfig, &["doctor", "--kube"]).await;
     assert!(out.contains("takes the token of context work"), "{out}");
 }
 
 #[tokio::test]
-async fn a_pod_is_replaced_and_a_connection_cut_under_connect() {
+async fn connect_survives_a_replaced_pod_and_a_cut_connection() {
     let Some(scene) = Scene::new().await else {
         return;
     };
@@ -141,35 +141,35 @@ async fn a_pod_is_replaced_and_a_connection_cut_under_connect() {
         scene.namespace
     );
     assert_eq!(connect.relay, called);
-    let who = connect.get("/relay/v1/whoami").await;
+    let whoami = connect.get("/relay/v1/whoami").await;
     let name = format!("system:serviceaccount:{}:debugger", scene.namespace);
-    assert!(who.contains(&name), "{who}");
+    assert!(whoami.contains(&name), "{whoami}");
 
-    // The port-forward is cut: nobody notices.
+    // The port-forward is cut, which stays hidden.
     let mut events = connect.ask("/relay/v1/events").await;
-    heard(&mut events, "event: snapshot").await;
+    read_until(&mut events, "event: snapshot").await;
     scene.kubelet.cut();
-    let who = connect.get("/relay/v1/whoami").await;
-    assert!(who.contains(&name), "{who}");
-    heard(&mut events, ": ").await;
+    let whoami = connect.get("/relay/v1/whoami").await;
+    assert!(whoami.contains(&name), "{whoami}");
+    read_until(&mut events, ": ").await;
 
-    // Another pod takes its place: what was under way is over, and said so; what comes is served.
+    // Another pod replaces it: open sessions end with a notice, and new ones work.
     let second = scene.relay("relay-b").await;
     scene.delete_pod("relay-a").await;
     scene.kubelet.cut();
     first.abort().await;
-    let gone = connect.event("gone").await;
+    let event = connect.event("gone").await;
     assert!(
-        gone["why"].as_str().unwrap().contains("restarted"),
-        "{gone}"
+        event["why"].as_str().unwrap().contains("restarted"),
+        "{event}"
     );
-    let who = connect.get("/relay/v1/whoami").await;
-    assert!(who.contains(&name), "{who}");
+    let whoami = connect.get("/relay/v1/whoami").await;
+    assert!(whoami.contains(&name), "{whoami}");
     drop(second);
 }
 
 #[tokio::test]
-async fn tls_goes_through_the_port_forward_and_is_verified_at_its_end() {
+async fn tls_is_verified_end_to_end_through_the_port_forward() {
     let Some(scene) = Scene::new().await else {
         return;
     };
@@ -204,13 +204,13 @@ async fn tls_goes_through_the_port_forward_and_is_verified_at_its_end() {
     let connect = Connect::start(scene.command(&ann, &args)).await;
     let name = format!("system:serviceaccount:{}:debugger", scene.namespace);
     let mut events = connect.ask("/relay/v1/events").await;
-    heard(&mut events, "event: snapshot").await;
+    read_until(&mut events, "event: snapshot").await;
     // A new port-forward has TLS of its own.
     let before = scene.kubelet.opened();
     scene.kubelet.cut();
-    let who = connect.get("/relay/v1/whoami").await;
-    assert!(who.contains(&name), "{who}");
-    heard(&mut events, ": ").await;
+    let whoami = connect.get("/relay/v1/whoami").await;
+    assert!(whoami.contains(&name), "{whoami}");
+    read_until(&mut events, ": ").await;
     assert!(scene.kubelet.opened() > before);
 }
 
@@ -240,22 +240,22 @@ async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
     let debugger = service_account(&scene.namespace, "debugger");
     let known = scene.kubeconfig("known", &json!({"tokenFile": login}));
     scene.may_connect(debugger, &known).await;
-    // What kube takes as its end, so that it asks again whenever it is asked.
+    // A token that is about to expire makes kube request another for each use.
     let kubeconfig = scene.with_plugin(&format!(
         r#"echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"'$(cat {})'","expirationTimestamp":"'$(date -u -d '+30 seconds' +%Y-%m-%dT%H:%M:%SZ)'"}}}}'"#,
         login.display()
     ));
     let connect = Connect::start(scene.command(&kubeconfig, &["connect", "--kube"])).await;
     let mut events = connect.ask("/relay/v1/events").await;
-    heard(&mut events, "event: snapshot").await;
-    // Somebody who goes on with the first.
+    read_until(&mut events, "event: snapshot").await;
+    // Another user, with the first credential.
     let mut others = TcpStream::connect(relay.local_addr()).await.unwrap();
     let first = std::fs::read_to_string(&login).unwrap();
     let request = format!(
         "GET /relay/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {first}\r\n\r\n"
     );
     others.write_all(request.as_bytes()).await.unwrap();
-    heard(&mut others, "event: snapshot").await;
+    read_until(&mut others, "event: snapshot").await;
 
     // Both the line that carries the events and the one that waits are carried anew.
     let before = scene.kubelet.opened();
@@ -271,8 +271,8 @@ async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
     let over = timeout(TEST_TIMEOUT, others.read_to_end(&mut rest)).await;
     // With an error or without one.
     let _ = over.expect("the first token is none any more");
-    let who = connect.get("/relay/v1/whoami").await;
-    assert!(who.starts_with("HTTP/1.1 200"), "{who}");
+    let whoami = connect.get("/relay/v1/whoami").await;
+    assert!(whoami.starts_with("HTTP/1.1 200"), "{whoami}");
     let over = timeout(Duration::from_secs(3), async {
         let mut bytes = [0; 4096];
         while events.read(&mut bytes).await.unwrap() > 0 {}
@@ -281,7 +281,7 @@ async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said_with_the_next_step() {
+async fn missing_arguments_are_reported_with_the_next_step() {
     let Some(scene) = Scene::new().await else {
         return;
     };
@@ -289,7 +289,7 @@ async fn what_is_missing_is_said_with_the_next_step() {
     let (name, kubeconfig) = scene.person("bob");
     let list = ["list", "-n", &namespace];
 
-    // Nothing is allowed, then everything but the port-forward.
+    // First without permissions, then with all but the port-forward.
     let err = scene.fails(&kubeconfig, &list, 77).await;
     assert!(
         err.contains(&format!(
@@ -308,25 +308,25 @@ async fn what_is_missing_is_said_with_the_next_step() {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     they.until(&pods, Result::is_ok).await;
     let err = scene.fails(&kubeconfig, &list, 69).await;
-    let said = format!(
+    let output = format!(
         "no pod behind Service ray-relay in namespace {namespace} is ready (there is none)"
     );
     assert!(
-        err.contains(&said) && err.contains("kubectl get pods"),
+        err.contains(&output) && err.contains("kubectl get pods"),
         "{err}"
     );
     scene.pod("relay-a", "HTTP", None).await;
     let err = scene.fails(&kubeconfig, &list, 77).await;
-    let said = format!("you may not get and create pods/portforward in namespace {namespace}");
+    let output = format!("you may not get and create pods/portforward in namespace {namespace}");
     assert!(
-        err.contains(&said) && err.contains("ask the cluster's operator for a Role"),
+        err.contains(&output) && err.contains("ask the cluster's operator for a Role"),
         "{err}"
     );
 
     // Allowed, and nothing listens in the pod.
     let ann = scene.ann().await;
     let mut err = scene.fails(&ann, &list, 69).await;
-    // On a busy machine the stream may be closed before it is said why.
+    // On a busy machine the stream may close before the reason arrives.
     for _ in 0..3 {
         if !err.contains("connection refused") {
             err = scene.fails(&ann, &list, 69).await;
@@ -375,7 +375,7 @@ async fn what_is_missing_is_said_with_the_next_step() {
     std::fs::remove_file(scene.dir.path().join("plugin")).unwrap();
     let err = scene.fails(&failing, &["list", "--kube"], 78).await;
     assert!(err.contains("plugin is not there"), "{err}");
-    // Who is not known, and what cannot be trusted.
+    // Unknown users, and untrusted certificates.
     let unknown = scene.kubeconfig("unknown", &json!({"token": "s3cret"}));
     let err = scene.fails(&unknown, &["list", "--kube"], 77).await;
     assert!(

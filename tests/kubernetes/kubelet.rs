@@ -1,4 +1,4 @@
-//! A stand-in of the one endpoint of a kubelet that carries port-forwards.
+//! A stand-in for the kubelet's port-forward endpoint.
 //!
 //! There are no nodes behind the API server of these tests. It is the real one that takes the port-forward, decides whether
 //! somebody may have it, finds the pod's node, and passes the connection on to what is here.
@@ -33,7 +33,7 @@ pub(crate) struct Kubelet {
     _tasks: JoinSet<()>,
 }
 
-/// Where what listens in each pod is.
+/// The address of each pod's listener.
 type Pods = Arc<Mutex<HashMap<String, SocketAddr>>>;
 
 impl Kubelet {
@@ -138,10 +138,10 @@ async fn serve(stream: TlsStream<TcpStream>, pods: &Pods) {
     match address {
         Some(address) => pass(socket, TcpStream::connect(address).await.unwrap()).await,
         None => {
-            let said =
+            let text =
                 format!("error forwarding port {port} to pod {pod}: connect: connection refused");
-            let said = [b"\x01", said.as_bytes()].concat();
-            socket.send(Message::binary(said)).await.unwrap();
+            let text = [b"\x01", text.as_bytes()].concat();
+            socket.send(Message::binary(text)).await.unwrap();
             let _ = socket.close(None).await;
         }
     }

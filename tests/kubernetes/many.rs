@@ -1,4 +1,4 @@
-//! More RayClusters than there are places, more people than are looked at at a time, and what is not allowed.
+//! More RayClusters than slots, more users than concurrent reviews, and missing permissions.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
 use crate::server::{Server, TEST_TIMEOUT};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_raycluster_that_comes_up_takes_no_place_from_one_with_a_session() {
+async fn starting_raycluster_does_not_displace_one_with_a_session() {
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -57,11 +57,14 @@ async fn a_raycluster_that_comes_up_takes_no_place_from_one_with_a_session() {
         |list: &Value| left_out(list)["total"] == 11 && left_out(list).to_string().contains(&same);
     let list = relay.until(is_all).await;
     assert_eq!(clusters(&list), serving.each_ref().map(|name| &**name));
-    let told = left_out(&list).to_string();
-    assert!(told.contains("discovery.max_clusters (2)"), "{told}");
+    let message = left_out(&list).to_string();
+    assert!(message.contains("discovery.max_clusters (2)"), "{message}");
     for words in ["list", "doctor"] {
-        let said = relay.command(&[words]).await;
-        assert!(said.contains("11 RayClusters are not watched"), "{said}");
+        let output = relay.command(&[words]).await;
+        assert!(
+            output.contains("11 RayClusters are not watched"),
+            "{output}"
+        );
     }
     let metrics = relay.get("/relay/metrics").await;
     assert!(
@@ -75,11 +78,11 @@ async fn a_raycluster_that_comes_up_takes_no_place_from_one_with_a_session() {
 }
 
 /// Crowds ask the one API server in turn.
-static CROWD: Mutex<()> = Mutex::const_new(());
+static CROWD_TURN: Mutex<()> = Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_and_fifty_people_who_come_at_once_are_all_let_in() {
-    let _turn = CROWD.lock().await;
+async fn hundred_and_fifty_simultaneous_users_are_admitted() {
+    let _turn = CROWD_TURN.lock().await;
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -97,8 +100,8 @@ async fn a_hundred_and_fifty_people_who_come_at_once_are_all_let_in() {
 
 /// With the default timeout: some 90 questions a second, of which each token takes 21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_behind_a_throttled_api_server_gets_in_by_trying_again() {
-    let _turn = CROWD.lock().await;
+async fn throttled_crowd_gets_in_by_retrying() {
+    let _turn = CROWD_TURN.lock().await;
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -145,7 +148,7 @@ async fn throttle(port: u16) -> String {
                 };
                 let (mut from_client, mut to_client) = client.into_split();
                 let (mut from_server, mut to_server) = server.into_split();
-                let asked = tokio::spawn(async move {
+                let request = tokio::spawn(async move {
                     let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
                 });
                 let mut part = vec![0; 16 * 1024];
@@ -157,14 +160,14 @@ async fn throttle(port: u16) -> String {
                         break;
                     }
                 }
-                asked.abort();
+                request.abort();
             });
         }
     });
     format!("https://{address}")
 }
 
-/// A relay that asks the API server at `url`, a RayCluster, and tokens of 150 people who may list.
+/// A relay with the API server at `url`, a RayCluster, and tokens of 150 users who may list.
 async fn crowd(server: &Server, api: &Api, url: String) -> (Relay, Head, Vec<String>) {
     let home = api.namespace().await;
     let role = format!("people-{home}");
@@ -187,7 +190,7 @@ async fn crowd(server: &Server, api: &Api, url: String) -> (Relay, Head, Vec<Str
         config.kubernetes.enabled = true;
         config.kubernetes.api_server = Some(url);
         if !is_throttled {
-            // What the reviews of all take together is up to the machine.
+            // The duration of all reviews together depends on the machine.
             config.kubernetes.timeout = Duration::from_secs(60);
         }
     })
@@ -201,7 +204,7 @@ async fn crowd(server: &Server, api: &Api, url: String) -> (Relay, Head, Vec<Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_says_for_which_namespace() {
+async fn refusal_names_the_namespace() {
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -213,8 +216,8 @@ async fn a_refusal_says_for_which_namespace() {
     .await;
     let trouble = |list: &Value| list["clusters"][0]["trouble"].as_str().map(str::to_owned);
     let list = relay.until(|list| trouble(list).is_some()).await;
-    let told = trouble(&list).unwrap();
-    let wanted = format!("refuses with 403 to give the RayClusters of namespace {home};");
-    assert!(told.contains(&wanted), "{told}");
+    let message = trouble(&list).unwrap();
+    let expected = format!("refuses with 403 to give the RayClusters of namespace {home};");
+    assert!(message.contains(&expected), "{message}");
     relay.end().await;
 }

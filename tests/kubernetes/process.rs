@@ -9,8 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use rand::RngExt as _;
 
-/// A shell that holds a process for as long as somebody holds the shell's standard input, and takes the name of the signal that
-/// ends it from there.
+/// A shell that runs a process until the shell's standard input closes, or names a signal to end it.
 pub(crate) struct Held(Child);
 
 impl Held {
@@ -42,8 +41,7 @@ impl Drop for Held {
     }
 }
 
-/// A port of the loopback address that nobody has, below those that the system gives to outgoing connections: it stays free
-/// while what listens on it is restarted.
+/// Returns a free loopback port below the ephemeral range, so that it stays free while its listener restarts.
 pub(crate) fn free_port() -> u16 {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     let mut random = rand::rng();

@@ -1,4 +1,4 @@
-//! A relay in this process in front of an API server, heads and debuggers that stand in for Ray's, and what people see.
+//! A relay in this process, with an API server, and stand-ins for heads and debuggers.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::server::{Server, TEST_TIMEOUT};
 use crate::support::{attach, dial, read, request, start};
 use ray_relay_base::wire::dap::conversation::Conversation;
 
-/// A relay that looks for RayClusters as the ServiceAccount `relay` of a namespace of its own.
+/// A relay that discovers RayClusters as the ServiceAccount `relay` of its namespace.
 pub(crate) struct Relay {
     running: Running,
-    /// With which people come.
+    /// The token of its clients.
     pub(crate) token: Option<String>,
     _files: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ pub(crate) fn account(home: &str) -> Value {
 }
 
 impl Relay {
-    /// One in the namespace `home`, whose ServiceAccount may do what has been bound to it.
+    /// Starts a relay in the namespace `home`; role bindings grant the permissions of its ServiceAccount.
     pub(crate) async fn start(
         server: &Server,
         api: &Api,
@@ -86,15 +86,15 @@ impl Relay {
 
     /// The whole answer to a GET.
     pub(crate) async fn get(&self, path: &str) -> String {
-        self.asked(path, self.token.as_deref()).await
+        self.get_with(path, self.token.as_deref()).await
     }
 
     /// The same by another token.
     pub(crate) async fn get_as(&self, path: &str, token: &str) -> String {
-        self.asked(path, Some(token)).await
+        self.get_with(path, Some(token)).await
     }
 
-    async fn asked(&self, path: &str, token: Option<&str>) -> String {
+    async fn get_with(&self, path: &str, token: Option<&str>) -> String {
         let mut stream = dial(self.address()).await;
         let authorization = match token {
             Some(token) => format!("Authorization: Bearer {token}\r\n"),
@@ -111,7 +111,7 @@ impl Relay {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// What `list` is made of.
+    /// Returns the data of `list`.
     pub(crate) async fn list(&self) -> Value {
         let answer = self.get("/relay/v1/breakpoints").await;
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -131,7 +131,7 @@ impl Relay {
         }
     }
 
-    /// What the command `ray-relay` with these words says, on both streams.
+    /// Returns the output of the command `ray-relay` with these words, of both streams.
     pub(crate) async fn command(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
         let url = format!("http://{}", self.address());
@@ -175,14 +175,14 @@ async fn start_within(start: impl Future<Output = Running>) -> Running {
     Box::pin(start).await
 }
 
-/// Somebody's debug session.
+/// A debug session.
 pub(crate) struct Session {
     dap: Conversation<TcpStream>,
     seq: u64,
 }
 
 impl Session {
-    /// What ends the session, as it is told.
+    /// Returns the message that ends the session.
     pub(crate) async fn until_over(&mut self) -> Value {
         let began = Instant::now();
         loop {
@@ -197,16 +197,18 @@ impl Session {
     /// Asks the worker for its threads, and returns what has ended the session, if anything has.
     pub(crate) async fn is_over(&mut self) -> Option<Value> {
         self.seq += 1;
-        let asked = request(self.seq, "threads", &json!({}));
-        if self.dap.send(&asked).await.is_err() {
+        let request = request(self.seq, "threads", &json!({}));
+        if self.dap.send(&request).await.is_err() {
             return Some("closed".into());
         }
         loop {
-            let told = read(&mut self.dap).await;
-            match told["event"].as_str() {
-                Some("terminated" | "exited") => return Some(told),
-                Some("output") if told["body"]["category"] == "important" => return Some(told),
-                _ if told["request_seq"] == self.seq => return None,
+            let message = read(&mut self.dap).await;
+            match message["event"].as_str() {
+                Some("terminated" | "exited") => return Some(message),
+                Some("output") if message["body"]["category"] == "important" => {
+                    return Some(message);
+                }
+                _ if message["request_seq"] == self.seq => return None,
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Who may do what with which RayCluster: roles in its own namespace say so, and nobody sees more than that.
+//! Permissions of users on RayClusters, by roles in their namespaces. Users see nothing else.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
 use crate::server::{Server, TEST_TIMEOUT};
 use crate::support::{attach, dial};
 
-/// The rule that docker/ has for those who debug.
+/// The policy rule for debuggers in docker/.
 const DEBUGGER: (&str, &str, &str, &str) = (
     "ray-relay.dev",
     "breakpoints",
@@ -34,7 +34,7 @@ struct Scene {
     other: String,
     /// A ClusterRole with [`DEBUGGER`].
     debugger: String,
-    /// Of somebody who sees everything.
+    /// The token of a user who sees everything.
     all: String,
     _heads: Vec<Head>,
 }
@@ -59,8 +59,8 @@ async fn scene() -> Option<Scene> {
         ready_cluster(&api, &other, "train", "cc").await,
     ];
     api.make_service_account(&home, "all").await;
-    let whom = service_account(&home, "all");
-    api.bind(None, ("ClusterRole", &debugger), whom).await;
+    let subject = service_account(&home, "all");
+    api.bind(None, ("ClusterRole", &debugger), subject).await;
     let all = api.token(&home, "all", Some("ray-relay")).await;
     let mut relay = Relay::start(server, &api, &home, |config| {
         config.kubernetes.enabled = true;
@@ -101,7 +101,7 @@ impl Scene {
 
     /// The list, as soon as it is given.
     async fn listed(&self) -> Value {
-        let given = async {
+        let granted = async {
             while !self
                 .relay
                 .get("/relay/v1/breakpoints")
@@ -109,7 +109,7 @@ impl Scene {
                 .starts_with("HTTP/1.1 200")
             {}
         };
-        timeout(TEST_TIMEOUT, given).await.unwrap();
+        timeout(TEST_TIMEOUT, granted).await.unwrap();
         self.relay.list().await
     }
 
@@ -146,7 +146,7 @@ fn id_in(list: &Value, cluster: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_else() {
+async fn namespace_admin_grants_debugging_only_in_that_namespace() {
     let Some(mut scene) = scene().await else {
         return;
     };
@@ -163,8 +163,11 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
     let api = Api::new(&scene.server.kubeconfig(&owner)).await;
     let rules = [("rbac.authorization.k8s.io", "rolebindings", "", "create")];
     scene.api.make_role(Some(&mine), "binds", &rules).await;
-    let whom = || json!({"kind": "User", "name": owner});
-    scene.api.bind(Some(&mine), ("Role", "binds"), whom()).await;
+    let subject = || json!({"kind": "User", "name": owner});
+    scene
+        .api
+        .bind(Some(&mine), ("Role", "binds"), subject())
+        .await;
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings");
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "ann"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": scene.debugger}, "subjects": [ann]});
@@ -172,7 +175,7 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
     let debugger = scene.debugger.clone();
     scene
         .api
-        .bind(Some(&mine), ("ClusterRole", &debugger), whom())
+        .bind(Some(&mine), ("ClusterRole", &debugger), subject())
         .await;
     let bound = async { while api.post(&path, &binding).await.is_err() {} };
     timeout(TEST_TIMEOUT, bound).await.unwrap();
@@ -184,7 +187,7 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
     assert_eq!(clusters(&list), both);
     let (unseen, answer) = scene.attached(&theirs).await;
     let (unknown, no_such) = scene.attached(&"ffffffff".into()).await;
-    let said = |answer: &Value| {
+    let error_text = |answer: &Value| {
         let text = answer["message"].to_string();
         text.replace(theirs.as_str().unwrap(), "ID")
             .replace("ffffffff", "ID")
@@ -192,19 +195,19 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
     let without_request = |text: String| text.split("(request").next().unwrap().to_owned();
     assert_eq!(answer["success"], false, "{answer}");
     assert_eq!(
-        without_request(said(&answer)),
-        without_request(said(&no_such))
+        without_request(error_text(&answer)),
+        without_request(error_text(&no_such))
     );
     drop((unseen, unknown));
     let mut session = scene.relay.session(&both[1]).await;
     assert_eq!(session.is_over().await, None);
 
-    // When the binding goes, so does she.
+    // Her session ends with the binding.
     let own = format!("{path}/ann");
     scene.api.delete(&own).await.unwrap();
     let over = async { while session.is_over().await.is_none() {} };
     timeout(TEST_TIMEOUT, over).await.unwrap();
-    let gone = async {
+    let disappearance = async {
         while !scene
             .relay
             .get("/relay/v1/breakpoints")
@@ -212,12 +215,12 @@ async fn who_may_bind_roles_in_a_namespace_lets_others_debug_there_and_nowhere_e
             .starts_with("HTTP/1.1 403")
         {}
     };
-    timeout(TEST_TIMEOUT, gone).await.unwrap();
+    timeout(TEST_TIMEOUT, disappearance).await.unwrap();
     scene.relay.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_see_one_raycluster_sees_that_one_everywhere_and_no_other() {
+async fn user_of_one_raycluster_sees_only_that_one() {
     let Some(mut scene) = scene().await else {
         return;
     };
@@ -225,7 +228,7 @@ async fn who_may_see_one_raycluster_sees_that_one_everywhere_and_no_other() {
     let everything = scene.relay.list().await;
     let hidden = [format!("{mine}.second"), format!("{other}.train")];
     let ids: Vec<Value> = hidden.iter().map(|name| id_in(&everything, name)).collect();
-    // Somebody else has a session with one that is not to be seen.
+    // Another user has a session with a hidden task.
     let mut theirs = scene.relay.session(&hidden[1]).await;
 
     let bob = scene.come_as("bob").await;
@@ -270,8 +273,8 @@ async fn who_may_see_one_raycluster_sees_that_one_everywhere_and_no_other() {
         assert!(is_hidden(&answer), "{path}: {answer}");
     }
     for command in ["list", "sessions", "doctor"] {
-        let said = scene.relay.command(&[command]).await;
-        assert!(is_hidden(&said), "{command}: {said}");
+        let output = scene.relay.command(&[command]).await;
+        assert!(is_hidden(&output), "{command}: {output}");
     }
     // Hidden and unknown are the same.
     let without_name = |answer: String, name: &str| {
@@ -298,7 +301,7 @@ async fn who_may_see_one_raycluster_sees_that_one_everywhere_and_no_other() {
             );
         }
     }
-    // Nothing of others' is let run, parked or ended, and their session goes on.
+    // Tasks of others are not resumed, parked or ended, and their session continues.
     for id in &ids {
         let released = scene.post("/relay/v1/release", &json!({"ids": [id]})).await;
         let unknown = scene
@@ -324,7 +327,7 @@ async fn who_may_see_one_raycluster_sees_that_one_everywhere_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_event_stream_tells_of_what_comes_where_its_reader_may_and_of_nothing_else() {
+async fn event_stream_sends_only_permitted_breakpoints() {
     let Some(mut scene) = scene().await else {
         return;
     };
@@ -341,7 +344,7 @@ async fn an_open_event_stream_tells_of_what_comes_where_its_reader_may_and_of_no
     );
     stream.write_all(request.as_bytes()).await.unwrap();
 
-    // Another namespace's comes first, and everybody who may see it has.
+    // The cluster of another namespace appears first, and its users see it.
     let _theirs = ready_cluster(&scene.api, &other, "late", "dd").await;
     let _unnamed = ready_cluster(&scene.api, &mine, "other", "ee").await;
     scene.relay.token = Some(scene.all.clone());
@@ -353,31 +356,31 @@ async fn an_open_event_stream_tells_of_what_comes_where_its_reader_may_and_of_no
     scene.relay.until(has_both).await;
     let _late = ready_cluster(&scene.api, &mine, "late", "ff").await;
     let late = format!("{mine}.late");
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     let read = async {
-        while !String::from_utf8_lossy(&told).contains(&late) {
-            assert_ne!(stream.read_buf(&mut told).await.unwrap(), 0);
+        while !String::from_utf8_lossy(&received).contains(&late) {
+            assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
         }
     };
     timeout(TEST_TIMEOUT, read).await.unwrap();
-    let told = String::from_utf8(told).unwrap();
+    let message = String::from_utf8(received).unwrap();
     for word in [&theirs, &unnamed, &other, &format!("{mine}.second")] {
-        assert!(!told.contains(&**word), "{told}");
+        assert!(!message.contains(&**word), "{message}");
     }
     scene.relay.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_without_a_token_for_the_relay_is_told_which_one_it_takes() {
+async fn missing_token_is_answered_with_the_audience() {
     let Some(mut scene) = scene().await else {
         return;
     };
     let home = scene.home.clone();
-    let wanted = "`kubectl create token SERVICEACCOUNT --audience ray-relay`";
+    let expected = "`kubectl create token SERVICEACCOUNT --audience ray-relay`";
     scene.relay.token = None;
     let none = scene.relay.get("/relay/v1/breakpoints").await;
     assert!(
-        none.starts_with("HTTP/1.1 401") && none.contains(wanted),
+        none.starts_with("HTTP/1.1 401") && none.contains(expected),
         "{none}"
     );
     // `kubectl create token` without an audience makes one for the API server.
@@ -385,7 +388,7 @@ async fn who_comes_without_a_token_for_the_relay_is_told_which_one_it_takes() {
     scene.relay.token = Some(token);
     let refused = scene.relay.get("/relay/v1/breakpoints").await;
     assert!(
-        refused.starts_with("HTTP/1.1 401") && refused.contains(wanted),
+        refused.starts_with("HTTP/1.1 401") && refused.contains(expected),
         "{refused}"
     );
     assert!(!none.contains("token mint") && !refused.contains("token inspect"));

@@ -1,4 +1,4 @@
-//! Which namespaces are looked at, and what becomes of that when rights come late.
+//! The namespaces that discovery watches, and permissions that are granted late.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::relay::{DISCOVERY, Relay, account, clusters, ready_cluster};
 use crate::server::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_that_come_later_than_the_relay_are_used() {
+async fn rights_granted_after_start_are_used() {
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -20,19 +20,19 @@ async fn rights_that_come_later_than_the_relay_are_used() {
     api.bind(Some(&home), bound, account(&home)).await;
     let relay = Relay::start(server, &api, &home, |_| {}).await;
 
-    // Its own namespace alone, which every place says that people look at.
+    // Discovery watches its own namespace, and every output says so.
     let (near_name, far_name) = (format!("{home}.near"), format!("{other}.far"));
     let list = relay.until(|list| clusters(list) == [&near_name]).await;
     assert_eq!(list["discovery"]["scope"], format!("namespace {home}"));
     let narrowed = "the relay may not list the RayClusters of all namespaces";
-    let said = list["discovery"]["narrowed"].as_str().unwrap();
-    assert!(said.starts_with(narrowed), "{said}");
+    let text = list["discovery"]["narrowed"].as_str().unwrap();
+    assert!(text.starts_with(narrowed), "{text}");
     for words in ["list", "doctor"] {
-        let said = relay.command(&[words]).await;
+        let output = relay.command(&[words]).await;
         let only = format!("only namespace {home} is looked at");
         assert!(
-            said.contains(&only) && said.contains("ClusterRoleBinding"),
-            "{words}: {said}"
+            output.contains(&only) && output.contains("ClusterRoleBinding"),
+            "{words}: {output}"
         );
     }
     let metrics = relay.get("/relay/metrics").await;
@@ -53,8 +53,8 @@ async fn rights_that_come_later_than_the_relay_are_used() {
     let list = relay.until(sees_both).await;
     assert_eq!(list["discovery"]["scope"], "all namespaces");
     assert_eq!(list["discovery"]["narrowed"], Value::Null);
-    let said = relay.command(&["doctor"]).await;
-    assert!(said.contains("looked for in all namespaces"), "{said}");
+    let output = relay.command(&["doctor"]).await;
+    assert!(output.contains("looked for in all namespaces"), "{output}");
     let metrics = relay.get("/relay/metrics").await;
     assert!(
         metrics.contains("ray_relay_discovery_narrowed 0"),

@@ -13,14 +13,14 @@ use crate::api::Api;
 use crate::certificates::Certificates;
 use crate::process::{Held, free_port};
 
-/// Where the binaries are.
-const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// The environment variable with the directory of the binaries.
+const ASSETS_ENV: &str = "KUBEBUILDER_ASSETS";
 
 /// A machine that has other things to do takes its time.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Without APIs that nobody asks for here a start takes a quarter less. What is left is its own work, and a second for which it
-/// waits before it makes the roles that it begins with.
+/// Disables unused APIs, which saves a quarter of the start. The rest is its own work, and a second of waiting before it makes
+/// the default roles.
 pub(crate) const SOON_UP: [&str; 2] = [
     "--enable-priority-and-fairness=false",
     "--runtime-config=api/beta=false",
@@ -31,9 +31,9 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "kubernetes: {text}");
 }
 
-/// Where the binary `name` is, if it is there at all.
+/// Returns the path of the binary `name`, if it exists.
 pub(crate) fn binary(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os(ASSETS).map(PathBuf::from);
+    let folder = std::env::var_os(ASSETS_ENV).map(PathBuf::from);
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty())?;
     Some(folder.join(name))
 }
@@ -41,7 +41,7 @@ pub(crate) fn binary(name: &str) -> Option<PathBuf> {
 /// A running API server. It ends when it is dropped, and with this process.
 pub(crate) struct Server {
     binary: PathBuf,
-    /// Beside those that all have.
+    /// In addition to the common ones.
     flags: &'static [&'static str],
     port: u16,
     etcd_port: u16,
@@ -53,17 +53,17 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The one of this process, which nobody restarts. `None` (said aloud): this machine has none.
+    /// The shared server of this process, which is never restarted. `None`, with a message, if this machine has none.
     pub(crate) async fn shared() -> Option<&'static Self> {
         static SHARED: OnceCell<Option<Server>> = OnceCell::const_new();
         SHARED.get_or_init(|| Self::start(&[])).await.as_ref()
     }
 
-    /// One of one's own, for who restarts it, with these flags too.
+    /// A separate server that the test may restart, with these additional flags.
     pub(crate) async fn start(flags: &'static [&'static str]) -> Option<Self> {
         let Some(folder) = binary("") else {
             say(format_args!(
-                "SKIPPED a test: {ASSETS} names no folder with kube-apiserver and etcd (no failure under CI either: most machines have none)"
+                "SKIPPED a test: {ASSETS_ENV} names no folder with kube-apiserver and etcd (no failure under CI either: most machines have none)"
             ));
             return None;
         };
@@ -111,14 +111,14 @@ impl Server {
         let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": cluster}], "users": [{"name": file, "user": user}],
             "contexts": [{"name": "test", "context": context}]});
-        // Whole at once: another test may read it now.
+        // Renames the file into place: another test may read it now.
         let new = tempfile::NamedTempFile::new_in(self.dir.path()).unwrap();
         std::fs::write(new.path(), config.to_string()).unwrap();
         new.persist(&path).unwrap();
         path
     }
 
-    /// The API server as its administrator uses it; for one test, whose runtime it lives in.
+    /// The API server with an administrator's credentials, for one test and its runtime.
     pub(crate) async fn api(&self) -> Api {
         Api::new(&self.kubeconfig("admin")).await
     }
@@ -167,7 +167,7 @@ impl Server {
             ("service-account-key-file", file("sa.pub")),
             ("service-account-signing-key-file", file("sa.key")),
             ("api-audiences", "https://kubernetes.default.svc".to_owned()),
-            // Nobody makes a ServiceAccount for each namespace, and nobody leads.
+            // The test server needs no ServiceAccount controller and no leader election.
             ("disable-admission-plugins", "ServiceAccount".to_owned()),
             ("endpoint-reconciler-type", "none".to_owned()),
         ];

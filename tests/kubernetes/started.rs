@@ -13,7 +13,7 @@ fn is_forbidden(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn who_asks_may_do_what_a_role_says_and_nothing_before() {
+async fn kubernetes_role_grants_exactly_its_permissions() {
     let Some(server) = Server::shared().await else {
         return;
     };
@@ -24,14 +24,16 @@ async fn who_asks_may_do_what_a_role_says_and_nothing_before() {
         .await;
     let path = format!("/apis/ray.io/v1/namespaces/{namespace}/rayclusters");
 
-    // Somebody with a certificate.
+    // A user with a certificate.
     server.certificates.client("ann", "ann", "people");
     let ann = Api::new(&server.kubeconfig("ann")).await;
     assert!(is_forbidden(&ann.get(&path).await));
     let rules = [("ray.io", "rayclusters", "", "list")];
     api.make_role(Some(&namespace), "viewer", &rules).await;
-    let whom = json!({"kind": "Group", "name": "people"});
-    let binding = api.bind(Some(&namespace), ("Role", "viewer"), whom).await;
+    let subject = json!({"kind": "Group", "name": "people"});
+    let binding = api
+        .bind(Some(&namespace), ("Role", "viewer"), subject)
+        .await;
     let list = ann.until(&path, Result::is_ok).await;
     let head = &list["items"][0]["status"]["head"];
     assert_eq!(head["serviceName"], "train-head-svc");
@@ -54,8 +56,8 @@ async fn who_asks_may_do_what_a_role_says_and_nothing_before() {
     assert_eq!(before["status"]["allowed"], false);
     let rules = [("ray-relay.dev", "breakpoints", "train", "debug")];
     api.make_role(None, "ray-debugger", &rules).await;
-    let whom = service_account(&namespace, "debugger");
-    api.bind(Some(&namespace), ("ClusterRole", "ray-debugger"), whom)
+    let subject = service_account(&namespace, "debugger");
+    api.bind(Some(&namespace), ("ClusterRole", "ray-debugger"), subject)
         .await;
     let allowed = async || api.post(path, &review).await.unwrap()["status"]["allowed"] == true;
     let until_allowed = async { while !allowed().await {} };

@@ -35,7 +35,7 @@ async fn snapshot_shows_stack_and_variables_of_paused_tasks() {
     assert_eq!(scene.paused_workers().len(), 3, "they stay paused");
     release_all(&scene);
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn group_names_the_odd_rank_and_answers_as_one() {
     let result = driver.result();
     let results = result.as_array().unwrap();
     assert!(results.iter().all(|result| result[2] == 1), "{result}");
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::support::ray;
 use crate::support::scene::Scene;
 
 /// The line of the breakpoint in tasks.py.
-const BREAKPOINT: u32 = 9;
+const BREAKPOINT_LINE: u32 = 9;
 
 #[tokio::test]
 async fn editor_steps_in_a_task_and_changes_its_result() {
@@ -28,14 +28,14 @@ async fn editor_steps_in_a_task_and_changes_its_result() {
     let file = ray::job("tasks.py");
     assert_eq!(
         (&*frames[0].path, frames[0].line),
-        (file.to_str().unwrap(), BREAKPOINT)
+        (file.to_str().unwrap(), BREAKPOINT_LINE)
     );
     assert_eq!(client.locals(frames[0].id).await["y"], "9");
     let refused = scene.refusal(json!({"breakpoint": id(row)})).await;
     assert!(refused.contains("is being debugged"), "{refused}");
     let (thread, _) = client.step_over(thread).await;
     let frames = client.frames(thread).await;
-    assert_eq!(frames[0].line, BREAKPOINT + 1);
+    assert_eq!(frames[0].line, BREAKPOINT_LINE + 1);
     client.evaluate(frames[0].id, "y = 4711").await;
     client.resume(thread).await;
     release_all(&scene);
@@ -94,7 +94,7 @@ async fn lost_cluster_session_is_parked_and_resumed_as_a_whole() {
     for (x, (child, thread)) in &mut children {
         assert_eq!(child.frames(*thread).await, before[x], "the same stop");
         let (thread, _) = child.step_over(*thread).await;
-        assert_eq!(child.frames(thread).await[0].line, BREAKPOINT + 2);
+        assert_eq!(child.frames(thread).await[0].line, BREAKPOINT_LINE + 2);
         child.resume(thread).await;
     }
     let result = json!([["head", 1002], ["w1", 1003], ["w2", 1004]]);
@@ -112,27 +112,27 @@ async fn legacy_prompt_is_parked_and_changes_a_result() {
     let mut driver = cluster.start_legacy_driver("legacy.py", &[]);
     let rows = scene.wait_listed(2);
     let (one, other) = (scene.on(&rows, "head"), scene.on(&rows, "w2"));
-    let mut person = Person::connect(&scene);
-    let list = person.list().await;
+    let mut user = Person::connect(&scene);
+    let list = user.list().await;
     assert_eq!(list.matches("outer").count(), 2, "{list}");
-    person.line(id(one), "(Pdb) ").await;
-    person.line("!x = 40", "(Pdb) ").await;
-    drop(person);
+    user.line(id(one), "(Pdb) ").await;
+    user.line("!x = 40", "(Pdb) ").await;
+    drop(user);
     wait_parked(&scene, 1);
     assert!(driver.is_waiting());
-    let mut person = Person::connect(&scene);
-    person.list().await;
-    let shown = person.line(id(one), "(Pdb) ").await;
+    let mut user = Person::connect(&scene);
+    user.list().await;
+    let shown = user.line(id(one), "(Pdb) ").await;
     assert!(
         shown.contains("*** this resumes your session with outer"),
         "{shown}"
     );
-    assert!(person.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
-    person.line("c", "q leaves): ").await;
+    assert!(user.line("p x", "(Pdb) ").await.starts_with("40\r\n"));
+    user.line("c", "q leaves): ").await;
     let (code, text) = ray_relay(&scene, &["release", id(other)]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(driver.result(), json!([[40, 80], [2, 4]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 #[tokio::test]
@@ -150,5 +150,5 @@ async fn release_resumes_one_task_and_then_all() {
     assert!(driver.is_waiting());
     release_all(&scene);
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }

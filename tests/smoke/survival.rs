@@ -12,8 +12,7 @@ use crate::support::namespaces::Cluster;
 use crate::support::nc::Person;
 use crate::support::scene::Scene;
 
-/// When the relay of `scene` is killed, an editor and a prompt are at a task each, and a third is parked. All three resume at the relay
-/// that `next` gives.
+/// Kills the relay of `scene` with an editor, a prompt and a parked task. All three resume at the relay that `next` returns.
 async fn sessions_survive<'a>(
     cluster: &'a Cluster,
     scene: Scene<'a>,
@@ -31,14 +30,14 @@ async fn sessions_survive<'a>(
     let (thread, _) = client.step_over(thread).await;
     let before = client.frames(thread).await;
     client.evaluate(before[0].id, "y = 4711").await;
-    let mut person = Person::connect(&scene);
-    person.list().await;
-    person.line(id(at_prompt), "(Pdb) ").await;
-    person.line("n", "(Pdb) ").await;
-    person.line("y = 4712", "(Pdb) ").await;
+    let mut user = Person::connect(&scene);
+    user.list().await;
+    user.line(id(at_prompt), "(Pdb) ").await;
+    user.line("n", "(Pdb) ").await;
+    user.line("y = 4712", "(Pdb) ").await;
 
     scene.relay.signal(Signal::KILL);
-    drop((scene, client, person));
+    drop((scene, client, user));
     let next = next();
     wait_parked(&next, 3);
     assert!(driver.is_waiting());
@@ -47,14 +46,14 @@ async fn sessions_survive<'a>(
     let (thread, _) = client.stopped().await;
     assert_eq!(client.frames(thread).await, before, "the same stop");
     client.resume(thread).await;
-    let mut person = Person::connect(&next);
-    person.list().await;
-    let shown = person.line(id(at_prompt), "(Pdb) ").await;
+    let mut user = Person::connect(&next);
+    user.list().await;
+    let shown = user.line(id(at_prompt), "(Pdb) ").await;
     assert!(
         shown.contains("*** this resumes your session with "),
         "{shown}"
     );
-    person.line("c", "The task has ended.").await;
+    user.line("c", "The task has ended.").await;
     let mut client = next.attached(lost).await;
     let (thread, _) = client.stopped().await;
     client.resume(thread).await;

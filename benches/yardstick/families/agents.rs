@@ -18,8 +18,8 @@ use crate::harness::table::{Row, Unit};
 use crate::harness::yard::Yard;
 use crate::stand_in::{Size, node_id};
 
-/// How long it is watched doing nothing.
-const WATCHED: Duration = Duration::from_secs(10);
+/// How long the idle agents are observed.
+const OBSERVATION: Duration = Duration::from_secs(10);
 
 pub(super) struct Agents;
 
@@ -60,7 +60,7 @@ impl Family for Agents {
     }
 
     async fn round(&self, yard: &Yard, scene: &mut Scene) -> Result<Vec<f64>> {
-        let watched = yard.size(WATCHED, WATCHED / 20);
+        let watched = yard.size(OBSERVATION, OBSERVATION / 20);
         let idle = async || -> Result<f64> {
             let (start, before) = (Instant::now(), scene.cpu()?);
             sleep(watched).await;
@@ -87,7 +87,7 @@ impl Family for Agents {
             });
         }
         scene.until_nodes_are_linked(count).await?;
-        let took = start.elapsed().as_secs_f64();
+        let elapsed = start.elapsed().as_secs_f64();
         let cpu = scene.cpu()? - cpu;
         sleep(watched / 5).await;
         let memory = scene.memory()? - memory;
@@ -97,7 +97,7 @@ impl Family for Agents {
             return Err("an agent has ended".into());
         }
         let count = count as f64;
-        Ok(vec![took, cpu / count, memory / count, with, without])
+        Ok(vec![elapsed, cpu / count, memory / count, with, without])
     }
 }
 

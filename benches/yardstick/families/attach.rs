@@ -27,8 +27,8 @@ pub(super) struct Attach {
 /// Each of the workers is attached to once a round: its debugger needs a moment between two clients.
 pub(super) struct Open {
     scene: Scene,
-    singly: Vec<Target>,
-    together: Arc<Vec<Target>>,
+    sequential: Vec<Target>,
+    parallel: Arc<Vec<Target>>,
 }
 
 impl Family for Attach {
@@ -39,7 +39,7 @@ impl Family for Attach {
     }
 
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let (how, most) = match (self.access, self.among) {
+        let (how, max_ratio) = match (self.access, self.among) {
             (Access::Everybody, None) => ("", 1.5),
             (Access::Everybody, Some(_)) => ("", 1.3),
             (_, None) => (", token and audit", 4.0),
@@ -49,7 +49,7 @@ impl Family for Attach {
             .among
             .map(|paused| format!(", one core, {paused} paused"));
         let how = among.unwrap_or_default() + how;
-        let together = Row::new(
+        let parallel = Row::new(
             format!("attaches by {CLIENTS} at once{how}"),
             Unit::A_SECOND,
         );
@@ -58,20 +58,20 @@ impl Family for Attach {
                 format!("connect to attach answered{how}"),
                 Unit::MILLISECONDS,
             )
-            .goal(Goal::AtMost(most, Contestant::HaProxy)),
+            .goal(Goal::AtMost(max_ratio, Contestant::HaProxy)),
             match self.access {
                 Access::Everybody if self.among.is_none() => {
-                    together.goal(Goal::AtLeast(0.85, Contestant::HaProxy))
+                    parallel.goal(Goal::AtLeast(0.85, Contestant::HaProxy))
                 }
-                _ => together,
+                _ => parallel,
             },
             Row::new("  CPU of each", Unit::MICROSECONDS),
         ]
     }
 
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
-        let (singly, together) = yard.size((64, 448), (4, 32));
-        let workers = singly + together;
+        let (sequential, parallel) = yard.size((64, 448), (4, 32));
+        let workers = sequential + parallel;
         let rows = self.among.map_or(0, |paused| paused - workers);
         let mut plan = Plan::new(Size {
             workers,
@@ -82,29 +82,29 @@ impl Family for Attach {
         (plan.pinned, plan.access) = (self.among.is_some(), self.access);
         let scene = Scene::open(yard, contestant, &plan).await?;
         let targets: Result<Vec<Target>> = (0..workers).map(|index| scene.target(index)).collect();
-        let mut singly = targets?;
-        let together = Arc::new(singly.split_off(singly.len() - together));
+        let mut sequential = targets?;
+        let parallel = Arc::new(sequential.split_off(sequential.len() - parallel));
         Ok(Open {
             scene,
-            singly,
-            together,
+            sequential,
+            parallel,
         })
     }
 
     async fn round(&self, _yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        let (mut sessions, mut times) = one_after_another(&open.singly, Duration::ZERO).await?;
+        let (mut sessions, mut times) = one_after_another(&open.sequential, Duration::ZERO).await?;
         let (start, before) = (Instant::now(), open.scene.cpu()?);
-        sessions.extend(at_once(&open.together).await?);
-        let took = start.elapsed().as_secs_f64();
+        sessions.extend(attach_in_parallel(&open.parallel).await?);
+        let elapsed = start.elapsed().as_secs_f64();
         let cpu = open.scene.cpu()? - before;
         for session in sessions {
             session.leave().await?;
         }
         open.scene.until_can_be_dialled(0).await?;
-        let attaches = open.together.len() as f64;
+        let attaches = open.parallel.len() as f64;
         Ok(vec![
             percentile(&mut times, 50),
-            attaches / took,
+            attaches / elapsed,
             cpu / attaches,
         ])
     }
@@ -125,7 +125,7 @@ pub(super) async fn one_after_another(
     Ok((sessions, times))
 }
 
-async fn at_once(targets: &Arc<Vec<Target>>) -> Result<Vec<Session>> {
+async fn attach_in_parallel(targets: &Arc<Vec<Target>>) -> Result<Vec<Session>> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {

@@ -14,10 +14,10 @@ use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
 /// Sessions that transfer.
-pub(super) const BULK: usize = 4;
-/// How long round trips are made in a round, and how long the transfers have to get going.
-const TIME: Duration = Duration::from_millis(600);
-const GET_GOING: Duration = Duration::from_millis(50);
+pub(super) const BULK_STREAMS: usize = 4;
+/// The duration of the round trips in a round, and the time for the transfers to reach full speed.
+const ROUND_DURATION: Duration = Duration::from_millis(600);
+const WARM_UP: Duration = Duration::from_millis(50);
 
 pub(super) struct Beside {
     pub(super) pinned: bool,
@@ -39,17 +39,17 @@ impl Family for Beside {
     }
 
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let (how, most) = match (self.both_ways, self.pinned) {
+        let (how, max_ratio) = match (self.both_ways, self.pinned) {
             (true, _) => (" both ways, one core", 15.0),
             (_, true) => (", one core", 12.0),
             (_, false) => ("", 5.0),
         };
         let trip = Row::new(
-            format!("round trip beside {BULK} bulk{how}"),
+            format!("round trip beside {BULK_STREAMS} bulk{how}"),
             Unit::MICROSECONDS,
         );
         vec![
-            trip.goal(Goal::AtMost(most, Contestant::Direct)),
+            trip.goal(Goal::AtMost(max_ratio, Contestant::Direct)),
             Row::new("  its 99th percentile", Unit::MICROSECONDS)
                 .goal(Goal::AtMost(25.0, Contestant::Direct)),
             Row::new("  and these meanwhile", Unit::MIB_A_SECOND),
@@ -59,15 +59,17 @@ impl Family for Beside {
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
         let size = Size {
             workers: 1,
-            bulk: BULK,
+            bulk: BULK_STREAMS,
             ..Size::default()
         };
         let mut plan = Plan::new(size);
         plan.pinned = self.pinned;
         let scene = Scene::open(yard, contestant, &plan).await?;
         let editor = Session::open(&scene.target(0)?).await?;
-        let targets: Result<_> = (1..=BULK).map(|index| scene.target(index)).collect();
-        let senders = if self.both_ways { BULK / 2 } else { 0 };
+        let targets: Result<_> = (1..=BULK_STREAMS)
+            .map(|index| scene.target(index))
+            .collect();
+        let senders = if self.both_ways { BULK_STREAMS / 2 } else { 0 };
         let bulk = Bulk::open(targets?, senders).await?;
         Ok(Open {
             _scene: scene,
@@ -85,9 +87,11 @@ impl Family for Beside {
 /// Median and 99th percentile of the round trips of `editor`, and what `bulk` transfers a second meanwhile.
 pub(super) async fn beside(yard: &Yard, editor: &mut Session, bulk: &Bulk) -> Result<[f64; 3]> {
     let bulk = bulk.run().await?;
-    sleep(GET_GOING).await;
+    sleep(WARM_UP).await;
     let (start, before) = (Instant::now(), bulk.bytes());
-    let mut trips = editor.trips(yard.size(TIME, TIME / 20)).await?;
+    let mut trips = editor
+        .trips(yard.size(ROUND_DURATION, ROUND_DURATION / 20))
+        .await?;
     let rate = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
     bulk.stop().await?;
     Ok([percentile(&mut trips, 50), percentile(&mut trips, 99), rate])

@@ -11,10 +11,10 @@ use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
 /// Bytes of a transfer.
-pub(super) const BULK: usize = 256 << 20;
+pub(super) const BULK_BYTES: usize = 256 << 20;
 /// Bytes of the body of a frame.
-pub(super) const FRAME: usize = 64 << 10;
-const LARGE_FRAME: usize = 1 << 20;
+pub(super) const FRAME_BYTES: usize = 64 << 10;
+const LARGE_FRAME_BYTES: usize = 1 << 20;
 
 pub(super) struct Bulk {
     pinned: bool,
@@ -29,7 +29,7 @@ pub(super) struct Open {
 #[derive(Clone, Copy)]
 enum Way {
     ToClient(usize),
-    /// So many bytes of body, and what they are.
+    /// Body bytes, and their content.
     ToWorker(usize, Upload, &'static str),
 }
 
@@ -40,14 +40,14 @@ impl Bulk {
 
     fn ways(&self) -> &'static [Way] {
         match self.access {
-            // Who may only look sends nothing large.
-            Access::ViewMasked => &[Way::ToClient(FRAME)],
+            // A viewer sends nothing large.
+            Access::ViewMasked => &[Way::ToClient(FRAME_BYTES)],
             _ => &[
-                Way::ToClient(FRAME),
-                Way::ToClient(LARGE_FRAME),
-                Way::ToWorker(FRAME, SET, ""),
-                Way::ToWorker(FRAME, EDIT, " of lists"),
-                Way::ToWorker(FRAME, ASK, " captured"),
+                Way::ToClient(FRAME_BYTES),
+                Way::ToClient(LARGE_FRAME_BYTES),
+                Way::ToWorker(FRAME_BYTES, SET, ""),
+                Way::ToWorker(FRAME_BYTES, EDIT, " of lists"),
+                Way::ToWorker(FRAME_BYTES, ASK, " captured"),
             ],
         }
     }
@@ -65,7 +65,7 @@ impl Family for Bulk {
         let of_a_way = |way: &Way| {
             let (name, size, what, goals) = match *way {
                 Way::ToClient(size) if view => ("to client", size, "", (0.5, None)),
-                Way::ToClient(FRAME) => ("to client", FRAME, "", (1.5, Some(0.45))),
+                Way::ToClient(FRAME_BYTES) => ("to client", FRAME_BYTES, "", (1.5, Some(0.45))),
                 Way::ToClient(size) => ("to client", size, "", (1.6, Some(0.35))),
                 Way::ToWorker(size, _, what) => ("to worker", size, what, (1.35, Some(0.6))),
             };
@@ -80,7 +80,7 @@ impl Family for Bulk {
                 Row::new(name, Unit::MIB_A_SECOND).goal(Goal::AtLeast(rate, Contestant::HaProxy));
             let row = Row::new("  CPU", Unit::SECONDS_A_GIB);
             match cpu {
-                Some(most) => [rate, row.goal(Goal::AtMost(most, Contestant::HaProxy))],
+                Some(max_ratio) => [rate, row.goal(Goal::AtMost(max_ratio, Contestant::HaProxy))],
                 None => [rate, row],
             }
         };
@@ -99,13 +99,13 @@ impl Family for Bulk {
     }
 
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        // What is read and written anew takes so long that less of it does.
-        let whole = if self.access == Access::ViewMasked {
-            BULK / 8
+        // Parsed and rewritten messages are slow, so fewer of them are sent.
+        let bytes_per_round = if self.access == Access::ViewMasked {
+            BULK_BYTES / 8
         } else {
-            BULK
+            BULK_BYTES
         };
-        let bytes = yard.size(whole, 4 << 20);
+        let bytes = yard.size(bytes_per_round, 4 << 20);
         let mut figures = Vec::new();
         for way in self.ways() {
             let (start, before) = (Instant::now(), open.scene.cpu()?);

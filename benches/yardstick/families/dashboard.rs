@@ -13,8 +13,8 @@ use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
 const PAGE: &str = "/api/cluster_status";
-/// How long pages are asked for in a round.
-const TIME: Duration = Duration::from_millis(500);
+/// How long pages are requested in a round.
+const ROUND_DURATION: Duration = Duration::from_millis(500);
 
 pub(super) struct Dashboard;
 
@@ -58,7 +58,7 @@ impl Family for Dashboard {
     }
 
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        let time = yard.size(TIME, TIME / 20);
+        let time = yard.size(ROUND_DURATION, ROUND_DURATION / 20);
         let (start, before) = (Instant::now(), open.scene.cpu()?);
         let mut tasks = JoinSet::new();
         for mut connection in open.connections.drain(..) {
@@ -78,7 +78,7 @@ impl Family for Dashboard {
             open.connections.push(connection);
         }
         let pages = f64::from(pages);
-        let took = start.elapsed().as_secs_f64();
-        Ok(vec![pages / took, (open.scene.cpu()? - before) / pages])
+        let elapsed = start.elapsed().as_secs_f64();
+        Ok(vec![pages / elapsed, (open.scene.cpu()? - before) / pages])
     }
 }

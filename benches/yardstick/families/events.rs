@@ -1,4 +1,4 @@
-//! Everybody who follows the list, when a thousand breakpoints appear in it at once.
+//! Many event streams, while a thousand breakpoints appear at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,23 +17,23 @@ use crate::harness::table::{Goal, Row, Unit};
 use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
-/// Between two looks at what has come.
-const LOOK: Duration = Duration::from_millis(1);
-/// A stream that has said nothing for so long has said all: the names come after the breakpoints.
-const QUIET: Duration = Duration::from_millis(500);
+/// The pause between two checks of the streams.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// A stream that is silent for this long is complete: names follow their breakpoints.
+const QUIET_DURATION: Duration = Duration::from_millis(500);
 
 pub(super) struct Events;
 
 pub(super) struct Open {
     scene: Scene,
-    heard: Vec<Arc<Heard>>,
-    /// Those who listen; ended when this is dropped.
+    readers: Vec<Arc<EventReader>>,
+    /// Dropping it ends the streams.
     _streams: JoinSet<Result<()>>,
 }
 
-/// What one stream has said so far.
+/// The state of one event stream.
 #[derive(Debug, Default)]
-struct Heard {
+struct EventReader {
     /// Breakpoints that wait.
     known: AtomicUsize,
     bytes: AtomicUsize,
@@ -76,12 +76,12 @@ impl Family for Events {
         // The wait for the next poll is not what is measured.
         plan.poll = Duration::from_millis(100);
         let scene = Scene::open(yard, contestant, &plan).await?;
-        let (mut heard, mut streams) = (Vec::new(), JoinSet::new());
+        let (mut readers, mut streams) = (Vec::new(), JoinSet::new());
         for _ in 0..Self::streams(yard) {
             let mut http = scene.http().await?;
             let body = http.begin("/relay/v1/events", None).await?.into_body();
-            let own = Arc::new(Heard::default());
-            heard.push(Arc::clone(&own));
+            let own = Arc::new(EventReader::default());
+            readers.push(Arc::clone(&own));
             streams.spawn(async move {
                 let _kept_open = http;
                 listen(body, &own).await
@@ -89,7 +89,7 @@ impl Family for Events {
         }
         Ok(Open {
             scene,
-            heard,
+            readers,
             _streams: streams,
         })
     }
@@ -98,36 +98,36 @@ impl Family for Events {
         let breakpoints = Self::breakpoints(yard);
         let (cpu, bytes) = (open.scene.cpu()?, open.bytes());
         open.scene.stand_in.show(breakpoints)?;
-        open.until(|heard| heard.iter().any(|one| one.known() > 0))
+        open.until(|readers| readers.iter().any(|one| one.known() > 0))
             .await?;
         let start = Instant::now();
-        open.until(|heard| heard.iter().all(|one| one.known() == breakpoints))
+        open.until(|readers| readers.iter().all(|one| one.known() == breakpoints))
             .await?;
-        let took = start.elapsed().as_secs_f64();
+        let elapsed = start.elapsed().as_secs_f64();
         open.until_quiet().await?;
         let cpu = open.scene.cpu()? - cpu;
-        let bytes = (open.bytes() - bytes) as f64 / open.heard.len() as f64;
+        let bytes = (open.bytes() - bytes) as f64 / open.readers.len() as f64;
         open.scene.stand_in.show(0)?;
-        open.until(|heard| heard.iter().all(|one| one.known() == 0))
+        open.until(|readers| readers.iter().all(|one| one.known() == 0))
             .await?;
         open.until_quiet().await?;
-        Ok(vec![took, cpu, bytes])
+        Ok(vec![elapsed, cpu, bytes])
     }
 }
 
 impl Open {
     fn bytes(&self) -> usize {
-        let bytes = |one: &Arc<Heard>| one.bytes.load(Ordering::Relaxed);
-        self.heard.iter().map(bytes).sum()
+        let bytes = |one: &Arc<EventReader>| one.bytes.load(Ordering::Relaxed);
+        self.readers.iter().map(bytes).sum()
     }
 
-    async fn until(&self, done: impl Fn(&[Arc<Heard>]) -> bool) -> Result<()> {
+    async fn until(&self, done: impl Fn(&[Arc<EventReader>]) -> bool) -> Result<()> {
         let begin = Instant::now();
-        while !done(&self.heard) {
+        while !done(&self.readers) {
             if begin.elapsed() > MEASURE_TIMEOUT {
                 return Err("not all streams have said what they should".into());
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -140,13 +140,13 @@ impl Open {
                 return Err("the streams do not become quiet".into());
             }
             before = self.bytes();
-            sleep(QUIET).await;
+            sleep(QUIET_DURATION).await;
         }
         Ok(())
     }
 }
 
-impl Heard {
+impl EventReader {
     fn known(&self) -> usize {
         self.known.load(Ordering::Relaxed)
     }
@@ -167,18 +167,18 @@ impl Heard {
     }
 }
 
-/// Until the stream ends.
-async fn listen(mut body: Incoming, heard: &Heard) -> Result<()> {
+/// Reads events until the stream ends.
+async fn listen(mut body: Incoming, reader: &EventReader) -> Result<()> {
     let (mut rest, mut event) = (Vec::new(), Vec::new());
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else {
             continue;
         };
-        heard.bytes.fetch_add(data.len(), Ordering::Relaxed);
+        reader.bytes.fetch_add(data.len(), Ordering::Relaxed);
         rest.extend_from_slice(&data);
         let mut begin = 0;
         for end in memchr::memchr_iter(b'\n', &rest) {
-            heard.line(&rest[begin..end], &mut event);
+            reader.line(&rest[begin..end], &mut event);
             begin = end + 1;
         }
         rest.drain(..begin);

@@ -1,4 +1,4 @@
-//! A client that is gone without a word: how long until somebody else can have its breakpoint.
+//! A lost client: the time until another client can attach to its breakpoint.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Family for Leave {
         for _ in 0..yard.size(5, 1) {
             let mut session = Session::open(&scene.target(0)?).await?;
             session.trips(Duration::ZERO).await?;
-            // Until the relay's list has it as attached, it would be found to wait at once.
+            // The wait would end at once if the relay's list did not show it as attached yet.
             sleep(Duration::from_millis(20)).await;
             let start = Instant::now();
             drop(session);

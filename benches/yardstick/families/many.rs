@@ -16,15 +16,15 @@ use crate::harness::table::{Goal, Row, Unit, percentile};
 use crate::harness::yard::Yard;
 use crate::stand_in::Size;
 
-/// What the dashboard itself asks for.
+/// The requests of the dashboard itself.
 const WORKERS: &str = "/api/v0/workers?detail=1&limit=10000";
 const BREAKPOINTS: &str = "/relay/v1/breakpoints";
 /// Workers among them that can be attached to.
-const ATTACHED: usize = 16;
+const SESSIONS: usize = 16;
 /// Between two of their attaches, so that together they meet every moment between two polls.
-const PAUSE: Duration = Duration::from_millis(1_000 / ATTACHED as u64);
-/// How long nobody asks anything.
-const IDLE: Duration = Duration::from_secs(3);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(1_000 / SESSIONS as u64);
+/// How long no client sends a request.
+const IDLE_DURATION: Duration = Duration::from_secs(3);
 
 pub(super) struct Many;
 
@@ -71,9 +71,9 @@ impl Family for Many {
     }
 
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
-        let rows = Self::paused(yard) - ATTACHED;
+        let rows = Self::paused(yard) - SESSIONS;
         let size = Size {
-            workers: ATTACHED,
+            workers: SESSIONS,
             rows,
             shown: rows,
             ..Size::default()
@@ -105,12 +105,12 @@ impl Family for Many {
         let (known, its_cpu, unchanged) = ask(scene, &mut http, BREAKPOINTS, true, times).await?;
         figures.extend([list, cpu, known, its_cpu, unchanged]);
 
-        let idle = yard.size(IDLE, IDLE / 10);
+        let idle = yard.size(IDLE_DURATION, IDLE_DURATION / 10);
         let (start, before) = (Instant::now(), scene.cpu()?);
         sleep(idle).await;
         figures.push((scene.cpu()? - before) / start.elapsed().as_secs_f64());
 
-        let targets: Result<Vec<Target>> = (0..ATTACHED).map(|index| scene.target(index)).collect();
+        let targets: Result<Vec<Target>> = (0..SESSIONS).map(|index| scene.target(index)).collect();
         let mut times = attach(scene, &targets?).await?;
         figures.push(percentile(&mut times, 50));
         let target = small.target(0)?;
@@ -132,13 +132,13 @@ async fn ask(
     known: bool,
     times: usize,
 ) -> Result<(f64, f64, f64)> {
-    let (mut took, mut unchanged) = (Vec::new(), 0);
+    let (mut durations, mut unchanged) = (Vec::new(), 0);
     let mut tag = "\"none\"".to_owned();
     let before = scene.cpu()?;
     for _ in 0..times {
         let start = Instant::now();
         let answer = http.get(path, known.then_some(&tag)).await?;
-        took.push(start.elapsed().as_secs_f64());
+        durations.push(start.elapsed().as_secs_f64());
         unchanged += usize::from(answer.status() == StatusCode::NOT_MODIFIED);
         if let Some(new) = answer.headers().get(ETAG) {
             tag = new.to_str()?.to_owned();
@@ -147,15 +147,15 @@ async fn ask(
     let cpu = scene.cpu()? - before;
     let times = times as f64;
     Ok((
-        percentile(&mut took, 50),
+        percentile(&mut durations, 50),
         cpu / times,
         unchanged as f64 / times,
     ))
 }
 
-/// The seconds that each attach took; everybody is gone again afterwards.
+/// The seconds of each attach; the clients disconnect afterwards.
 async fn attach(scene: &Scene, targets: &[Target]) -> Result<Vec<f64>> {
-    let (sessions, times) = one_after_another(targets, PAUSE).await?;
+    let (sessions, times) = one_after_another(targets, REQUEST_INTERVAL).await?;
     for session in sessions {
         session.leave().await?;
     }

@@ -15,7 +15,7 @@ mod tunnel;
 use crate::harness::contest::Contest;
 use crate::harness::scene::Access;
 
-/// What can be asked for by itself.
+/// The families that can be run alone.
 pub(crate) const NAMES: [&str; 12] = [
     "trips",
     "bulk",

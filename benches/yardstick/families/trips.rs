@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::Result;
-use crate::harness::client::{REQUEST, Session};
+use crate::harness::client::{REQUEST_BYTES, Session};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Access, Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit, percentile};
 use crate::harness::yard::Yard;
-use crate::stand_in::{ANSWER, Size};
+use crate::stand_in::{ANSWER_BYTES, Size};
 
-/// How long round trips are made in a round, of one connection and of all.
-pub(super) const TIME: Duration = Duration::from_millis(500);
+/// How long round trips are measured in a round.
+pub(super) const ROUND_DURATION: Duration = Duration::from_millis(500);
 
 pub(super) struct Trips {
     pinned: bool,
@@ -50,19 +50,19 @@ impl Family for Trips {
             (_, false) => "",
         };
         let trip = Row::new(
-            format!("round trip {REQUEST} B -> {ANSWER} B{how}"),
+            format!("round trip {REQUEST_BYTES} B -> {ANSWER_BYTES} B{how}"),
             Unit::MICROSECONDS,
         );
         let messages = Row::new(
             format!("messages over {sessions}{how}"),
             Unit::THOUSANDS_A_SECOND,
         );
-        let least = match (self.access, self.pinned) {
+        let min_ratio = match (self.access, self.pinned) {
             (Access::ViewMasked, _) => 0.8,
             (_, true) => 1.02,
             (_, false) => 1.0,
         };
-        let messages = messages.goal(Goal::AtLeast(least, Contestant::HaProxy));
+        let messages = messages.goal(Goal::AtLeast(min_ratio, Contestant::HaProxy));
         let trip = match self.access {
             Access::ViewMasked => trip,
             _ => trip.goal(Goal::AtMost(0.85, Contestant::HaProxy)),
@@ -91,7 +91,7 @@ impl Family for Trips {
     }
 
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        let time = yard.size(TIME, TIME / 20);
+        let time = yard.size(ROUND_DURATION, ROUND_DURATION / 20);
         let before = open.scene.cpu()?;
         let mut trips = open.sessions[0].trips(time).await?;
         let between = open.scene.cpu()?;

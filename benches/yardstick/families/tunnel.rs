@@ -1,5 +1,5 @@
-//! The same as without one, where the last hop is an encrypted tunnel to a process beside the workers: a relay's agent, a
-//! second HAProxy, an OpenSSH server.
+//! The same measurements with an encrypted tunnel as the last hop, to a process next to the workers: a relay's agent, a second
+//! HAProxy, or an OpenSSH server.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use crate::Result;
 use crate::families::attach::one_after_another;
 use crate::families::{beside, bulk, trips};
 use crate::harness::background::Bulk;
-use crate::harness::client::{REQUEST, SET, Session, Target};
+use crate::harness::client::{REQUEST_BYTES, SET, Session, Target};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit, percentile};
 use crate::harness::yard::Yard;
-use crate::stand_in::{ANSWER, Size};
+use crate::stand_in::{ANSWER_BYTES, Size};
 
 pub(super) struct Tunnel {
     /// TLS from the client on, and HAProxy twice; otherwise HAProxy is a single hop in plain TCP.
@@ -48,7 +48,7 @@ impl Family for Tunnel {
             Goal::AtLeast(1.0, Contestant::Ssh),
         );
         let trip = row(
-            format!("round trip {REQUEST} B -> {ANSWER} B"),
+            format!("round trip {REQUEST_BYTES} B -> {ANSWER_BYTES} B"),
             Unit::MICROSECONDS,
         );
         let trip = match self.tls {
@@ -56,7 +56,7 @@ impl Family for Tunnel {
             false => trip.goal(Goal::AtMost(1.3, Contestant::HaProxy)),
         };
         let sessions = Self::sessions(yard);
-        let (clients, frame) = (beside::BULK, bulk::FRAME >> 10);
+        let (clients, frame) = (beside::BULK_STREAMS, bulk::FRAME_BYTES >> 10);
         let cpu = || Row::new("  CPU of each", Unit::MICROSECONDS);
         vec![
             trip.goal(slower),
@@ -91,21 +91,21 @@ impl Family for Tunnel {
     }
 
     async fn open(&self, yard: &Yard, contestant: Contestant) -> Result<Open> {
-        let (together, singly) = (Self::sessions(yard), yard.size(16, 2));
+        let (parallel, sequential) = (Self::sessions(yard), yard.size(16, 2));
         let mut plan = Plan::new(Size {
-            workers: together + singly,
-            bulk: beside::BULK,
+            workers: parallel + sequential,
+            bulk: beside::BULK_STREAMS,
             ..Size::default()
         });
         (plan.tunnel, plan.tls) = (true, self.tls);
         let scene = Scene::open(yard, contestant, &plan).await?;
         let mut sessions = Vec::new();
-        for index in 0..together {
+        for index in 0..parallel {
             sessions.push(Session::open(&scene.target(index)?).await?);
         }
         let targets = |from, count| (from..from + count).map(|index| scene.target(index));
-        let attached: Result<_> = targets(together, singly).collect();
-        let bulk: Result<_> = targets(together + singly, beside::BULK).collect();
+        let attached: Result<_> = targets(parallel, sequential).collect();
+        let bulk: Result<_> = targets(parallel + sequential, beside::BULK_STREAMS).collect();
         Ok(Open {
             attached: attached?,
             bulk: Bulk::open(bulk?, 0).await?,
@@ -115,19 +115,21 @@ impl Family for Tunnel {
     }
 
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
-        let time = yard.size(trips::TIME, trips::TIME / 20);
+        let time = yard.size(trips::ROUND_DURATION, trips::ROUND_DURATION / 20);
         let mut cpu = vec![open.scene.cpu()?];
         let mut alone = open.sessions[0].trips(time).await?;
         cpu.push(open.scene.cpu()?);
         let (messages, rate) = trips::all(&mut open.sessions, time).await?;
         cpu.push(open.scene.cpu()?);
-        let bytes = yard.size(bulk::BULK / 2, 4 << 20);
+        let bytes = yard.size(bulk::BULK_BYTES / 2, 4 << 20);
         let start = Instant::now();
-        open.sessions[0].download(bytes, bulk::FRAME).await?;
+        open.sessions[0].download(bytes, bulk::FRAME_BYTES).await?;
         let down = start.elapsed().as_secs_f64();
         cpu.push(open.scene.cpu()?);
         let start = Instant::now();
-        open.sessions[0].upload(bytes, bulk::FRAME, SET).await?;
+        open.sessions[0]
+            .upload(bytes, bulk::FRAME_BYTES, SET)
+            .await?;
         let up = start.elapsed().as_secs_f64();
         cpu.push(open.scene.cpu()?);
         let [median, worst, meanwhile] =
@@ -136,7 +138,7 @@ impl Family for Tunnel {
         for session in sessions {
             session.leave().await?;
         }
-        let attached = open.sessions.len() + beside::BULK;
+        let attached = open.sessions.len() + beside::BULK_STREAMS;
         open.scene.until_can_be_dialled(attached).await?;
         let spent = |index: usize, count: f64| (cpu[index + 1] - cpu[index]) / count;
         let bytes = bytes as f64;

@@ -1,4 +1,4 @@
-//! `ray-relay node` beside the workers of a stand-in.
+//! `ray-relay node` next to the workers of a stand-in.
 
 use std::net::SocketAddr;
 use std::path::Path;

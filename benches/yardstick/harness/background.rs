@@ -1,5 +1,4 @@
-//! Bulk transfers beside what is measured: sessions of their own, on a thread of their own, to workers of their own,
-//! so that the proxy is all that they share with it.
+//! Background transfers with separate sessions, threads and workers, so that only the proxy is shared with the measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,10 +9,10 @@ use crate::Result;
 use crate::harness::client::{SET, Session, Target};
 
 /// Bytes that are asked for at once, and of a frame.
-const PORTION: usize = 2 << 20;
-const FRAME: usize = 64 << 10;
+const PORTION_BYTES: usize = 2 << 20;
+const FRAME_BYTES: usize = 64 << 10;
 
-/// Sessions that can be told to transfer.
+/// Sessions that transfer bytes on request.
 pub(crate) struct Bulk {
     runs: mpsc::Sender<Run>,
 }
@@ -45,7 +44,7 @@ impl Bulk {
         Ok(Self { runs })
     }
 
-    /// Starts all of them; they go on until [`Running::stop`].
+    /// Starts all transfers; they continue until [`Running::stop`].
     pub(crate) async fn run(&self) -> Result<Running> {
         let stop = Arc::new(AtomicBool::new(false));
         let bytes = Arc::new(AtomicUsize::new(0));
@@ -100,10 +99,10 @@ async fn serve(
             .map(|(index, session)| async move {
                 while !stop.load(Ordering::Relaxed) {
                     match index < receivers {
-                        true => session.download(PORTION, FRAME).await?,
-                        false => session.upload(PORTION, FRAME, SET).await?,
+                        true => session.download(PORTION_BYTES, FRAME_BYTES).await?,
+                        false => session.upload(PORTION_BYTES, FRAME_BYTES, SET).await?,
                     }
-                    bytes.fetch_add(PORTION, Ordering::Relaxed);
+                    bytes.fetch_add(PORTION_BYTES, Ordering::Relaxed);
                 }
                 Result::Ok(())
             });

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::stand_in::frame::{FrameReader, field, frame, padded};
 
 /// Bytes of a measured request.
-pub(crate) const REQUEST: usize = 300;
+pub(crate) const REQUEST_BYTES: usize = 300;
 /// Longest wait for anything that is measured.
 pub(crate) const MEASURE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -38,7 +38,7 @@ pub(crate) const EDIT: Upload = |size| {
     format!("{front}{rows}{}]}}", " ".repeat(space))
 };
 
-/// An expression of many lines, which the relay looks at itself.
+/// An expression of many lines, which the relay parses.
 pub(crate) const ASK: Upload = |size| {
     let front = r#"{"seq":1000000,"type":"request","command":"evaluate","arguments":{"context":"repl","expression":""#;
     let line = r#"x = f(\"loss\", {'a': 1})\n"#;
@@ -47,7 +47,7 @@ pub(crate) const ASK: Upload = |size| {
     format!(r#"{front}{lines}"}}{}}}"#, " ".repeat(space))
 };
 
-/// Where a session goes.
+/// The address of a session.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -116,7 +116,7 @@ impl Session {
         self.answered("attach").await
     }
 
-    /// One request of [`REQUEST`] bytes and its whole answer.
+    /// One request of [`REQUEST_BYTES`] bytes and its whole answer.
     pub(crate) async fn round_trip(&mut self) -> Result<()> {
         self.seq += 1;
         let front = format!(
@@ -124,7 +124,7 @@ impl Session {
             self.seq
         );
         self.requests
-            .write_all(&frame(&padded(&front, REQUEST)))
+            .write_all(&frame(&padded(&front, REQUEST_BYTES)))
             .await?;
         self.requests.flush().await?;
         timeout(MEASURE_TIMEOUT, self.answered("stackTrace"))
@@ -171,7 +171,7 @@ impl Session {
             .map_err(|_| "no end of the upload within the deadline")?
     }
 
-    /// Lets the task run on, and goes.
+    /// Resumes the task, and disconnects.
     pub(crate) async fn leave(mut self) -> Result<()> {
         self.send(r#""command":"disconnect","arguments":{}"#)
             .await?;
@@ -199,15 +199,15 @@ impl Session {
         self.until(|body| field(body, "event") == Some(event)).await
     }
 
-    /// Whatever else comes, a failure says why.
-    async fn until(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Result<()> {
+    /// Reads until an expected message arrives; a failed response is an error.
+    async fn until(&mut self, is_expected: impl Fn(&[u8]) -> bool) -> Result<()> {
         loop {
             let body = self.answers.next().await?;
             let body = body.ok_or("closed before the answer")?;
             if field(body, "success") == Some("false") {
                 return Err(format!("refused: {}", String::from_utf8_lossy(body)).into());
             }
-            if wanted(body) {
+            if is_expected(body) {
                 return Ok(());
             }
         }

@@ -7,7 +7,7 @@ use crate::harness::process;
 use crate::harness::table::{Row, Table};
 use crate::harness::yard::Yard;
 
-/// Who is measured; each has its own cluster behind it.
+/// A measured program. Each has its own cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Contestant {
     /// The relay of this build.
@@ -15,16 +15,16 @@ pub(crate) enum Contestant {
     /// Another build of it.
     Base,
     HaProxy,
-    /// `ssh -L`, to an OpenSSH server beside the workers.
+    /// `ssh -L`, to an OpenSSH server next to the workers.
     Ssh,
-    /// Nobody in between.
+    /// A direct connection.
     Direct,
 }
 
 impl Contestant {
-    /// Wherever no tunnel is measured.
+    /// For families without a tunnel.
     pub(crate) const USUAL: [Self; 4] = [Self::Relay, Self::Base, Self::HaProxy, Self::Direct];
-    /// Of what goes through a process beside the workers.
+    /// For families that need a local process on the client's side.
     pub(crate) const TUNNELS: [Self; 5] = [
         Self::Relay,
         Self::Base,
@@ -32,9 +32,9 @@ impl Contestant {
         Self::Ssh,
         Self::Direct,
     ];
-    /// Of what nobody else does.
+    /// For features that only relays have.
     pub(crate) const RELAYS: [Self; 2] = [Self::Relay, Self::Base];
-    /// Of what takes a process.
+    /// For costs of a process.
     pub(crate) const PROXIES: [Self; 3] = [Self::Relay, Self::Base, Self::HaProxy];
 
     pub(crate) fn name(self) -> &'static str {
@@ -58,13 +58,12 @@ impl Contestant {
 
 /// Rows of the table that are measured together.
 pub(crate) trait Family {
-    /// What a contestant has open from round to round.
+    /// The state that a contestant keeps between rounds.
     type Open;
 
     /// Whether one round says all that there is to say, as of memory.
     const ONCE: bool = false;
 
-    /// Who takes part.
     const CONTESTANTS: &'static [Contestant] = &Contestant::USUAL;
 
     /// Whether contestants are on one core, and everything else on another.
@@ -72,7 +71,7 @@ pub(crate) trait Family {
         false
     }
 
-    /// Its rows, in the order in which a round gives their figures.
+    /// Its rows, in the order of a round's figures.
     fn rows(&self, yard: &Yard) -> Vec<Row>;
 
     /// Starts what is needed for `contestant`.
@@ -82,13 +81,13 @@ pub(crate) trait Family {
     async fn round(&self, yard: &Yard, open: &mut Self::Open) -> Result<Vec<f64>>;
 }
 
-/// What is measured, and what came of it so far.
+/// The measured contestants and their results.
 pub(crate) struct Contest<'a> {
     pub(crate) yard: &'a Yard,
     /// The families that are asked for; none: all of them.
     pub(crate) only: &'a [String],
     pub(crate) table: Table,
-    /// How many families could not be measured.
+    /// The number of families that failed.
     pub(crate) failed: usize,
 }
 
@@ -102,10 +101,10 @@ impl Contest<'_> {
         let started = Instant::now();
         // Some are large.
         let result = Box::pin(self.rounds(&family)).await;
-        let took = started.elapsed().as_secs_f64();
-        self.table.took(name, took);
+        let elapsed = started.elapsed().as_secs_f64();
+        self.table.record_time(name, elapsed);
         match result {
-            Ok(()) => eprintln!("{name}: {took:.1} s"),
+            Ok(()) => eprintln!("{name}: {elapsed:.1} s"),
             Err(error) => {
                 self.failed += 1;
                 eprintln!("{name}: {error}");
@@ -133,7 +132,7 @@ impl Contest<'_> {
         };
         for round in 0..settling + rounds {
             for turn in 0..open.len() {
-                // Every other round runs backwards: nobody always comes behind the same one.
+                // Every other round runs in reverse, so that no contestant always follows the same one.
                 let turn = if round % 2 == 0 {
                     turn
                 } else {

@@ -12,11 +12,11 @@ use tokio_rustls::TlsConnector;
 use crate::Result;
 
 pub(crate) struct Credentials {
-    /// What tokens are verified with.
+    /// The public key that verifies tokens.
     pub(crate) public_key: PathBuf,
     /// A token that may attach.
     pub(crate) debug: String,
-    /// A token that may only look.
+    /// A token with the scope `view`.
     pub(crate) view: String,
     /// The relay's certificate and its key.
     pub(crate) certificate: PathBuf,

@@ -47,7 +47,7 @@ pub(super) async fn start(
     Ok((processes, addresses))
 }
 
-/// What a HAProxy forwards to.
+/// The backend of a HAProxy.
 struct Servers {
     worker: Option<SocketAddr>,
     bulk: Option<SocketAddr>,

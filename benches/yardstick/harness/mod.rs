@@ -1,4 +1,4 @@
-//! What all rows share: the contestants and their processes, the clients, the rounds, the table.
+//! The shared parts of all rows: contestants, their processes, clients, rounds and the table.
 
 pub(crate) mod agent;
 pub(crate) mod background;

@@ -13,18 +13,18 @@ use tokio::time::sleep;
 
 use crate::Result;
 
-/// How long a contestant may take to start, and to know of 10,000 workers.
+/// How long a contestant may take to start and discover 10,000 workers.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Where a pinned contestant runs.
-const CORE: usize = 0;
-/// What 10,000 sessions need on either side.
-const OPEN_FILES: u64 = 32_768;
+/// The core of a pinned contestant.
+const BENCH_CORE: usize = 0;
+/// Enough for 10,000 sessions on either side.
+const MAX_OPEN_FILES: u64 = 32_768;
 
-/// Up to [`OPEN_FILES`] where this process may, otherwise as far as it may.
+/// Up to [`MAX_OPEN_FILES`] where this process may, otherwise as far as it may.
 pub(crate) fn raise_limit_of_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let most = maximum.map(|most| most.max(OPEN_FILES));
-    for maximum in [most, maximum] {
+    let limit = maximum.map(|limit| limit.max(MAX_OPEN_FILES));
+    for maximum in [limit, maximum] {
         let current = maximum;
         if setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok() {
             return;
@@ -44,18 +44,18 @@ pub(crate) fn command(program: impl AsRef<OsStr>, pinned: bool) -> Command {
     }
     // Replaces itself by the program, which so has the same process id.
     let mut command = Command::new("taskset");
-    command.args(["-c", &CORE.to_string()]).arg(program);
+    command.args(["-c", &BENCH_CORE.to_string()]).arg(program);
     command
 }
 
 /// Keeps this thread, and the threads and processes that it starts from now on, off the core of pinned contestants, where
 /// `off` and there is another; else they may run anywhere.
 pub(crate) fn stay_off_the_core(off: bool) -> Result<()> {
-    static ALL: OnceLock<CpuSet> = OnceLock::new();
+    static ALL_CORES: OnceLock<CpuSet> = OnceLock::new();
     let now = sched_getaffinity(None)?;
-    let mut cores = *ALL.get_or_init(|| now);
+    let mut cores = *ALL_CORES.get_or_init(|| now);
     if off && cores.count() > 1 {
-        cores.unset(CORE);
+        cores.unset(BENCH_CORE);
     }
     Ok(sched_setaffinity(None, &cores)?)
 }
@@ -133,7 +133,7 @@ fn ticks(pid: u32) -> Result<u64> {
     let fields = rest.split_whitespace().skip(11).take(2);
     let own: Option<u64> = fields.map(|field| field.parse::<u64>().ok()).sum();
     let mut sum = own.ok_or("an unexpected /proc/PID/stat")?;
-    // Whoever has children here has one thread.
+    // Processes that start children here are single-threaded.
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
     for child in children.split_whitespace() {
         // One that has ended meanwhile has done nothing since.

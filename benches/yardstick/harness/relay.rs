@@ -22,7 +22,7 @@ pub(super) async fn start(
     std::fs::write(&file, config(yard, plan, head, folder))?;
     let mut command = command(yard.program(contestant), plan.pinned);
     command.arg("serve").arg("--config").arg(&file);
-    // Neither a configuration nor a token of whoever runs this.
+    // Ignores the configuration and tokens of the environment.
     command.env_clear().env("HOME", folder).current_dir(folder);
     if plan.pinned {
         command.env("TOKIO_WORKER_THREADS", "1");
@@ -63,7 +63,7 @@ fn config(yard: &Yard, plan: &Plan, head: SocketAddr, folder: &Path) -> String {
         text += "[upstream]\npath = \"agent\"\n";
     }
     if plan.tls || plan.tunnel {
-        // What is measured is encrypted; the list is read as everywhere else.
+        // Measured traffic is encrypted; the list is read without TLS.
         text += &format!(
             "[tls]\nmode = \"optional\"\ncert_file = {:?}\nkey_file = {:?}\n",
             credentials.certificate, credentials.certificate_key
@@ -72,7 +72,7 @@ fn config(yard: &Yard, plan: &Plan, head: SocketAddr, folder: &Path) -> String {
     text
 }
 
-/// What the log says once it does.
+/// Returns the address that the log announces.
 fn listens_at(log: &str) -> Option<SocketAddr> {
     log.lines().find_map(|line| {
         let line: Value = serde_json::from_str(line).ok()?;

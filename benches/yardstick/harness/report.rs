@@ -1,4 +1,4 @@
-//! The table as people read it, and every figure as JSON.
+//! The printed table, and all figures as JSON.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub(crate) fn print(yard: &Yard, table: &Table) {
     }
     let mut heading = String::new();
     for row in &table.rows {
-        // Where nobody tunnels, there is no column for it.
+        // Without a tunnel there is no such column.
         let tunnels = row.contestants.contains(&Contestant::Ssh);
         let all: &[Contestant] = match tunnels {
             true => &Contestant::TUNNELS,
@@ -34,11 +34,11 @@ pub(crate) fn print(yard: &Yard, table: &Table) {
         }
         println!("{}", line(yard, row, &columns));
     }
-    let all: f64 = table.times.iter().map(|(_, took)| took).sum();
+    let all: f64 = table.times.iter().map(|(_, seconds)| seconds).sum();
     let each = table
         .times
         .iter()
-        .map(|(name, took)| format!("{name} {took:.0}"));
+        .map(|(name, seconds)| format!("{name} {seconds:.0}"));
     let each: Vec<String> = each.collect();
     println!("{all:.0} s in all: {}", each.join(", "));
 }
@@ -68,7 +68,7 @@ fn line(yard: &Yard, row: &Row, columns: &[Contestant]) -> String {
         line += &format!("{:>10}", compared.unwrap_or_else(|| "-".to_owned()));
     }
     let verdict = match row.meets() {
-        // What is small, or not optimised, says nothing.
+        // Short or unoptimised runs prove nothing.
         Some(_) if yard.short || cfg!(debug_assertions) => "",
         Some(true) => "  met",
         Some(false) => "  missed",
@@ -83,7 +83,7 @@ fn goals(row: &Row) -> String {
     goals.collect::<Vec<_>>().join(" and ")
 }
 
-/// Everything, for whoever compares runs.
+/// All figures, to compare runs.
 pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
     let of_each = |figure: &dyn Fn(Contestant) -> Value| -> Value {
         let each = Contestant::TUNNELS.into_iter().filter(|c| yard.has(*c));
@@ -115,7 +115,7 @@ pub(crate) fn json(yard: &Yard, table: &Table) -> Value {
     let seconds: Value = table
         .times
         .iter()
-        .map(|(name, took)| (name.to_string(), json!(took)))
+        .map(|(name, seconds)| (name.to_string(), json!(seconds)))
         .collect();
     json!({
         "circumstances": circumstances(yard),
@@ -139,14 +139,14 @@ fn text(goal: Goal, unit: Unit) -> String {
     match goal {
         Goal::AtMost(times, other) => format!("<= {times} {}", other.name()),
         Goal::AtLeast(times, other) => format!(">= {times} {}", other.name()),
-        Goal::Above(most, other) => {
-            format!("<= {} + {} {}", other.name(), most * unit.scale, unit.name)
+        Goal::Above(bound, other) => {
+            format!("<= {} + {} {}", other.name(), bound * unit.scale, unit.name)
         }
-        Goal::Within(most) => format!("<= {} {}", most * unit.scale, unit.name),
+        Goal::Within(bound) => format!("<= {} {}", bound * unit.scale, unit.name),
     }
 }
 
-/// When, on what, and what was compared.
+/// Describes the time, the machine and the compared programs.
 fn circumstances(yard: &Yard) -> String {
     let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let info = read("/proc/cpuinfo");

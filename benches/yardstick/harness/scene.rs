@@ -17,21 +17,21 @@ use crate::harness::{agent, haproxy, relay, ssh};
 use crate::stand_in::{Size, StandIn, worker_id};
 
 /// A relay leaves a debugger alone for a while (300 ms) when it has closed.
-const SETTLED: Duration = Duration::from_millis(350);
+const SETTLE_TIME: Duration = Duration::from_millis(350);
 
-/// What a relay asks of its clients, and does besides.
+/// How clients authenticate, and what else the relay does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Access {
-    /// Nobody is authenticated, nothing is on record.
+    /// No authentication, no recording.
     #[default]
     Everybody,
     /// A key, a token that may attach, and the record in a file.
     Audited,
-    /// A key and a token that may only look.
+    /// A key, and a token with the scope `view`.
     ViewMasked,
 }
 
-/// What a contestant is started with.
+/// The settings of a contestant.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) size: Size,
@@ -40,11 +40,11 @@ pub(crate) struct Plan {
     pub(crate) access: Access,
     /// On the way from the client.
     pub(crate) tls: bool,
-    /// Workers are reached through a process beside them, to which everything is encrypted: for a relay its agent.
+    /// Workers are reached by TLS through a process next to them: for a relay its agent.
     pub(crate) tunnel: bool,
     /// Connections at a time, at most.
     pub(crate) connections: usize,
-    /// How often a relay asks the head.
+    /// How often a relay polls the head.
     pub(crate) poll: Duration,
 }
 
@@ -127,7 +127,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Where a session with worker `index` goes, counted over those for transfers too.
+    /// Returns the address of session `index`; transfers count too.
     pub(crate) fn target(&self, index: usize) -> Result<Target> {
         let is_bulk = index >= self.stand_in.size().workers;
         let address = if is_bulk { self.bulk } else { self.worker };
@@ -146,17 +146,17 @@ impl Scene {
         })
     }
 
-    /// A connection to the dashboard, or to whoever is in front of it.
+    /// A connection to the dashboard, or to the proxy in front of it.
     pub(crate) async fn http(&self) -> Result<Http> {
         Http::open(self.dashboard, self.token.as_deref()).await
     }
 
-    /// Processor seconds of the contestant so far; 0 where nobody is in between.
+    /// Processor seconds of the contestant so far; 0 for a direct connection.
     pub(crate) fn cpu(&self) -> Result<f64> {
         self.proxies.iter().map(Process::cpu).sum()
     }
 
-    /// Its memory in bytes.
+    /// Returns its memory in bytes.
     pub(crate) fn memory(&self) -> Result<f64> {
         self.proxies.iter().map(Process::memory).sum()
     }
@@ -167,7 +167,7 @@ impl Scene {
         let pause = Duration::from_millis(if count > 100 { 300 } else { 10 });
         let begin = Instant::now();
         loop {
-            // Where many agents come at once, a relay may give up whoever asks.
+            // With many agents at once, a relay may reject some.
             let linked = self.linked().await;
             if matches!(linked, Ok(linked) if linked == count) {
                 return Ok(());
@@ -190,12 +190,12 @@ impl Scene {
     pub(crate) async fn until_can_be_dialled(&self, attached: usize) -> Result<()> {
         self.until_wait(attached).await?;
         if self.contestant.is_relay() {
-            sleep(SETTLED).await;
+            sleep(SETTLE_TIME).await;
         }
         Ok(())
     }
 
-    /// Returns once a relay lists all workers, by name and with nobody attached.
+    /// Returns once a relay lists all workers, by name and detached.
     pub(crate) async fn until_all_wait(&self) -> Result<()> {
         self.until_wait(0).await
     }

@@ -12,7 +12,7 @@ use crate::harness::process::{Process, command};
 use crate::harness::yard::Yard;
 use crate::stand_in::StandIn;
 
-/// Where it is installed.
+/// An installed OpenSSH server.
 pub(crate) struct Ssh {
     server: &'static str,
 }
@@ -22,7 +22,7 @@ const SEPARATION: &str = "/run/sshd";
 
 impl Ssh {
     pub(crate) fn find() -> Option<Self> {
-        // It wants to be called by its whole path.
+        // sshd requires an absolute path.
         let server = "/usr/sbin/sshd";
         let there = Path::new(server).is_file() && Command::new("ssh").arg("-V").output().is_ok();
         let root = rustix::process::geteuid().is_root();

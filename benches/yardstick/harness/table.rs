@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::harness::contest::Contestant;
 
-/// How a figure is printed: `scale` makes this unit of the base unit (seconds, bytes, bytes or messages a second).
+/// The unit of a printed figure: `scale` converts from the base unit (seconds, bytes, bytes or messages a second).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unit {
     pub(crate) scale: f64,
@@ -30,25 +30,25 @@ impl Unit {
 
 const MIB: f64 = 1_048_576.0;
 
-/// What the relay's figure is to be.
+/// The goal of a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal {
     /// This many times the contestant's, or less.
     AtMost(f64, Contestant),
     /// This many times the contestant's, or more.
     AtLeast(f64, Contestant),
-    /// So much in the base unit more than the contestant's, or less.
+    /// At most this much above the contestant's figure, in the base unit.
     Above(f64, Contestant),
-    /// So much in the base unit, or less.
+    /// At most this much, in the base unit.
     Within(f64),
 }
 
-/// What the relay's figure is to another's.
+/// How the relay's figure compares with another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// How many times the other's.
+    /// As a multiple.
     Ratio,
-    /// How much more than the other's.
+    /// As a difference.
     Difference,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Row {
     pub(crate) compared: Compared,
     /// All of them are to be met.
     pub(crate) goals: Vec<Goal>,
-    /// Who may have figures.
+    /// The contestants with figures.
     pub(crate) contestants: &'static [Contestant],
     /// Of each contestant, one for each round.
     figures: BTreeMap<Contestant, Vec<f64>>,
@@ -110,9 +110,9 @@ impl Row {
     pub(crate) fn meets(&self) -> Option<bool> {
         let met = |goal: &Goal| {
             Some(match *goal {
-                Goal::AtMost(most, other) | Goal::Above(most, other) => self.to(other)? <= most,
+                Goal::AtMost(bound, other) | Goal::Above(bound, other) => self.to(other)? <= bound,
                 Goal::AtLeast(times, other) => self.to(other)? >= times,
-                Goal::Within(most) => self.median(Contestant::Relay)? <= most,
+                Goal::Within(bound) => self.median(Contestant::Relay)? <= bound,
             })
         };
         let met: Option<Vec<bool>> = self.goals.iter().map(met).collect();
@@ -124,7 +124,7 @@ impl Row {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) rows: Vec<Row>,
-    /// How many seconds each family took.
+    /// The seconds of each family.
     pub(crate) times: Vec<(&'static str, f64)>,
 }
 
@@ -144,7 +144,7 @@ impl Table {
         }
     }
 
-    pub(crate) fn took(&mut self, family: &'static str, seconds: f64) {
+    pub(crate) fn record_time(&mut self, family: &'static str, seconds: f64) {
         match self.times.last_mut() {
             Some((last, sum)) if *last == family => *sum += seconds,
             _ => self.times.push((family, seconds)),

@@ -1,4 +1,4 @@
-//! What all families of rows are given: who contests, how large everything is, and where files go.
+//! The shared settings of all families: contestants, sizes, and directories.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::{Options, Result};
 const BASE: &str = "YARDSTICK_BASE";
 
 pub(crate) struct Yard {
-    /// How often everything is measured.
+    /// The number of rounds.
     pub(crate) rounds: usize,
     /// Each row once, and small.
     pub(crate) short: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Yard {
     scenes: AtomicUsize,
 }
 
-/// Where it is installed.
+/// An installed HAProxy.
 pub(crate) struct HaProxy {
     pub(crate) program: &'static str,
     /// As it prints it.
@@ -76,9 +76,9 @@ impl Yard {
         }
     }
 
-    /// `whole`, or `small` where everything is only to be seen to run.
-    pub(crate) fn size<T>(&self, whole: T, small: T) -> T {
-        if self.short { small } else { whole }
+    /// `full_size`, or `small` where everything is only to be seen to run.
+    pub(crate) fn size<T>(&self, full_size: T, small: T) -> T {
+        if self.short { small } else { full_size }
     }
 
     /// A new folder for the files of a scene.

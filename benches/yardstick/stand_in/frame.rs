@@ -7,13 +7,13 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::Result;
 
 /// A reader begins with so much: thousands of them are idle at a time.
-const AT_FIRST: usize = 16 * 1024;
-/// What it grows to where its buffer is full after a read.
-const ROOMY: usize = 512 * 1024;
-/// What it grows to for a frame that does not fit.
+const INITIAL_BUFFER_BYTES: usize = 16 * 1024;
+/// The size after a read has filled the buffer.
+const MAX_IDLE_BUFFER_BYTES: usize = 512 * 1024;
+/// The limit for a large frame.
 const MAX_FRAME_BYTES: usize = 4 << 20;
 
-/// What a training loop prints.
+/// A line as a training loop prints it.
 const TENSOR: &str = "tensor([[0.1314, 0.2718], [0.5772, 1.6180]], device='cuda:0'), ";
 
 /// `body` as a frame.
@@ -85,7 +85,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) fn new(from: R) -> Self {
         Self {
             from,
-            buffer: vec![0; AT_FIRST],
+            buffer: vec![0; INITIAL_BUFFER_BYTES],
             start: 0,
             end: 0,
         }
@@ -95,17 +95,17 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     pub(crate) async fn next(&mut self) -> Result<Option<&[u8]>> {
         loop {
             if let Some((head, length)) = head(&self.buffer[self.start..self.end])? {
-                let whole = head + length;
-                if self.end - self.start >= whole {
-                    let body = self.start + head..self.start + whole;
-                    self.start += whole;
+                let frame_length = head + length;
+                if self.end - self.start >= frame_length {
+                    let body = self.start + head..self.start + frame_length;
+                    self.start += frame_length;
                     return Ok(Some(&self.buffer[body]));
                 }
-                if whole > MAX_FRAME_BYTES {
+                if frame_length > MAX_FRAME_BYTES {
                     return Err(format!("a frame of {length} bytes").into());
                 }
-                if whole > self.buffer.len() {
-                    self.buffer.resize(whole, 0);
+                if frame_length > self.buffer.len() {
+                    self.buffer.resize(frame_length, 0);
                 }
             }
             let size = self.buffer.len();
@@ -119,7 +119,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 0 => return Ok(None),
                 read => self.end += read,
             }
-            if self.end == size && size < ROOMY {
+            if self.end == size && size < MAX_IDLE_BUFFER_BYTES {
                 self.buffer.resize(2 * size, 0);
             }
         }

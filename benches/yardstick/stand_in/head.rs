@@ -19,7 +19,7 @@ use super::{Cluster, node_id, worker_id};
 use crate::Result;
 
 /// The small page.
-const PAGE: usize = 1024;
+const PAGE_BYTES: usize = 1024;
 
 /// The lists as of one version of the cluster.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl Head {
             "/api/jobs/" => Bytes::from_static(b"[]"),
             "/api/cluster_status" => Bytes::from(format!(
                 r#"{{"result":true,"data":{{"clusterStatus":"{}"}}}}"#,
-                "x".repeat(PAGE)
+                "x".repeat(PAGE_BYTES)
             )),
             _ => {
                 let mut missing = Response::new(Full::new(Bytes::from_static(b"404: Not Found")));
@@ -91,7 +91,7 @@ impl Head {
     }
 
     fn workers(&self, query: &str) -> Bytes {
-        match self.asked_for(query) {
+        match self.task_index(query) {
             Some(index) => rows(&[self.worker_row(index)]),
             None if query.contains("num_paused_threads") => self.lists(|lists| &lists.paused),
             None => self.lists(|lists| &lists.all),
@@ -99,14 +99,14 @@ impl Head {
     }
 
     fn tasks(&self, query: &str) -> Bytes {
-        match self.asked_for(query) {
+        match self.task_index(query) {
             Some(index) => rows(&[task_row(index)]),
             None => self.lists(|lists| &lists.tasks),
         }
     }
 
     /// The worker that a question is about, where it names one.
-    fn asked_for(&self, query: &str) -> Option<usize> {
+    fn task_index(&self, query: &str) -> Option<usize> {
         let id = query
             .split('&')
             .find_map(|pair| pair.strip_prefix("filter_values="))
@@ -125,7 +125,7 @@ impl Head {
             r#"{{"worker_id":"{}","is_alive":true,"worker_type":"WORKER","exit_type":null,"node_id":"{}","ip":"127.0.0.1","pid":{},"exit_detail":null,"worker_launch_time_ms":1795236353301,"worker_launched_time_ms":1795236353972,"start_time_ms":1795236353972,"end_time_ms":0,"debugger_port":{port},"num_paused_threads":{}}}"#,
             worker_id(index),
             node_id(0),
-            // An agent looks whose the listening socket is.
+            // An agent checks the owner of the listening socket.
             std::process::id(),
             u8::from(paused)
         )

@@ -1,6 +1,5 @@
-//! What is behind the contestants: a head and its workers, in a process of their own, so that neither their processor time
-//! nor their descriptors count as anybody else's. Each contestant has one to itself: what one attaches to is paused for
-//! the others.
+//! The stand-in for a Ray cluster: a head and its workers, in a process of their own. Its processor time and descriptors
+//! then count for no contestant. Each contestant has its own, since an attached worker is unavailable to others.
 
 pub(crate) mod frame;
 mod head;
@@ -17,25 +16,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-pub(crate) use worker::ANSWER;
+pub(crate) use worker::ANSWER_BYTES;
 use worker::Worker;
 
-/// How large it is.
+/// The dimensions of the cluster.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Size {
     /// Workers that can be attached to.
     pub(crate) workers: usize,
     /// Further ones, on a thread of their own, for transfers beside what is measured.
     pub(crate) bulk: usize,
-    /// Further rows of the list, where nobody listens.
+    /// Further rows of the list, without a listener.
     pub(crate) rows: usize,
     /// The number of those rows that are there from the beginning.
     pub(crate) shown: usize,
-    /// Nodes beside the one that everything runs on, all at its address.
+    /// Further nodes, all at the address of the real one.
     pub(crate) nodes: usize,
 }
 
-/// Where it listens: its first line of output.
+/// The addresses it listens on, printed on its first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Addresses {
     head: SocketAddr,
@@ -78,7 +77,7 @@ impl StandIn {
         self.size
     }
 
-    /// Its dashboard.
+    /// The address of its dashboard.
     pub(crate) fn head(&self) -> SocketAddr {
         self.addresses.head
     }
@@ -104,7 +103,7 @@ impl Drop for StandIn {
     }
 }
 
-/// Of the node that every worker is on, and of those beside it.
+/// Returns the id of a node: 0 is the one with all workers.
 pub(crate) fn node_id(index: usize) -> String {
     format!("b33d556f9b56cb0ac73db2bfdc214db09cf4243e3f60f2f9{index:08x}")
 }
@@ -115,7 +114,7 @@ pub(crate) fn worker_id(index: usize) -> String {
     format!("{scattered:016x}{index:040x}")
 }
 
-/// What head and workers share.
+/// The shared state of head and workers.
 struct Cluster {
     size: Size,
     workers: Vec<Worker>,

@@ -13,7 +13,7 @@ use super::frame::{FrameReader, field, frame, output, stack};
 use crate::Result;
 
 /// Bytes of the answer to `stackTrace`.
-pub(crate) const ANSWER: usize = 4096;
+pub(crate) const ANSWER_BYTES: usize = 4096;
 
 pub(super) struct Worker {
     pub(super) address: SocketAddr,
@@ -108,7 +108,7 @@ async fn session(mut stream: TcpStream, cluster: &Cluster, worker: &Worker) -> R
                 to.write_all(&frame(stopped)).await?;
             }
             "stackTrace" => {
-                to.write_all(&frame(&stack(seq, ANSWER))).await?;
+                to.write_all(&frame(&stack(seq, ANSWER_BYTES))).await?;
             }
             // Bulk towards the client: `count` frames of output, of `start` bytes each, before the answer.
             "variables" => {

@@ -1,6 +1,6 @@
-"""A hook for Ray's workers: debug ports on loopback, and a look at what a worker does, for whoever may ask.
+"""A hook for Ray's workers: debug ports on loopback, and snapshots of what a worker does, for permitted users.
 
-Put this file beside your job, as ray_relay_hook.py, and name the function as the hook of its workers:
+Put this file next to your job, as ray_relay_hook.py, and name the function as the hook of its workers:
 
     ray.init(runtime_env={"working_dir": ".", "worker_process_setup_hook": "ray_relay_hook.setup"})
 
@@ -17,11 +17,11 @@ lists stays as it is: the node, and the same port. The legacy debugger needs no 
 was started with --ray-debugger-external.
 
 A thread of the worker waits at a Unix socket in Ray's session folder, which takes the worker's own user and root alone,
-and does nothing until it is asked. Then it tells the stacks of all threads with their variables, as far as that runs none
-of your code, or has Ray open the debugger. Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the
-stack and the variables of one that raises go to the agent of its node before Ray has the error; the task does not wait
-for anybody. The environment variable RAY_RELAY_HOOK says what the hook may: "look" opens no debugger, "off" begins no
-thread and tells nothing.
+and does nothing until it is asked. Then it reports the stacks of all threads with the variables that it can read without
+running your code, or has Ray open the debugger. Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the
+stack and the variables of a failing task go to the agent of its node before Ray has the error; the task does not wait
+for it. The environment variable RAY_RELAY_HOOK says what the hook may: "look" opens no debugger, "off" starts no
+thread and reports nothing.
 """
 import atexit
 import errno
@@ -37,34 +37,34 @@ import threading
 import time
 import types
 
-# Of its socket, and of the folder of the agent's where failures go, by the beginning of the node's id.
+# The names of its socket, and of the agent's folder for failures, with the beginning of the node's id.
 _NAME, _AGENT = "ray-relay-%d", "ray-relay-node-%s"
-# Seconds for a request to come, for an answer to be taken, and for your own code where that is asked for.
+# Timeouts in seconds: to receive a request, to send an answer, and to run your own code.
 _ASKED, _TAKEN, _EVALUATED = 2, 5, 5
-# Seconds that a failing task spends on its agent at most, and for which a failure of the same kind is not told again.
+# Seconds: the timeout of the agent for a failing task, and the pause between reports of failures of one kind.
 _KEPT, _AGAIN = 1, 60
-# Bytes of a request.
+# The size of a request.
 _REQUEST = 4096
-# Threads, frames of each and of these outermost ones, variables of each; characters of everything.
+# Limits: threads, frames of each and outermost ones of these, variables of each, and characters in total.
 _THREADS, _FRAMES, _OUTER, _LOCALS, _ROOM = 64, 64, 16, 40, 130000
-# Notes of an exception, and kinds of failures that are remembered.
+# Limits: notes of an exception, and remembered kinds of failures.
 _NOTES, _KINDS = 4, 256
-# When each kind was told, by the type and where it was raised.
+# When each kind was last reported, by type and origin.
 _TOLD = {}
-# One of them at a time may run your own code.
+# Held while your own code runs: one request at a time.
 _BUSY = threading.Lock()
-# Of a code object: its variables are no dictionary (CO_OPTIMIZED).
+# A code object whose variables are no dictionary (CO_OPTIMIZED).
 _OPTIMIZED = 1
-# Seconds for which it is measured whether threads wait.
+# Seconds of measuring whether threads wait.
 _MEASURED = 0.05
 
 
-# In a worker's environment, the setup hook of its job's own; in a driver's, what its RAY_RUNTIME_ENV_HOOK was.
+# The environment variables with the job's own setup hook and with the driver's former RAY_RUNTIME_ENV_HOOK.
 _THEN, _ENV_THEN = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN"
 
 
 def setup():
-    """Never fails by itself: a task does not, because nobody can look at it. A hook of the job's own may."""
+    """Never fails by itself, so that it breaks no task. The job's own hook may fail."""
     for step in (_keep_on_loopback, _begin, _tell_failures):
         try:
             step()
@@ -76,7 +76,7 @@ def setup():
 
 
 def runtime_env(env):
-    """For RAY_RUNTIME_ENV_HOOK: the runtime environment of a job, with this hook for its workers, and its own behind it."""
+    """For RAY_RUNTIME_ENV_HOOK: adds this hook to the runtime environment of a job, before the job's own."""
     then = os.environ.get(_ENV_THEN)
     if then:
         env = _load(then)(env)
@@ -97,8 +97,8 @@ def runtime_env(env):
 def breakpoint(when=True, ranks=None, group=False):
     """Ray's own breakpoint(), where `when` is true, on these ranks alone (a number or several).
 
-    Of an array, one true element is enough. With group=True whoever debugs the job in a cluster session, and may open
-    debuggers in its tasks, has the others stop at their next line. It needs no hook.
+    Of an array, one true element is enough. With group=True the other tasks stop at their next line, if the user debugs
+    the job in a cluster session and may open debuggers in its tasks. It needs no hook.
     """
     if not _is_true(when):
         return
@@ -117,19 +117,19 @@ def _stop():
 
 
 def _stop_with_group():
-    """By its name in the stack the relay knows what is asked."""
+    """The relay recognises the request by this name in the stack."""
     sys.breakpointhook()
 
 
 def _is_true(value):
     try:
         return bool(value)
-    except (ValueError, RuntimeError):  # An array of several.
+    except (ValueError, RuntimeError):  # An array of several elements.
         return bool(value.any())
 
 
 def _rank():
-    """Of this process in its group, by whatever is loaded that knows it; None: nothing does."""
+    """The rank of this process, from the libraries that are loaded; None if unknown."""
     text = os.environ.get("RANK", "")
     if text.isascii() and text.isdigit():
         return int(text)
@@ -141,12 +141,12 @@ def _rank():
         _complain(why)
     try:
         return None if train is None else train.get_context().get_world_rank()
-    except Exception:  # It runs in no such run.
+    except Exception:  # Not in such a run.
         return None
 
 
 def _both(own, mine):
-    """For the workers, to whom it travels by value, as `own` does: what it needs of this module it imports there."""
+    """A hook that calls both. It is pickled by value, as `own` is, so it imports this module in the worker."""
     def both():
         import importlib
 
@@ -154,7 +154,7 @@ def _both(own, mine):
         try:
             hook = getattr(importlib.import_module(module), name)
         except Exception:
-            hook = None  # The worker has no such module.
+            hook = None  # The module is not installed there.
         if hook is not None:
             hook()
         own()
@@ -171,22 +171,22 @@ def _complain(why):
     try:
         sys.stderr.write("ray-relay's hook: %s: %s\n" % (type(why).__name__, str(why).replace("\n", " ")[:300]))
     except Exception:
-        pass  # There is nobody to tell.
+        pass  # Standard error is closed.
 
 
 def _keep_on_loopback():
-    """As soon as there is a debugger: to have it imported before it is wanted takes 100 KiB of every worker."""
+    """Waits for the import of debugpy: importing it early would take 100 KiB of every worker."""
     if "debugpy" not in sys.modules:
         if not any(getattr(finder, "keeps_on_loopback", False) for finder in sys.meta_path):
             sys.meta_path.insert(0, _Import())
     elif sys.modules["debugpy"] is not None:
-        import debugpy  # Whoever is about to import it has done so then.
+        import debugpy  # Another thread may be importing it: waits for that.
 
         _wrap(debugpy)
 
 
 class _Import:
-    """Finds debugpy as others do, and wraps it before whoever imports it has it."""
+    """Finds debugpy as usual, and wraps it before the import returns."""
 
     keeps_on_loopback = True
 
@@ -237,7 +237,7 @@ def _wrap(debugpy):
 
 
 def _worker():
-    """This process as Ray knows it, and the folder of its session's sockets; None: there is nothing to do here."""
+    """This process in Ray, and the folder of its session's sockets; None if it needs no hook."""
     ray = sys.modules.get("ray._private.worker")
     worker, node = getattr(ray, "global_worker", None), getattr(ray, "_global_node", None)
     if os.environ.get("RAY_RELAY_HOOK") == "off" or node is None or not sys.platform.startswith("linux"):
@@ -252,8 +252,8 @@ def _begin():
     (worker, folder), may = found, os.environ.get("RAY_RELAY_HOOK", "")
     listener = _listener(folder)
     if listener is None:
-        return  # It was called before.
-    # A child that is forked is no worker, and has no such thread.
+        return  # Already begun.
+    # A forked child is no worker, and lacks the thread.
     os.register_at_fork(after_in_child=listener.close)
     atexit.register(_end, listener, os.path.join(folder, _NAME % os.getpid()))
     _aside(_serve, listener, worker, may)
@@ -261,11 +261,11 @@ def _begin():
 
 def _listener(folder):
     name = _NAME % os.getpid()
-    # By its descriptor: that is short enough for an address, and remains the same folder.
+    # By its descriptor: short enough for an address, and always the same folder.
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Before there is a name: the socket never has other rights.
+        # Before bind: the socket never has other permissions.
         os.fchmod(listener.fileno(), 0o600)
         address = "/proc/self/fd/%d/%s" % (inside, name)
         try:
@@ -290,7 +290,7 @@ def _listener(folder):
 
 
 def _clear(inside, name, address):
-    """Removes the socket of a process that had this one's number; whether there is room now. This one's own stays."""
+    """Removes the socket of an earlier process with this id. Whether the name is free now; a live socket stays."""
     found = os.stat(name, dir_fd=inside, follow_symlinks=False)
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
         raise OSError("in Ray's session folder something else is called %s" % name)
@@ -307,13 +307,13 @@ def _clear(inside, name, address):
 
 
 def _peer(connection):
-    """The process at the other end, and its user."""
+    """The peer's process id and user."""
     size = struct.calcsize("iII")
     return struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[:2]
 
 
 def _end(listener, path):
-    """Takes the name away with the process; who is killed leaves it behind."""
+    """Removes the socket at exit; a killed process leaves it."""
     try:
         if listener.fileno() >= 0:
             os.unlink(path)
@@ -335,16 +335,16 @@ def _serve(listener, worker, may):
             if request is None:
                 connection.close()
             elif request.get("do") == "open":
-                _aside(_reply, connection, worker, may, request)  # It takes seconds, in which others may look.
+                _aside(_reply, connection, worker, may, request)  # Takes seconds, in which other requests are served.
             else:
                 _reply(connection, worker, may, request)
-        except Exception:  # Nothing was asked, or nobody waits.
+        except Exception:  # No request, or the client is gone.
             connection.close()
 
 
 def _aside(do, *args):
     thread = threading.Thread(target=do, args=args, name="ray-relay", daemon=True)
-    # A debugger does not stop it with the others.
+    # Debuggers do not stop this thread.
     thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
     thread.start()
     return thread
@@ -372,7 +372,7 @@ def _reply(connection, worker, may, request):
         try:
             connection.sendall(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         except OSError:
-            pass  # Nobody waits.
+            pass  # The client is gone.
 
 
 def _id(worker):
@@ -399,7 +399,7 @@ def _answer(worker, may, request):
 
 
 def _alone(do):
-    """What comes of `do`, which may never end: None then, and nothing like it is begun before it has."""
+    """The result of `do`, or None after a timeout. No other call begins until it has ended."""
     if not _BUSY.acquire(blocking=False):
         return {"error": "a __repr__ of the program that was called before has not returned"}
 
@@ -429,12 +429,12 @@ def _open(worker):
     return {"host": getattr(listen, "host", worker.node_ip_address), "port": port}
 
 
-# What is asked of Ray's for each task that has raised, while its exception is being handled: whether to stop there.
+# Ray calls these for each failed task, while its exception is handled, to decide whether to stop.
 _ASKS_OF_RAY = ("_is_ray_debugger_post_mortem_enabled", "_is_ray_debugger_enabled")
 
 
 def _tell_failures():
-    """Has each failing task leave its stack with the agent of its node, where that wants it."""
+    """Has each failing task send its stack to the agent of its node, if that keeps it."""
     rpdb = sys.modules.get("ray.util.rpdb")
     name = next((name for name in _ASKS_OF_RAY if hasattr(rpdb, name)), None)
     if name is None or _worker() is None or getattr(getattr(rpdb, name), "tells_failures", False):
@@ -446,7 +446,7 @@ def _tell_failures():
         try:
             _tell(sys.exc_info()[1])
         except Exception:
-            pass  # The task fails as it would without.
+            pass  # The task fails as without the hook.
         return asks(*args, **kwargs)
 
     tells_failures.tells_failures = True
@@ -459,13 +459,13 @@ def _tell(error):
         return
     worker, folder = found
     agent = os.path.join(folder, _AGENT % worker.current_node_id.hex()[:16])
-    if os.path.lexists(agent):  # Otherwise no agent keeps it.
+    if os.path.lexists(agent):  # Without it no agent keeps failures.
         _defined("_keep")(error, worker, agent)
 
 
 def _defined(name):
-    """Of what is defined in the text below, which is compiled when it is first asked for."""
-    if not _DEFINED:  # By two threads at once, if need be: that is the same twice.
+    """A definition of the text below, which is compiled at the first use."""
+    if not _DEFINED:  # Two threads may do it at once: harmless.
         exec(compile(_WHEN_ASKED, "ray_relay_hook.py", "exec"), globals())
     return globals()[name]
 
@@ -473,18 +473,18 @@ def _defined(name):
 _DEFINED = False
 
 
-# What a look and a failure take: as text, so that a worker that is asked for nothing has a third of the hook's memory less.
-# It is no file of its own, because that might be another's by the time that it is asked for.
+# The code for snapshots and failures, as text: idle workers save a third of the hook's memory. It is no file of its own,
+# because that could be replaced before it is loaded.
 _WHEN_ASKED = r'''
 import gc
 
-# None of the program's code is run: what is read of its objects is read by Python's own types, by their exact
+# None of the program's code runs: its objects are read through Python's own types, compared by exact
 # identity. `isinstance`, `hasattr`, `len`, `==`, `in` and `hash` may all be the program's.
 
 
 def _look(evaluate):
     threads, cut, before = _taken(evaluate)
-    # What was looked at is the program's again.
+    # The references to the program's objects are released.
     _tell_idle(threads, before)
     return _seen(threads, cut)
 
@@ -492,7 +492,7 @@ def _look(evaluate):
 def _taken(evaluate):
     names, stacks, room = dict(threading._active), [], _Room(evaluate)
     frames = sys._current_frames()
-    del frames[threading.get_ident()]  # This one, which would hold itself.
+    del frames[threading.get_ident()]  # This frame would hold itself.
     main = threading.main_thread().ident
     for ident in sorted(frames, key=lambda ident: (ident != main, ident)):
         about = _attributes(names.get(ident)) or {}
@@ -512,7 +512,7 @@ def _taken(evaluate):
     return threads, len(stacks) - len(threads), before
 
 
-# Calls of the system in which threads wait, by their numbers on x86_64 and on aarch64.
+# System calls in which threads wait, by their numbers on x86_64 and aarch64.
 _CALLS = {
     "socket.recv": ((45, 47), (207, 212)), "socket.send": ((44, 46), (206, 211)), "socket.accept": ((43, 288), (202, 242)),
     "socket.connect": ((42,), (203,)), "a lock": ((202,), (98,)), "time.sleep": ((35, 230), (101, 115)),
@@ -522,26 +522,26 @@ _CALLS = {
 
 
 def _tell_idle(threads, before):
-    """Marks each thread as waiting in the system or not, with the call. A state alone would not tell: while this thread runs,
-    a loop in Python waits as well, for Python's lock. So what has used a twentieth of the time or more does not wait."""
+    """Marks each thread that waits in a system call, and names the call. The state is not enough: while this thread runs, a
+    Python loop waits too, for the GIL. So a thread that used a twentieth of the time does not wait."""
     time.sleep(_MEASURED)
     column = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine)
     for about, (used, since) in zip(threads, before):
         now, folder = _used(about["native_id"]), "/proc/self/task/%s/" % about["native_id"]
         if used is None or now is None:
             continue
-        # Behind the name of the thread, which may have anything in it.
+        # After the name of the thread, which may contain anything.
         state = _file(folder + "stat").rpartition(")")[2].split()[:1]
         about["idle"] = state != ["R"] and now - used < (time.monotonic() - since) * 1e9 / 20
         call, first = (_file(folder + "syscall").split() + ["", ""])[:2]
         if about["idle"] and column is not None and call.isdigit():
             about["call"] = next((name for name, of in _CALLS.items() if int(call) in of[column]), None)
             if about["call"] == "poll" and first == "0x0":
-                about["call"] = "time.sleep"  # Before Python 3.11: of no files.
+                about["call"] = "time.sleep"  # Before Python 3.11: select without files.
 
 
 def _used(native):
-    """Nanoseconds for which a thread has had a processor; None: the system does not tell it."""
+    """The processor time of a thread in nanoseconds; None if unknown."""
     had = _file("/proc/self/task/%s/schedstat" % native).split(" ")[0]
     return int(had) if had.isdigit() and had != "0" else None
 
@@ -562,12 +562,12 @@ def _seen(threads, cut):
 
 
 def _is_rays(frame):
-    """Of Ray's own code in C, which has no variables."""
+    """Whether it is Ray's own C code, which has no variables."""
     return frame.f_code.co_filename.endswith(".pyx")
 
 
 def _raised(error):
-    """Where each frame stood that `error` has left, innermost first."""
+    """The frames that `error` has left, with their lines, innermost first."""
     stack, at = [], _of_error["traceback"](error)
     while at is not None:
         if not _is_rays(at.tb_frame):
@@ -584,7 +584,7 @@ def _in_words(error, shown):
 
 
 def _post_mortem(error):
-    """A look at what has failed: the stack of each exception, that which was raised first."""
+    """A snapshot of a failure: the stack of each exception, the first raised first."""
     thread, room, threads = threading.get_ident(), _Room(False), []
     named = _attributes(threading._active.get(thread)) or {}
     found, cut = _errors(error)
@@ -601,7 +601,7 @@ def _post_mortem(error):
 
 
 def _stack(frame):
-    """Where each frame stands, before any other thread goes on."""
+    """The frames with their lines, before any other thread continues."""
     stack = []
     while frame is not None:
         stack.append((frame, frame.f_lineno or 0))
@@ -609,28 +609,28 @@ def _stack(frame):
     return stack
 
 
-# Of what can be awaited: its frame, whether it runs at this moment, and what it waits for in turn. Cython's have the same names.
+# Attributes of awaitables: the frame, whether it is running, and what it awaits. Cython uses the same names.
 _AWAITED = (("cr_frame", "cr_running", "cr_await"), ("gi_frame", "gi_running", "gi_yieldfrom"), ("ag_frame", "ag_running", "ag_await"))
 
 
 def _coroutine(value):
-    """The names of `value`'s attributes of a coroutine, a generator or an asynchronous one; None: it is none in C."""
+    """The names of the attributes of a coroutine or a generator; None if `value` is neither in C."""
     return next((names for names in _AWAITED if _in_c(value, names[0])), None)
 
 
 def _awaited(value):
-    """The stack of the coroutine `value`, outermost first, and what it waits for, if known; None: it runs at this moment."""
+    """The stack of the coroutine `value`, outermost first, and what it awaits, if known; None while it is running."""
     stack = []
     for at in range(10 * _FRAMES):
         names = _coroutine(value)
         if names is None and not _flags(type(value)) & _OF_PYTHON:
-            # A type in C that wraps one shows it to the garbage collector alone.
+            # A wrapping C type shows it only to the garbage collector.
             inside = [one for one in gc.get_referents(value)[:4] if _coroutine(one)]
             value, names = (inside[0], _coroutine(inside[0])) if inside else (value, None)
         if names is None:
             break
         frame, runs, value = (_get(value, name) for name in names)
-        # Those inside of one that waits do not run, whatever an asynchronous generator says.
+        # Nothing inside a waiting coroutine runs, though an asynchronous generator may say so.
         if runs and at == 0:
             return None
         if frame is not None and not _is_rays(frame):
@@ -639,7 +639,7 @@ def _awaited(value):
 
 
 def _tasks():
-    """The stacks of asyncio's tasks that wait, as threads. What is not known to be asyncio's own is passed over."""
+    """The stacks of waiting asyncio tasks, as threads. Skips tasks that are not known to be asyncio's own."""
     found, module = [], sys.modules.get("asyncio.tasks")
     known = module.__dict__ if type(module) is types.ModuleType else {}
     weak = known.get("_scheduled_tasks", known.get("_all_tasks"))
@@ -662,22 +662,22 @@ import sys
 import types
 from itertools import islice
 
-# What is inside of a value: how deep, how many, characters of one (an ObjectRef has 67), and characters of a name.
+# Limits of a value: depth, items, characters of one (an ObjectRef has 67), and characters of a name.
 _DEPTH, _ITEMS, _ITEM, _VALUE, _NAME_CHARS = 2, 8, 72, 200, 64
-# Bits of a number that is shown where text is hidden, and values that are counted to find a sequence of numbers.
+# Limits while text is hidden: bits of a shown number, and values that are searched for a sequence of numbers.
 _BITS, _COUNTED = 64, 1000
 
 _name, _qualname = type.__dict__["__name__"].__get__, type.__dict__["__qualname__"].__get__
 _module, _mro, _dict, _flags = (type.__dict__[name].__get__ for name in ("__module__", "__mro__", "__dict__", "__flags__"))
-# Exceptions that are shown of one that was raised: itself, those of a group, and those that led to it.
+# The limit of exceptions: the raised one, those of a group, and their causes.
 _ERRORS = 16
 # Of a type: a `class` statement has made it (Py_TPFLAGS_HEAPTYPE).
 _OF_PYTHON = 1 << 9
 
 
 def _in_c(value, name):
-    """What a type in C has put into itself to read the attribute; None: there is none, or it is of the program's making."""
-    for base in _mro(type(value)) or ():  # There is none before a type in C is used.
+    """The descriptor of the attribute in a C type; None if there is none, or the program defined it."""
+    for base in _mro(type(value)) or ():  # Empty before a C type is first used.
         found = _dict(base).get(name)
         if found is not None:
             in_c = type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -694,7 +694,7 @@ _of_error = {name: BaseException.__dict__["__%s__" % name].__get__ for name in (
 
 
 def _errors(error):
-    """`error`, the exceptions of a group, and what led to each, with how it is called; and how many there was no room for."""
+    """`error`, the exceptions of a group, and the labelled causes of each; and how many were left out."""
     found, waiting = [], [(error, None)]
     while waiting and len(found) < _ERRORS:
         error, name = waiting.pop(0)
@@ -735,13 +735,13 @@ def _source_name(name):
 
 
 def _attributes(value):
-    """The dictionary of an instance, if it is Python's own; None: it has none, or one that the program makes."""
+    """The dictionary of an instance, if it is Python's own; None if there is none or the program makes it."""
     attributes = _get(value, "__dict__")
     return attributes if type(attributes) is dict else None
 
 
 def _of_module(kind, module, name):
-    """Whether `kind` is what `module`, which is not imported for that, has by that name."""
+    """Whether `kind` is the attribute `name` of `module`, which is not imported."""
     found = sys.modules.get(module)
     return type(found) is types.ModuleType and found.__dict__.get(name) is kind
 
@@ -752,7 +752,7 @@ def _is_tensor(kind, name):
 
 
 def _number(value, kind, name):
-    """A scalar of numpy's as a number of Python's; None: it is none."""
+    """A numpy scalar as a Python number; None for other values."""
     own = name[6:] if name[:6] == "numpy." else ""
     if not own or not _of_module(kind, "numpy", own):
         return None
@@ -764,7 +764,7 @@ def _number(value, kind, name):
 
 
 def _array(value, kind, name):
-    """What is known of a value of numpy's, torch's or Ray's by their own code, which changes and waits for nothing."""
+    """A summary of a value of numpy, torch or Ray by their own code, which changes nothing and does not block."""
     if name == "numpy.ndarray" and _of_module(kind, "numpy", "ndarray"):
         return "ndarray(shape=%r, dtype=%s)" % (tuple(value.shape), value.dtype.str)
     if _is_tensor(kind, name):
@@ -780,7 +780,7 @@ def _array(value, kind, name):
 
 
 def _member(value, kind):
-    """An enum's member as source names it; None: it is none."""
+    """An enum's member as in source code; None if it is no member."""
     enum = sys.modules.get("enum")
     known = enum.__dict__ if type(enum) is types.ModuleType else {}
     if type(kind) is not known.get("EnumMeta") or not any(one is known.get("Enum") for one in _mro(kind)):
@@ -789,12 +789,12 @@ def _member(value, kind):
     return "%s.%s" % (_source_name(_text(_name(kind))), name) if _is_identifier(name) else None
 
 
-# By each base: how its values are gone through.
+# How values of each base are iterated.
 _SEQUENCES = ((list, list.__iter__), (tuple, tuple.__iter__), (set, set.__iter__), (frozenset, frozenset.__iter__))
 
 
 def _sequence(value):
-    """What is in a list, a tuple or a set, or in a dictionary that names nothing; None: it is none of them."""
+    """The values of a list, tuple or set, or of a dictionary without names; None for other values."""
     for base, items in _SEQUENCES:
         if _is_a(value, base):
             return list(islice(items(value), _COUNTED))
@@ -865,7 +865,7 @@ class _Values:
         return {"name": shown, "type": kind, "value": text[:_VALUE], "cut": cut}
 
     def under(self, name, make):
-        """What `make` makes of a value, with its text where a rule shows what has this name."""
+        """The result of `make`, with text if a rule shows this name."""
         if not self.hides or not self.shows(name):
             return make()
         self.hides = False
@@ -910,7 +910,7 @@ class _Values:
         return _source_name(name) if self.hides else name
 
     def described(self, value, most, depth):
-        """Its type and length alone."""
+        """Its type and length only."""
         for base in (str, bytes, bytearray):
             if _is_a(value, base):
                 return self.of_words(value, most, depth)
@@ -919,7 +919,7 @@ class _Values:
         return self.hidden("%s, %d items" % (name, sized.__len__(value)) if sized else name, depth)
 
     def hidden(self, text, depth):
-        """At the top as it is, and inside of another value so that it is no part of that one's text."""
+        """At the top unchanged; inside another value marked, so that it is not taken for that value's text."""
         self.hid = True
         return text if depth == 0 else "\u2039%s\u203a" % text
 
@@ -1023,7 +1023,7 @@ class _Room:
         self.left, self.evaluate, self.values, self.structure = _ROOM, evaluate, _Values(), _Values(hides=True)
 
     def thread(self, about, stack):
-        """The innermost frames and the outermost ones. Where there is no room for variables they are without."""
+        """The innermost and the outermost frames, without variables when the room is used up."""
         cut, outer = max(0, len(stack) - _FRAMES), []
         if cut:
             outer = [{"file": "<not shown>", "line": 0, "function": "\u2026 %d frames" % cut, "locals": [], "locals_cut": 0}]
@@ -1034,7 +1034,7 @@ class _Room:
     def frame(self, frame, line):
         code, shown, more = frame.f_code, [], 0
         names = frame.f_locals
-        # A namespace of the program's own making is not asked.
+        # A namespace object of the program is not read.
         if type(names) is dict or _type_name(type(names)) == "FrameLocalsProxy":
             is_module = names is frame.f_globals
             for name, value in list(islice(names.items(), 10 * _LOCALS)):
@@ -1070,7 +1070,7 @@ class _Room:
 
 
 def _keep(error, worker, folder):
-    """Hands what `error` has left to the agent that has this folder."""
+    """Sends the frames of `error` to the agent with this folder."""
     stack, now = _raised(error), time.monotonic()
     place = (stack[0][0].f_code.co_filename, stack[0][1]) if stack else ("", 0)
     kind = (_type_name(type(error)), place)
@@ -1079,7 +1079,7 @@ def _keep(error, worker, folder):
     try:
         agent = _agent(folder)
     except (FileNotFoundError, ConnectionRefusedError):
-        return  # Nobody keeps it.
+        return  # No agent keeps it.
     with agent:
         if len(_TOLD) >= _KINDS:
             _TOLD.clear()
@@ -1090,12 +1090,12 @@ def _keep(error, worker, folder):
 
 
 def _agent(folder):
-    """A connection to the agent of the node, which is root or this user: everybody may put things into the folder."""
+    """Connects to the agent of the node and checks that it is root or this user: any user may write to the folder."""
     inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         about = os.fstat(inside)
-        # What it is in no other user can change.
+        # Other users cannot change this directory.
         if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
             raise OSError("what is called like the folder of the node's agent is another user's")
         connection.settimeout(_KEPT)

@@ -15,7 +15,7 @@ enum Network {
     Up,
     /// Everything is reset.
     Down,
-    /// Nothing moves, and nobody is told.
+    /// The connection stalls silently.
     Silent,
 }
 
@@ -47,7 +47,7 @@ impl Way {
                         _ = copy_bidirectional(&mut client, &mut relay) => {}
                         _ = network.changed() => {}
                     }
-                    // What was under way is lost, whatever becomes of the network.
+                    // Bytes in flight are lost, even if the network recovers.
                     if *network.borrow() == Network::Silent {
                         sleep(Duration::from_secs(60)).await;
                     }
@@ -74,7 +74,7 @@ fn megabytes() -> Vec<u8> {
         .collect()
 }
 
-/// A head whose every answer is [`megabytes`].
+/// A head that answers everything with [`megabytes`].
 async fn large_head() -> SocketAddr {
     let head = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = head.local_addr().unwrap();
@@ -82,9 +82,9 @@ async fn large_head() -> SocketAddr {
         loop {
             let (mut stream, _) = head.accept().await.unwrap();
             tokio::spawn(async move {
-                let mut asked = vec![0; 4096];
-                let read = stream.read(&mut asked).await.unwrap_or(0);
-                if asked[..read].starts_with(b"GET /logs/") {
+                let mut request = vec![0; 4096];
+                let read = stream.read(&mut request).await.unwrap_or(0);
+                if request[..read].starts_with(b"GET /logs/") {
                     let length = megabytes().len();
                     let head = format!(
                         "HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\ncontent-length: {length}\r\n\r\n"
@@ -99,7 +99,7 @@ async fn large_head() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn no_cut_is_seen_and_no_byte_is_lost() {
+async fn connect_hides_cuts_without_losing_bytes() {
     let keys = Keys::new();
     let head = large_head().await;
     let relay = start(|config| {
@@ -134,14 +134,14 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
             }
         }
     });
-    let wanted = megabytes();
+    let expected = megabytes();
     let reading = async {
         let mut piece = vec![0; 100_000];
-        while !all.ends_with(&wanted[wanted.len() - 1000..]) {
+        while !all.ends_with(&expected[expected.len() - 1000..]) {
             let read = stream.read(&mut piece).await.unwrap();
             assert_ne!(read, 0, "an end after {} bytes", all.len());
             all.extend_from_slice(&piece[..read]);
-            // So that it lasts as long as the cuts do.
+            // The transfer lasts as long as the cuts.
             sleep(Duration::from_millis(15)).await;
         }
     };
@@ -149,7 +149,7 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
         .await
         .expect("in time");
     cutting.await.unwrap();
-    assert!(all.ends_with(&wanted), "{} bytes", all.len());
+    assert!(all.ends_with(&expected), "{} bytes", all.len());
 
     // Each question is answered once.
     for at in 3..6 {
@@ -162,7 +162,7 @@ async fn no_cut_is_seen_and_no_byte_is_lost() {
 }
 
 #[tokio::test]
-async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
+async fn connect_ends_a_session_that_the_relay_lost_and_opens_new_ones() {
     let keys = Keys::new();
     let relay = start(|config| {
         config.auth.keys = vec![keys.public()];
@@ -175,10 +175,13 @@ async fn a_relay_that_does_not_hold_it_any_more_ends_it_and_new_ones_work() {
     connect.event("connected").await;
     let (mut dap, _) = attach(dial(connect.address).await, &json!({"all": true})).await;
     way.cut(Network::Down, Duration::from_millis(1500)).await;
-    let gone = connect.event("gone").await;
+    let event = connect.event("gone").await;
     assert!(
-        gone["why"].as_str().unwrap().contains("no longer holds it"),
-        "{gone}"
+        event["why"]
+            .as_str()
+            .unwrap()
+            .contains("no longer holds it"),
+        "{event}"
     );
     let ended = async { while dap.read().await.is_ok() {} };
     timeout(TEST_TIMEOUT, ended)

@@ -45,7 +45,7 @@ impl Balancer {
 }
 
 #[tokio::test]
-async fn of_several_relays_behind_one_name_it_keeps_to_one_until_that_is_gone() {
+async fn connect_stays_with_one_relay_of_several_until_it_ends() {
     let keys = Keys::new();
     let named = |name: &'static str| {
         start(|config| {
@@ -59,16 +59,16 @@ async fn of_several_relays_behind_one_name_it_keeps_to_one_until_that_is_gone() 
     let mut connect = Connect::start(url, &keys.token(|_| {})).await;
     connect.event("connected").await;
     let home = answering(&connect).await;
-    let gone = relays.remove(home).unwrap();
-    let (other, left) = relays.pop_first().unwrap();
-    balancer.there.send_replace(vec![left.local_addr()]);
-    gone.drain().await;
+    let removed = relays.remove(home).unwrap();
+    let (other, remaining) = relays.pop_first().unwrap();
+    balancer.there.send_replace(vec![remaining.local_addr()]);
+    removed.drain().await;
     assert_eq!(answering(&connect).await, other);
     drop(connect);
-    left.drain().await;
+    remaining.drain().await;
 }
 
-/// Which relay answers each of several connections.
+/// Returns which relay answers each connection.
 async fn answering(connect: &Connect) -> &'static str {
     let mut answered = BTreeSet::new();
     for _ in 0..8 {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::head::{answer, request};
 
 /// The relay's own token.
-const OWN: &str = "made-up-service-account-token";
+const RELAY_TOKEN: &str = "made-up-service-account-token";
 
 /// A Kubernetes API server.
 pub(super) struct ApiServer {
@@ -27,7 +27,7 @@ struct ApiState {
     version: u64,
     clusters: Vec<Value>,
     secrets: Vec<Value>,
-    /// What watches tell: the version, the word and the object.
+    /// The watch events: version, kind and object.
     log: Vec<(u64, &'static str, Value)>,
     /// Versions before this one are too old.
     forgotten: u64,
@@ -37,14 +37,14 @@ struct ApiState {
     hung_up: u64,
     /// Parts of paths that are answered with 403.
     refused: Vec<String>,
-    asked: Vec<String>,
+    requested: Vec<String>,
 }
 
 impl ApiServer {
     pub(super) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let files = tempfile::tempdir().unwrap();
-        std::fs::write(files.path().join("token"), OWN).unwrap();
+        std::fs::write(files.path().join("token"), RELAY_TOKEN).unwrap();
         let server = Self {
             address: listener.local_addr().unwrap(),
             state: Arc::default(),
@@ -94,7 +94,7 @@ impl ApiServer {
     pub(super) fn delete(&self, name: &str) {
         self.change(|state| {
             state.version += 1;
-            let mut object = taken(state, name);
+            let mut object = remove_cluster(state, name);
             object["metadata"]["resourceVersion"] = state.version.to_string().into();
             state.log.push((state.version, "DELETED", object));
         });
@@ -103,7 +103,7 @@ impl ApiServer {
     /// Deletes a RayCluster, and forgets that it did.
     pub(super) fn forget(&self, name: &str) {
         self.change(|state| {
-            taken(state, name);
+            remove_cluster(state, name);
             state.version += 100;
             state.forgotten = state.version;
             state.log.clear();
@@ -111,7 +111,7 @@ impl ApiServer {
         });
     }
 
-    /// Nothing has changed up to `version`.
+    /// Sends a bookmark: nothing has changed up to `version`.
     pub(super) fn bookmark(&self, version: u64) {
         self.change(|state| {
             state.version = version;
@@ -137,15 +137,15 @@ impl ApiServer {
         self.state.lock().unwrap().refused.push(part.to_owned());
     }
 
-    /// What it was asked for, as far as that holds `part`.
-    pub(super) fn asked(&self, part: &str) -> Vec<String> {
+    /// Returns the requested paths that contain `part`.
+    pub(super) fn requests(&self, part: &str) -> Vec<String> {
         let state = self.state.lock().unwrap();
-        let asked = state.asked.iter().filter(|path| path.contains(part));
-        asked.cloned().collect()
+        let matching = state.requested.iter().filter(|path| path.contains(part));
+        matching.cloned().collect()
     }
 }
 
-fn taken(state: &mut ApiState, name: &str) -> Value {
+fn remove_cluster(state: &mut ApiState, name: &str) -> Value {
     let at = state
         .clusters
         .iter()
@@ -159,14 +159,14 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<ApiState>>, changed: watc
     };
     let refused = {
         let mut state = state.lock().unwrap();
-        state.asked.push(path.clone());
+        state.requested.push(path.clone());
         state.refused.iter().any(|part| path.contains(&**part))
     };
     let failure = |code: u16, reason: &str| {
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
             "message": format!("{path} {authorization}")})
     };
-    if authorization != format!("Bearer {OWN}") {
+    if authorization != format!("Bearer {RELAY_TOKEN}") {
         return answer(&mut stream, 401, &failure(401, "Unauthorized")).await;
     }
     if refused {
@@ -190,7 +190,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<ApiState>>, changed: watc
         let version = given("resourceVersion").unwrap().parse().unwrap();
         return tell(&mut stream, &state, changed, version).await;
     }
-    // However many are asked for, there is one on a page.
+    // A page has one item, whatever the limit.
     assert!(given("limit").is_some());
     let list = {
         let state = state.lock().unwrap();
@@ -213,7 +213,7 @@ async fn tell(
     stream: &mut TcpStream,
     state: &Mutex<ApiState>,
     mut changed: watch::Receiver<u64>,
-    mut seen: u64,
+    mut last_version: u64,
 ) {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -226,14 +226,14 @@ async fn tell(
                 return;
             }
             let mut lines = Vec::new();
-            if seen < state.forgotten {
+            if last_version < state.forgotten {
                 let why = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"});
                 lines.push(json!({"type": "ERROR", "object": why}).to_string());
             }
             let mut cut = false;
             for (version, word, object) in &state.log {
-                if *version > seen && !cut {
-                    seen = *version;
+                if *version > last_version && !cut {
+                    last_version = *version;
                     lines.push(json!({"type": word, "object": object}).to_string());
                     cut = state.cut && *word != "BOOKMARK";
                 }

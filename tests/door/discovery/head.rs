@@ -9,16 +9,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The path of a request, and its `Authorization`.
 pub(super) async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
-    let mut asked = Vec::new();
-    while !asked.ends_with(b"\r\n\r\n") {
-        if stream.read_buf(&mut asked).await.ok()? == 0 {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut request).await.ok()? == 0 {
             return None;
         }
     }
-    let asked = String::from_utf8(asked).unwrap();
-    let path = asked.split(' ').nth(1)?.to_owned();
+    let request = String::from_utf8(request).unwrap();
+    let path = request.split(' ').nth(1)?.to_owned();
     let header = |line: &&str| line.to_ascii_lowercase().starts_with("authorization:");
-    let authorization = asked.lines().find(header).unwrap_or_default();
+    let authorization = request.lines().find(header).unwrap_or_default();
     Some((
         path,
         authorization
@@ -51,17 +51,17 @@ struct HeadState {
 }
 
 impl Head {
-    /// One whose worker's id begins with `worker`, and whose debugger is nowhere.
+    /// A head with a worker whose id begins with `worker`, without a debugger.
     pub(super) async fn start(worker: &str) -> Self {
         Self::with_debugger(worker, 1).await
     }
 
-    /// One whose worker has its debugger at `port`.
+    /// A head with a worker whose debugger listens on `port`.
     pub(super) async fn with_debugger(worker: &str, port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::<Mutex<HeadState>>::default();
-        let (kept, worker) = (state.clone(), worker.repeat(28));
+        let (shared, worker) = (state.clone(), worker.repeat(28));
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (state, worker) = (state.clone(), worker.clone());
@@ -69,12 +69,13 @@ impl Head {
                     let Some((path, authorization)) = request(&mut stream).await else {
                         return;
                     };
-                    let wants = {
+                    let required_token = {
                         let mut state = state.lock().unwrap();
                         state.paths.push(path.clone());
                         state.token.as_ref().map(|token| format!("Bearer {token}"))
                     };
-                    if wants.is_some_and(|wants| wants != authorization) {
+                    if required_token.is_some_and(|required_token| required_token != authorization)
+                    {
                         let why = json!({"msg": "Unauthorized: Invalid authentication token"});
                         return answer(&mut stream, 401, &why).await;
                     }
@@ -84,22 +85,22 @@ impl Head {
         });
         Self {
             address,
-            state: kept,
+            state: shared,
         }
     }
 
     /// Takes this token alone from now on.
-    pub(super) fn wants(&self, token: &str) {
+    pub(super) fn require_token(&self, token: &str) {
         self.state.lock().unwrap().token = Some(token.to_owned());
     }
 
-    /// What it was asked for.
+    /// The paths that were requested.
     pub(super) fn paths(&self) -> Vec<String> {
         self.state.lock().unwrap().paths.clone()
     }
 }
 
-/// What Ray 2.53 answers, as far as it is looked at.
+/// The answers of Ray 2.53, reduced to the fields that the relay reads.
 fn ray(path: &str, worker: &str, debugger: u16) -> Value {
     if path.ends_with("/api/version") {
         return json!({"ray_version": "2.53.0"});

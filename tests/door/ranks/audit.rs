@@ -1,4 +1,4 @@
-//! What of a command for many goes on record.
+//! The audit events of group commands.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 
-/// What the relay answers who announces a command for many.
+/// Announces a group command, and returns the relay's answer.
 async fn announce(relay: SocketAddr, token: &str, body: &Value) -> String {
     let body = body.to_string();
     let mut stream = dial(relay).await;
@@ -30,14 +30,14 @@ pub(super) fn recorded(log: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Those of commands for many.
+/// Returns the events of group commands.
 pub(super) fn groups(lines: &[Value]) -> Vec<&Value> {
     let all = lines.iter();
     all.filter(|line| line["details"]["command"] == "group")
         .collect()
 }
 
-/// Whose sessions began, and the group that each names.
+/// Returns the users whose sessions began, and the group of each.
 pub(super) fn began(lines: &[Value]) -> Vec<(&Value, &Value)> {
     let began = lines
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn began(lines: &[Value]) -> Vec<(&Value, &Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_audit_log_has_one_line_for_a_command_for_many_and_their_sessions_name_it() {
+async fn group_command_has_one_audit_line_that_its_sessions_name() {
     let _turn = TURN.lock().await;
     let folder = TempDir::new().unwrap();
     let log = folder.path().join("audit.log");
@@ -62,7 +62,12 @@ async fn the_audit_log_has_one_line_for_a_command_for_many_and_their_sessions_na
     let address = relay.local_addr();
     let mut ids = Vec::new();
     for number in 0..4 {
-        ids.push(rank(&relay, number, Does::Says("0.5")).await.id.to_string());
+        ids.push(
+            rank(&relay, number, Reaction::Says("0.5"))
+                .await
+                .id
+                .to_string(),
+        );
     }
     let three = keys.token(|claims| {
         claims["scope"] = "list,debug".into();

@@ -6,11 +6,11 @@ use tokio::io::AsyncReadExt as _;
 use super::audit::{began, groups, recorded};
 use super::*;
 
-/// A person with `nc`.
+/// A user of `nc`.
 struct Nc(TcpStream);
 
 impl Nc {
-    /// Who has said this at once.
+    /// Connects and sends `lines` at once.
     async fn saying(relay: SocketAddr, text: &str) -> Self {
         let mut nc = Self(dial(relay).await);
         nc.say(text).await;
@@ -21,21 +21,21 @@ impl Nc {
         self.0.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// What is shown up to `wanted`.
-    async fn until(&mut self, wanted: &str) -> String {
-        let mut told = Vec::new();
-        while !told.ends_with(wanted.as_bytes()) {
-            let read = timeout(TEST_TIMEOUT * 3, self.0.read_buf(&mut told)).await;
-            let text = String::from_utf8_lossy(&told);
-            let read = read.unwrap_or_else(|_| panic!("no {wanted:?} in {text}"));
-            assert_ne!(read.unwrap(), 0, "no {wanted:?} in {text}");
+    /// Returns the output up to `expected`.
+    async fn until(&mut self, expected: &str) -> String {
+        let mut received = Vec::new();
+        while !received.ends_with(expected.as_bytes()) {
+            let read = timeout(TEST_TIMEOUT * 3, self.0.read_buf(&mut received)).await;
+            let text = String::from_utf8_lossy(&received);
+            let read = read.unwrap_or_else(|_| panic!("no {expected:?} in {text}"));
+            assert_ne!(read.unwrap(), 0, "no {expected:?} in {text}");
         }
-        String::from_utf8(told).unwrap()
+        String::from_utf8(received).unwrap()
     }
 
-    async fn ask(&mut self, line: &str, wanted: &str) -> String {
+    async fn ask(&mut self, line: &str, expected: &str) -> String {
         self.say(&format!("{line}\n")).await;
-        self.until(wanted).await
+        self.until(expected).await
     }
 }
 
@@ -43,18 +43,18 @@ impl Nc {
 const LIST: &str = "Index, id or name (Enter refreshes, q leaves): ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nc_has_one_prompt_for_many_and_names_who_dies_or_is_held() {
+async fn nc_group_prompt_names_dead_and_held_ranks() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     let address = relay.local_addr();
     for number in 0..8 {
-        let does = match number {
-            3 => Does::Says("nan"),
-            4 => Does::Nothing,
-            5 => Does::Dies,
-            _ => Does::Says("0.6931"),
+        let reaction = match number {
+            3 => Reaction::Says("nan"),
+            4 => Reaction::Nothing,
+            5 => Reaction::Dies,
+            _ => Reaction::Says("0.6931"),
         };
-        rank(&relay, number, does).await;
+        rank(&relay, number, reaction).await;
     }
     let _held = held(address, 7).await;
 
@@ -72,30 +72,31 @@ async fn nc_has_one_prompt_for_many_and_names_who_dies_or_is_held() {
         hint.starts_with("[waiting for 4; `interrupt` interrupts"),
         "{hint}"
     );
-    let told = nc.ask("interrupt", "(Pdb ×6) ").await;
+    let reply = nc.ask("interrupt", "(Pdb ×6) ").await;
     let folded = "3:     nan  ← odd\n4:     *** the expression goes on in the task, ";
-    assert!(told.starts_with(folded), "{told}");
+    assert!(reply.starts_with(folded), "{reply}");
     assert_eq!(nc.ask("focus 4", ") ").await, "(Pdb 4) ");
-    let left = nc.ask("q", "(Pdb ×5) ").await;
-    let goes_on = "! 4: an expression goes on in the task, which runs on when that ends\n(Pdb ×5) ";
-    assert!(left.ends_with(goes_on), "{left}");
+    let remaining = nc.ask("q", "(Pdb ×5) ").await;
+    let expected_notice =
+        "! 4: an expression goes on in the task, which runs on when that ends\n(Pdb ×5) ";
+    assert!(remaining.ends_with(expected_notice), "{remaining}");
     assert_eq!(nc.ask("focus 3", ") ").await, "(Pdb 3) ");
     assert_eq!(nc.ask("p loss", "(Pdb 3) ").await, "nan\n(Pdb 3) ");
-    let told = nc.ask("focus 9", "(Pdb 3) ").await;
+    let reply = nc.ask("focus 9", "(Pdb 3) ").await;
     let refused = "*** none of these is at the prompt; 0-3,6 are\n(Pdb 3) ";
-    assert_eq!(told, refused);
+    assert_eq!(reply, refused);
     assert_eq!(nc.ask("focus all", ") ").await, "(Pdb ×5) ");
     let tree = nc.ask("where", "(Pdb ×5) ").await;
     let stacks = "0-3,6  run (/job.py:30)\n0-2,6    step (/job.py:9)\n3        step (/job.py:12)\n";
     assert_eq!(tree, format!("{stacks}(Pdb ×5) "));
-    let left = nc.ask("q", LIST).await;
+    let remaining = nc.ask("q", LIST).await;
     let runs_on = "! 0-3,6: the task runs on without a debugger\n";
-    assert!(left.contains(runs_on), "{left}");
+    assert!(remaining.contains(runs_on), "{remaining}");
     relay.abort().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_prompt_five_of_eight_has_five_in_nc_and_one_line_on_record() {
+async fn nc_prompt_covers_permitted_ranks_with_one_audit_line() {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let (policy, log) = (folder.path().join("policy"), folder.path().join("audit"));
@@ -115,7 +116,7 @@ async fn who_may_prompt_five_of_eight_has_five_in_nc_and_one_line_on_record() {
     let address = relay.local_addr();
     let mut ids = Vec::new();
     for number in 0..8 {
-        let one = rank(&relay, number, Does::Says("0.6931")).await;
+        let one = rank(&relay, number, Reaction::Says("0.6931")).await;
         ids.push(one.id.to_string());
     }
     // Of those that a token narrows to five there is no word of others.
@@ -131,8 +132,8 @@ async fn who_may_prompt_five_of_eight_has_five_in_nc_and_one_line_on_record() {
     let opened = nc.until("(Pdb ×3) ").await;
     let refused = "! 0: ann may not do that here: it needs the permission `terminal`";
     assert!(opened.contains(refused), "{opened}");
-    let told = nc.ask("p loss", "(Pdb ×3) ").await;
-    assert_eq!(told, "1-3: 0.6931\n(Pdb ×3) ");
+    let reply = nc.ask("p loss", "(Pdb ×3) ").await;
+    assert_eq!(reply, "1-3: 0.6931\n(Pdb ×3) ");
     nc.ask("q", "debugger\n").await;
     drop(nc);
     relay.abort().await;

@@ -1,4 +1,4 @@
-//! What befalls a rank while all are asked, and how long many take.
+//! Ranks that fail during a group command, and the duration for many ranks.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -9,35 +9,35 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// The number of the session that holds `id`, as `ray-relay sessions` tells it.
+/// Returns the number of the session that holds `id`, from `ray-relay sessions`.
 async fn session_of(relay: SocketAddr, id: &str) -> String {
     let (_, text) = ray_relay(relay, None, &["sessions", "--json"]).await;
-    let told: Value = serde_json::from_str(&text).unwrap();
-    let rows = told["sessions"].as_array().unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let rows = report["sessions"].as_array().unwrap();
     let row = rows.iter().find(|row| row.to_string().contains(id));
-    row.unwrap_or_else(|| panic!("{id} is not in {told}"))["id"].to_string()
+    row.unwrap_or_else(|| panic!("{id} is not in {report}"))["id"].to_string()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_taken_or_runs_on_in_the_middle_of_a_command_is_named_and_the_others_answer() {
+async fn ranks_lost_during_a_command_are_named_and_others_answer() {
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     let address = relay.local_addr();
-    let (asked, goes_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (was_requested, may_continue) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let mut all = Vec::new();
     for number in 0..4 {
-        let does = match number {
-            1 => Does::Tells(Arc::clone(&asked), Arc::clone(&goes_on)),
-            2 => Does::RunsOn,
-            _ => Does::Says("0.6931"),
+        let reaction = match number {
+            1 => Reaction::Signals(Arc::clone(&was_requested), Arc::clone(&may_continue)),
+            2 => Reaction::RunsOn,
+            _ => Reaction::Says("0.6931"),
         };
-        all.push(rank(&relay, number, does).await);
+        all.push(rank(&relay, number, reaction).await);
     }
     let mut second = all.swap_remove(1);
     let id = second.id.to_string();
     let words = ["exec", "--all", "--stay", "--", "p loss"];
     let command = tokio::spawn(async move { ray_relay(address, None, &words).await });
-    timeout(TEST_TIMEOUT, asked.notified())
+    timeout(TEST_TIMEOUT, was_requested.notified())
         .await
         .expect("it is asked");
     // An administrator ends the session of the second.
@@ -45,9 +45,9 @@ async fn who_is_taken_or_runs_on_in_the_middle_of_a_command_is_named_and_the_oth
     let (ended, text) = ray_relay(address, None, &["sessions", "end", &session]).await;
     assert_eq!(ended.status.code(), Some(0), "{text}");
     let (output, text) = command.await.unwrap();
-    // No debugger is left in the middle of an evaluation. Behind it the task runs on, and stops again for another person.
+    // A debugger is not detached during an evaluation. The task then resumes, and stops again for another user.
     let mut lists = relay.registry().watch();
-    goes_on.notify_one();
+    may_continue.notify_one();
     let free = lists.wait_for(|list| list.held().all(|one| one.id != second.id));
     let free = timeout(TEST_TIMEOUT, free).await.map(drop);
     free.expect("it is given back");
@@ -56,20 +56,23 @@ async fn who_is_taken_or_runs_on_in_the_middle_of_a_command_is_named_and_the_oth
     let (_taken, answer) = attach(dial(address).await, &json!({ "breakpoint": id })).await;
     assert_eq!(answer["event"], "capabilities", "{answer}");
     assert_eq!(output.status.code(), Some(1), "{text}");
-    for says in [
+    for expected_text in [
         "\n2:   *** Unable to find thread for evaluation.",
         "\n0,3: 0.6931\n",
         "\n! 1: ",
     ] {
-        assert!(text.contains(says), "{says} is not in {text}");
+        assert!(
+            text.contains(expected_text),
+            "{expected_text} is not in {text}"
+        );
     }
-    // The next command is told who has it.
+    // The next command names the owner.
     let words = ["exec", "--all", "--ranks", "0,1,3", "--", "p loss"];
     let (output, text) = ray_relay(address, None, &words).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("(Pdb) p loss\n0,3: 0.6931\n"), "{text}");
-    let taken = text.contains("\n! 1: ") && text.contains(" has it");
-    assert!(taken, "{text}");
+    let is_taken_over = text.contains("\n! 1: ") && text.contains(" has it");
+    assert!(is_taken_over, "{text}");
     relay.abort().await;
 }
 
@@ -86,7 +89,7 @@ impl Prompt {
         Self::open_by(relay, None)
     }
 
-    /// That of a person with this token.
+    /// Starts a prompt with this token.
     pub(super) fn open_by(relay: SocketAddr, token: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
         let url = format!("http://{relay}");
@@ -103,19 +106,19 @@ impl Prompt {
         }
     }
 
-    /// What it writes up to the next prompt.
+    /// Returns the output up to the next prompt.
     pub(super) async fn answer(&mut self) -> String {
-        let mut told = Vec::new();
-        while !told.ends_with(b") ") {
-            let read = timeout(TEST_TIMEOUT * 9, self.stdout.read_buf(&mut told)).await;
+        let mut received = Vec::new();
+        while !received.ends_with(b") ") {
+            let read = timeout(TEST_TIMEOUT * 9, self.stdout.read_buf(&mut received)).await;
             assert_ne!(
                 read.expect("in time").unwrap(),
                 0,
                 "{}",
-                String::from_utf8_lossy(&told)
+                String::from_utf8_lossy(&received)
             );
         }
-        String::from_utf8(told).unwrap()
+        String::from_utf8(received).unwrap()
     }
 
     pub(super) async fn ask(&mut self, line: &str) -> String {
@@ -140,54 +143,58 @@ impl Prompt {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_answer_in_less_than_twice_the_time_of_the_slowest() {
-    /// How long the slowest takes.
-    const SLOWEST: Duration = Duration::from_secs(2);
+async fn group_answers_in_less_than_twice_the_slowest_rank() {
+    /// The duration of the slowest rank.
+    const SLOWEST_RANK: Duration = Duration::from_secs(2);
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     for number in 0..256 {
-        let does = match number {
-            7 => Does::After(SLOWEST),
-            _ => Does::Says("0.5"),
+        let reaction = match number {
+            7 => Reaction::After(SLOWEST_RANK),
+            _ => Reaction::Says("0.5"),
         };
-        rank(&relay, number, does).await;
+        rank(&relay, number, reaction).await;
     }
     let mut prompt = Prompt::open(relay.local_addr());
     let opened = prompt.answer().await;
     assert!(opened.ends_with("(Pdb ×256) "), "{opened}");
     let began = Instant::now();
-    let told = prompt.ask("p loss\n").await;
-    let took = began.elapsed();
+    let reply = prompt.ask("p loss\n").await;
+    let elapsed = began.elapsed();
     eprintln!(
-        "256 ranks: {took:?}, the slowest {SLOWEST:?}; {} MiB at most",
+        "256 ranks: {elapsed:?}, the slowest {SLOWEST_RANK:?}; {} MiB at most",
         prompt.peak()
     );
-    assert_eq!(told, "0-255: 0.5\n(Pdb ×256) ");
-    assert!(took < 2 * SLOWEST, "{took:?}");
+    assert_eq!(reply, "0-255: 0.5\n(Pdb ×256) ");
+    assert!(elapsed < 2 * SLOWEST_RANK, "{elapsed:?}");
     relay.abort().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_of_64_mebibytes_each_are_not_held_and_what_was_cut_is_said() {
+async fn huge_answers_are_cut_and_marked() {
     /// MiB of all output together that are kept, and of what debuggers send at a time.
     const BOUND: u64 = 64 + 512;
     let _turn = TURN.lock().await;
     let relay = keeping().await;
     for number in 0..8 {
-        rank(&relay, number, Does::Floods(64 << 20)).await;
+        rank(&relay, number, Reaction::Floods(64 << 20)).await;
     }
     // As large as is read of one.
     for number in 8..16 {
-        rank(&relay, number, Does::Floods(7 << 20)).await;
+        rank(&relay, number, Reaction::Floods(7 << 20)).await;
     }
     let mut prompt = Prompt::open(relay.local_addr());
     prompt.answer().await;
     let before = prompt.peak();
-    let told = prompt.ask("p loss\n").await;
+    let reply = prompt.ask("p loss\n").await;
     eprintln!("before {before} MiB, at most {} MiB", prompt.peak());
-    assert!(told.contains("0-7:\n"), "{}", &told[..told.len().min(500)]);
-    assert!(told.contains("bytes is too long to be shown"));
-    assert!(told.contains("bytes more were not kept"));
+    assert!(
+        reply.contains("0-7:\n"),
+        "{}",
+        &reply[..reply.len().min(500)]
+    );
+    assert!(reply.contains("bytes is too long to be shown"));
+    assert!(reply.contains("bytes more were not kept"));
     assert!(prompt.peak() < before + BOUND, "{} MiB", prompt.peak());
     relay.abort().await;
 }

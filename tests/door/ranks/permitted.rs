@@ -1,9 +1,9 @@
-//! Who may see or debug some of the ranks: the command and the prompt have those, and others are named only where they are seen.
+//! Group commands for users who may see or debug only some ranks.
 
 use super::in_the_middle::Prompt;
 use super::*;
 
-/// Eight ranks at a relay of a person who may list all, and debug five of them.
+/// Eight ranks, and a user who may list all and debug five of them.
 async fn eight(keys: &Keys, policy: &std::path::Path) -> Running {
     let tasks: Vec<String> = (1..6).map(|number| format!("rank-{number}")).collect();
     let rules = format!(
@@ -17,11 +17,11 @@ async fn eight(keys: &Keys, policy: &std::path::Path) -> Running {
     });
     let relay = relay.await;
     for number in 0..8 {
-        let does = match number {
-            3 => Does::Says("nan"),
-            _ => Does::Says("0.6931"),
+        let reaction = match number {
+            3 => Reaction::Says("nan"),
+            _ => Reaction::Says("0.6931"),
         };
-        rank(&relay, number, does).await;
+        rank(&relay, number, reaction).await;
     }
     relay
 }
@@ -29,21 +29,21 @@ async fn eight(keys: &Keys, policy: &std::path::Path) -> Running {
 /// The three that are seen and not debugged are named, with the reason.
 fn assert_named(text: &str) {
     for number in [0, 6, 7] {
-        let told =
+        let message =
             format!("\n! {number}: ann may not do that here: it needs the permission `view`");
-        assert!(text.contains(&told), "{text}");
+        assert!(text.contains(&message), "{text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_has_those_that_one_may_debug_and_names_others_only_where_one_sees_them() {
+async fn command_covers_debuggable_ranks_and_names_only_visible_ones() {
     let _turn = TURN.lock().await;
     let keys = Keys::new();
     let dir = tempfile::tempdir().unwrap();
     let relay = eight(&keys, &dir.path().join("policy.toml")).await;
     let address = relay.local_addr();
     let words = ["exec", "--all", "--stay", "--", "p loss"];
-    let told = "(Pdb) p loss\n3:       nan  ← odd\n1,2,4,5: 0.6931\n";
+    let expected = "(Pdb) p loss\n3:       nan  ← odd\n1,2,4,5: 0.6931\n";
     // A token of its own narrows what is seen to five.
     let tasks: Vec<String> = (1..6).map(|number| format!("rank-{number}")).collect();
     let five = keys.token(|claims| {
@@ -53,14 +53,14 @@ async fn a_command_has_those_that_one_may_debug_and_names_others_only_where_one_
     let (output, text) = ray_relay(address, Some(&five), &words).await;
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(
-        text.starts_with(&format!("Trainer: 5 tasks by rank\n\n{told}")),
+        text.starts_with(&format!("Trainer: 5 tasks by rank\n\n{expected}")),
         "{text}"
     );
     let all = keys.token(|claims| claims["scope"] = "list,debug".into());
     let (output, text) = ray_relay(address, Some(&all), &words).await;
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
-        text.starts_with(&format!("Trainer: 8 tasks by rank\n\n{told}")),
+        text.starts_with(&format!("Trainer: 8 tasks by rank\n\n{expected}")),
         "{text}"
     );
     assert_named(&text);
@@ -68,7 +68,7 @@ async fn a_command_has_those_that_one_may_debug_and_names_others_only_where_one_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_prompt_has_those_that_one_may_debug_and_names_others_only_where_one_sees_them() {
+async fn prompt_covers_debuggable_ranks_and_names_only_visible_ones() {
     let _turn = TURN.lock().await;
     let keys = Keys::new();
     let dir = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ async fn a_prompt_has_those_that_one_may_debug_and_names_others_only_where_one_s
     let opened = prompt.answer().await;
     assert_named(&opened);
     assert!(opened.ends_with("(Pdb ×5) "), "{opened}");
-    let told = prompt.ask("p loss\n").await;
-    assert_eq!(told, "3:       nan  ← odd\n1,2,4,5: 0.6931\n(Pdb ×5) ");
+    let reply = prompt.ask("p loss\n").await;
+    assert_eq!(reply, "3:       nan  ← odd\n1,2,4,5: 0.6931\n(Pdb ×5) ");
     relay.abort().await;
 }

@@ -1,5 +1,5 @@
-//! Everything that runs, stopped on the newest Ray: a looping task, one in `time.sleep`, one in `ray.get`, an asyncio actor, a
-//! thread pool, a driver, a replica of Serve, and one that ends or dies before it stops. What keeps Python's lock is told.
+//! Every kind of running task, stopped on the newest Ray: a looping task, one in `time.sleep`, one in `ray.get`, an asyncio actor, a
+//! thread pool, a driver, a replica of Serve, and one that ends or dies before it stops. Native code that holds the GIL is reported.
 
 use super::*;
 use crate::support::say;
@@ -10,17 +10,17 @@ fn signal(cluster: &Cluster, scene: &Scene<'_>, name: &str, signal: &str) {
     cluster.signal("head", u32::try_from(pid).unwrap(), signal);
 }
 
-/// Its stack is told from outside, by the py-spy that Ray ships, and why not by itself; no debugger gets in.
-fn what_keeps_pythons_lock_is_told(scene: &Scene<'_>, hook: bool) {
-    let (code, said) = ran(scene, &["snapshot", "--running", "locks"]);
-    say(&said);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("locks ("), "{said}");
+/// Native code holds the GIL: py-spy reads the stack, and no debugger can be opened.
+fn gil_holder_is_reported(scene: &Scene<'_>, hook: bool) {
+    let (code, output) = ran(scene, &["snapshot", "--running", "locks"]);
+    say(&output);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("locks ("), "{output}");
     if hook {
-        assert!(said.contains("keeps Python's lock (GIL)"), "{said}");
-        let (code, said) = ran(scene, &["debug", "--running", "locks"]);
-        assert_eq!(code, Some(69), "{said}");
-        assert!(said.contains("keeps Python's lock (GIL)"), "{said}");
+        assert!(output.contains("keeps Python's lock (GIL)"), "{output}");
+        let (code, output) = ran(scene, &["debug", "--running", "locks"]);
+        assert_eq!(code, Some(69), "{output}");
+        assert!(output.contains("keeps Python's lock (GIL)"), "{output}");
     }
 }
 
@@ -52,26 +52,30 @@ async fn each_is_stopped(hook: bool) -> bool {
         runs(&scene, name);
     }
 
-    // Without an agent nothing is opened, and who asked is on record.
-    let (code, said) = ran(
+    // Without an agent no debugger is opened, and the request is audited.
+    let (code, output) = ran(
         &scene,
         &["debug", "--running", "spin", "--reason", "none there"],
     );
-    assert_eq!(code, Some(69), "{said}");
-    assert!(said.contains("ray-relay deploy"), "{said}");
-    let asked = place.record(opens);
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0]["details"]["reason"], "none there", "{}", asked[0]);
+    assert_eq!(code, Some(69), "{output}");
+    assert!(output.contains("ray-relay deploy"), "{output}");
+    let request = place.record(opens);
+    assert_eq!(request.len(), 1);
+    assert_eq!(
+        request[0]["details"]["reason"], "none there",
+        "{}",
+        request[0]
+    );
     assert_eq!(ports(&scene), 0);
 
     let agent = if hook { Agent::on } else { Agent::as_service };
     let _agent = agent(&scene, "head", &["--allow-plaintext"]);
     linked(&scene, 1);
     if hook {
-        who_has_the_hook_and_whose_object_is_waited_for(&scene);
+        hooks_and_awaited_objects_are_listed(&scene);
     }
-    what_keeps_pythons_lock_is_told(&scene, hook);
-    let (code, said) = ran(
+    gil_holder_is_reported(&scene, hook);
+    let (code, output) = ran(
         &scene,
         &[
             "exec",
@@ -85,18 +89,21 @@ async fn each_is_stopped(hook: bool) -> bool {
             "p 6 * 7",
         ],
     );
-    if lacks_gdb(&said) {
+    if lacks_gdb(&output) {
         return false;
     }
-    assert!(code == Some(0) && said.starts_with("True\n42\n"), "{said}");
-    // It says how far the debugger is.
     assert!(
-        said.contains("Opens a debugger") && said.contains("opens a debugger in spin"),
-        "{said}"
+        code == Some(0) && output.starts_with("True\n42\n"),
+        "{output}"
+    );
+    // The output reports the progress of the debugger.
+    assert!(
+        output.contains("Opens a debugger") && output.contains("opens a debugger in spin"),
+        "{output}"
     );
     // Again, with the debugger that is open: by its worker id too.
     let worker = runs(&scene, "spin")[0]["worker_id"].as_str().unwrap()[..12].to_owned();
-    let (code, said) = ran(
+    let (code, output) = ran(
         &scene,
         &[
             "exec",
@@ -107,7 +114,7 @@ async fn each_is_stopped(hook: bool) -> bool {
             "p steps > 0",
         ],
     );
-    assert!(code == Some(0) && said.starts_with("True\n"), "{said}");
+    assert!(code == Some(0) && output.starts_with("True\n"), "{output}");
     by_plain_lines(&scene, &worker).await;
     stops_in(&scene, "spin", "spin", "steps").await;
     stops_in(&scene, "Fetcher.fetch", "fetch", "rounds").await;
@@ -116,11 +123,11 @@ async fn each_is_stopped(hook: bool) -> bool {
 
     // Inside a call that runs no Python: where that is, and a stop when it returns.
     let mut client = attached(&scene, "nap").await;
-    let told = client.output_with("has not stopped").await;
-    let told = told["output"].as_str().unwrap();
+    let message = client.output_with("has not stopped").await;
+    let message = message["output"].as_str().unwrap();
     assert!(
-        told.contains("nap (") && told.contains("running.py:"),
-        "{told}"
+        message.contains("nap (") && message.contains("running.py:"),
+        "{message}"
     );
     signal(&cluster, &scene, "nap", "USR1");
     let (thread, reason) = client.stopped().await;
@@ -137,11 +144,11 @@ async fn each_is_stopped(hook: bool) -> bool {
     );
     client.disconnect().await;
 
-    // One that leaves before that: the task runs on, and does not stop later.
+    // A client that disconnects before the stop: the task continues, and does not stop later.
     let mut client = attached(&scene, "waits").await;
-    let told = client.output_with("has not stopped").await;
-    let told = told["output"].as_str().unwrap();
-    assert!(told.contains("waits ("), "{told}");
+    let message = client.output_with("has not stopped").await;
+    let message = message["output"].as_str().unwrap();
+    assert!(message.contains("waits ("), "{message}");
     client.disconnect().await;
 
     let mut client = attached(&scene, "waits").await;
@@ -155,7 +162,7 @@ async fn each_is_stopped(hook: bool) -> bool {
     );
     client.disconnect().await;
 
-    // Two at once: one has it, and the other is told who.
+    // Two clients at once: one attaches, and the other is told the owner.
     let client = attached(&scene, "spin").await;
     let refusal = scene
         .refusal(json!({"task": "spin", "running": true}))
@@ -163,29 +170,29 @@ async fn each_is_stopped(hook: bool) -> bool {
     assert!(refusal.contains("is being debugged by"), "{refusal}");
     client.disconnect().await;
 
-    // One that ends meanwhile, as Ray tells a second later: the next one of its worker does not stop in its place.
+    // A task that ends meanwhile, as Ray reports a second later: the worker's next task does not stop instead.
     drop(std::fs::File::options().write(true).open(&gate).unwrap());
-    let (code, said) = ran(
+    let (code, output) = ran(
         &scene,
         &["exec", "--continue", "--running", "opens", "--", "p 6 * 7"],
     );
-    say(&said);
-    assert_eq!(code, Some(66), "{said}");
+    say(&output);
+    assert_eq!(code, Some(66), "{output}");
 
-    // One whose process ends in the middle.
+    // A task whose process ends during the request.
     let mut client = attached(&scene, "sleeps").await;
     client.output_with("has not stopped").await;
     signal(&cluster, &scene, "sleeps", "KILL");
     client.event("terminated").await;
     client.disconnect().await;
     // By Ray's last word, which is a second old, it may run still; by the agent's it does not.
-    let (code, said) = ran(&scene, &["debug", "--running", "sleeps"]);
-    assert_eq!(code, Some(66), "{said}");
+    let (code, output) = ran(&scene, &["debug", "--running", "sleeps"]);
+    assert_eq!(code, Some(66), "{output}");
     let words = [
         "nothing that runs is called \"sleeps\"",
         "no worker on its node has that process any more",
     ];
-    assert!(words.iter().any(|words| said.contains(words)), "{said}");
+    assert!(words.iter().any(|words| output.contains(words)), "{output}");
 
     stops_in(&scene, "*Echo*", "__call__", "beats").await;
 
@@ -204,17 +211,17 @@ async fn each_is_stopped(hook: bool) -> bool {
         "served"
     ]);
     assert_eq!(driver.result(), done);
-    scene.gone();
+    scene.assert_none_paused();
     true
 }
 
 #[tokio::test]
-async fn what_runs_is_stopped_by_a_debugger_that_its_hook_opens() {
+async fn running_task_is_stopped_through_its_hook() {
     assert!(each_is_stopped(true).await);
 }
 
 #[tokio::test]
-async fn what_runs_without_the_hook_is_stopped_by_one_that_is_put_there() {
+async fn running_task_without_a_hook_is_stopped_by_injection() {
     if !each_is_stopped(false).await {
         crate::support::skip("no gdb");
     }

@@ -1,10 +1,10 @@
-//! Two relays that are asked for one worker at once: one debugger, one session, and the other is told who has it.
+//! Two relays that open one worker at once: one debugger, one session, and the other client is told the owner.
 
 use super::*;
 use crate::support::namespaces::RELAY_IP;
 use crate::support::relay::{PORT, Relay};
 
-/// An editor that asks for `spin`, and what it is told.
+/// An editor that attaches to `spin`, and the message that it receives.
 async fn asks(scene: &Scene<'_>) -> (DapClient, Value) {
     let mut client = scene.connect(Editor::VsCode).await;
     let selector = json!({"task": "spin", "running": true});
@@ -34,16 +34,16 @@ async fn one_has_it(cluster: &Cluster, hook: bool) -> bool {
     }
 
     let (first, second) = tokio::join!(asks(&scene), asks(&other));
-    let told = format!("{} {}", first.1, second.1);
-    if lacks_gdb(&told) {
-        assert!(!hook, "{told}");
+    let message = format!("{} {}", first.1, second.1);
+    if lacks_gdb(&message) {
+        assert!(!hook, "{message}");
         return false;
     }
     let (mut has, lost, refused, loser) = match first.1["success"] == true {
         true => (first.0, second.0, second.1, &other),
         false => (second.0, first.0, first.1, &scene),
     };
-    assert_eq!(refused["success"], false, "{told}");
+    assert_eq!(refused["success"], false, "{message}");
     let sentence = refused["message"].as_str().unwrap();
     assert!(sentence.contains("is being debugged by"), "{sentence}");
     drop(lost);
@@ -60,10 +60,10 @@ async fn one_has_it(cluster: &Cluster, hook: bool) -> bool {
     let refusal = loser.refusal(selector).await;
     assert!(refusal.contains("is being debugged by"), "{refusal}");
 
-    // Who has lost has it after the other, by the same debugger.
+    // The loser gets the task after the winner, by the same debugger.
     has.disconnect().await;
     let again = eventually("a place in the worker", Duration::from_secs(30), || {
-        let (code, said) = ran(
+        let (code, output) = ran(
             loser,
             &[
                 "exec",
@@ -74,13 +74,13 @@ async fn one_has_it(cluster: &Cluster, hook: bool) -> bool {
                 "p steps > 0",
             ],
         );
-        (code == Some(0)).then_some(said)
+        (code == Some(0)).then_some(output)
     });
     assert!(again.starts_with("True\n"), "{again}");
     assert_eq!(ports(&scene), 1);
     place.end("spin");
     assert_eq!(driver.result(), json!(["spin"]));
-    // It would be taken for the next one, which Ray says a moment after it has begun.
+    // Ray lists the next task a moment after its start; until then this one could be mistaken for it.
     eventually("the end of the task", Duration::from_secs(30), || {
         let tasks = scene.get("/relay/v1/tasks?name=spin");
         tasks["tasks"].as_array()?.is_empty().then_some(())
@@ -89,7 +89,7 @@ async fn one_has_it(cluster: &Cluster, hook: bool) -> bool {
 }
 
 #[tokio::test]
-async fn two_relays_that_open_one_worker_have_one_debugger_and_one_session() {
+async fn two_relays_opening_one_worker_share_one_debugger_and_one_session() {
     let Some(cluster) = Cluster::up(NEWEST, 0, &[]) else {
         return;
     };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What is behind a relay's audit log, in MiB.
+/// The size of the disk of a relay's audit log, in MiB.
 const DISK: usize = 32;
 
 /// A file system in memory. Unmounted when dropped.
@@ -30,7 +30,7 @@ impl Disk {
     }
 
     pub(super) fn fill(&self) {
-        // It ends with an error: the disk is full.
+        // The write fails when the disk is full.
         let _ = std::fs::write(self.filler(), vec![0; (DISK + 1) << 20]);
     }
 

@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The faults of the campaign.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use super::field::{Field, NARROWED, NODES, Refuge, WITH_CONNECT};
 use crate::cuts::cable::{Kind, Link};
 
-/// How long a relay may take to end in order: its drain, and what is in the middle of something.
-const DRAINS: Duration = Duration::from_secs(60);
+/// How long a graceful shutdown of the relay may take, with its drain.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A link that is cut, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -25,31 +25,31 @@ pub(super) struct Cut {
 pub(super) enum Fault {
     /// A relay is killed; the next one comes after so long.
     Kill(usize, Duration),
-    /// A relay is told to end, does, and the next one comes.
+    /// A relay shuts down gracefully, and the next one starts.
     Drain(usize),
-    /// A relay stands still for so long.
+    /// A relay is suspended for this long.
     Stop(usize, Duration),
     /// The agent of a node is killed, and another one comes.
     Agent(&'static str),
-    /// The agent of a node stands still for so long.
+    /// The agent of a node is suspended for this long.
     StopAgent(&'static str, Duration),
     /// The keeper is killed, and another one comes.
     Keeper,
-    /// The keeper stands still for so long.
+    /// The keeper is suspended for this long.
     StopKeeper(Duration),
     /// A link is cut.
     Cut(Cut),
     /// The disk of a relay's record is full for so long, and meanwhile a link is cut.
     Full(usize, Duration, Cut),
-    /// Somebody's token is revoked.
+    /// A user's token is revoked.
     Revoke(&'static str),
-    /// Somebody's `ray-relay connect` is killed, and another one comes.
+    /// A user's `ray-relay connect` is killed and restarted.
     Connect(&'static str, usize),
-    /// Somebody's `ray-relay connect` stands still for so long, as on a machine that sleeps.
+    /// A user's `ray-relay connect` is suspended for this long, as on a sleeping laptop.
     StopConnect(&'static str, usize, Duration),
-    /// The head's dashboard stands still for so long, and meanwhile something else is wrong.
+    /// The head's dashboard is suspended for this long, during another fault.
     Head(Duration, Box<Self>),
-    /// The policy allows somebody nothing for so long, and meanwhile something else is wrong.
+    /// The policy permits a user nothing for this long, during another fault.
     Policy(&'static str, Duration, Box<Self>),
 }
 
@@ -97,8 +97,8 @@ impl std::fmt::Display for Cut {
     }
 }
 
-fn millis(chance: &mut StdRng, most: u64) -> Duration {
-    Duration::from_millis(chance.random_range(100..most))
+fn millis(chance: &mut StdRng, max_ms: u64) -> Duration {
+    Duration::from_millis(chance.random_range(100..max_ms))
 }
 
 impl Cut {
@@ -136,14 +136,14 @@ impl Fault {
                 Self::Head(lasts, Box::new(Self::of_processes(refuge, chance)))
             }
             _ => {
-                let (lasts, who) = (millis(chance, 5000), chance.random_range(0..NARROWED.len()));
+                let (lasts, user) = (millis(chance, 5000), chance.random_range(0..NARROWED.len()));
                 let besides = Self::of_processes(refuge, chance);
-                Self::Policy(NARROWED[who], lasts, Box::new(besides))
+                Self::Policy(NARROWED[user], lasts, Box::new(besides))
             }
         }
     }
 
-    /// What happens to relays, agents, the keeper, disks and links.
+    /// Picks a fault of relays, agents, the keeper, disks and links.
     fn of_processes(refuge: Refuge, chance: &mut StdRng) -> Self {
         let relay = chance.random_range(0..refuge.relays());
         let node = NODES[chance.random_range(0..NODES.len())];
@@ -169,7 +169,7 @@ impl Fault {
             &Self::Kill(relay, away) => {
                 field.relay(relay, |relay| {
                     relay.signal(Signal::KILL);
-                    relay.wait_exit(DRAINS);
+                    relay.wait_exit(DRAIN_TIMEOUT);
                 });
                 field.ended(relay);
                 sleep(away);
@@ -178,7 +178,7 @@ impl Fault {
             &Self::Drain(relay) => {
                 let code = field.relay(relay, |relay| {
                     relay.signal(Signal::TERM);
-                    relay.wait_exit(DRAINS).code()
+                    relay.wait_exit(DRAIN_TIMEOUT).code()
                 });
                 assert_eq!(code, Some(0), "relay {relay} did not end in order");
                 field.ended(relay);

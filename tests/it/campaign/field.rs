@@ -1,4 +1,4 @@
-//! Relays, agents, disks and credentials of a campaign, and what is known of them.
+//! The relays, agents, disks and credentials of a campaign, and their known state.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::disk::Disk;
-use super::seat::{Excuse, Seat};
+use super::seat::{ResumeCause, Seat};
 use super::session::Way;
 use crate::cuts::cable::Cables;
 use crate::support::agent::Agent;
@@ -24,57 +24,57 @@ use crate::support::namespaces::{Cluster, RELAY_IP};
 use crate::support::relay::{PORT, Relay};
 use crate::support::{eventually, say};
 
-/// Who has tasks, and may do no more than to debug them.
-pub(super) const PEOPLE: [&str; 2] = ["ada", "bob"];
+/// The users with tasks, who may only debug.
+pub(super) const USERS: [&str; 2] = ["ada", "bob"];
 
-/// Who may take over and release what others have parked.
+/// The administrator, who may take over and release parks.
 pub(super) const ADMIN: &str = "root";
 
-/// Who comes through `ray-relay connect`, or not.
-pub(super) const WITH_CONNECT: [&str; 3] = [PEOPLE[0], PEOPLE[1], ADMIN];
+/// The users who may connect through `ray-relay connect`.
+pub(super) const WITH_CONNECT: [&str; 3] = [USERS[0], USERS[1], ADMIN];
 
-/// Who speaks for the nodes.
+/// The name of the agents' credential.
 const AGENTS: &str = "agents";
 
-/// Whoever is known to relays, and what they may do.
-const KNOWN: [(&str, &str); 4] = [
+/// Users and their scopes.
+const USER_SCOPES: [(&str, &str); 4] = [
     ("ada", "list,debug,terminal"),
     ("bob", "list,debug,terminal"),
     (ADMIN, "list,debug,terminal,admin"),
     (AGENTS, "node"),
 ];
 
-/// Who may lose what the policy allows, for a while.
+/// Users whose permissions may be narrowed for a while.
 pub(super) const NARROWED: [&str; 3] = ["ada", "bob", AGENTS];
 
 /// The first port at the client by which `ray-relay connect` serves.
-const LOCAL: u16 = 7000;
+const FIRST_LOCAL_PORT: u16 = 7000;
 
 /// The nodes that have agents and tasks.
 pub(super) const NODES: [&str; 2] = ["head", "w1"];
 
-/// What has the tasks' debuggers when a relay is gone.
+/// The process that holds the debuggers after a relay has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refuge {
     /// Agents on the nodes, of two relays side by side.
     Agents,
-    /// A `ray-relay keeper` beside a single relay.
+    /// A `ray-relay keeper` next to a single relay.
     Keeper,
 }
 
 /// The command lines of what answers for a head.
 const DASHBOARD: &str = "(.*/dashboard/dashboard.py|ray-dashboard-).*";
 
-/// How long a relay may take to find a keeper that comes.
-const KEEPER_FOUND: Duration = Duration::from_secs(30);
+/// How long a relay may take to find a new keeper.
+const KEEPER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Tasks of each person on each node.
+/// Tasks of each user on each node.
 const SEATS: usize = 1;
 
 /// One address, and the processes that have served it.
 struct Served {
     now: Option<Relay>,
-    /// Those that another has taken over from.
+    /// The processes that a new one has replaced.
     before: Vec<Relay>,
     disk: Disk,
     config: String,
@@ -89,15 +89,15 @@ pub(super) struct Field<'a> {
     relays: Vec<Mutex<Served>>,
     agents: Mutex<BTreeMap<&'static str, Agent>>,
     keeper: Mutex<Option<Keeper>>,
-    /// Held while somebody attaches there, and against that while the agent is ended.
+    /// Read-locked during an attach there, write-locked while the agent is ended.
     attaching: BTreeMap<&'static str, RwLock<()>>,
     tokens: Mutex<BTreeMap<&'static str, String>>,
-    /// Those of each person and relay.
+    /// The `connect` processes of each user and relay.
     connects: Mutex<BTreeMap<(&'static str, usize), Connect>>,
-    told: Mutex<BTreeMap<String, u32>>,
+    refusals: Mutex<BTreeMap<String, u32>>,
     began: Instant,
-    /// Whether each thing is said as it happens.
-    is_told: bool,
+    /// Whether each event is printed as it happens.
+    is_verbose: bool,
     quiet: AtomicBool,
     /// Something is wrong, or all is done.
     pub(super) over: AtomicBool,
@@ -111,7 +111,7 @@ impl Refuge {
         }
     }
 
-    /// How relays reach workers.
+    /// Returns how relays reach workers.
     fn path(self) -> &'static str {
         match self {
             Self::Agents => "agent",
@@ -160,10 +160,10 @@ impl<'a> Field<'a> {
         issuer.write("agent.token", &token);
         let seats = (0..SEATS)
             .flat_map(|_| NODES)
-            .flat_map(|node| PEOPLE.map(|person| (person, node)));
+            .flat_map(|node| USERS.map(|user| (user, node)));
         let seats = seats
             .enumerate()
-            .map(|(number, (person, node))| Seat::new(number, person, node));
+            .map(|(number, (user, node))| Seat::new(number, user, node));
         let field = Self {
             cluster,
             cables,
@@ -175,9 +175,9 @@ impl<'a> Field<'a> {
             attaching: NODES.map(|node| (node, RwLock::default())).into(),
             tokens: Mutex::default(),
             connects: Mutex::default(),
-            told: Mutex::default(),
+            refusals: Mutex::default(),
             began: Instant::now(),
-            is_told: std::env::var_os("RAY_RELAY_CAMPAIGN_TELLS").is_some(),
+            is_verbose: std::env::var_os("RAY_RELAY_CAMPAIGN_TELLS").is_some(),
             quiet: AtomicBool::new(false),
             over: AtomicBool::new(false),
             issuer,
@@ -192,9 +192,9 @@ impl<'a> Field<'a> {
         if refuge == Refuge::Agents {
             NODES.iter().for_each(|node| field.start_agent(node));
         }
-        for person in WITH_CONNECT {
-            field.issue(person);
-            (0..refuge.relays()).for_each(|relay| field.replace_connect(person, relay));
+        for user in WITH_CONNECT {
+            field.issue(user);
+            (0..refuge.relays()).for_each(|relay| field.replace_connect(user, relay));
         }
         field
     }
@@ -218,12 +218,12 @@ impl<'a> Field<'a> {
         served.before.extend(old);
     }
 
-    /// What `with` does to that relay, which runs.
+    /// Calls `with` with that relay, if it runs.
     pub(super) fn relay<T>(&self, relay: usize, with: impl FnOnce(&mut Relay) -> T) -> T {
         with(self.relays[relay].lock().unwrap().now.as_mut().unwrap())
     }
 
-    /// That relay has ended: nobody takes over from it.
+    /// Records that the relay has ended without a successor.
     pub(super) fn ended(&self, relay: usize) {
         let mut served = self.relays[relay].lock().unwrap();
         let ended = served.now.take();
@@ -249,15 +249,15 @@ impl<'a> Field<'a> {
         self.agents.lock().unwrap().insert(node, agent);
     }
 
-    /// The agent of that node is killed while nobody attaches through it, and another one comes.
+    /// Kills the agent of that node while no client attaches through it, and starts another.
     ///
-    /// One that is killed within moments of an attach can leave a debugger that takes nobody any more, as every client of
-    /// debugpy that is killed then can; so those moments are left out.
+    /// Not during an attach: like every client of debugpy that is killed then, it could leave a debugger that accepts no
+    /// client any more.
     pub(super) fn replace_agent(&self, node: &'static str) {
         let attaching = self.attaching[node].write().unwrap();
         std::thread::sleep(Duration::from_secs(1));
         for seat in self.seats.iter().filter(|seat| seat.node == node) {
-            seat.lose_debugger(Excuse::Agent);
+            seat.lose_debugger(ResumeCause::Agent);
         }
         drop(self.agents.lock().unwrap().remove(node));
         self.start_agent(node);
@@ -269,11 +269,11 @@ impl<'a> Field<'a> {
     /// The keeper is killed, where there is one, and another one comes. What sessions there are is with no keeper then.
     pub(super) fn replace_keeper(&self) {
         let mut keeper = self.keeper.lock().unwrap();
-        // What is attached to before the relay knows the new one is with none either.
+        // Sessions that begin before the relay finds the new keeper are not kept either.
         let attaching = self.attaching.values();
         let attaching: Vec<_> = attaching.map(|lock| lock.write().unwrap()).collect();
         for seat in &self.seats {
-            seat.lose_debugger(Excuse::Keeper);
+            seat.lose_debugger(ResumeCause::Keeper);
         }
         let returns = || {
             let served = self.relays[0].lock().unwrap();
@@ -284,7 +284,7 @@ impl<'a> Field<'a> {
         drop(keeper.take());
         *keeper = Some(Keeper::start(self.cluster, &self.path("keeper")));
         if before.is_some() {
-            eventually("a relay with a keeper", KEEPER_FOUND, || {
+            eventually("a relay with a keeper", KEEPER_TIMEOUT, || {
                 (returns() > before).then_some(())
             });
         }
@@ -305,7 +305,7 @@ impl<'a> Field<'a> {
 
     // ---- the head
 
-    /// What answers for the head.
+    /// Sends `signal` to the processes that answer for the head.
     pub(super) fn signal_dashboard(&self, signal: &str) {
         for pid in self.cluster.processes("head", DASHBOARD) {
             self.cluster.signal("head", pid, signal);
@@ -314,82 +314,83 @@ impl<'a> Field<'a> {
 
     // ---- people
 
-    fn issue(&self, person: &'static str) {
-        let (_, scopes) = KNOWN.iter().find(|(name, _)| *name == person).unwrap();
-        let token = self.issuer.mint(person, &["--scope", scopes]);
-        self.issuer.write(&format!("{person}.token"), &token);
-        self.tokens.lock().unwrap().insert(person, token);
+    fn issue(&self, user: &'static str) {
+        let (_, scopes) = USER_SCOPES.iter().find(|(name, _)| *name == user).unwrap();
+        let token = self.issuer.mint(user, &["--scope", scopes]);
+        self.issuer.write(&format!("{user}.token"), &token);
+        self.tokens.lock().unwrap().insert(user, token);
     }
 
     /// From now on the policy allows everybody what they may, but `lost` nothing.
     pub(super) fn permit(&self, lost: Option<&str>) {
         let mut policy = String::new();
-        for (person, scopes) in KNOWN.iter().filter(|(person, _)| Some(*person) != lost) {
+        for (user, scopes) in USER_SCOPES.iter().filter(|(user, _)| Some(*user) != lost) {
             let scopes: Vec<_> = scopes.split(',').collect();
             let _ = writeln!(
                 policy,
-                "[[rule]]\nsubjects = [{person:?}]\nscopes = {scopes:?}"
+                "[[rule]]\nsubjects = [{user:?}]\nscopes = {scopes:?}"
             );
         }
         let new = self.issuer.write("policy.new", &policy);
         std::fs::rename(new, self.path("policy.toml")).unwrap();
     }
 
-    /// A person's way to a relay: a connection of one's own, or `ray-relay connect`.
-    pub(super) fn way(&self, person: &'static str, relay: usize, connects: bool) -> Way {
+    /// A user's route to a relay: a direct connection, or `ray-relay connect`.
+    pub(super) fn way(&self, user: &'static str, relay: usize, connects: bool) -> Way {
         match connects {
             true => Way {
-                to: Self::local(person, relay),
+                to: Self::local(user, relay),
                 token: None,
             },
             false => Way {
                 to: Self::address(relay),
-                token: Some(self.token(person)),
+                token: Some(self.token(user)),
             },
         }
     }
 
-    fn local(person: &str, relay: usize) -> SocketAddr {
-        let person = KNOWN.iter().position(|(name, _)| *name == person);
-        ([127, 0, 0, 1], LOCAL + (person.unwrap() * 2 + relay) as u16).into()
+    fn local(user: &str, relay: usize) -> SocketAddr {
+        let user = USER_SCOPES.iter().position(|(name, _)| *name == user);
+        (
+            [127, 0, 0, 1],
+            FIRST_LOCAL_PORT + (user.unwrap() * 2 + relay) as u16,
+        )
+            .into()
     }
 
-    /// That person's `ray-relay connect` to that relay is killed, where there is one, and another one comes.
-    pub(super) fn replace_connect(&self, person: &'static str, relay: usize) {
+    /// Kills the user's `ray-relay connect` to that relay, if there is one, and starts another.
+    pub(super) fn replace_connect(&self, user: &'static str, relay: usize) {
         let mut connects = self.connects.lock().unwrap();
-        drop(connects.remove(&(person, relay)));
-        let local = Self::local(person, relay);
+        drop(connects.remove(&(user, relay)));
+        let local = Self::local(user, relay);
         let mut command = self.cluster.exec("client", env!("CARGO_BIN_EXE_ray-relay"));
         command
             .args(["connect", &format!("http://{}", Self::address(relay))])
             .args(["--listen", &local.to_string(), "--insecure-send-token"])
-            .args([
-                "--token-file",
-                &self.issuer.path(&format!("{person}.token")),
-            ])
+            .args(["--token-file", &self.issuer.path(&format!("{user}.token"))])
             .stdout(Stdio::null());
         let connect = Connect::start(self.cluster, command, local);
-        connects.insert((person, relay), connect);
+        connects.insert((user, relay), connect);
     }
 
-    pub(super) fn signal_connect(&self, person: &'static str, relay: usize, signal: Signal) {
-        self.connects.lock().unwrap()[&(person, relay)].signal(signal);
+    pub(super) fn signal_connect(&self, user: &'static str, relay: usize, signal: Signal) {
+        self.connects.lock().unwrap()[&(user, relay)].signal(signal);
     }
 
-    pub(super) fn token(&self, person: &str) -> String {
-        self.tokens.lock().unwrap()[person].clone()
+    pub(super) fn token(&self, user: &str) -> String {
+        self.tokens.lock().unwrap()[user].clone()
     }
 
-    /// That person's token is revoked, and there is a new one.
-    pub(super) fn revoke(&self, person: &'static str) {
-        let old = self.token(person);
-        self.issue(person);
+    /// Revokes the user's token, and mints a new one.
+    pub(super) fn revoke(&self, user: &'static str) {
+        let old = self.token(user);
+        self.issue(user);
         for seat in self
             .seats
             .iter()
-            .filter(|seat| seat.holders().contains(&person))
+            .filter(|seat| seat.holders().contains(&user))
         {
-            seat.may_run(Excuse::Revoked);
+            seat.may_resume(ResumeCause::Revoked);
         }
         let file = self.issuer.path("revoked");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
@@ -406,8 +407,8 @@ impl<'a> Field<'a> {
         let settings = [("RAY_RELAY_TOKEN", self.token(ADMIN))];
         (0..self.refuge.relays()).find_map(|relay| {
             let url = format!("http://{}/relay/v1/breakpoints", Self::address(relay));
-            let patience = Duration::from_secs(3);
-            let answer = self.cluster.get_with("client", &url, patience, &settings);
+            let max_wait = Duration::from_secs(3);
+            let answer = self.cluster.get_with("client", &url, max_wait, &settings);
             let (200, body) = answer.ok()? else {
                 return None;
             };
@@ -417,24 +418,24 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Says what happens at that seat, where one looks for what went wrong.
-    pub(super) fn tell(&self, seat: &Seat, what: &str) {
-        if self.is_told {
+    /// Reports an event of that seat.
+    pub(super) fn report(&self, seat: &Seat, what: &str) {
+        if self.is_verbose {
             let since = self.began.elapsed().as_secs_f64();
             say(format_args!("{since:6.1} {}: {what}", seat.task()));
         }
     }
 
-    /// Notes what somebody was told.
+    /// Counts a refusal.
     pub(super) fn note(&self, what: &str) {
-        let mut told = self.told.lock().unwrap();
-        *told.entry(what.to_owned()).or_default() += 1;
+        let mut refusals = self.refusals.lock().unwrap();
+        *refusals.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// How often people were told what.
-    pub(super) fn told(&self) -> String {
+    /// Returns how often users received which refusal.
+    pub(super) fn refusals(&self) -> String {
         let mut text = String::from("people were told, or did:");
-        for (what, times) in &*self.told.lock().unwrap() {
+        for (what, times) in &*self.refusals.lock().unwrap() {
             let _ = write!(text, "\n  {times:4} {what}");
         }
         text
@@ -450,7 +451,7 @@ impl<'a> Field<'a> {
 
     // ---- the end
 
-    /// There are no more faults: people finish.
+    /// The faults are over: the users finish.
     pub(super) fn is_quiet(&self) {
         self.quiet.store(true, Ordering::Relaxed);
     }
@@ -459,8 +460,8 @@ impl<'a> Field<'a> {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Ends everything where whoever has this panics.
-    pub(super) fn over_at_the_end(&self) -> impl Drop {
+    /// Ends the campaign when its owner panics.
+    pub(super) fn end_when_dropped(&self) -> impl Drop {
         struct Over<'f>(&'f AtomicBool);
         impl Drop for Over<'_> {
             fn drop(&mut self) {
@@ -472,7 +473,7 @@ impl<'a> Field<'a> {
         Over(&self.over)
     }
 
-    /// No relay panicked, and each record is as it was written.
+    /// Checks that no relay panicked, and that the audit logs are intact.
     pub(super) fn judge(&self) {
         for served in &self.relays {
             let served = served.lock().unwrap();
@@ -483,8 +484,8 @@ impl<'a> Field<'a> {
             let mut verify = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
             verify.args(["audit", "verify"]).arg(served.disk.log());
             let output = verify.output().unwrap();
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{said}{output:?}");
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{stdout}{output:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Somebody with a task: attaches, looks, steps, vanishes, lets it run; and tries what belongs to others.
+//! A user with a task: attaches, inspects, steps, disconnects, resumes, and tries the tasks of others.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use super::field::{ADMIN, Field, WITH_CONNECT};
-use super::seat::{Debugger, Excuse, Seat};
-use super::session::{Attempt, RESPONSE_TIMEOUT, Session, Tool, Wanted, Way};
+use super::seat::{Debugger, ResumeCause, Seat};
+use super::session::{Attempt, RESPONSE_TIMEOUT, Session, Target, Tool, Way};
 use crate::support::ray;
 
-/// How long it may take to get at one's own task once there are no more faults.
-const QUIET: Duration = Duration::from_secs(120);
+/// How long a user may need to reach their own task after the last fault.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long somebody waits for a command before they end it: what it has sent may be lost with its connection.
-const GIVES_UP: Duration = Duration::from_secs(60);
+/// How long a user waits for a command, whose request may be lost with its connection.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Person<'f> {
     field: &'f Field<'f>,
@@ -26,11 +26,11 @@ pub(super) struct Person<'f> {
     chance: StdRng,
     runtime: Runtime,
     session: Option<Session>,
-    /// Whose the session is.
-    who: &'static str,
+    /// The owner of the session.
+    user: &'static str,
     id: Value,
     turns: u32,
-    /// In what the task stands.
+    /// The debugger of the task.
     debugger: Debugger,
     /// The line of the breakpoint in cuts.py.
     breakpoint: u32,
@@ -52,7 +52,7 @@ impl<'f> Person<'f> {
                 .build()
                 .unwrap(),
             session: None,
-            who: seat.owner,
+            user: seat.owner,
             id: Value::Null,
             turns: 0,
             debugger: Debugger::Debugpy,
@@ -63,7 +63,7 @@ impl<'f> Person<'f> {
 
     /// Lives until there are no more faults, and then brings the last task to its end.
     pub(super) fn live(mut self) {
-        let _over = self.field.over_at_the_end();
+        let _over = self.field.end_when_dropped();
         self.sit_down();
         while !self.field.must_finish() {
             if self.field.over.load(Ordering::Relaxed) {
@@ -71,7 +71,7 @@ impl<'f> Person<'f> {
             }
             self.act();
         }
-        let until = Instant::now() + QUIET;
+        let until = Instant::now() + RECOVERY_TIMEOUT;
         while !self.seat.is_past() {
             if self.field.over.load(Ordering::Relaxed) {
                 return;
@@ -81,10 +81,10 @@ impl<'f> Person<'f> {
                 "nobody gets at the task of {} on {} any more: {}",
                 self.seat.owner,
                 self.seat.node,
-                self.field.told()
+                self.field.refusals()
             );
             if self.is_attached() {
-                self.let_run();
+                self.resume_task();
             }
         }
         self.look_for_wrong();
@@ -124,24 +124,26 @@ impl<'f> Person<'f> {
             return;
         }
         match self.chance.random_range(0..17) {
-            0..5 => self.look(),
+            0..5 => self.inspect(),
             5 if !self.stepped => self.step(),
             6..9 => {
                 self.note("vanished");
                 self.session = None;
             }
             9 => self.intrude(),
-            10 => self.let_run(),
-            11 => self.leave_for("exec", &["--stay", "--timeout", "20s"], &["--", "p 6 * 7"]),
-            12 => self.leave_for("park", &["--for", "30m"], &[]),
+            10 => self.resume_task(),
+            11 => {
+                self.disconnect_and_run("exec", &["--stay", "--timeout", "20s"], &["--", "p 6 * 7"])
+            }
+            12 => self.disconnect_and_run("park", &["--for", "30m"], &[]),
             13..15 => self.take_over(),
             15 => self.release_as_admin(),
             _ => self.rest(2000),
         }
     }
 
-    fn rest(&mut self, most: u64) {
-        let rest = self.chance.random_range(50..most);
+    fn rest(&mut self, max_ms: u64) {
+        let rest = self.chance.random_range(50..max_ms);
         std::thread::sleep(Duration::from_millis(rest));
     }
 
@@ -151,13 +153,13 @@ impl<'f> Person<'f> {
             return true;
         }
         let holders = self.seat.holders();
-        let who = holders[self.chance.random_range(0..holders.len())];
+        let user = holders[self.chance.random_range(0..holders.len())];
         let tool = self.tool();
-        match self.attach(who, tool, false) {
+        match self.attach(user, tool, false) {
             Attempt::Attached(session) => {
-                self.is_at(who, session);
+                self.is_at(user, session);
                 self.note(&format!("attached ({tool:?})"));
-                self.look();
+                self.inspect();
                 self.session.is_some()
             }
             Attempt::Refused(why) => {
@@ -171,7 +173,7 @@ impl<'f> Person<'f> {
         }
     }
 
-    /// Whatever can get at the task.
+    /// Picks a tool that can attach to the task.
     fn tool(&mut self) -> Tool {
         match (self.debugger, self.chance.random_range(0..10)) {
             (Debugger::Debugpy, 0..5) => Tool::Editor,
@@ -181,31 +183,31 @@ impl<'f> Person<'f> {
         }
     }
 
-    fn is_at(&mut self, who: &'static str, session: Session) {
-        self.seat.hold(who);
-        self.who = who;
+    fn is_at(&mut self, user: &'static str, session: Session) {
+        self.seat.hold(user);
+        self.user = user;
         self.session = Some(session);
     }
 
     /// Any way to any relay.
-    fn way(&mut self, who: &'static str) -> Way {
+    fn way(&mut self, user: &'static str) -> Way {
         let relay = self.chance.random_range(0..self.field.refuge.relays());
         let connects = self.chance.random_bool(0.5);
-        self.field.way(who, relay, connects)
+        self.field.way(user, relay, connects)
     }
 
-    fn attach(&mut self, who: &'static str, tool: Tool, take_over: bool) -> Attempt {
-        let way = self.way(who);
+    fn attach(&mut self, user: &'static str, tool: Tool, take_over: bool) -> Attempt {
+        let way = self.way(user);
         let name = self.seat.task();
-        let wanted = Wanted {
+        let target = Target {
             id: self.id.as_str().unwrap(),
             name: &name,
             take_over,
         };
-        let attaching = tool.attach(self.field.cluster, &way, &wanted);
-        self.field.tell(
+        let attaching = tool.attach(self.field.cluster, &way, &target);
+        self.field.report(
             self.seat,
-            &format!("{who} attaches ({tool:?}) at {}", way.to),
+            &format!("{user} attaches ({tool:?}) at {}", way.to),
         );
         self.field
             .attaching(self.seat.node, || self.runtime.block_on(attaching))
@@ -213,12 +215,12 @@ impl<'f> Person<'f> {
 
     fn note(&self, what: &str) {
         self.field.note(what);
-        self.field.tell(self.seat, what);
+        self.field.report(self.seat, what);
     }
 
-    /// Notes what one was told, but for what differs each time.
+    /// Records a refusal, without its variable parts.
     fn note_refusal(&self, why: &str) {
-        self.field.tell(self.seat, why);
+        self.field.report(self.seat, why);
         let what = why.split_once(" is ").map_or(why, |(_, what)| what);
         let what = what.split([',', ';', '(']).next().unwrap_or_default();
         let words = what.split_whitespace();
@@ -227,8 +229,8 @@ impl<'f> Person<'f> {
         self.field.note(&what.join(" "));
     }
 
-    /// What becomes of the session, which is over where that is nothing.
-    fn goes_on<T>(&mut self, what: Option<T>) -> Option<T> {
+    /// Continues the session in some way, and returns it unless it has ended.
+    fn continue_session<T>(&mut self, what: Option<T>) -> Option<T> {
         if what.is_none() {
             self.note("the session was lost");
             self.session = None;
@@ -236,23 +238,23 @@ impl<'f> Person<'f> {
         what
     }
 
-    /// Looks where the task stands: where it was left.
-    fn look(&mut self) {
+    /// Checks that the task is still at its line.
+    fn inspect(&mut self) {
         let Some(session) = &mut self.session else {
             return;
         };
         let line = self.runtime.block_on(session.line());
-        let Some(line) = self.goes_on(line) else {
+        let Some(line) = self.continue_session(line) else {
             return;
         };
         let first = match self.debugger {
             Debugger::Debugpy => self.breakpoint,
-            // It stops behind it.
+            // The legacy debugger stops on the next line.
             Debugger::Legacy => self.breakpoint + 1,
         };
         let next = first + 1;
-        let stands = line == first || self.stepped && line == next;
-        assert!(stands, "the task stands elsewhere: line {line}");
+        let is_at_location = line == first || self.stepped && line == next;
+        assert!(is_at_location, "the task stands elsewhere: line {line}");
         self.stepped = line == next;
     }
 
@@ -263,17 +265,17 @@ impl<'f> Person<'f> {
         };
         self.stepped = true;
         let stepped = self.runtime.block_on(session.step());
-        if self.goes_on(stepped).is_some() {
+        if self.continue_session(stepped).is_some() {
             self.note("stepped");
         }
     }
 
-    fn let_run(&mut self) {
+    fn resume_task(&mut self) {
         let Some(mut session) = self.session.take() else {
             return;
         };
-        self.seat.may_run(Excuse::LetRun);
-        if self.runtime.block_on(session.let_run()).is_some() {
+        self.seat.may_resume(ResumeCause::Resumed);
+        if self.runtime.block_on(session.resume_task()).is_some() {
             self.note("let it run");
             let until = Instant::now() + RESPONSE_TIMEOUT;
             while !self.seat.is_past() && Instant::now() < until {
@@ -283,32 +285,32 @@ impl<'f> Person<'f> {
     }
 
     /// Vanishes, and has `ray-relay` do that to the task, which stays where it is.
-    fn leave_for(&mut self, command: &str, options: &[&str], behind: &[&str]) {
+    fn disconnect_and_run(&mut self, command: &str, options: &[&str], trailing_args: &[&str]) {
         self.session = None;
-        let (code, said) = self.run(self.who, command, options, behind);
-        match (code, said.lines().last()) {
+        let (code, output) = self.run(self.user, command, options, trailing_args);
+        match (code, output.lines().last()) {
             (Some(0), _) | (_, None) => self.note(command),
             (_, Some(why)) => self.note_refusal(why),
         }
     }
 
-    /// `ray-relay COMMAND` as that person: its exit code, and what it said.
+    /// Runs `ray-relay COMMAND` as that user, and returns its exit code and output.
     fn run(
         &mut self,
-        who: &'static str,
+        user: &'static str,
         command: &str,
         options: &[&str],
-        behind: &[&str],
+        trailing_args: &[&str],
     ) -> (Option<i32>, String) {
-        let way = self.way(who);
+        let way = self.way(user);
         self.field
-            .tell(self.seat, &format!("{who} runs {command} at {}", way.to));
+            .report(self.seat, &format!("{user} runs {command} at {}", way.to));
         let mut run = way.command(self.field.cluster, command);
         run.args(options)
             .arg(self.id.as_str().unwrap())
-            .args(behind);
+            .args(trailing_args);
         let mut run = tokio::process::Command::from(run);
-        let running = async { timeout(GIVES_UP, run.kill_on_drop(true).output()).await };
+        let running = async { timeout(COMMAND_TIMEOUT, run.kill_on_drop(true).output()).await };
         let ran = self
             .field
             .attaching(self.seat.node, || self.runtime.block_on(running));
@@ -316,18 +318,18 @@ impl<'f> Person<'f> {
             return (None, format!("{command} was given up"));
         };
         let ran = ran.unwrap();
-        let said = [ran.stdout, ran.stderr].concat();
-        let said = String::from_utf8_lossy(&said).into_owned();
-        (ran.status.code(), said)
+        let output = [ran.stdout, ran.stderr].concat();
+        let text = String::from_utf8_lossy(&output).into_owned();
+        (ran.status.code(), text)
     }
 
-    /// Somebody else tries to get at the task, or to let it run: in vain, as long as it belongs to whoever has it.
+    /// Another user tries to attach to the task or to release it, and must be refused while it has an owner.
     fn intrude(&mut self) {
         let Some(_) = self.seat.held() else { return };
         let holders = self.seat.holders();
-        let others = WITH_CONNECT.iter().filter(|who| !holders.contains(who));
+        let others = WITH_CONNECT.iter().filter(|user| !holders.contains(user));
         // An administrator may.
-        let others: Vec<_> = others.filter(|who| **who != ADMIN).collect();
+        let others: Vec<_> = others.filter(|user| **user != ADMIN).collect();
         let other = *others[self.chance.random_range(0..others.len())];
         let got_at_it = match self.chance.random_range(0..5) {
             0 => self.run(other, "release", &[], &[]).0 == Some(0),
@@ -348,14 +350,14 @@ impl<'f> Person<'f> {
         };
         if got_at_it {
             assert!(
-                self.seat.excuse().is_some(),
+                self.seat.cause().is_some(),
                 "{other} got at what {holders:?} have"
             );
             self.seat.may_be_of(other);
         }
     }
 
-    /// An administrator takes over what is parked. What somebody is at is not theirs to take.
+    /// An administrator takes over a parked task. An attached one is refused.
     fn take_over(&mut self) {
         if self.seat.holders().contains(&ADMIN) {
             return;
@@ -370,40 +372,40 @@ impl<'f> Person<'f> {
         };
         match self.attach(ADMIN, tool, true) {
             Attempt::Attached(session) => {
-                self.nobody_else_is_at_it();
+                self.assert_no_other_owner();
                 self.is_at(ADMIN, session);
                 self.note("an administrator took over");
-                self.look();
+                self.inspect();
             }
             Attempt::Refused(_) => {
-                self.seat.is_not_of(ADMIN);
+                self.seat.is_not_owned_by(ADMIN);
                 self.note("an administrator was refused");
             }
             Attempt::Lost => self.note("an administrator lost the connection"),
         }
     }
 
-    /// An administrator releases what is parked, and nothing that somebody is at.
+    /// An administrator releases parked tasks, but no attached ones.
     fn release_as_admin(&mut self) {
         if self.chance.random_bool(0.7) {
             self.session = None;
         }
-        let (code, said) = self.run(ADMIN, "release", &[], &[]);
-        if said.contains("not released") || said.contains("No waiting task") {
+        let (code, output) = self.run(ADMIN, "release", &[], &[]);
+        if output.contains("not released") || output.contains("No waiting task") {
             return self.note("an administrator released nothing");
         }
         if code == Some(0) {
-            self.nobody_else_is_at_it();
+            self.assert_no_other_owner();
             self.note("an administrator released it");
         }
-        self.seat.may_run(Excuse::Released);
+        self.seat.may_resume(ResumeCause::Released);
     }
 
     /// The session that there was is over.
-    fn nobody_else_is_at_it(&mut self) {
+    fn assert_no_other_owner(&mut self) {
         if let Some(mut session) = self.session.take() {
             let line = self.runtime.block_on(session.line());
-            assert_eq!(line, None, "what {} is at has gone to another", self.who);
+            assert_eq!(line, None, "what {} is at has gone to another", self.user);
         }
     }
 }

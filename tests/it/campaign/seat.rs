@@ -1,4 +1,4 @@
-//! A task that stops, and whose it is; when it has ended there is another.
+//! A task that stops, and its owner. When it ends, another starts.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -11,32 +11,32 @@ use crate::support::driver::Driver;
 use crate::support::namespaces::Cluster;
 
 /// How long Ray may take to run a task to its breakpoint, on a slow machine.
-const STARTS: Duration = Duration::from_secs(120);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Why a task may run on without its owner.
+/// Why a task may resume without its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Excuse {
-    /// Its owner let it run.
-    LetRun,
+pub(super) enum ResumeCause {
+    /// Its owner resumed it.
+    Resumed,
     /// The agent that reached it has ended, and its debugger with it.
     Agent,
     /// The keeper that had it has ended.
     Keeper,
-    /// What its owner showed is revoked.
+    /// Its owner's credential is revoked.
     Revoked,
     /// An administrator released it.
     Released,
 }
 
-/// In what a task stands.
+/// The debugger of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Debugger {
     Debugpy,
-    /// Ray's own: a task fails whose connection is closed.
+    /// Ray's own, whose task fails when its connection is closed.
     Legacy,
 }
 
-/// One task after the other, for one person.
+/// One task after the other, for one user.
 pub(super) struct Seat {
     pub(super) owner: &'static str,
     pub(super) node: &'static str,
@@ -51,12 +51,12 @@ struct Turn {
     id: Value,
     driver: Driver,
     past: PathBuf,
-    excuse: Option<Excuse>,
-    /// Its connection was closed.
+    cause: Option<ResumeCause>,
+    /// Whether its connection was closed.
     may_fail: bool,
     /// Whether its owner has been at its debugger.
     is_held: bool,
-    /// Whose it is: of one of these.
+    /// Its possible owners.
     holders: Vec<&'static str>,
 }
 
@@ -90,7 +90,7 @@ impl Seat {
             Debugger::Debugpy => cluster.start_driver("cuts.py", &env),
             Debugger::Legacy => cluster.start_legacy_driver("cuts.py", &env),
         };
-        let until = Instant::now() + STARTS;
+        let until = Instant::now() + START_TIMEOUT;
         let id = loop {
             if let Some(row) = field.row_named(&name) {
                 break row["id"].clone();
@@ -108,7 +108,7 @@ impl Seat {
             debugger,
             id: id.clone(),
             driver,
-            excuse: None,
+            cause: None,
             may_fail: false,
             is_held: false,
             holders: vec![self.owner],
@@ -121,71 +121,71 @@ impl Seat {
         self.now.lock().unwrap().is_some()
     }
 
-    /// Why its task may run on, if it may.
-    pub(super) fn excuse(&self) -> Option<Excuse> {
-        self.now.lock().unwrap().as_ref()?.excuse
+    /// Returns why its task may resume, if it may.
+    pub(super) fn cause(&self) -> Option<ResumeCause> {
+        self.now.lock().unwrap().as_ref()?.cause
     }
 
-    /// From now on its task may run on. The first reason stands.
-    pub(super) fn may_run(&self, excuse: Excuse) {
+    /// Permits its task to resume. The first cause is kept.
+    pub(super) fn may_resume(&self, cause: ResumeCause) {
         if let Some(turn) = &mut *self.now.lock().unwrap() {
-            turn.excuse.get_or_insert(excuse);
+            turn.cause.get_or_insert(cause);
         }
     }
 
-    /// That person is at its debugger now, and so it is theirs.
-    pub(super) fn hold(&self, person: &'static str) {
+    /// Records that this user is attached and owns the task.
+    pub(super) fn hold(&self, user: &'static str) {
         if let Some(turn) = &mut *self.now.lock().unwrap() {
             turn.is_held = true;
-            turn.holders = vec![person];
+            turn.holders = vec![user];
         }
     }
 
-    /// From now on it may be that person's too.
-    pub(super) fn may_be_of(&self, person: &'static str) {
+    /// Adds a possible owner.
+    pub(super) fn may_be_of(&self, user: &'static str) {
         if let Some(turn) = &mut *self.now.lock().unwrap()
-            && !turn.holders.contains(&person)
+            && !turn.holders.contains(&user)
         {
-            turn.holders.push(person);
+            turn.holders.push(user);
         }
     }
 
-    /// It is not that person's after all.
-    pub(super) fn is_not_of(&self, person: &str) {
+    /// Records that this user does not own the task.
+    pub(super) fn is_not_owned_by(&self, user: &str) {
         if let Some(turn) = &mut *self.now.lock().unwrap() {
-            turn.holders.retain(|holder| *holder != person);
+            turn.holders.retain(|holder| *holder != user);
         }
     }
 
-    /// Whose its task may be.
+    /// Returns the possible owners of the task.
     pub(super) fn holders(&self) -> Vec<&'static str> {
         let now = self.now.lock().unwrap();
         now.as_ref()
             .map_or_else(Vec::new, |turn| turn.holders.clone())
     }
 
-    /// What its task is called.
+    /// Returns the name of the task.
     pub(super) fn task(&self) -> String {
         let now = self.now.lock().unwrap();
         now.as_ref()
             .map_or_else(String::new, |turn| turn.name.clone())
     }
 
-    /// The id of its task, where nobody but whose it is may get at it.
+    /// Returns the id of its task, while only its owner may attach.
     pub(super) fn held(&self) -> Option<Value> {
         let now = self.now.lock().unwrap();
         let turn = now.as_ref()?;
-        (turn.is_held && turn.excuse.is_none()).then(|| turn.id.clone())
+        (turn.is_held && turn.cause.is_none()).then(|| turn.id.clone())
     }
 
     /// The process that has the connection to its debugger has ended.
-    pub(super) fn lose_debugger(&self, excuse: Excuse) {
+    pub(super) fn lose_debugger(&self, cause: ResumeCause) {
         let mut now = self.now.lock().unwrap();
         let Some(turn) = &mut *now else { return };
         turn.may_fail = turn.debugger == Debugger::Legacy;
         // Of one that was just entered nothing may be known yet.
         if turn.may_fail || turn.is_held {
-            turn.excuse.get_or_insert(excuse);
+            turn.cause.get_or_insert(cause);
         }
     }
 
@@ -194,18 +194,18 @@ impl Seat {
         self.now.lock().unwrap().as_mut().is_some_and(Turn::is_past)
     }
 
-    /// What is wrong with its task, if anything is: that it has run on without a reason.
+    /// Returns why the task is in a wrong state: it resumed without a cause.
     pub(super) fn wrong(&self) -> Option<String> {
         let mut now = self.now.lock().unwrap();
         let turn = now.as_mut()?;
-        let runs = turn.is_past() && turn.excuse.is_none();
+        let runs = turn.is_past() && turn.cause.is_none();
         runs.then(|| {
             let (name, output) = (&turn.name, turn.driver.output());
             format!("{name} has run on, and nobody let it run; its driver:\n{output}")
         })
     }
 
-    /// Waits for the end of its task, and looks at what came of it.
+    /// Waits for the end of its task, and checks the result.
     pub(super) fn end(&self) {
         let turn = self.now.lock().unwrap().take();
         let Some(mut turn) = turn else { return };

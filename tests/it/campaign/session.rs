@@ -12,21 +12,21 @@ use tokio::time::{Instant, timeout_at};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::Cluster;
 
-/// How long anything may take before a person takes the connection for lost.
+/// How long a user waits before they consider the connection lost.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a cluster session may take to open one with a task that is free.
-const OPENS: Duration = Duration::from_secs(3);
+/// How long a cluster session may take to open a session with a free task.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 const PDB: &str = "(Pdb) ";
-const HERE: &str = ")stays()";
+const STOPPED_LINE: &str = ")stays()";
 const LIST: &str = "q leaves): ";
 const TOKEN: &str = "token: ";
 
-/// How somebody gets at a relay.
+/// How a user reaches a relay.
 pub(super) struct Way {
     pub(super) to: SocketAddr,
-    /// What it wants to be shown, which `ray-relay connect` shows for its person.
+    /// The token, which `ray-relay connect` adds for its user.
     pub(super) token: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// What a person attaches with.
+/// The tool that a user attaches with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
     Editor,
@@ -67,15 +67,15 @@ pub(super) enum Tool {
     Lines,
 }
 
-/// What it attaches to.
-pub(super) struct Wanted<'a> {
+/// The task to attach to.
+pub(super) struct Target<'a> {
     pub(super) id: &'a str,
     pub(super) name: &'a str,
-    /// As an administrator, what somebody else has parked.
+    /// Whether an administrator takes over another user's park.
     pub(super) take_over: bool,
 }
 
-/// How an attempt to attach ended.
+/// The outcome of an attach.
 pub(super) enum Attempt {
     Attached(Session),
     Refused(String),
@@ -92,37 +92,37 @@ pub(super) enum Session {
 }
 
 impl Tool {
-    /// Attaches, and waits until the task stands.
-    pub(super) async fn attach(self, cluster: &Cluster, way: &Way, wanted: &Wanted<'_>) -> Attempt {
+    /// Attaches, and waits for the stop.
+    pub(super) async fn attach(self, cluster: &Cluster, way: &Way, target: &Target<'_>) -> Attempt {
         match self {
             Self::Editor => {
-                let selector = json!({"breakpoint": wanted.id, "takeOver": wanted.take_over});
+                let selector = json!({"breakpoint": target.id, "takeOver": target.take_over});
                 match begin(cluster, way, selector).await {
-                    Ok(client) => stands(client, None).await,
+                    Ok(client) => verify_stopped(client, None).await,
                     Err(attempt) => attempt,
                 }
             }
             Self::Family => {
-                let selector = json!({"all": true, "task": wanted.name});
+                let selector = json!({"all": true, "task": target.name});
                 let mut parent = match begin(cluster, way, selector).await {
                     Ok(parent) => parent,
                     Err(attempt) => return attempt,
                 };
-                let Some(child) = parent.child_within(OPENS).await else {
+                let Some(child) = parent.child_within(OPEN_TIMEOUT).await else {
                     return Attempt::Lost;
                 };
                 let child = serde_json::from_value(child).unwrap();
                 match start(cluster, way, child).await {
-                    Ok(client) => stands(client, Some(parent)).await,
+                    Ok(client) => verify_stopped(client, Some(parent)).await,
                     Err(attempt) => attempt,
                 }
             }
             Self::Debug => {
                 let mut run = way.command(cluster, "debug");
-                if wanted.take_over {
+                if target.take_over {
                     run.arg("--take-over");
                 }
-                run.arg(wanted.id);
+                run.arg(target.id);
                 let mut prompt = Prompt::begin(&run);
                 match prompt.until(&[PDB]).await {
                     Some(_) => Attempt::Attached(Session::Prompt(Box::new(prompt))),
@@ -131,13 +131,13 @@ impl Tool {
             }
             Self::Lines => {
                 let mut prompt = Prompt::begin(&way.bridge(cluster));
-                match prompt.enter(way, wanted).await {
-                    Some(said) if said.ends_with(PDB) => {
+                match prompt.enter(way, target).await {
+                    Some(output) if output.ends_with(PDB) => {
                         Attempt::Attached(Session::Prompt(Box::new(prompt)))
                     }
-                    Some(said) => {
-                        let why = said.lines().find_map(|line| line.strip_prefix("*** "));
-                        Attempt::Refused(why.unwrap_or(&said).to_owned())
+                    Some(output) => {
+                        let why = output.lines().find_map(|line| line.strip_prefix("*** "));
+                        Attempt::Refused(why.unwrap_or(&output).to_owned())
                     }
                     None => Attempt::Lost,
                 }
@@ -174,7 +174,7 @@ async fn start(
     }
 }
 
-async fn stands(mut client: DapClient, parent: Option<DapClient>) -> Attempt {
+async fn verify_stopped(mut client: DapClient, parent: Option<DapClient>) -> Attempt {
     match client.stopped_within(RESPONSE_TIMEOUT).await {
         Some(thread) => Attempt::Attached(Session::Editor {
             client: Box::new(client),
@@ -186,7 +186,7 @@ async fn stands(mut client: DapClient, parent: Option<DapClient>) -> Attempt {
 }
 
 impl Session {
-    /// The line of `stays` at which the task stands. As everywhere here: nothing where the session is lost.
+    /// Returns the line of `stays` at which the task is stopped, or `None` if the session is lost.
     pub(super) async fn line(&mut self) -> Option<u32> {
         match self {
             Self::Editor { thread, .. } => {
@@ -197,9 +197,9 @@ impl Session {
                 Some(frame["line"].as_u64().unwrap() as u32)
             }
             Self::Prompt(prompt) => {
-                let shown = prompt.line("where", &[HERE]).await?;
+                let shown = prompt.line("where", &[STOPPED_LINE]).await?;
                 prompt.until(&[PDB]).await?;
-                let (_, line) = shown.strip_suffix(HERE)?.rsplit_once('(')?;
+                let (_, line) = shown.strip_suffix(STOPPED_LINE)?.rsplit_once('(')?;
                 line.parse().ok()
             }
         }
@@ -220,8 +220,8 @@ impl Session {
         }
     }
 
-    /// Lets the task run on.
-    pub(super) async fn let_run(&mut self) -> Option<()> {
+    /// Resumes the task.
+    pub(super) async fn resume_task(&mut self) -> Option<()> {
         match self {
             Self::Editor { thread, .. } => {
                 let arguments = json!({"threadId": *thread});
@@ -242,12 +242,12 @@ impl Session {
     }
 }
 
-/// Lines that are typed, and what is shown. Whoever drops it is killed without having said that there are no more.
+/// A prompt. Dropping it kills the client without closing its input first.
 pub(super) struct Prompt {
     _child: Child,
     typing: ChildStdin,
     screen: ChildStdout,
-    seen: String,
+    received: String,
 }
 
 impl Prompt {
@@ -267,20 +267,20 @@ impl Prompt {
         Self {
             typing: child.stdin.take().unwrap(),
             screen: child.stdout.take().unwrap(),
-            seen: String::new(),
+            received: String::new(),
             _child: child,
         }
     }
 
     /// Through the list of the line protocol to the task's prompt, or back to the list.
-    async fn enter(&mut self, way: &Way, wanted: &Wanted<'_>) -> Option<String> {
+    async fn enter(&mut self, way: &Way, target: &Target<'_>) -> Option<String> {
         if let Some(token) = &way.token {
             self.line("", &[TOKEN]).await?;
             self.line(token, &[LIST]).await?;
         } else {
             self.line("", &[LIST]).await?;
         }
-        self.line(wanted.id, &[PDB, LIST]).await
+        self.line(target.id, &[PDB, LIST]).await
     }
 
     async fn say(&mut self, line: &str) -> Option<()> {
@@ -288,27 +288,27 @@ impl Prompt {
         self.typing.write_all(line.as_bytes()).await.ok()
     }
 
-    /// Types a line, and what is shown up to one of `wanted`.
-    async fn line(&mut self, line: &str, wanted: &[&str]) -> Option<String> {
+    /// Types a line, and returns the output up to one of `expected`.
+    async fn line(&mut self, line: &str, expected: &[&str]) -> Option<String> {
         self.say(line).await?;
-        self.until(wanted).await
+        self.until(expected).await
     }
 
-    async fn until(&mut self, wanted: &[&str]) -> Option<String> {
+    async fn until(&mut self, expected: &[&str]) -> Option<String> {
         let end = Instant::now() + RESPONSE_TIMEOUT;
         loop {
-            let found = wanted
+            let found = expected
                 .iter()
-                .filter_map(|wanted| Some(self.seen.find(wanted)? + wanted.len()));
+                .filter_map(|expected| Some(self.received.find(expected)? + expected.len()));
             if let Some(end) = found.min() {
-                let rest = self.seen.split_off(end);
-                return Some(std::mem::replace(&mut self.seen, rest));
+                let rest = self.received.split_off(end);
+                return Some(std::mem::replace(&mut self.received, rest));
             }
             let mut bytes = [0; 4096];
             let read = timeout_at(end, self.screen.read(&mut bytes)).await;
             match read.ok()?.ok()? {
                 0 => return None,
-                read => self.seen += &String::from_utf8_lossy(&bytes[..read]),
+                read => self.received += &String::from_utf8_lossy(&bytes[..read]),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is cut, how, and how it is mended: for so long, nothing passes between two that talk to each other.
+//! The cut link, the kind of cut, and its repair. During a cut the two peers cannot exchange packets.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -20,14 +20,14 @@ pub(crate) enum Link {
     Head,
 }
 
-/// How it is cut.
+/// The kind of cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What is sent vanishes.
+    /// Packets are dropped.
     Silent,
-    /// What is sent is answered with a reset, to both sides.
+    /// Packets are answered with a reset, in both directions.
     Reset,
-    /// Whoever dials loses its address, and has another one afterwards: what there was is never answered again.
+    /// The dialling side loses its address and gets a new one. Old connections are never answered again.
     Address,
 }
 
@@ -83,7 +83,7 @@ impl Kind {
     }
 }
 
-/// Whoever dials, from an address of its own for this alone.
+/// The dialling side of the link, with an address for this link alone.
 struct Dialler {
     node: &'static str,
     to: (Ipv4Addr, u16),
@@ -96,7 +96,7 @@ struct Dialler {
 /// The cables of a cluster.
 pub(crate) struct Cables<'a> {
     cluster: &'a Cluster,
-    /// How often the addresses of each link's dialler have changed.
+    /// How often the address of each link's dialling side has changed.
     changes: [AtomicU8; 4],
 }
 
@@ -177,8 +177,8 @@ impl<'a> Cables<'a> {
     fn run(&self, dialler: &Dialler, line: &str) {
         let mut command = self.cluster.on_network_of(dialler.node, "sh");
         let output = command.args(["-c", line]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {stderr}");
     }
 }
 

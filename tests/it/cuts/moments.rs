@@ -1,4 +1,4 @@
-//! When the network is cut: everybody is ready, begins what is to be cut, and hears when it is over.
+//! The schedule of a cut: all sessions get ready, begin the action to be cut, and are notified of the repair.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::say;
 
-/// How long everybody may take to be ready, and then to begin.
+/// How long all sessions may take to get ready, and then to begin.
 const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// How far a cut is.
+/// The progress of a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Before,
@@ -20,7 +20,7 @@ enum Phase {
     Over,
 }
 
-/// One cut, as those see it who live through it.
+/// One cut, as its sessions see it.
 pub(super) struct Moments {
     all: usize,
     ready: AtomicUsize,
@@ -29,10 +29,10 @@ pub(super) struct Moments {
     over: std::sync::OnceLock<Instant>,
 }
 
-/// One who lives through a cut. Dropped early, it is waited for no longer.
+/// A session during a cut. Once dropped, the others do not wait for it.
 pub(super) struct Witness<'a> {
     moments: &'a Moments,
-    /// Whose turn it is to begin.
+    /// The session that begins next.
     turn: usize,
     is_ready: bool,
     has_begun: bool,
@@ -50,7 +50,7 @@ impl Moments {
         }
     }
 
-    /// The one who begins as that one in the row.
+    /// Returns the session with this position in the order.
     pub(super) fn witness(&self, turn: usize) -> Witness<'_> {
         Witness {
             moments: self,
@@ -119,7 +119,7 @@ impl Witness<'_> {
         self.moments.reached(Phase::Over).await;
     }
 
-    /// How long the network has been mended.
+    /// Returns how long ago the network was repaired.
     pub(super) fn since_over(&self) -> Duration {
         self.moments
             .over

@@ -1,4 +1,4 @@
-//! What a session is at when it is cut, and what has to be true of it afterwards.
+//! The states of a session when it is cut, and the conditions that must hold afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::support::dap_client::{DapClient, Editor};
 use crate::support::ray;
 
 /// Lines of cuts.py.
-const BREAKPOINT: u32 = 14;
-const NEXT: u32 = 15;
-const LATER: u32 = 17;
+const BREAKPOINT_LINE: u32 = 14;
+const NEXT_LINE: u32 = 15;
+const LATER_LINE: u32 = 17;
 
-/// How long whoever is cut off itself waits for an answer when it can be reached again, before it begins anew.
-const GIVEN_UP: Duration = Duration::from_secs(8);
-/// The same of whoever is to notice nothing.
-const NOTICED: Duration = Duration::from_secs(60);
+/// How long a cut client waits for an answer after the repair, before it reconnects.
+const RECONNECT_AFTER: Duration = Duration::from_secs(8);
+/// The same for clients that should not notice the cut.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a session may take to be taken over.
-const TAKEN_OVER: Duration = Duration::from_secs(90);
+const TAKE_OVER_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Bytes of variables in one message.
-const LARGE: usize = 10_000_000;
+const LARGE_BYTES: usize = 10_000_000;
 
-/// What a session is at.
+/// The state of a session at the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Stopped,
@@ -38,9 +38,9 @@ pub(super) enum State {
     Attaching,
 }
 
-/// What became of it.
+/// The outcome of a session.
 pub(super) struct Outcome {
-    /// On which connection it went on.
+    /// The connection on which it continued.
     how: &'static str,
     /// The pause, from when the network was mended.
     pause: Duration,
@@ -91,30 +91,30 @@ impl State {
     }
 }
 
-/// The client's question while it is cut off, as of a person who clicks.
+/// The client's request during the cut, as from a click.
 async fn click(client: &mut DapClient) -> u64 {
     sleep(Duration::from_millis(200)).await;
     client.send_into_the_dark("threads").await
 }
 
 /// Whether the session goes on over the connection that it has: the click is answered, or was and the session still is.
-async fn goes_on(field: &Field<'_>, client: &mut DapClient, click: u64) -> bool {
-    let patience = match field.link {
-        Link::Client | Link::Agent => GIVEN_UP,
-        Link::Connect | Link::Head => NOTICED,
+async fn session_continues(field: &Field<'_>, client: &mut DapClient, click: u64) -> bool {
+    let max_wait = match field.link {
+        Link::Client | Link::Agent => RECONNECT_AFTER,
+        Link::Connect | Link::Head => LOSS_TIMEOUT,
     };
-    let answer = client.response_within(click, patience).await;
+    let answer = client.response_within(click, max_wait).await;
     if !answer.is_some_and(|answer| answer["success"] == true) {
         return false;
     }
     let again = client.send_into_the_dark("threads").await;
-    let answer = client.response_within(again, patience).await;
+    let answer = client.response_within(again, max_wait).await;
     answer.is_some_and(|answer| answer["success"] == true)
 }
 
-/// Attaches again, as often as it is told that the session before is not over.
+/// Attaches again, and retries while the previous session is still open.
 async fn attach_again(field: &Field<'_>, attach: &Map<String, Value>, lines: &[u32]) -> DapClient {
-    let end = Instant::now() + TAKEN_OVER;
+    let end = Instant::now() + TAKE_OVER_TIMEOUT;
     loop {
         let mut client = field.dial().await;
         let answer = client
@@ -124,7 +124,7 @@ async fn attach_again(field: &Field<'_>, attach: &Map<String, Value>, lines: &[u
             return client;
         }
         let why = answer["message"].as_str().unwrap_or_default().to_owned();
-        field.told(&why);
+        field.note_refusal(&why);
         assert!(Instant::now() < end, "not taken over in time: {why}");
         sleep(Duration::from_millis(250)).await;
     }
@@ -138,9 +138,9 @@ async fn found(
     click: u64,
     attach: &Map<String, Value>,
 ) -> (DapClient, Outcome) {
-    let goes_on = goes_on(field, &mut client, click).await;
-    field.must_go_on(goes_on);
-    let (client, how) = match goes_on {
+    let continues = session_continues(field, &mut client, click).await;
+    field.check_continues(continues);
+    let (client, how) = match continues {
         true => (client, "goes on"),
         false => {
             drop(client);
@@ -169,7 +169,7 @@ async fn stopped(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     client.step_over(thread).await;
     let before = frames(&mut client, thread).await;
     let locals = client.locals(before[0].0).await;
-    assert_eq!((before[0].2, &*locals["y"]), (NEXT, "1000"));
+    assert_eq!((before[0].2, &*locals["y"]), (NEXT_LINE, "1000"));
 
     witness.turn().await;
     witness.cut().await;
@@ -183,9 +183,9 @@ async fn stopped(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     };
     assert_eq!(frames(&mut client, thread).await, before);
     assert_eq!(client.locals(before[0].0).await, locals);
-    field.stays("stopped");
+    field.assert_paused("stopped");
     client.step_over(thread).await;
-    assert_eq!(client.frames(thread).await[0].line, NEXT + 1);
+    assert_eq!(client.frames(thread).await[0].line, NEXT_LINE + 1);
     client.resume(thread).await;
     client.assert_in_order();
     outcome
@@ -225,25 +225,25 @@ async fn large(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     let mut client = field.dial().await;
     client.start(attach.clone(), None).await;
     let (thread, _) = client.stopped().await;
-    let asked = ask_large(&mut client, thread).await;
-    let whole = parts(&client.response(asked).await);
-    assert!(whole.iter().map(|part| part.len()).sum::<usize>() > LARGE);
+    let request = ask_large(&mut client, thread).await;
+    let whole = parts(&client.response(request).await);
+    assert!(whole.iter().map(|part| part.len()).sum::<usize>() > LARGE_BYTES);
 
     witness.turn().await;
-    let asked = ask_large(&mut client, thread).await;
+    let request = ask_large(&mut client, thread).await;
     client.received_in_part(100_000).await;
     witness.cut().await;
     let click = click(&mut client).await;
     // An editor whose own way is whole reads on: from one that does not, the relay parts.
     let mut answer = match field.link {
-        Link::Head => Some(client.response(asked).await),
+        Link::Head => Some(client.response(request).await),
         Link::Client | Link::Connect | Link::Agent => None,
     };
     witness.over().await;
 
     let (mut client, outcome) = found(field, witness, client, click, &attach).await;
-    let (thread, asked) = match outcome.how {
-        "goes on" => (thread, asked),
+    let (thread, request) = match outcome.how {
+        "goes on" => (thread, request),
         _ => {
             let (thread, _) = client.stopped().await;
             answer = None;
@@ -252,10 +252,10 @@ async fn large(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     };
     let answer = match answer {
         Some(answer) => answer,
-        None => client.response(asked).await,
+        None => client.response(request).await,
     };
     assert!(parts(&answer) == whole, "it differs");
-    field.stays("large");
+    field.assert_paused("large");
     client.resume(thread).await;
     client.assert_in_order();
     outcome
@@ -264,7 +264,7 @@ async fn large(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
 async fn running(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     let attach = field.attach("running");
     let mut client = field.dial().await;
-    let lines = &[LATER][..];
+    let lines = &[LATER_LINE][..];
     client
         .start(attach.clone(), Some((&field.file, lines)))
         .await;
@@ -276,9 +276,9 @@ async fn running(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     let click = click(&mut client).await;
     witness.over().await;
 
-    let goes_on = goes_on(field, &mut client, click).await;
-    field.must_go_on(goes_on);
-    let how = match goes_on {
+    let continues = session_continues(field, &mut client, click).await;
+    field.check_continues(continues);
+    let how = match continues {
         true => "goes on",
         false => {
             drop(client);
@@ -289,8 +289,8 @@ async fn running(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     let pause = witness.since_over();
     let (thread, _) = client.stopped().await;
     let frame = client.frames(thread).await.swap_remove(0);
-    assert_eq!((&*frame.name, frame.line), ("stays", LATER));
-    field.stays("running");
+    assert_eq!((&*frame.name, frame.line), ("stays", LATER_LINE));
+    field.assert_paused("running");
     client.resume(thread).await;
     client.assert_in_order();
     Outcome { how, pause }
@@ -301,25 +301,25 @@ async fn attaching(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     let mut client = field.dial().await;
     witness.turn().await;
     client.initialize().await;
-    let asked = client.send("attach", Value::Object(attach.clone())).await;
+    let request = client.send("attach", Value::Object(attach.clone())).await;
     witness.cut().await;
     witness.over().await;
 
-    let patience = match field.link {
-        Link::Client | Link::Agent => GIVEN_UP,
-        Link::Connect | Link::Head => NOTICED,
+    let max_wait = match field.link {
+        Link::Client | Link::Agent => RECONNECT_AFTER,
+        Link::Connect | Link::Head => LOSS_TIMEOUT,
     };
-    let goes_on = client.event_within("initialized", patience).await.is_some();
-    field.must_go_on(goes_on);
+    let continues = client.event_within("initialized", max_wait).await.is_some();
+    field.check_continues(continues);
     let mut how = "goes on";
-    if goes_on {
+    if continues {
         let configured = client.send_into_the_dark("configurationDone").await;
-        let configured = client.response_within(configured, patience).await;
-        let attached = client.response_within(asked, patience).await;
+        let configured = client.response_within(configured, max_wait).await;
+        let attached = client.response_within(request, max_wait).await;
         let is_good =
             |answer: Option<Value>| answer.is_some_and(|answer| answer["success"] == true);
         if !(is_good(configured) && is_good(attached)) {
-            field.must_go_on(false);
+            field.check_continues(false);
             how = "taken over";
         }
     } else {
@@ -331,8 +331,8 @@ async fn attaching(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     }
     let pause = witness.since_over();
     let (thread, _) = client.stopped().await;
-    assert_eq!(client.frames(thread).await[0].line, BREAKPOINT);
-    field.stays("attaching");
+    assert_eq!(client.frames(thread).await[0].line, BREAKPOINT_LINE);
+    field.assert_paused("attaching");
     client.resume(thread).await;
     client.assert_in_order();
     Outcome { how, pause }
@@ -383,16 +383,16 @@ async fn family(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
     witness.over().await;
 
     let mut clicks = clicks.into_iter();
-    let head_goes_on = goes_on(field, &mut head, clicks.next().unwrap()).await;
-    let mut kept = BTreeMap::new();
+    let head_goes_on = session_continues(field, &mut head, clicks.next().unwrap()).await;
+    let mut retained = BTreeMap::new();
     let mut lost = BTreeMap::new();
     for ((name, mut child), click) in children.into_iter().zip(clicks) {
-        match head_goes_on && goes_on(field, &mut child.client, click).await {
-            true => drop(kept.insert(name, child)),
+        match head_goes_on && session_continues(field, &mut child.client, click).await {
+            true => drop(retained.insert(name, child)),
             false => drop(lost.insert(name, child.frames)),
         }
     }
-    field.must_go_on(head_goes_on && lost.is_empty());
+    field.check_continues(head_goes_on && lost.is_empty());
     let mut how = "goes on";
     if !head_goes_on {
         drop(head);
@@ -402,20 +402,20 @@ async fn family(field: &Field<'_>, witness: &mut Witness<'_>) -> Outcome {
         how = "children taken over";
     }
     for _ in 0..lost.len() {
-        let Some(configuration) = head.child_within(TAKEN_OVER).await else {
+        let Some(configuration) = head.child_within(TAKE_OVER_TIMEOUT).await else {
             panic!("the parent opens no lost child again");
         };
         let configuration = serde_json::from_value(configuration).unwrap();
         let (name, child) = child(field, configuration).await;
         assert_eq!(lost.get(&name), Some(&child.frames), "{name}");
-        kept.insert(name, child);
+        retained.insert(name, child);
     }
     let pause = witness.since_over();
     for n in 1..=3 {
-        field.stays(&format!("family{n}"));
+        field.assert_paused(&format!("family{n}"));
     }
-    assert_eq!(kept.len(), 3);
-    for mut child in kept.into_values() {
+    assert_eq!(retained.len(), 3);
+    for mut child in retained.into_values() {
         assert_eq!(frames(&mut child.client, child.thread).await, child.frames);
         child.client.resume(child.thread).await;
         child.client.assert_in_order();
@@ -428,7 +428,7 @@ pub(super) fn file() -> String {
     ray::job("cuts.py").to_str().unwrap().to_owned()
 }
 
-/// What an editor sends to attach.
+/// The attach arguments of an editor.
 pub(super) fn arguments(host: &str, port: u16, selector: Value) -> Map<String, Value> {
     let mut arguments = Editor::VsCode.attach(host, port, "");
     arguments.insert("rayRelay".into(), selector);

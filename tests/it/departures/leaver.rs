@@ -1,4 +1,4 @@
-//! Somebody who attaches to one worker and leaves it, in every way in which sessions end.
+//! A client that attaches to one worker and ends its session in every possible way.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -14,7 +14,7 @@ use socket2::SockRef;
 
 use super::scene::Scene;
 
-/// How long the relay may take to end a session by itself, or to take the attach, on a slow machine.
+/// How long the relay may take to end a session by itself, or to accept the attach, on a slow machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a session ends.
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Revocation,
     /// The client does nothing, until its policy's idle limit.
     Idle,
-    /// The relay is told to end.
+    /// The relay shuts down.
     Drain,
     /// The session cannot be recorded any further.
     Recording,
@@ -74,11 +74,11 @@ pub(super) const KINDS: [Kind; 15] = [
 #[derive(Debug)]
 pub(super) struct Departure {
     kind: Kind,
-    /// Which part of what there is to say is said, from 0 to 1.
+    /// How much of the exchange is sent before the end, from 0 to 1.
     part: f64,
     /// Between the last byte and the end.
     delay: Duration,
-    /// Whether the task is let run before.
+    /// Whether the task is resumed before.
     resumes: bool,
 }
 
@@ -104,13 +104,13 @@ impl Departure {
     }
 }
 
-/// What the list says of the worker.
+/// The state of the worker in the list.
 pub(super) enum Look {
-    /// Its breakpoint's id.
+    /// The id of its breakpoint.
     Waits(String),
-    /// Somebody has it, or it is not there.
+    /// It is attached, or not listed.
     Busy(String),
-    /// Nothing listens on its debugger's port any more.
+    /// Its debugger's port is closed.
     Gone(String),
     /// Its actor has returned.
     Ended,
@@ -156,8 +156,8 @@ impl<'a> Leaver<'a> {
         }
     }
 
-    /// What Ray itself says of the worker.
-    pub(super) fn rays_word(&self) -> Value {
+    /// Returns the state of the worker according to Ray.
+    pub(super) fn state_in_ray(&self) -> Value {
         let path = "/api/v0/workers?detail=1&limit=1000";
         let mut answer = self.http(self.scene.address(), "GET", path, None);
         let rows = answer["data"]["result"]["result"].take();
@@ -219,15 +219,15 @@ impl<'a> Leaver<'a> {
             }
             Kind::Dap => {
                 let mut child = self.command(to, &["dap"], Stdio::piped());
-                let said = self.opening(id, &self.token).cut(departure);
-                let _ = child.stdin.as_mut().unwrap().write_all(&said);
+                let text = self.opening(id, &self.token).cut(departure);
+                let _ = child.stdin.as_mut().unwrap().write_all(&text);
                 interrupt(child, departure.delay);
             }
             Kind::Nc => {
                 let mut client = Client::connect(to);
-                let said = format!("\n{}\n{id}\nwhere\nnext\n", self.token);
-                let length = (said.len() as f64 * departure.part.max(0.5)) as usize;
-                client.send(&said.as_bytes()[..length]);
+                let text = format!("\n{}\n{id}\nwhere\nnext\n", self.token);
+                let length = (text.len() as f64 * departure.part.max(0.5)) as usize;
+                client.send(&text.as_bytes()[..length]);
                 std::thread::sleep(departure.delay + departure.delay);
                 client.drain();
             }
@@ -293,7 +293,7 @@ impl<'a> Leaver<'a> {
         }
     }
 
-    /// What a debugger says from its first word until the task runs.
+    /// The messages of a debugger from its first until the task resumes.
     fn opening(&self, id: &str, token: &str) -> Script {
         let mut script = Script::default();
         script.request(
@@ -303,7 +303,7 @@ impl<'a> Leaver<'a> {
         let mut attach =
             json!({"justMyCode": true, "rayRelay": {"breakpoint": id, "token": token}});
         if self.chance(2) == 0 {
-            // Which are to be forgotten.
+            // The relay must ignore these mappings.
             attach["pathMappings"] = json!([{"localRoot": "/home/ann", "remoteRoot": "."}]);
         }
         script.request("attach", &attach);
@@ -335,7 +335,7 @@ impl<'a> Leaver<'a> {
 fn interrupt(mut child: Child, delay: Duration) {
     std::thread::sleep(delay);
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // It may have ended by itself.
+    // The process may have ended by itself.
     let _ = kill_process(pid.unwrap(), Signal::INT);
     drop(child.stdin.take());
     let until = Instant::now() + TEST_TIMEOUT;
@@ -355,7 +355,7 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What a debugger says: until the worker is attached, and then.
+/// The messages of a debugger: until the worker is attached, and after.
 #[derive(Default)]
 struct Script {
     before: Vec<u8>,
@@ -376,7 +376,7 @@ impl Script {
         self.ends.push(self.before.len() + self.after.len());
     }
 
-    /// What follows is said when the debugger is ready for it.
+    /// The messages that follow when the debugger is ready for them.
     fn attached(&mut self) {
         self.before = std::mem::take(&mut self.after);
     }
@@ -435,7 +435,7 @@ impl Client {
         }
     }
 
-    /// Whoever is gone is not told any more.
+    /// Sends `bytes`, unless the relay has closed the connection.
     fn send(&mut self, bytes: &[u8]) {
         if let Err(error) = self.stream.write_all(bytes) {
             assert!(

@@ -15,7 +15,7 @@ use crate::support::relay::Relay;
 pub(super) struct Scene {
     log: PathBuf,
     dir: tempfile::TempDir,
-    /// Held for writing by whoever ends the relay.
+    /// Write-locked while the relay is ended.
     pub(super) relay: RwLock<Relay>,
 }
 
@@ -60,7 +60,7 @@ impl Scene {
         self.relay.read().unwrap().address()
     }
 
-    /// A new relay in place of one that was told to end and has ended.
+    /// Starts a new relay after the previous one has shut down.
     pub(super) fn replace(&self, relay: &mut Relay) {
         relay.signal(Signal::TERM);
         relay.wait_exit(Duration::from_secs(90));
@@ -101,7 +101,7 @@ fn start(dir: &std::path::Path) -> Relay {
 fn token(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
     let output = command.arg("token").args(args).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "token {args:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "token {args:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }

@@ -56,7 +56,7 @@ exec setpriv --bounding-set=-sys_admin -- "$@"
         Self::started(scene.cluster, node, command, &scene.relay.url(), args)
     }
 
-    /// The same for whoever has relays without a scene.
+    /// The same for tests without a scene.
     pub(crate) fn dialling(cluster: &Cluster, node: &str, url: &str, args: &[&str]) -> Self {
         Self::started(cluster, node, cluster.exec(node, PROGRAM), url, args)
     }
@@ -71,7 +71,7 @@ exec setpriv --bounding-set=-sys_admin -- "$@"
         command.args(["node", "--relay", url]);
         if let Some(gcs) = cluster.gcs() {
             command.args(["--gcs-address", gcs]);
-            // On loopback one agent stands for all nodes.
+            // On loopback one agent serves all nodes.
             for node in ["head", "w1", "w2"] {
                 command.args(["--node-address", &cluster.address(node).to_string()]);
             }

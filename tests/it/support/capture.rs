@@ -1,4 +1,4 @@
-//! What passes a cable of the cluster (`tests/cluster/capture.py`).
+//! Captures the packets of a cable of the cluster (`tests/cluster/capture.py`).
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr};

@@ -13,10 +13,10 @@ use super::namespaces::Cluster;
 
 mod unreliable;
 
-/// How long any single answer may take: Ray and debugpy need a second or two on a busy machine.
+/// The timeout of a single answer: Ray and debugpy need a second or two on a busy machine.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Which editor's messages to send, as captured from the real ones.
+/// The editor whose captured messages are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Editor {
     /// VS Code 1.139 with the Python Debugger extension.
@@ -96,7 +96,7 @@ pub(crate) struct DapClient {
     _bridge: Option<Child>,
 }
 
-/// How a wait ended without a message.
+/// Why a wait ended without a message.
 #[derive(Debug, PartialEq, Eq)]
 enum Stopped {
     Late,
@@ -266,13 +266,13 @@ impl DapClient {
 
     async fn find_within(
         &mut self,
-        patience: Duration,
+        max_wait: Duration,
         is: impl Fn(&Value) -> bool,
     ) -> Result<Value, Stopped> {
         if let Some(at) = self.pending.iter().position(&is) {
             return Ok(self.pending.remove(at));
         }
-        let end = tokio::time::Instant::now() + patience;
+        let end = tokio::time::Instant::now() + max_wait;
         loop {
             let message = tokio::time::timeout_at(end, self.read())
                 .await
@@ -390,9 +390,9 @@ impl DapClient {
     }
 
     /// The thread of the next stop, if one comes in time.
-    pub(crate) async fn stopped_within(&mut self, patience: Duration) -> Option<u64> {
+    pub(crate) async fn stopped_within(&mut self, max_wait: Duration) -> Option<u64> {
         let stop = self
-            .find_within(patience, |message| message["event"] == "stopped")
+            .find_within(max_wait, |message| message["event"] == "stopped")
             .await
             .ok()?;
         stop["body"]["threadId"].as_u64()
@@ -437,7 +437,7 @@ impl DapClient {
         self.stopped().await
     }
 
-    /// Lets the thread run on.
+    /// Resumes the thread.
     pub(crate) async fn resume(&mut self, thread: u64) {
         self.call("continue", json!({"threadId": thread})).await;
     }

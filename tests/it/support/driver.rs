@@ -43,7 +43,7 @@ impl Driver {
         eventually(&what, Duration::from_secs(300), || {
             let ended = child.try_wait().unwrap();
             let output = printed(log);
-            // What has no end yet may not be all.
+            // A line without its end may be incomplete.
             let whole = output.rfind('\n').map_or("", |end| &output[..end]);
             let found = whole.lines().find_map(|line| line.strip_prefix(start));
             if found.is_none()
@@ -60,12 +60,12 @@ impl Driver {
         serde_json::from_str(&self.line("RESULT")).unwrap()
     }
 
-    /// It is no more.
+    /// Whether the driver has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// It printed no result yet.
+    /// Whether it has printed no result yet.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.output().lines().any(|line| line.starts_with("RESULT"))
     }

@@ -14,7 +14,7 @@ pub(crate) const RELAY_IP6: &str = "fd88::200";
 /// Its files: keys, a certificate, tokens.
 pub(crate) struct Guarded {
     issuer: Issuer,
-    /// Every token there is: the client's, the agents', and that of who may only look.
+    /// All tokens: the client's, the agents', and a viewer's.
     pub(crate) tokens: Vec<String>,
 }
 

@@ -15,12 +15,12 @@ pub(super) fn get(
     namespace: Option<&str>,
     url: &str,
     token: Option<&str>,
-    patience: Duration,
+    max_wait: Duration,
 ) -> io::Result<(u16, Vec<u8>)> {
     let rest = url.strip_prefix("http://").unwrap();
     let (host, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
-    let mut stream = connect(namespace, host.parse().unwrap(), patience)?;
-    stream.set_read_timeout(Some(patience))?;
+    let mut stream = connect(namespace, host.parse().unwrap(), max_wait)?;
+    stream.set_read_timeout(Some(max_wait))?;
     let authorization = token.map_or_else(String::new, |token| {
         format!("Authorization: Bearer {token}\r\n")
     });
@@ -44,16 +44,16 @@ pub(super) fn get(
     Ok((status.ok_or_else(cut)?, body))
 }
 
-fn connect(namespace: Option<&str>, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+fn connect(namespace: Option<&str>, to: SocketAddr, max_wait: Duration) -> io::Result<TcpStream> {
     let Some(namespace) = namespace else {
-        return TcpStream::connect_timeout(&to, patience);
+        return TcpStream::connect_timeout(&to, max_wait);
     };
     let namespace = File::open(Path::new("/var/run/netns").join(namespace))?;
     // A thread goes to a namespace for good; a socket stays in the one that it was made in.
     std::thread::scope(|scope| {
         let made = scope.spawn(|| {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            TcpStream::connect_timeout(&to, patience)
+            TcpStream::connect_timeout(&to, max_wait)
         });
         made.join().unwrap()
     })

@@ -16,8 +16,8 @@ impl Issuer {
     pub(crate) fn token(&self, args: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
         let output = command.arg("token").args(args).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "token {args:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "token {args:?}: {stderr}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 

@@ -1,4 +1,4 @@
-//! The process that has a relay's connections to debuggers beside it.
+//! The keeper, which holds a relay's connections to debuggers.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// One that listens at `socket` when this returns.
     pub(crate) fn start(cluster: &Cluster, socket: &Path) -> Self {
-        // That of one that was killed before.
+        // Removes the socket of a killed keeper.
         _ = std::fs::remove_file(socket);
         let mut command = cluster.exec("relay", env!("CARGO_BIN_EXE_ray-relay"));
         command.arg("keeper").arg(socket).stdout(Stdio::null());

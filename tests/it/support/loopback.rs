@@ -21,7 +21,7 @@ use super::ray;
 pub(super) const HEAD_IP: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Tells a process that it is to hold a cluster.
-const HOLDS: &str = "RAY_RELAY_TEST_HOLDS_CLUSTER";
+const HOLDER_ENV: &str = "RAY_RELAY_TEST_HOLDS_CLUSTER";
 
 /// The way to a cluster, as the process that holds it prints it.
 #[derive(Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub(crate) fn start(holder: &str) -> Option<Cluster> {
     let venv = ray::environment(ray::NEWEST)?;
     let mut hold = Command::new(std::env::current_exe().unwrap())
         .args([holder, "--exact", "--ignored", "--nocapture"])
-        .env(HOLDS, "1")
+        .env(HOLDER_ENV, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .process_group(0)
@@ -62,7 +62,7 @@ pub(crate) fn start(holder: &str) -> Option<Cluster> {
     let lines = BufReader::new(hold.stdout.take().unwrap()).lines();
     let mut lines = lines.map_while(Result::ok);
     let loopback = lines.find_map(|line| serde_json::from_str(&line).ok());
-    // Its pipe stays open, and is read.
+    // Its pipe has to stay open and be read.
     std::thread::spawn(move || lines.for_each(drop));
     Some(Cluster::on_loopback(
         loopback.expect("the cluster did not come up"),
@@ -73,7 +73,7 @@ pub(crate) fn start(holder: &str) -> Option<Cluster> {
 
 /// Holds a cluster where this process is to, until its standard input ends.
 pub(crate) async fn hold() {
-    if std::env::var_os(HOLDS).is_none() {
+    if std::env::var_os(HOLDER_ENV).is_none() {
         return;
     }
     let venv = ray::environment(ray::NEWEST).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests stand on: Ray environments and clusters, the relay's process, a DAP client.
+//! The environment of the tests: Ray environments and clusters, the relay's process, a DAP client.
 
 pub(crate) mod agent;
 pub(crate) mod capture;
@@ -38,7 +38,7 @@ pub(crate) fn skip(why: impl std::fmt::Display) {
     say(format_args!("SKIPPED a test: {why}"));
 }
 
-/// How often a test loses and finds the same session again; more often where `RAY_RELAY_LONG` is set.
+/// How often a test loses and restores the same session; more often with `RAY_RELAY_LONG`.
 pub(crate) fn parks_in_a_row() -> usize {
     match std::env::var_os("RAY_RELAY_LONG") {
         Some(_) => 200,
@@ -46,13 +46,13 @@ pub(crate) fn parks_in_a_row() -> usize {
     }
 }
 
-/// Calls `probe` until it gives something. Panics with `what` after `patience`.
+/// Calls `probe` until it returns a value. Panics with `what` after `max_wait`.
 pub(crate) fn eventually<T>(
     what: impl Display,
-    patience: Duration,
+    max_wait: Duration,
     mut probe: impl FnMut() -> Option<T>,
 ) -> T {
-    let end = std::time::Instant::now() + patience;
+    let end = std::time::Instant::now() + max_wait;
     loop {
         if let Some(found) = probe() {
             return found;
@@ -60,7 +60,7 @@ pub(crate) fn eventually<T>(
         assert!(
             std::time::Instant::now() < end,
             "{what}: not within {} s",
-            patience.as_secs()
+            max_wait.as_secs()
         );
         std::thread::sleep(Duration::from_millis(50));
     }

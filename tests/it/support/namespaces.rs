@@ -50,13 +50,13 @@ enum Ground {
     Loopback(Loopback),
 }
 
-/// What has a driver see the head and `w1` alone, for whoever has agents on these two.
+/// Limits a driver to the head and `w1`, for tests with agents on these two.
 pub(crate) const ON_TWO_NODES: [(&str, &str); 1] = [("WORKERS", "1")];
 
-static COUNT: AtomicU32 = AtomicU32::new(0);
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 /// Six hex digits that no other run has: process ids repeat where a run has a pid namespace of its own, and names of
 /// network namespaces outlive a run that was killed.
-static RUN: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+static RUN_ID: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     let random = std::hash::RandomState::new().hash_one(std::process::id());
     format!("{:06x}", random & 0xff_ffff)
 });
@@ -72,11 +72,11 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// The same for whoever has a turn.
+    /// The same, for a test that already has its turn.
     pub(super) fn bring_up(version: &str, workers: usize, env: &[(&str, &str)]) -> Option<Self> {
         // Asked once: two probes at the same time would be in each other's way.
-        static LACKING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);
-        if let Some(lacking) = &*LACKING {
+        static MISSING: std::sync::LazyLock<Option<String>> = std::sync::LazyLock::new(lacking);
+        if let Some(lacking) = &*MISSING {
             skip(lacking);
             return None;
         }
@@ -85,8 +85,8 @@ impl Cluster {
         say(format_args!(
             "bringing up Ray {version} in namespaces: head and {workers} worker node(s) ..."
         ));
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("rrt{}-{number}", *RUN);
+        let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("rrt{}-{number}", *RUN_ID);
         // Short: Ray's socket paths below it may have 107 bytes.
         let state = PathBuf::from(format!("/tmp/{prefix}"));
         let mut hold = script(&prefix, &state, &venv, workers)
@@ -143,12 +143,12 @@ impl Cluster {
         }
     }
 
-    /// Where Ray is installed.
+    /// The directory of the Ray installation.
     pub(crate) fn venv(&self) -> &Venv {
         &self.venv
     }
 
-    /// Where each node has its files, Ray's session among them.
+    /// The directory of each node's files, including Ray's session.
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
@@ -180,7 +180,7 @@ impl Cluster {
         }
     }
 
-    /// Where its GCS is not at the port that is usual: its address.
+    /// The address of its GCS, if its port is not the default.
     pub(crate) fn gcs(&self) -> Option<&str> {
         match &self.ground {
             Ground::Namespaces(_) => None,
@@ -269,7 +269,7 @@ impl Cluster {
         command
     }
 
-    /// What the network of `node` is called.
+    /// Returns the name of the network of `node`.
     fn namespace(&self, node: &str) -> String {
         format!("{}-{node}", self.prefix())
     }
@@ -303,7 +303,7 @@ pub(super) fn tool(name: &str) -> PathBuf {
 
 fn script(prefix: &str, state: &Path, venv: &Venv, workers: usize) -> Command {
     let mut command = Command::new("bash");
-    // Whatever RAY_* the tests run under is not for this cluster.
+    // RAY_* variables of the test process must not affect this cluster.
     for (name, _) in std::env::vars() {
         if name.starts_with("RAY_") {
             command.env_remove(name);
@@ -324,7 +324,7 @@ fn has(tool: &&str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(tool).exists())
 }
 
-/// What this machine lacks for namespaces.
+/// Returns the missing requirement for namespaces on this machine.
 fn lacking() -> Option<String> {
     if !cfg!(target_os = "linux") || !rustix::process::geteuid().is_root() {
         return Some("a cluster in network namespaces needs Linux and root".to_owned());
@@ -337,7 +337,7 @@ fn lacking() -> Option<String> {
             missing.join(", ")
         ));
     }
-    let probe = format!("rrt{}-probe", *RUN);
+    let probe = format!("rrt{}-probe", *RUN_ID);
     let netns = |verb: &str| {
         let mut command = Command::new("ip");
         command.args(["netns", verb, &probe]).stderr(Stdio::null());

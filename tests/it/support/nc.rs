@@ -1,4 +1,4 @@
-//! A person with nothing but a plain connection.
+//! A user of `nc`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(90);
 pub(crate) struct Person {
     typing: ChildStdin,
     screen: ChildStdout,
-    seen: String,
+    received: String,
     token: Option<String>,
     _nc: Child,
 }
@@ -44,7 +44,7 @@ impl Person {
         Self {
             typing: nc.stdin.take().unwrap(),
             screen: nc.stdout.take().unwrap(),
-            seen: String::new(),
+            received: String::new(),
             token: scene.token.clone(),
             _nc: nc,
         }
@@ -65,32 +65,32 @@ impl Person {
         let mut rest = Vec::new();
         let read = timeout(TEST_TIMEOUT, self.screen.read_to_end(&mut rest)).await;
         read.expect("the relay closes").unwrap();
-        self.seen + &String::from_utf8_lossy(&rest)
+        self.received + &String::from_utf8_lossy(&rest)
     }
 
-    pub(crate) async fn until(&mut self, wanted: &str) -> String {
+    pub(crate) async fn until(&mut self, expected: &str) -> String {
         loop {
-            if let Some(at) = self.seen.find(wanted) {
-                let rest = self.seen.split_off(at + wanted.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(at) = self.received.find(expected) {
+                let rest = self.received.split_off(at + expected.len());
+                return std::mem::replace(&mut self.received, rest);
             }
             let mut bytes = [0; 4096];
             let read = timeout(TEST_TIMEOUT, self.screen.read(&mut bytes)).await;
             let read = read
-                .unwrap_or_else(|_| panic!("no {wanted:?} in {:?}", self.seen))
+                .unwrap_or_else(|_| panic!("no {expected:?} in {:?}", self.received))
                 .unwrap();
-            assert!(read > 0, "closed without {wanted:?}: {:?}", self.seen);
-            self.seen += &String::from_utf8_lossy(&bytes[..read]);
+            assert!(read > 0, "closed without {expected:?}: {:?}", self.received);
+            self.received += &String::from_utf8_lossy(&bytes[..read]);
         }
     }
 
-    /// Types a line, and what is shown up to `wanted`.
-    pub(crate) async fn line(&mut self, line: &str, wanted: &str) -> String {
+    /// Types a line, and returns the output up to `expected`.
+    pub(crate) async fn line(&mut self, line: &str, expected: &str) -> String {
         self.typing
             .write_all(format!("{line}\n").as_bytes())
             .await
             .unwrap();
-        self.until(wanted).await
+        self.until(expected).await
     }
 }
 

@@ -74,7 +74,7 @@ impl Session {
         }
     }
 
-    /// What is printed at `line`.
+    /// Returns the output of `line`.
     pub(crate) async fn answer(&mut self, line: &str) -> String {
         let before = self.transcript.len() + self.prompt.text().len();
         self.line(line).await;

@@ -15,13 +15,13 @@ pub(crate) const OLDEST: &str = "2.9.3";
 /// Newest version that the relay covers.
 pub(crate) const NEWEST: &str = "2.60.0";
 
-static READY: Mutex<Option<HashMap<String, Venv>>> = Mutex::new(None);
+static VENVS: Mutex<Option<HashMap<String, Venv>>> = Mutex::new(None);
 
 /// The environment of Ray `version`, made now if need be; `None` (said aloud) where no Python
 /// here runs it.
 pub(crate) fn environment(version: &str) -> Option<Venv> {
     // A test that failed while holding this leaves nothing half-made in the map.
-    let mut ready = READY
+    let mut ready = VENVS
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     let ready = ready.get_or_insert_with(HashMap::new);

@@ -32,7 +32,7 @@ impl Relay {
         Self::guarded(cluster, &open)
     }
 
-    /// The same, where `args` say who may do what.
+    /// The same, with a policy in `args`.
     pub(crate) fn guarded(cluster: &Cluster, args: &[&str]) -> Self {
         Self::guarded_at(cluster, PORT, args)
     }
@@ -76,7 +76,7 @@ impl Relay {
             }
         }
         if !says_how_long_it_parks(&command) {
-            // What becomes of a task whose debugger just goes is what most tests look at.
+            // Most tests check tasks that are not parked.
             command.env("RAY_RELAY_PARK_FOR", "0s");
         }
         let mut child = command
@@ -103,12 +103,12 @@ impl Relay {
         }
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its base URL.
+    /// Returns its base URL.
     pub(crate) fn url(&self) -> String {
         let scheme = self.ca.as_ref().map_or("http", |_| "https");
         format!("{scheme}://{}", self.address)
@@ -119,7 +119,7 @@ impl Relay {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its open descriptors now, but for pooled connections to the head, which come and go with requests.
+    /// Counts its open descriptors, without pooled connections to the head, which vary with requests.
     pub(crate) fn descriptors(&self) -> usize {
         let proc = format!("/proc/{}", self.child.id());
         let table = std::fs::read_to_string(format!("{proc}/net/tcp")).unwrap_or_default();
@@ -158,8 +158,8 @@ impl Relay {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait_exit(&mut self, patience: Duration) -> ExitStatus {
-        eventually("the relay's end", patience, || {
+    pub(crate) fn wait_exit(&mut self, max_wait: Duration) -> ExitStatus {
+        eventually("the relay's end", max_wait, || {
             self.child.try_wait().unwrap()
         })
     }

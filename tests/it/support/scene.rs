@@ -1,4 +1,4 @@
-//! A cluster with a relay in front, and what a person at the client sees of them.
+//! A cluster with a relay in front, as seen by its client.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::eventually;
 use super::namespaces::Cluster;
 use super::relay::Relay;
 
-/// A cluster with a relay, and what a person at the client sees of it.
+/// A cluster with a relay, as seen by its client.
 pub(crate) struct Scene<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) relay: Relay,
-    /// Who its clients are, where the relay wants to know.
+    /// The token of its clients, if the relay requires one.
     pub(crate) token: Option<String>,
 }
 
@@ -42,16 +42,16 @@ impl<'a> Scene<'a> {
     /// The answer to a GET of `path` at the relay, from the client.
     pub(crate) fn get(&self, path: &str) -> Value {
         let url = self.relay.url() + path;
-        let patience = Duration::from_secs(10);
+        let max_wait = Duration::from_secs(10);
         let answer = self
             .cluster
-            .get_with("client", &url, patience, &self.settings());
+            .get_with("client", &url, max_wait, &self.settings());
         let (status, body) = answer.unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
     }
 
-    /// What the environment tells client commands of the relay.
+    /// Returns the environment of client commands.
     pub(crate) fn settings(&self) -> Vec<(&'static str, String)> {
         let ca = self.relay.ca.iter();
         let token = self.token.iter();
@@ -77,13 +77,13 @@ impl<'a> Scene<'a> {
         serde_json::from_value(self.answer()["breakpoints"].take()).unwrap()
     }
 
-    /// What Ray's State API says of the workers, read through the relay from the client.
+    /// Returns the workers of Ray's State API, read through the relay.
     pub(crate) fn workers(&self) -> Vec<Value> {
         let mut answer = self.get("/api/v0/workers?detail=1&limit=10000");
         serde_json::from_value(answer["data"]["result"]["result"].take()).unwrap()
     }
 
-    /// Those that wait for a debugger.
+    /// Returns the workers that wait for a debugger.
     pub(crate) fn paused_workers(&self) -> Vec<Value> {
         let mut rows = self.workers();
         rows.retain(|row| row["num_paused_threads"].as_u64() > Some(0) && row["is_alive"] == true);
@@ -98,7 +98,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// Of `rows` that on `node`. A legacy breakpoint on its node's loopback address tells that by the node's id alone.
+    /// Returns the row on `node`. A legacy breakpoint on a loopback address names its node only by id.
     pub(crate) fn on<'r>(&self, rows: &'r [Value], node: &str) -> &'r Value {
         let ip = self.cluster.address(node).to_string();
         if let Some(row) = rows.iter().find(|row| row["node_ip"] == ip) {
@@ -160,7 +160,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits until nothing is listed.
-    pub(crate) fn gone(&self) {
+    pub(crate) fn assert_none_paused(&self) {
         eventually("an empty list", Duration::from_secs(60), || {
             self.list().is_empty().then_some(())
         });

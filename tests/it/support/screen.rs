@@ -1,4 +1,4 @@
-//! A client command on a pseudo-terminal, as a person sees and types it.
+//! A client command on a pseudo-terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,19 +13,19 @@ pub(crate) const RELAY: &str = env!("CARGO_BIN_EXE_ray-relay");
 
 /// A pseudo-terminal with a program on it.
 pub(crate) struct Screen {
-    ours: File,
+    controller: File,
     child: Child,
-    seen: String,
+    screen: String,
 }
 
 impl Screen {
     pub(crate) fn start(scene: &Scene<'_>, args: &[&str]) -> Self {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&ours).unwrap();
-        unlockpt(&ours).unwrap();
-        let path = ptsname(&ours, Vec::new()).unwrap();
-        let theirs = File::options()
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let path = ptsname(&controller, Vec::new()).unwrap();
+        let device = File::options()
             .read(true)
             .write(true)
             .open(path.to_str().unwrap())
@@ -41,15 +41,15 @@ impl Screen {
             .env("TERM", "xterm")
             .env("XDG_STATE_HOME", home.path())
             .env_remove("NO_COLOR")
-            .stdin(theirs.try_clone().unwrap())
-            .stdout(theirs.try_clone().unwrap())
-            .stderr(theirs)
+            .stdin(device.try_clone().unwrap())
+            .stdout(device.try_clone().unwrap())
+            .stderr(device)
             .spawn()
             .unwrap();
         let mut screen = Self {
-            ours: ours.into(),
+            controller: controller.into(),
             child,
-            seen: String::new(),
+            screen: String::new(),
         };
         screen.resize(100);
         screen
@@ -62,39 +62,39 @@ impl Screen {
             ws_xpixel: 0,
             ws_ypixel: 0,
         };
-        rustix::termios::tcsetwinsize(&self.ours, size).unwrap();
+        rustix::termios::tcsetwinsize(&self.controller, size).unwrap();
     }
 
-    /// Reads until `wanted` has come, and gives what came before it.
-    pub(crate) fn expect(&mut self, wanted: &str) -> String {
+    /// Reads until `expected`, and returns the output up to it.
+    pub(crate) fn expect(&mut self, expected: &str) -> String {
         loop {
-            if let Some(at) = self.seen.find(wanted) {
-                let rest = self.seen.split_off(at + wanted.len());
-                return std::mem::replace(&mut self.seen, rest);
+            if let Some(at) = self.screen.find(expected) {
+                let rest = self.screen.split_off(at + expected.len());
+                return std::mem::replace(&mut self.screen, rest);
             }
-            let mut from = self.ours.try_clone().unwrap();
-            let (tell, told) = std::sync::mpsc::channel();
-            // A terminal has no read timeout: the thread is left behind where nothing comes.
+            let mut from = self.controller.try_clone().unwrap();
+            let (sender, receiver) = std::sync::mpsc::channel();
+            // A terminal has no read timeout, so a thread without input is abandoned.
             std::thread::spawn(move || {
                 let mut buffer = [0; 4096];
                 let read = from.read(&mut buffer).unwrap_or(0);
-                let _ = tell.send(buffer[..read].to_vec());
+                let _ = sender.send(buffer[..read].to_vec());
             });
-            match told.recv_timeout(Duration::from_secs(90)) {
-                Ok(read) if !read.is_empty() => self.seen += &String::from_utf8_lossy(&read),
-                _ => panic!("{wanted:?} did not come, only {:?}", self.seen),
+            match receiver.recv_timeout(Duration::from_secs(90)) {
+                Ok(read) if !read.is_empty() => self.screen += &String::from_utf8_lossy(&read),
+                _ => panic!("{expected:?} did not come, only {:?}", self.screen),
             }
         }
     }
 
     pub(crate) fn type_(&mut self, keys: &str) {
-        self.ours.write_all(keys.as_bytes()).unwrap();
+        self.controller.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Types a line and reads on to `wanted`.
-    pub(crate) fn line(&mut self, line: &str, wanted: &str) -> String {
+    /// Types a line, and reads until `expected`.
+    pub(crate) fn line(&mut self, line: &str, expected: &str) -> String {
         self.type_(&format!("{line}\r"));
-        self.expect(wanted)
+        self.expect(expected)
     }
 
     pub(crate) fn exit(&mut self) -> Option<i32> {

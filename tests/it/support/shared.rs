@@ -20,26 +20,26 @@ impl std::ops::Deref for Shared {
     }
 }
 
-/// A place for a shared cluster, which is brought up for the first who comes.
+/// A slot for a shared cluster, which the first test starts.
 type Slot = parking_lot::Mutex<Option<Cluster>>;
 
 /// The shared clusters by version. Most tests want the newest.
-static SHARED: std::sync::LazyLock<Mutex<HashMap<String, &'static [Slot]>>> =
+static CLUSTERS: std::sync::LazyLock<Mutex<HashMap<String, &'static [Slot]>>> =
     std::sync::LazyLock::new(Mutex::default);
 
 fn slots(version: &str) -> &'static [Slot] {
-    let mut all = SHARED
+    let mut all = CLUSTERS
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     all.entry(version.to_owned()).or_insert_with(|| {
         let places = if version == ray::NEWEST { 2 } else { 1 };
         let slots: Vec<Slot> = (0..places).map(|_| Slot::default()).collect();
-        // They are there to the end of the process.
+        // The clusters live until the process ends.
         slots.leak()
     })
 }
 
-/// What makes breakpoints of the legacy debugger reachable from other nodes.
+/// Makes breakpoints of the legacy debugger reachable from other nodes.
 pub(crate) const EXTERNAL: [(&str, &str); 2] = [
     ("HEAD_ARGS", "--ray-debugger-external"),
     ("WORKER_ARGS", "--ray-debugger-external"),
@@ -64,7 +64,7 @@ impl Cluster {
     /// up. Its legacy debuggers are reachable from other nodes. `None` (said aloud) where this machine cannot.
     pub(crate) fn shared(version: &str) -> Option<Shared> {
         let slots = slots(version);
-        // Who waits for a cluster keeps no other test from its turn.
+        // A test that waits for a cluster must not block the turns of others.
         let mut slot = eventually("a shared cluster", TURN_TIMEOUT, || {
             slots.iter().find_map(|slot| slot.try_lock())
         });
@@ -73,7 +73,7 @@ impl Cluster {
             *slot = Some(Self::bring_up(version, 2, &EXTERNAL)?);
         }
         let cluster = Shared(MutexGuard::try_map(slot, Option::as_mut).ok()?, turn);
-        // Tasks of the test before, whose driver was killed.
+        // Tasks of the previous test, whose driver was killed.
         cluster.wait_paused(0);
         Some(cluster)
     }

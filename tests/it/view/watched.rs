@@ -41,7 +41,7 @@ impl Watched {
             .await
             .unwrap()
             .unwrap();
-        // Whoever prints into a closed pipe fails.
+        // Printing into a closed pipe would fail.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Some(Self {
             process,
@@ -51,7 +51,7 @@ impl Watched {
         })
     }
 
-    /// How many debugger's sessions have come to their end, by the adapter's log.
+    /// Counts the debugger's ended sessions in the adapter's log.
     pub(super) fn sessions_over(&self) -> usize {
         let files = std::fs::read_dir(self.logs.path()).unwrap();
         let adapters = files

@@ -38,7 +38,7 @@ impl Typist {
         self.written()
     }
 
-    /// As `exec` leaves it, and once the relay has it parked.
+    /// Ends the prompt as `exec` does, and waits until the relay has parked the task.
     async fn parks(mut self, relay: &Running, id: BreakpointId) {
         self.prompt.stay().await.unwrap();
         until_parked(relay, id).await;
@@ -104,8 +104,8 @@ async fn an_editor_after_a_prompt(version: &str) {
     );
     // The editor does not show the breakpoint of the prompt, and cannot remove it: so it is not there.
     let of_loop = line("    step(number)");
-    let wanted = json!({"source": {"path": local}, "breakpoints": [{"line": of_loop}]});
-    let set = editor.ask("setBreakpoints", wanted).await;
+    let expected = json!({"source": {"path": local}, "breakpoints": [{"line": of_loop}]});
+    let set = editor.ask("setBreakpoints", expected).await;
     assert_eq!(set["breakpoints"][0]["verified"], true, "{set}");
     let thread = json!({"threadId": editor.thread});
     editor.ask("continue", thread).await;
@@ -120,21 +120,21 @@ async fn an_editor_after_a_prompt(version: &str) {
     // A prompt sees the worker's own paths again, and the breakpoints of both.
     let mut typist = Typist::open(&relay, id).await;
     let listed = typist.types("b").await;
-    for wanted in [line("return number"), of_loop] {
+    for expected in [line("return number"), of_loop] {
         assert!(
-            listed.contains(&format!("at {}:{wanted}\n", script())),
+            listed.contains(&format!("at {}:{expected}\n", script())),
             "{listed}"
         );
     }
-    let stood = typist.types("w").await;
-    assert!(stood.contains(&script()), "{stood}");
+    let position = typist.types("w").await;
+    assert!(position.contains(&script()), "{position}");
     typist.parks(&relay, id).await;
     let nowhere = json!({"workspaceFolder": "/home/ada/other", "rayRelay": {"localRoot": ""}});
     let mut editor = Editor::attach(&relay, id, nowhere).await;
     let source = editor.source().await;
     assert_ne!(source["sourceReference"], 0, "{source}");
-    let wanted = json!({"source": source, "sourceReference": source["sourceReference"]});
-    let shown = editor.ask("source", wanted).await;
+    let expected = json!({"source": source, "sourceReference": source["sourceReference"]});
+    let shown = editor.ask("source", expected).await;
     assert_eq!(shown["content"], std::fs::read_to_string(script()).unwrap());
     editor.leave().await;
     relay.abort().await;
@@ -158,10 +158,10 @@ async fn breakpoints_of_one_prompt_hold_in_the_next(version: &str) {
     let set = [format!("b {second}"), format!("b {first}, number < 5")];
     for (n, set) in set.iter().enumerate() {
         let mut typist = Typist::open(&relay, id).await;
-        let said = typist.types(set).await;
+        let reply = typist.types(set).await;
         assert!(
-            said.starts_with(&format!("Breakpoint {} at ", n + 1)),
-            "{said}"
+            reply.starts_with(&format!("Breakpoint {} at ", n + 1)),
+            "{reply}"
         );
         typist.parks(&relay, id).await;
     }
@@ -184,9 +184,12 @@ async fn breakpoints_of_one_prompt_hold_in_the_next(version: &str) {
         )),
         "{listed}"
     );
-    let stood = typist.types("c").await;
-    assert!(stood.contains(&format!("steps.py({first})")), "{stood}");
-    // What is left with a goodbye reaches no one.
+    let position = typist.types("c").await;
+    assert!(
+        position.contains(&format!("steps.py({first})")),
+        "{position}"
+    );
+    // A session that disconnects is not parked.
     typist.prompt.line("q").await;
     assert_eq!(task.says().await, "WAITS 2");
     let next = waiting_again(&relay, id).await;

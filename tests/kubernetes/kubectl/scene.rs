@@ -1,4 +1,4 @@
-//! A namespace with a relay in it, somebody who may have a port-forward there, and what commands say.
+//! A namespace with a relay, a user with port-forwards there, and the output of commands.
 
 use std::fs::Permissions;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::api::{Api, service_account};
 use crate::kubelet::Kubelet;
 use crate::server::{Server, TEST_TIMEOUT};
 
-/// What the API server takes of tokens that say nothing of an audience.
-const ITS_OWN: &str = "https://kubernetes.default.svc";
+/// The audience of tokens that name none.
+const API_AUDIENCE: &str = "https://kubernetes.default.svc";
 
-/// A namespace with a relay's Service, a node, and somebody who may have a port-forward there.
+/// A namespace with a relay's Service, a node, and a user with port-forwards there.
 pub(super) struct Scene {
     pub(super) server: &'static Server,
     pub(super) api: Api,
@@ -87,7 +87,7 @@ impl Scene {
         config.clusters[0].gcs_address = config::Gcs::Off;
         config.park.r#for = Duration::ZERO;
         config.kubernetes.enabled = true;
-        config.kubernetes.audiences = vec!["ray-relay".to_owned(), ITS_OWN.to_owned()];
+        config.kubernetes.audiences = vec!["ray-relay".to_owned(), API_AUDIENCE.to_owned()];
         config.kubernetes.namespace = Some(self.namespace.clone());
         config.kubernetes.api_server = Some(self.server.url());
         config.kubernetes.ca_file = Some(self.server.file("ca.crt"));
@@ -123,8 +123,8 @@ impl Scene {
         self.kubelet.listens(name, None);
     }
 
-    /// Lets `whom` have a port-forward here, and tokens of `debugger`; resolves once that holds for who asks by `kubeconfig`.
-    pub(super) async fn may_connect(&self, whom: Value, kubeconfig: &Path) {
+    /// Grants `subject` port-forwards here and tokens of `debugger`, and waits until that holds for `kubeconfig`.
+    pub(super) async fn may_connect(&self, subject: Value, kubeconfig: &Path) {
         let rules = [
             ("", "services pods", "", "get list"),
             ("", "pods/portforward", "", "get create"),
@@ -135,13 +135,13 @@ impl Scene {
             .make_role(Some(namespace), "connects", &rules)
             .await;
         let role = ("Role", "connects");
-        self.api.bind(Some(namespace), role, whom).await;
+        self.api.bind(Some(namespace), role, subject).await;
         let they = Api::new(kubeconfig).await;
         let path = format!("/api/v1/namespaces/{namespace}/pods");
         they.until(&path, Result::is_ok).await;
     }
 
-    /// Somebody of this scene, by a client certificate: the name, and the kubeconfig.
+    /// A user of this scene with a client certificate: the name, and the kubeconfig.
     pub(super) fn person(&self, name: &str) -> (String, PathBuf) {
         let name = format!("{name}-{}", self.namespace);
         self.server.certificates.client(&name, &name, "people");
@@ -149,11 +149,11 @@ impl Scene {
         (name, kubeconfig)
     }
 
-    /// Ann, by a client certificate, who may connect.
+    /// Ann, with a client certificate and permission to connect.
     pub(super) async fn ann(&self) -> PathBuf {
         let (name, kubeconfig) = self.person("ann");
-        let whom = json!({"kind": "User", "name": name});
-        self.may_connect(whom, &kubeconfig).await;
+        let subject = json!({"kind": "User", "name": name});
+        self.may_connect(subject, &kubeconfig).await;
         kubeconfig
     }
 
@@ -194,22 +194,22 @@ impl Scene {
         command
     }
 
-    /// What it prints, how it fails, and its exit code.
+    /// Returns the output, the error and the exit code.
     pub(super) async fn run(&self, kubeconfig: &Path, args: &[&str]) -> (String, String, i32) {
         let output = self.command(kubeconfig, args).output();
         let output = timeout(TEST_TIMEOUT, output).await.unwrap().unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
-        for said in [&out, &err] {
-            let is_told = ["s3cret", "eyJ", "PRIVATE"]
+        for message in [&out, &err] {
+            let leaks_secret = ["s3cret", "eyJ", "PRIVATE"]
                 .iter()
-                .any(|word| said.contains(word));
-            assert!(!is_told, "{said}");
+                .any(|word| message.contains(word));
+            assert!(!leaks_secret, "{message}");
         }
         (out, err, output.status.code().unwrap())
     }
 
-    /// How `args` fail.
+    /// Returns the error of `args`.
     pub(super) async fn fails(&self, kubeconfig: &Path, args: &[&str], code: i32) -> String {
         let (out, err, ended) = self.run(kubeconfig, args).await;
         assert_eq!((ended, &*out), (code, ""), "{err}");
@@ -251,7 +251,7 @@ impl Connect {
         }
     }
 
-    /// A request, to be answered for as long as somebody reads.
+    /// Sends a GET of `path`, whose response may be a stream.
     pub(super) async fn ask(&self, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request =
@@ -275,11 +275,11 @@ pub(super) async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
-/// Reads until `wanted` has come.
-pub(super) async fn heard(stream: &mut TcpStream, wanted: &str) {
+/// Reads until `expected` has arrived.
+pub(super) async fn read_until(stream: &mut TcpStream, expected: &str) {
     let mut all = Vec::new();
     let found = timeout(TEST_TIMEOUT, async {
-        while !String::from_utf8_lossy(&all).contains(wanted) {
+        while !String::from_utf8_lossy(&all).contains(expected) {
             assert_ne!(stream.read_buf(&mut all).await.unwrap(), 0, "it is over");
         }
     });

@@ -1,4 +1,4 @@
-# Values of every kind with a planted secret, and values that would notice when code of theirs ran.
+# Values of every kind with a planted secret, and values that record when their code runs.
 import collections, dataclasses, enum, functools, json, pathlib, threading, types, uuid
 
 SECRET = "hunter2-Tr0ub4dor&3"

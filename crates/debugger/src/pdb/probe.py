@@ -80,12 +80,12 @@ def _repr(value, what):
         return "*** repr(%s) failed: %s ***" % (what, traceback.format_exception_only(type(e), e)[-1].strip())
 
 
-# The largest array of which all elements are looked at.
+# The largest array whose elements are all read.
 _MOST_ELEMENTS = 1 << 27
 
 
 def _kind(value):
-    # Which array it is, by the libraries that this process has loaded; none is imported for it.
+    # The kind of array, by the loaded libraries; nothing is imported.
     np, torch = _sys.modules.get("numpy"), _sys.modules.get("torch")
     if isinstance(value, getattr(np, "ndarray", ())):
         return "array"
@@ -95,7 +95,7 @@ def _kind(value):
 
 
 def _figures(value, kind):
-    # Of all elements, where they are: how many are not finite, the norm, and a checksum of their bytes.
+    # Computed on the array's device: the count of non-finite elements, the norm, and a checksum of the bytes.
     if kind == "array":
         import zlib
 
@@ -108,7 +108,7 @@ def _figures(value, kind):
         return bad, norm, zlib.crc32(np.ascontiguousarray(value).view(np.uint8).data)
     torch = _sys.modules["torch"]
     plain = type(value) is torch.Tensor or type(value).__name__ == "Parameter"
-    # What is spread over processes asks them all, and they stand.
+    # A distributed tensor would communicate with ranks that are paused.
     if not plain or value.layout is not torch.strided or value.is_quantized or value.device.type == "meta":
         return None
     value = value.detach()
@@ -122,7 +122,7 @@ def _figures(value, kind):
 
 
 def _digest(value):
-    # One line that tells an array from another, without its elements; None for anything else, and for the shortest.
+    # One line that distinguishes arrays without their elements; None for other values and short arrays.
     kind = _kind(value)
     if kind is None or not value.shape:
         return None
@@ -146,7 +146,7 @@ def _digest(value):
 
 
 def _ranks():
-    # Which of how many this process is, by what it has loaded, else by its environment. Nothing is imported for it.
+    # The ranks of this process, from loaded libraries or the environment; nothing is imported.
     import os, warnings
 
     loaded, environ = _sys.modules, os.environ
@@ -163,11 +163,11 @@ def _ranks():
         state = loaded["jax._src.distributed"].global_state
         return state.client is not None and (state.process_id, None, state.num_processes)
 
-    for told in (train, torch, jax, lambda: [environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]):
+    for read in (train, torch, jax, lambda: [environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                rank, local, size = told()
+                rank, local, size = read()
             known = {"rank": int(rank), "local_rank": local and int(local), "world_size": size and int(size)}
         except BaseException:
             continue
@@ -208,7 +208,7 @@ def _statement(text, globs, locs, frame, limit, digest):
 
 
 def _module(name):
-    # As pdb looks for the file of a breakpoint.
+    # Finds the file of a breakpoint as pdb does.
     import os
 
     if os.path.isabs(name) and os.path.exists(name):

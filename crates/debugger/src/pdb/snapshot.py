@@ -1,16 +1,16 @@
 # The part of the probe that makes a snapshot. Runs inside the debugged process, before probe.py in the same text, and leaves nothing
-# behind but the one thread of a value whose code does not return.
+# behind except a thread whose repr does not return.
 import itertools
 import sys as _sys
 import threading
 import time
 
-# Seconds for the code of one value and for those of a snapshot, and the name of the thread that runs it.
+# Timeouts in seconds for the code of one value and of a snapshot, and the name of its thread.
 _VALUE_TIMEOUT, _VALUES_TIMEOUT, _THREAD = 0.5, 5.0, "ray-relay-probe"
 
-# Python's own types whose text is made without code of the program, and how deep they are looked through.
+# Built-in types that are rendered without the program's code, and the maximal depth.
 _PLAIN, _DEPTH = {int, float, complex, bool, type(None), str, bytes, bytearray, type(Ellipsis), range}, 20
-# What Python itself makes of any object, of a class, a function and a lock.
+# The reprs of Python itself.
 _OWN = [kind.__dict__["__repr__"] for kind in (object, type, type(lambda: 0), type(len), type(threading.Lock()))]
 
 
@@ -30,7 +30,7 @@ def _cut(text, limit):
 
 
 def _plain(value, limit, depth=_DEPTH):
-    # The text of `value`, a little more than `limit` of it at most. None: code of the program would have to run for it.
+    # The text of `value`, cut soon after `limit`. None if the program's code would have to run.
     kind = type(value)
     if kind in _PLAIN:
         if kind in (str, bytes, bytearray):
@@ -46,7 +46,7 @@ def _plain(value, limit, depth=_DEPTH):
     if not value:
         return repr(value)
     texts, room = [], limit
-    # At once, as another thread may change it.
+    # Copied at once: another thread may change it.
     for item in list(itertools.islice(value.items() if kind is dict else value, limit + 1)):
         if room < 0:
             break
@@ -56,14 +56,14 @@ def _plain(value, limit, depth=_DEPTH):
         texts.append(": ".join(parts))
         room -= len(texts[-1]) + 2
     if kind in (set, frozenset):
-        texts.sort()  # In each process it has an order of its own.
+        texts.sort()  # The order of a set differs between processes.
     text = marks[0] + ", ".join(texts) + ("," if kind is tuple and len(value) == 1 else "") + marks[1]
     return "frozenset(%s)" % text if kind is frozenset else text
 
 
 class _Texts:
-    # The texts of values. What code of the program has to make is made in a thread of its own, and never in one of the
-    # program's: that may hold what this code waits for, and pydevd gives an expression to any thread that waits for it.
+    # The texts of values. The program's code runs in a separate thread, never in one of the program's: that may hold a
+    # lock that this code needs, and pydevd gives an expression to any waiting thread.
     def __init__(self, ask):
         self.limit, self.room, self.todo = ask["limit"], ask["room"], []
 
@@ -89,7 +89,7 @@ class _Texts:
         if not self.todo:
             return
         late, over = "\u2039no repr within %g s\u203a" % _VALUE_TIMEOUT, "\u2039not asked for its repr: %s\u203a"
-        # pydevd hides its threads from `threading.enumerate`, and so this one.
+        # Hidden from `threading.enumerate`, as pydevd's own threads.
         others = [one for one in list(threading._active.values()) if type(one) is threading.Thread and one.name == _THREAD]
         if others:
             over = "\u2039no repr: one of an earlier snapshot has not returned\u203a"
@@ -112,22 +112,22 @@ class _Texts:
         try:
             if not others:
                 thread = threading.Thread(target=run, name=_THREAD, daemon=True)
-                # A debugger does not stop it with the others.
+                # Debuggers do not stop this thread.
                 thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
                 thread.start()
-                # The last one is waited for no longer than any other.
+                # The last value gets no longer timeout.
                 while not done.wait(0.02) and time.monotonic() < until:
                     if len(made) == len(self.todo) and type(made[-1]) is float and time.monotonic() - made[-1] > _VALUE_TIMEOUT:
                         break
         except RuntimeError:
-            pass  # The system has no room for one more thread.
+            pass  # The system cannot start another thread.
         for at, (into, key, value, form) in enumerate(self.todo):
             text = made[at] if at < len(made) else over if others else over % _type_name(value)
             self.set(into, key, late if type(text) is float else text, form)
 
 
 def _is_helper(frame):
-    # What stands between breakpoint() and the debugger that waits.
+    # Skips the frames between breakpoint() and the waiting debugger.
     file = frame.f_code.co_filename.replace("\\", "/")
     module = str(frame.f_globals.get("__name__", ""))
     return module.split(".")[0] == "debugpy" or file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py"))
@@ -164,18 +164,18 @@ def _look(frame, line, ask, texts):
 
 
 def _locals(frame, ask):
-    # pydevd keeps what was returned in a variable of the program's frame.
+    # pydevd keeps returned values in a variable of the frame.
     own = [(name, value) for name, value in frame.f_locals.items() if not name.startswith("__pydevd")]
     return own[: ask["names"]]
 
 
-# What says of a process where it runs, and nothing of what it does.
+# Variables that say only where a process runs.
 _OF_ITS_NODE = ("HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_", "LS_COLORS", "WINDOWID", "TERM")
 
 
 def _process(ask):
-    # What may differ between processes that run the same, each kind as a frame with its names: variables of the environment,
-    # versions of what is loaded, and states of random numbers by their checksums. No code of the program runs.
+    # State that may differ between ranks, each kind as a frame: environment variables, versions of loaded modules, and
+    # checksums of random number generators. No code of the program runs.
     import os, zlib
 
     def versions():
@@ -206,7 +206,7 @@ def _process(ask):
 
 
 def _suspends(frame):
-    # Where a thread stands that the debugger has stopped: at a later stop there is no helper on its stack.
+    # The frame at which the debugger stopped a thread: a later stop has no helper on its stack.
     return _is_of_debugger(frame) and frame.f_code.co_name.endswith("do_wait_suspend")
 
 
@@ -215,7 +215,7 @@ def _is_of_debugger(frame):
 
 
 def _ends(stack, ask, texts):
-    # The frames of `stack`, oldest first, each with its line: the first and the last, and an entry for those that are left out.
+    # The frames of `stack`, oldest first, each with its line: the first and the last, and an entry for those between.
     cut, first = len(stack) - ask["frames"], ask["frames"] // 4
     if cut <= 0:
         return [_look(frame, line or 0, ask, texts) for frame, line in stack]
@@ -223,12 +223,12 @@ def _ends(stack, ask, texts):
     return _ends(stack[:first], ask, texts) + [left_out] + _ends(stack[first + cut :], ask, texts)
 
 
-# Notes of an exception that are shown, and frames that it has left.
+# Limits of an exception: notes, and frames.
 _NOTES, _LEFT = 8, 100000
 
 
 def _raise(shown, error, ask, texts):
-    # Puts into `shown` what was raised, with its notes, and the frames that it has left.
+    # Adds the exception with its notes and frames to `shown`.
     shown["exception"] = _type_name(error)
     if ask["locals"] and ask["shown"] is not None:
         shown["exception"] = ask["shown"].exception(error)
@@ -246,8 +246,8 @@ def _raise(shown, error, ask, texts):
 
 
 def _snapshot(ask):
-    # The threads that wait for a debugger, or stand in it, oldest frame first. Runs in a thread of the debugger, or in one of
-    # the program's that waits for it: so none of the program's code is run here.
+    # The threads that wait for a debugger or are stopped by it, oldest frame first. Runs in a thread of the debugger, or in a
+    # waiting one of the program: so none of the program's code may run here.
     names = {ident: threading.Thread.name.fget(thread) for ident, thread in list(threading._active.items())}
     errors = getattr(_sys, "_current_exceptions", dict)()
     texts = _Texts(ask)

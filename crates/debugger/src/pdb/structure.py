@@ -1,13 +1,13 @@
-# The rest of how paused tasks are shown and compared, in the probe alone: what a value holds, and checksums. As in
-# `<structure>`, which stands before this, none of the program's code is run.
+# Shows and compares paused tasks, in the probe only: the contents of values, and checksums. As in `<structure>`, which
+# comes before this, none of the program's code runs.
 
 
 class _Index(int):
-    """The place of a value in a sequence, which is no text and no number of the program's."""
+    """The index of a value in a sequence: neither text nor a number of the program."""
 
 
 def _inside(value, start=0, end=None):
-    """What a value holds from `start` up to `end`, as pairs of a name or key and a value."""
+    """The contents of a value from `start` to `end`, as pairs of a name or key and a value."""
     if _is_a(value, dict):
         return list(islice(dict.items(value), start, end))
     for base, items in _SEQUENCES:
@@ -24,7 +24,7 @@ def _inside(value, start=0, end=None):
 
 
 def _count(value):
-    """How many values it holds, and whether they have places and no names."""
+    """The number of values inside, and whether they are indexed instead of named."""
     if _is_a(value, dict):
         return dict.__len__(value), False
     for base, _ in _SEQUENCES:
@@ -33,12 +33,12 @@ def _count(value):
     return len(_inside(value)), False
 
 
-# The most values of one list.
+# The limit of values in one answer.
 _MOST = 1000
 
 
 class _Shown:
-    """Values as the relay may show them, by what it asks: `visible` is "structure", or "text" where a rule shows text as well;
+    """Renders values as the relay requests: `visible` is "structure", or "text" where a rule shows text as well;
     `show`: patterns of names whose text is shown; `key`: of the checksums, if values are to be compared."""
 
     def __init__(self, ask):
@@ -69,7 +69,7 @@ class _Shown:
         return text + (", checksum %s" % found[0] if found else "")
 
     def opened(self, ask, scopes):
-        """The values inside of the one at `path`, or what is called `name`, of the `scopes` of a frame."""
+        """The values inside the one at `path`, or the one called `name`, in the `scopes` of a frame."""
         if "name" in ask:
             for at, names in enumerate(scopes):
                 if ask["name"] in names:
@@ -101,7 +101,7 @@ class _Shown:
         return {"scope": ask["scope"], "variables": [self.openable(*pair, numbers) for pair in pairs]}
 
     def step(self, name):
-        """What is inside of what a rule shows is shown."""
+        """Text inside a value that a rule shows is shown too."""
         self.values.hides = self.values.hides and not self.values.shows(name)
 
     def openable(self, step, name, value, numbers):
@@ -114,7 +114,7 @@ class _Shown:
 
 
 def _slots(value):
-    """What is in the slots of an instance."""
+    """The values in the slots of an instance."""
     found = []
     for base in _mro(type(value)):
         for name, slot in list(_dict(base).items()):
@@ -122,7 +122,7 @@ def _slots(value):
                 try:
                     found.append((name, slot.__get__(value)))
                 except AttributeError:
-                    pass  # Nothing was put there.
+                    pass  # The slot is empty.
     return found
 
 
@@ -146,7 +146,7 @@ class _Digests:
         self.whole, self.within, self.known = True, {}, False
         try:
             text = self.fold(value)
-        except Exception:  # The program changes it at the same time, or it is too deep.
+        except Exception:  # Changed concurrently, or too deep.
             return None
         finally:
             self.left = [left - was + now for left, was, now in zip(self.left, first, (self.values, self.size))]
@@ -167,7 +167,7 @@ class _Digests:
 
     def fold(self, value):
         kind, self.values = type(value), self.values - 1
-        # Most of what is in a large value is short, and of these types.
+        # A fast path: most values are short and of these types.
         if kind is str or kind is float or kind is int and -1 << 63 <= value < 1 << 63:
             data = value.encode("utf-8", "surrogatepass") if kind is str else b"%d" % value if kind is int else repr(value).encode()
             if len(data) <= 64 and len(data) <= self.size and self.values > 0:
@@ -198,7 +198,7 @@ class _Digests:
         return self.nested(tag, value, lambda: self.members(value, kind))
 
     def nested(self, tag, value, make):
-        """Of what may hold itself."""
+        """Handles values that contain themselves."""
         if id(value) in self.within:
             return self.part(b"again", b"%d" % (len(self.within) - self.within[id(value)]))
         self.within[id(value)] = len(self.within)
@@ -220,7 +220,7 @@ class _Digests:
 
     def unordered(self, count, items):
         def make():
-            # The order says nothing, so what goes beyond the bounds says nothing but how many there are.
+            # Unordered, so beyond the limits only the count is comparable.
             if count > self.values:
                 self.whole = False
                 return b"%d" % count
@@ -239,7 +239,7 @@ class _Digests:
         return self.unordered(2 * len(found), lambda: found)()
 
     def array(self, value, kind, name):
-        """The content of an array that is in this process's memory; None: it is none, or of another kind."""
+        """The content of an array in this process's memory; None for other values."""
         number = _number(value, kind, name)
         if number is not None:
             return repr(number).encode()
@@ -253,7 +253,7 @@ class _Digests:
         torch = sys.modules["torch"]
         about = ("%r %s " % (tuple(value.shape), value.dtype)).encode()
         bytes_of = value.numel() * value.element_size()
-        # What is on another device or spread over processes would have to be waited for.
+        # Reading other devices or distributed tensors could block.
         if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized or bytes_of > self.size:
             return about + self.unknown(b"")
         plain = value.detach().contiguous().reshape(-1)
@@ -273,7 +273,7 @@ class _Digests:
 
 
 def _is_of_python(kind, base=object):
-    """Whether all that its values hold beyond a `base` is in their attributes and slots, as of classes that Python code defines."""
+    """Whether its values hold their data beyond `base` in attributes and slots, as classes defined in Python do."""
     ordered = getattr(sys.modules.get("collections"), "OrderedDict", None)
     if any(one is ordered for one in _mro(kind)):
         base = ordered
@@ -289,7 +289,7 @@ _basicsize, _itemsize, _dictoffset, _weakrefoffset = (
 
 
 def _attributes_known(kind):
-    """Whether its `__dict__` is Python's own, where it has one."""
+    """Whether its `__dict__` is Python's own, if it has one."""
     for base in _mro(kind):
         found = _dict(base).get("__dict__")
         if found is not None:

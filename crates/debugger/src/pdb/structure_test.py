@@ -1,4 +1,4 @@
-# Prints what is shown of the planted values, and where a checksum is wrong.
+# Prints how the planted values are shown, and wrong checksums.
 
 def opened(value, numbers, depth=0):
     """Everything that can be opened in a value, as text."""
@@ -18,7 +18,7 @@ ask = {"limit": 1000, "names": 200, "frames": 100, "locals": True, "around": 3, 
 
 
 def shown(first):
-    """What a snapshot of a task that fails with a value shows, and a debugger that opens its variables."""
+    """The output of a snapshot of a task that fails with a value, and of a debugger that opens its variables."""
     asked = dict(ask, shown=_Shown(ask), digests=None)
     texts = snapshot["_Texts"](asked)
     try:
@@ -48,7 +48,7 @@ for first in each():
         if leaks(text):
             leaked.append(text[:200])
 
-# A key of its own for each answer, and equal values in other objects.
+# Another key for each answer, and equal values in other objects.
 first, again, other = (_Digests(key) for key in (b"1", b"1", b"2"))
 same, differ = [], []
 MAKE = [
@@ -68,7 +68,7 @@ for at, make in enumerate(MAKE):
 loop = []
 loop.append(loop)
 assert first.of(loop) == again.of([loop][0]) and first.of({"a": 1, "b": 2}) == again.of({"b": 2, "a": 1})
-# What cannot be read is not compared, alone or inside of something.
+# Unreadable values are not compared, alone or nested.
 opaque = [first.of(threading.Lock()), first.of(iter([])), first.of((x for x in [])), first.of(memoryview(b"x"))]
 inside = first.of([1, threading.Lock()])
 assert opaque == [None] * 4 and inside[1] is False and inside[0] != first.of([2, threading.Lock()])[0]

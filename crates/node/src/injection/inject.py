@@ -1,7 +1,7 @@
-"""Has a process of Python run the text that stands in standard input, from outside: `inject.py PID SECONDS`.
+"""Injects the code on standard input into a running Python process: `inject.py PID SECONDS`.
 
-From Python 3.14 on the interpreter has a way for that (PEP 768); for older ones gdb calls into it, by what debugpy has for
-its own `--pid`. What goes wrong is one line of standard error.
+Python 3.14 and later support this (PEP 768). Older ones need gdb, as for debugpy's `--pid`. Prints an error as one line
+on standard error.
 """
 import os
 import shutil
@@ -14,7 +14,7 @@ DENIED = "may not look into the process: give the agent the capability SYS_PTRAC
 
 
 def root_of(pid):
-    """Where the files of a process are, if they are not those of this one: a service has a /tmp of its own, or is in a container."""
+    """The root of a process with another mount namespace: a service may have a private /tmp or run in a container."""
     try:
         differ = os.readlink("/proc/%d/ns/mnt" % pid) != os.readlink("/proc/self/ns/mnt")
     except OSError:
@@ -24,7 +24,7 @@ def root_of(pid):
 
 def by_python(pid, path, root):
     try:
-        # It is looked for on this side, too.
+        # The path is also checked on this side.
         sys.remote_exec(pid, root + path)
     except PermissionError:
         return DENIED
@@ -45,11 +45,11 @@ def by_gdb(pid, path, root):
     sys.path.insert(0, vendored)
     import add_code_to_python_process as pydevd
 
-    # Neither kind of quotes goes through its shell and gdb.
+    # No quotes survive its shell and gdb.
     code = "exec(open(bytes((%s))).read())" % "".join("%d," % byte for byte in os.fsencode(path))
     with tempfile.TemporaryDirectory(prefix="ray-relay-") as folder:
         if root:
-            # By itself gdb reads the libraries of such a process in its namespace, where only root may go.
+            # By default gdb reads libraries in the process's namespace, which needs root.
             wrapper = os.path.join(folder, "gdb")
             with open(wrapper, "w") as file:
                 file.write("#!/bin/sh\nexec %s -iex 'set sysroot %s' \"$@\"\n" % (gdb, root))
@@ -58,7 +58,7 @@ def by_gdb(pid, path, root):
         try:
             pydevd.run_python_code(pid, code, connect_debugger_tracing=False)
         except subprocess.CalledProcessError:
-            pass  # It is seen below what came of it.
+            pass  # The caller checks the outcome.
     return None
 
 
@@ -67,7 +67,7 @@ def main(pid, seconds):
     root = root_of(pid)
     folder = tempfile.mkdtemp(prefix="ray-relay-", dir=root + "/tmp" if root else None)
     try:
-        # As the process names them; here they are below `root`.
+        # Paths in the process's namespace; on this side they are below `root`.
         text, path, done = (os.path.join(folder[len(root) :], name) for name in ("text.py", "run.py", "done"))
         with open(root + text, "w") as file:
             file.write(sys.stdin.read())

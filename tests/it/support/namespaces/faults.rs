@@ -36,8 +36,8 @@ impl Cluster {
         self.run(&["mend", node]);
     }
 
-    /// From now on the Ray nodes take no connection but to Ray's own ports, and so none to a debugger. `false` (said aloud)
-    /// where this machine cannot.
+    /// Closes all ports of the Ray nodes except Ray's own, so that debuggers are unreachable. `false`, with a message, if this
+    /// machine cannot do that.
     pub(crate) fn close(&self) -> bool {
         if !has(&"nft") {
             say("nft is missing, which drops packets: installing the package nftables ...");
@@ -52,7 +52,7 @@ impl Cluster {
         true
     }
 
-    /// From now on nothing passes between a node that [closes its ports](Self::close) and the relay's port; nobody is told.
+    /// Drops all packets between a node that [closes its ports](Self::close) and the relay's port.
     pub(crate) fn cut_from_relay(&self, node: &str) {
         let port = relay::PORT;
         let rules = format!(
@@ -64,7 +64,7 @@ impl Cluster {
         assert!(status.unwrap().success());
     }
 
-    /// Whether somebody on the network of `node` gets a connection to `to`. Where the peer drops packets that takes 3 s.
+    /// Whether `to` accepts a connection from the network of `node`. Takes 3 s if packets are dropped.
     pub(crate) fn connects(&self, node: &str, to: SocketAddr) -> bool {
         let connect = "import socket, sys; socket.create_connection(sys.argv[1:], timeout=3)";
         let mut command = self.on_network_of(node, self.venv.python());

@@ -27,9 +27,9 @@ impl Cluster {
         &self,
         node: &str,
         url: &str,
-        patience: Duration,
+        max_wait: Duration,
     ) -> Result<(u16, Vec<u8>), String> {
-        self.get_with(node, url, patience, &[])
+        self.get_with(node, url, max_wait, &[])
     }
 
     /// The same with these settings of the relay's client commands: whom it trusts, and the token that it shows.
@@ -37,7 +37,7 @@ impl Cluster {
         &self,
         node: &str,
         url: &str,
-        patience: Duration,
+        max_wait: Duration,
         settings: &[(&'static str, String)],
     ) -> Result<(u16, Vec<u8>), String> {
         if url.starts_with("http://") {
@@ -47,21 +47,21 @@ impl Cluster {
                 Ground::Namespaces(_) => Some(self.namespace(node)),
                 Ground::Loopback(_) => None,
             };
-            let answer = http::get(namespace.as_deref(), url, token, patience);
+            let answer = http::get(namespace.as_deref(), url, token, max_wait);
             return answer.map_err(|why| why.to_string());
         }
         let output = self
             .exec(node, self.venv.python())
             .arg(tool("http_get.py"))
             .arg(url)
-            .arg(patience.as_secs_f64().to_string())
+            .arg(max_wait.as_secs_f64().to_string())
             .envs(settings.iter().map(|(name, value)| (name, value)))
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        match said.strip_prefix("status ").map(str::parse) {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        match stderr.strip_prefix("status ").map(str::parse) {
             Some(Ok(status)) => Ok((status, output.stdout)),
-            _ => Err(said.into_owned()),
+            _ => Err(stderr.into_owned()),
         }
     }
 
@@ -73,15 +73,15 @@ impl Cluster {
             Ground::Loopback(loopback) => Some(("RAY_RELAY_TOKEN", loopback.token.clone())),
         };
         let token: Vec<_> = token.into_iter().collect();
-        let patience = Duration::from_secs(10);
-        let (status, body) = self.get_with("relay", &url, patience, &token).unwrap();
+        let max_wait = Duration::from_secs(10);
+        let (status, body) = self.get_with("relay", &url, max_wait, &token).unwrap();
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         let answer: Value = serde_json::from_slice(&body).unwrap();
         let rows = answer.pointer("/data/result/result").cloned();
         serde_json::from_value(rows.unwrap()).unwrap()
     }
 
-    /// Who waits for a debugger now, by Ray's own word.
+    /// Returns the workers that wait for a debugger according to Ray.
     pub(crate) fn paused(&self) -> Vec<PausedWorker> {
         self.rows("workers?detail=1&limit=10000")
             .iter()

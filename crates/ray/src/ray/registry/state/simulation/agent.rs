@@ -1,47 +1,53 @@
-//! An agent: what carries the words of its [table](super::table) is played.
+//! An agent: its links and streams, around the real [table](super::table).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::table::{Agent, AtAgent, Entry, Kept, KeptSince, Terms};
-use super::words::Row;
-use super::world::{Cause, Channel, Connection, Message, PEOPLE, World, person_called};
+use super::reports::Row;
+use super::table::{Agent, AgentPark, AgentStream, Deadlines, Entry, ReceivedTerms};
+use super::world::{Cause, Channel, Connection, Message, USERS, World, user_named};
 use crate::hold::HoldId;
 use ray_relay_base::wire::tunnel::messages::{LetRun, Open};
 
 impl World {
-    pub(super) fn wants_link(&self, agent: usize, relay: usize) -> bool {
-        let is_served = self.relays[relay].is_alive && !self.cuts.contains_key(&(relay, agent));
+    pub(super) fn can_link(&self, agent: usize, relay: usize) -> bool {
+        let is_reachable = self.relays[relay].is_alive && !self.cuts.contains_key(&(relay, agent));
         let links = &self.agents[agent].links;
-        is_served && self.agents[agent].is_alive && !links.contains_key(&relay)
+        is_reachable && self.agents[agent].is_alive && !links.contains_key(&relay)
     }
 
     pub(super) fn connect(&mut self, agent: usize, relay: usize) {
-        let number = self.number();
-        self.tell(|| format!("agent {agent} links with relay {relay}"));
+        let number = self.next_number();
+        self.record(|| format!("agent {agent} links with relay {relay}"));
         self.agents[agent].links.insert(relay, number);
         self.link_at_relay(relay, agent, number);
-        let (held, rows) = self.agents[agent].told.clone();
+        let (held, rows) = self.agents[agent].sent.clone();
         self.send(
             Channel::ToRelay(relay, agent, number),
-            Message::Held(held, rows),
+            Message::Report(held, rows),
         );
     }
 
-    /// Tells every relay, where something has changed.
+    /// Sends the report to every linked relay, if it has changed.
     fn tell_relays(&mut self, agent: usize) {
-        let Some((held, rows)) = self.agents[agent].news() else {
+        let Some((held, rows)) = self.agents[agent].changed_report() else {
             return;
         };
         for (relay, number) in self.agents[agent].links.clone() {
             let channel = Channel::ToRelay(relay, agent, number);
-            let told = Message::Held(Arc::clone(&held), Arc::clone(&rows));
-            self.send(channel, told);
+            let report = Message::Report(Arc::clone(&held), Arc::clone(&rows));
+            self.send(channel, report);
         }
     }
 
-    /// `message` has come on the link `number` of `relay`.
-    pub(super) fn at_agent(&mut self, agent: usize, relay: usize, number: u64, message: Message) {
+    /// Handles `message` from the link `number` with `relay`.
+    pub(super) fn receive_at_agent(
+        &mut self,
+        agent: usize,
+        relay: usize,
+        number: u64,
+        message: Message,
+    ) {
         if self.agents[agent].links.get(&relay) != Some(&number) {
             return;
         }
@@ -52,7 +58,9 @@ impl World {
                     self.send(link, Message::Refused(stream));
                 }
             }
-            Message::LetRun(let_run, row, cause) => self.let_run_kept(agent, &let_run, row, cause),
+            Message::Resume(let_run, row, cause) => {
+                self.resume_kept_task(agent, &let_run, row, cause)
+            }
             Message::Closed => {
                 self.agents[agent].links.remove(&relay);
             }
@@ -61,235 +69,247 @@ impl World {
         self.tell_relays(agent);
     }
 
-    /// `false`: it is refused.
+    /// Opens the debugger that `open` names. Returns `false` if the request is refused.
     fn open(&mut self, agent: usize, open: &Open, stream: u64) -> bool {
-        let of = self.streams[&stream];
+        let info = self.streams[&stream];
         let row = Row {
-            worker: of.worker,
-            person: of.person,
-            relay: of.relay,
-            session: of.claim,
-            stop: self.workers[of.worker].stop,
+            worker: info.worker,
+            user: info.user,
+            relay: info.relay,
+            session: info.claim,
+            stop: self.workers[info.worker].stop,
             parked: None,
         };
         if open.resume.is_some() {
             return self.resume(agent, open, stream, row);
         }
-        let at = &mut self.agents[agent];
-        let Some(hold) = at.take(open, row, self.ms) else {
+        let state = &mut self.agents[agent];
+        let Some(hold) = state.acquire(open, row, self.ms) else {
             return false;
         };
-        if !self.comes(stream) {
-            self.agents[agent].give_back(hold);
+        if !self.arrives(stream) {
+            self.agents[agent].release(hold);
             return false;
         }
-        if !self.dial(of.worker, of.person, Connection::Agent) {
-            self.agents[agent].give_back(hold);
+        if !self.dial(info.worker, info.user, Connection::Agent) {
+            self.agents[agent].release(hold);
             self.send(Channel::Down(stream), Message::Closed);
             return true;
         }
         self.connect_further(agent, open, stream, row);
-        let at_agent = AtAgent {
+        let opened = AgentStream {
             hold,
-            worker: of.worker,
-            said: None,
+            worker: info.worker,
+            terms: None,
         };
-        self.agents[agent].streams.insert(stream, at_agent);
-        self.send(Channel::Down(stream), Message::Dialled(None));
+        self.agents[agent].streams.insert(stream, opened);
+        self.send(Channel::Down(stream), Message::Connected(None));
         true
     }
 
     fn resume(&mut self, agent: usize, open: &Open, stream: u64, row: Row) -> bool {
-        let at = &self.agents[agent];
-        let is_of = |entry: &(&HoldId, &Entry)| entry.1.row.parked.is_some();
-        let is_for = at.of_worker(row.worker).find(is_of);
-        let is_for = is_for.map(|(_, entry)| PEOPLE[entry.row.person]);
-        let owner = at.holds.kept(&open.worker_id, open.port, open.process);
+        let state = &self.agents[agent];
+        let is_parked = |entry: &(&HoldId, &Entry)| entry.1.row.parked.is_some();
+        let expected = state.of_worker(row.worker).find(is_parked);
+        let expected = expected.map(|(_, entry)| USERS[entry.row.user]);
+        let owner = state.holds.kept(&open.worker_id, open.port, open.process);
         let owner = owner.map(|(owner, ())| &**owner);
-        assert_eq!(owner, is_for);
-        // Its time may be over, and its debugger be left at this moment.
-        let is_there = at.kept.iter().any(|kept| kept.worker == row.worker);
-        if !is_there || owner != open.resume.as_deref() || !self.comes(stream) {
+        assert_eq!(owner, expected);
+        // The park may have expired while its debugger is still being detached.
+        let is_there = state.parks.iter().any(|park| park.worker == row.worker);
+        if !is_there || owner != open.resume.as_deref() || !self.arrives(stream) {
             return false;
         }
-        let (ms, at) = (self.ms, &mut self.agents[agent]);
-        let Some(Kept { hold, said, .. }) = at.take_kept(row.worker) else {
+        let (ms, state) = (self.ms, &mut self.agents[agent]);
+        let Some(AgentPark { hold, terms, .. }) = state.remove_park(row.worker) else {
             return false;
         };
-        at.resume(hold, open, row, ms);
-        at.go_along(row.worker, row.person);
-        let keep = said.keep.renewed(Duration::from_millis(ms - said.at));
-        let terms = said.terms;
-        let lasts = keep.lasts(Duration::ZERO);
+        state.resume(hold, open, row, ms);
+        state.transfer_subprocesses(row.worker, row.user);
+        let message = terms
+            .message
+            .renewed(Duration::from_millis(ms - terms.received_ms));
+        let deadlines = terms.deadlines;
+        let lasts = message.lasts(Duration::ZERO);
         assert_eq!(
-            (lasts, keep.lasted_ms),
+            (lasts, message.lasted_ms),
             (
-                Duration::from_millis(terms.until(ms) - ms),
-                ms - terms.began
+                Duration::from_millis(deadlines.until(ms) - ms),
+                ms - deadlines.started
             )
         );
-        let lasted = keep.lasted_ms;
-        let at_agent = AtAgent {
+        let lasted = message.lasted_ms;
+        let opened = AgentStream {
             hold,
             worker: row.worker,
-            said: Some(KeptSince {
-                keep,
-                at: ms,
-                terms,
+            terms: Some(ReceivedTerms {
+                message,
+                received_ms: ms,
+                deadlines,
             }),
         };
-        at.streams.insert(stream, at_agent);
+        state.streams.insert(stream, opened);
         self.connect_further(agent, open, stream, row);
-        self.workers[row.worker].owner = Some(row.person);
-        self.send(Channel::Down(stream), Message::Dialled(Some(lasted)));
+        self.workers[row.worker].owner = Some(row.user);
+        self.send(Channel::Down(stream), Message::Connected(Some(lasted)));
         true
     }
 
-    /// Some sessions have further connections, which end later.
+    /// Opens a second connection for some of the sessions; it is released later.
     fn connect_further(&mut self, agent: usize, open: &Open, stream: u64, row: Row) {
         if stream.is_multiple_of(4) {
             let further = Open {
                 holder: None,
                 ..open.clone()
             };
-            let at = &mut self.agents[agent];
-            let hold = at.take(&further, row, self.ms);
-            at.leaving.extend(hold);
+            let state = &mut self.agents[agent];
+            let hold = state.acquire(&further, row, self.ms);
+            state.detaching.extend(hold);
         }
-        self.agents[agent].take_beside(open, stream, row, self.ms);
+        self.agents[agent].open_subprocess(open, stream, row, self.ms);
     }
 
-    fn let_run_kept(&mut self, agent: usize, let_run: &LetRun, row: Row, cause: Cause) {
-        let at = &mut self.agents[agent];
-        let of = |entry: &Entry| (entry.row.relay, entry.row.session) == (row.relay, row.session);
-        let is_meant = at
+    fn resume_kept_task(&mut self, agent: usize, let_run: &LetRun, row: Row, cause: Cause) {
+        let state = &mut self.agents[agent];
+        let is_session =
+            |entry: &Entry| (entry.row.relay, entry.row.session) == (row.relay, row.session);
+        let is_expected = state
             .of_worker(row.worker)
-            .any(|(_, entry)| of(entry) && entry.row.parked.is_some());
-        let is_found = at.holds.to_let_run(let_run).is_some();
-        assert_eq!(is_found, is_meant, "{row:?} is to run on");
-        if let Some(kept) = is_found.then(|| at.take_kept(row.worker)).flatten() {
-            at.leaving.push(kept.hold);
-            self.run_on(kept.worker, cause);
+            .any(|(_, entry)| is_session(entry) && entry.row.parked.is_some());
+        let is_found = state.holds.to_let_run(let_run).is_some();
+        assert_eq!(is_found, is_expected, "{row:?} is to resume");
+        if let Some(park) = is_found.then(|| state.remove_park(row.worker)).flatten() {
+            state.detaching.push(park.hold);
+            self.resume_task(park.worker, cause);
         }
     }
 
-    /// Debuggers that were being left are left.
-    pub(super) fn have_left(&mut self, agent: usize) {
-        for hold in std::mem::take(&mut self.agents[agent].leaving) {
-            self.agents[agent].give_back(hold);
+    /// Releases the holds whose debuggers have been detached.
+    pub(super) fn finish_detaching(&mut self, agent: usize) {
+        for hold in std::mem::take(&mut self.agents[agent].detaching) {
+            self.agents[agent].release(hold);
         }
         self.tell_relays(agent);
     }
 
-    /// `message` has come on a stream.
-    pub(super) fn up(&mut self, stream: u64, message: Message) {
+    /// Handles `message` from the relay's end of `stream`.
+    pub(super) fn receive_upstream(&mut self, stream: u64, message: Message) {
         let agent = self.streams[&stream].agent;
         let ms = self.ms;
-        let at = &mut self.agents[agent];
-        let Some(of) = at.streams.get_mut(&stream) else {
+        let state = &mut self.agents[agent];
+        let Some(info) = state.streams.get_mut(&stream) else {
             return;
         };
         match message {
-            Message::Keep(keep, promised) => {
-                let worker = &mut self.workers[of.worker];
-                worker.promised = promised.or(worker.promised);
-                let terms = Terms::of(&keep, ms);
-                of.said = Some(KeptSince {
-                    keep: *keep,
-                    at: ms,
-                    terms,
+            Message::Terms(message, promised) => {
+                let worker = &mut self.workers[info.worker];
+                worker.promised_until = promised.or(worker.promised_until);
+                let deadlines = Deadlines::of(&message, ms);
+                info.terms = Some(ReceivedTerms {
+                    message: *message,
+                    received_ms: ms,
+                    deadlines,
                 });
             }
-            Message::Goodbye(cause) => {
-                let worker = of.worker;
-                at.leaving.push(of.hold);
-                at.streams.remove(&stream);
-                at.leave_beside(stream, None);
-                self.run_on(worker, cause);
+            Message::Detach(cause) => {
+                let worker = info.worker;
+                state.detaching.push(info.hold);
+                state.streams.remove(&stream);
+                state.close_subprocess(stream, None);
+                self.resume_task(worker, cause);
                 self.send(Channel::Down(stream), Message::Closed);
             }
-            Message::Closed => self.lose_relay_of(stream),
+            Message::Closed => self.lose_relay(stream),
             other => panic!("{other:?} on a stream"),
         }
     }
 
-    /// The relay of `stream` is lost: what it said counts.
-    pub(super) fn lose_relay_of(&mut self, stream: u64) {
+    /// The relay of `stream` is lost: parks the task by the last terms received, or resumes it.
+    pub(super) fn lose_relay(&mut self, stream: u64) {
         let agent = self.streams[&stream].agent;
         let ms = self.ms;
-        let at = &mut self.agents[agent];
-        let Some(AtAgent { hold, worker, said }) = at.streams.remove(&stream) else {
+        let state = &mut self.agents[agent];
+        let Some(AgentStream {
+            hold,
+            worker,
+            terms,
+        }) = state.streams.remove(&stream)
+        else {
             return;
         };
-        let until = |said: &KeptSince| {
-            let lasts = said.keep.lasts(Duration::from_millis(ms - said.at));
+        let until = |terms: &ReceivedTerms| {
+            let lasts = terms
+                .message
+                .lasts(Duration::from_millis(ms - terms.received_ms));
             let until = ms + u64::try_from(lasts.as_millis()).unwrap();
-            assert_eq!(until, said.terms.until(ms), "{:?}", said.terms);
+            assert_eq!(until, terms.deadlines.until(ms), "{:?}", terms.deadlines);
             until
         };
-        match said.map(|said| (until(&said), said)) {
-            Some((until, said)) if until > ms => {
-                // A user who has taken it over without sending terms has not had it.
-                let person = person_called(&said.keep.owner);
-                self.workers[worker].owner = Some(person);
-                at.keep(hold, &said.keep, until);
-                at.leave_beside(stream, Some((&said.keep, until)));
-                at.go_along(worker, person);
-                let kept = Kept {
+        match terms.map(|terms| (until(&terms), terms)) {
+            Some((until, terms)) if until > ms => {
+                // An administrator who took the session over has no park before their terms arrive.
+                let user = user_named(&terms.message.owner);
+                self.workers[worker].owner = Some(user);
+                state.park(hold, &terms.message, until);
+                state.close_subprocess(stream, Some((&terms.message, until)));
+                state.transfer_subprocesses(worker, user);
+                let park = AgentPark {
                     hold,
                     worker,
-                    person,
+                    user,
                     until,
-                    said,
+                    terms,
                 };
-                let terms = kept.said.terms;
-                at.kept.push(kept);
-                self.tell(|| format!("        agent {agent} keeps worker {worker} by {terms:?}"));
+                let deadlines = park.terms.deadlines;
+                state.parks.push(park);
+                self.record(|| {
+                    format!("        agent {agent} parks worker {worker} by {deadlines:?}")
+                });
             }
             _ => {
-                at.leaving.push(hold);
-                at.leave_beside(stream, None);
-                self.run_on(worker, Cause::Died);
+                state.detaching.push(hold);
+                state.close_subprocess(stream, None);
+                self.resume_task(worker, Cause::Died);
             }
         }
         self.tell_relays(agent);
     }
 
-    /// The agent takes note that it hears nothing of `relay`.
+    /// The agent notices that `relay` is silent.
     pub(super) fn agent_notices(&mut self, relay: usize, agent: usize) {
         self.agents[agent].links.remove(&relay);
         let streams: Vec<u64> = self.agents[agent].streams.keys().copied().collect();
         for stream in streams {
             if self.streams[&stream].relay == relay {
-                self.lose_relay_of(stream);
+                self.lose_relay(stream);
             }
         }
     }
 
-    pub(super) fn end_kept(&mut self) {
+    pub(super) fn end_agent_parks(&mut self) {
         for agent in 0..self.agents.len() {
-            let (ms, at) = (self.ms, &mut self.agents[agent]);
-            let over = at.kept.extract_if(.., |kept| kept.until <= ms);
-            for kept in over.collect::<Vec<_>>() {
-                self.agents[agent].leaving.push(kept.hold);
-                self.run_on(kept.worker, Cause::Terms(kept.person, kept.until));
+            let (ms, state) = (self.ms, &mut self.agents[agent]);
+            let over = state.parks.extract_if(.., |park| park.until <= ms);
+            for park in over.collect::<Vec<_>>() {
+                self.agents[agent].detaching.push(park.hold);
+                self.resume_task(park.worker, Cause::Expired(park.user, park.until));
             }
         }
     }
 
-    /// The agent dies, or ends `in_order`.
+    /// Ends the agent, by a crash or `in_order`.
     pub(super) fn end_agent(&mut self, agent: usize, in_order: bool) {
-        let dead = std::mem::replace(&mut self.agents[agent], Agent::new(false));
-        for (stream, at) in dead.streams {
-            self.run_on(at.worker, Cause::Died);
+        let ended = std::mem::replace(&mut self.agents[agent], Agent::new(false));
+        for (stream, open) in ended.streams {
+            self.resume_task(open.worker, Cause::Died);
             self.send(Channel::Down(stream), Message::Closed);
         }
-        for kept in dead.kept {
-            self.run_on(kept.worker, Cause::Died);
+        for park in ended.parks {
+            self.resume_task(park.worker, Cause::Died);
         }
-        for (relay, number) in dead.links {
+        for (relay, number) in ended.links {
             let end = if in_order {
-                Message::Left
+                Message::Shutdown
             } else {
                 Message::Closed
             };
@@ -297,21 +317,24 @@ impl World {
         }
     }
 
-    /// The worker has died: the client that is connected to it sees that.
+    /// Closes the streams and parks of `worker`, which has died.
     pub(super) fn worker_died(&mut self, worker: usize) {
-        let at = &mut self.agents[worker % 2];
-        let kept = at.kept.extract_if(.., |kept| kept.worker == worker);
-        let mut holds: Vec<HoldId> = kept.map(|kept| kept.hold).collect();
+        let state = &mut self.agents[worker % 2];
+        let park = state.parks.extract_if(.., |park| park.worker == worker);
+        let mut holds: Vec<HoldId> = park.map(|park| park.hold).collect();
         let ended: Vec<u64> = {
-            let of_it = at.streams.iter().filter(|(_, of)| of.worker == worker);
-            of_it.map(|(stream, _)| *stream).collect()
+            let own_streams = state
+                .streams
+                .iter()
+                .filter(|(_, info)| info.worker == worker);
+            own_streams.map(|(stream, _)| *stream).collect()
         };
         for stream in &ended {
-            at.leave_beside(*stream, None);
-            holds.extend(at.streams.remove(stream).map(|of| of.hold));
+            state.close_subprocess(*stream, None);
+            holds.extend(state.streams.remove(stream).map(|info| info.hold));
         }
         for hold in holds {
-            at.give_back(hold);
+            state.release(hold);
         }
         for stream in ended {
             self.send(Channel::Down(stream), Message::Closed);

@@ -53,7 +53,7 @@ impl World {
                 Some(Connection::Agent) => (2, 0),
                 Some(Connection::Keeper(machine)) => (3, machine),
             };
-            let flags = 2 * usize::from(worker.standing) + usize::from(worker.dead);
+            let flags = 2 * usize::from(worker.is_paused) + usize::from(worker.is_dead);
             digest.put(8 * by + flags, 16 * relay + worker.owner.map_or(3, |p| p));
         }
         for agent in &self.agents {
@@ -69,7 +69,7 @@ impl World {
             }
         }
         for (relay, agent) in self.cuts.keys() {
-            digest.put(16 * relay + agent, self.kept.len());
+            digest.put(16 * relay + agent, self.keeper_parks.len());
         }
         digest.end()
     }
@@ -100,17 +100,17 @@ impl Channel {
 impl Message {
     fn kind(&self) -> usize {
         match self {
-            Self::Rows(_, _, asked) if asked.is_empty() => 0,
+            Self::Rows(_, _, requested) if requested.is_empty() => 0,
             Self::Rows(..) => 12,
-            Self::Held(..) => 1,
+            Self::Report(..) => 1,
             Self::Open(..) => 2,
-            Self::LetRun(..) => 3,
+            Self::Resume(..) => 3,
             Self::Refused(_) => 4,
-            Self::Dialled(_) => 5,
-            Self::Keep(..) => 6,
-            Self::Goodbye(_) => 7,
+            Self::Connected(_) => 5,
+            Self::Terms(..) => 6,
+            Self::Detach(_) => 7,
             Self::Closed => 8,
-            Self::Left => 9,
+            Self::Shutdown => 9,
         }
     }
 }

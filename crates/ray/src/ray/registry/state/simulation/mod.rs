@@ -1,22 +1,22 @@
-//! Relays, agents, workers, people and a network in one process, by a clock of their own: whatever happens to them, in
-//! any order, no task runs on unasked, no two sessions have one worker, and all lists agree in the end.
+//! Simulates relays, agents, workers, users and a network in one process, on a virtual clock. Whatever order events
+//! come in: no task resumes unrequested, no worker has two sessions, and all lists converge.
 //!
-//! The deciding parts are the real ones: the registry's core with its holds, the table of an agent, the terms of a
-//! park. Simulated here is the transport of their messages ([`relay`], [`sessions`], [`restart`], [`agent`]): messages
-//! may be late, overtake each other where they take different connections, or be lost with a connection or a process.
-//! Beside each of them is kept, in the simplest way, what it must come to: what a relay was told ([`words`]), and what
-//! an agent has ([`table`]). A schedule is a list of [`Step`]s that follows from its seed; one that fails is told as a
-//! story, and is played again by `RAY_RELAY_SEED`.
+//! The registry's core with its holds, the table of an agent and the terms of a park are the real code. The transport
+//! of messages is simulated ([`relay`], [`sessions`], [`restart`], [`agent`]): messages may be delayed, reordered across
+//! connections, or lost with a connection or a process.
+//! A simple model next to each real part says what it must contain: the reports that a relay received ([`reports`])
+//! and the holds of an agent ([`table`]). A schedule is a list of [`Step`]s derived from its seed. A failed schedule
+//! prints its steps; `RAY_RELAY_SEED` replays it.
 
 mod agent;
-mod beside;
 mod digest;
 mod relay;
+mod reports;
 mod restart;
 mod sessions;
 mod steps;
+mod subprocess;
 mod table;
-mod words;
 mod world;
 
 use std::collections::HashMap;
@@ -27,16 +27,16 @@ use digest::Digests;
 use steps::{Step, choose};
 use world::{SCENES, Shape, World};
 
-/// Schedules in a run of the tests; `RAY_RELAY_SCHEDULES` asks for more.
+/// Schedules in a test run; `RAY_RELAY_SCHEDULES` overrides it.
 const SCHEDULES: u64 = 10_000;
 
-/// Those behind them that have failed once.
-const FAILED_ONCE: &[u64] = &[402_781];
+/// Seeds above `SCHEDULES` that have failed before.
+const REGRESSION_SEEDS: &[u64] = &[402_781];
 
-/// Steps of one, before all that is broken is mended.
+/// Steps of a schedule, before [`World::settle`] repairs everything.
 const STEPS: usize = 48;
 
-/// A generator of numbers that is small and the same everywhere (SplitMix64).
+/// A small generator of random numbers with the same output on every platform (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -53,31 +53,31 @@ impl Random {
     }
 }
 
-/// Plays the schedule of `seed`, which begins with the world of a shape and a scene that `begun` gives, and calls
-/// `seen` with each state.
-fn play(seed: u64, begun: impl FnOnce(Shape, usize) -> World, mut seen: impl FnMut(&World)) {
+/// Plays the schedule of `seed` from the world that `begin` returns for a shape and a scene, and calls `visit` with
+/// each state.
+fn play(seed: u64, begin: impl FnOnce(Shape, usize) -> World, mut visit: impl FnMut(&World)) {
     let mut random = Random(seed);
     let shape = Shape::random(&mut random);
-    let rare = steps::rare(&mut random);
-    let mut world = begun(shape, random.below(2 * SCENES).min(SCENES));
+    let rare_kinds = steps::random_rare_kinds(&mut random);
+    let mut world = begin(shape, random.below(2 * SCENES).min(SCENES));
     let mut choices = Vec::new();
     for _ in 0..STEPS {
-        let step = choose(&world, &mut random, rare, &mut choices);
-        world.take(step);
-        seen(&world);
+        let step = choose(&world, &mut random, rare_kinds, &mut choices);
+        world.apply(step);
+        visit(&world);
     }
     world.settle();
 }
 
-/// Describes a failed schedule: all of its steps, and why it is wrong.
+/// Describes a failed schedule: its steps, and the failed assertion.
 fn story(seed: u64) -> String {
-    world::TOLD.with_borrow_mut(Vec::clear);
-    let told = |shape, scene| World::begun(shape, scene, true);
-    let end = catch_unwind(AssertUnwindSafe(|| play(seed, told, |_| {})));
-    let mut lines = world::TOLD.with_borrow(|lines| lines.join("\n"));
-    if let Err(why) = end {
-        let why = why.downcast_ref::<String>().cloned();
-        lines += &format!("\n{}", why.unwrap_or_else(|| "a panic".to_owned()));
+    world::STORY.with_borrow_mut(Vec::clear);
+    let recorded = |shape, scene| World::with_scene(shape, scene, true);
+    let end = catch_unwind(AssertUnwindSafe(|| play(seed, recorded, |_| {})));
+    let mut lines = world::STORY.with_borrow(|lines| lines.join("\n"));
+    if let Err(panic) = end {
+        let reason = panic.downcast_ref::<String>().cloned();
+        lines += &format!("\n{}", reason.unwrap_or_else(|| "a panic".to_owned()));
     }
     lines
 }
@@ -88,47 +88,48 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn no_task_resumes_unrequested_and_lists_converge() {
-    let anew = |shape, scene| World::begun(shape, scene, false);
+    let silent = |shape, scene| World::with_scene(shape, scene, false);
     if let Some(seed) = number("RAY_RELAY_SEED") {
         println!("{}", story(seed));
-        return play(seed, anew, |_| {});
+        return play(seed, silent, |_| {});
     }
-    let asked = number("RAY_RELAY_SCHEDULES");
-    // To tell states from each other takes a tenth of the time.
-    let counts = asked.is_some();
-    let schedules = asked.unwrap_or(SCHEDULES);
+    let requested = number("RAY_RELAY_SCHEDULES");
+    // Counting distinct states costs a tenth of the time.
+    let counts_states = requested.is_some();
+    let schedules = requested.unwrap_or(SCHEDULES);
     let first = number("RAY_RELAY_FIRST").unwrap_or(0);
     let (next, states) = (AtomicU64::new(first), AtomicU64::new(0));
     let failed = std::sync::Mutex::new(None);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Each thread has the states of one part of all digests: together they count each once.
+    // The sets are sharded by digest, so that threads rarely wait for each other.
     let sets: Vec<_> = (0..16)
         .map(|_| std::sync::Mutex::new(Digests::default()))
         .collect();
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                let mut fresh = Vec::new();
-                let mut begun = HashMap::new();
+                let mut digests = Vec::new();
+                let mut worlds = HashMap::new();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= first + schedules || failed.lock().unwrap().is_some() {
                         return;
                     }
-                    fresh.clear();
-                    let played = catch_unwind(AssertUnwindSafe(|| {
-                        let begins = |shape, scene| {
-                            let first = begun.entry((shape, scene));
-                            first.or_insert_with(|| anew(shape, scene)).clone()
+                    digests.clear();
+                    let outcome = catch_unwind(AssertUnwindSafe(|| {
+                        let begin = |shape, scene| {
+                            let first = worlds.entry((shape, scene));
+                            first.or_insert_with(|| silent(shape, scene)).clone()
                         };
-                        let seen = |world: &World| fresh.extend(counts.then(|| world.digest()));
-                        play(seed, begins, seen);
+                        let visit =
+                            |world: &World| digests.extend(counts_states.then(|| world.digest()));
+                        play(seed, begin, visit);
                     }));
-                    if played.is_err() {
+                    if outcome.is_err() {
                         *failed.lock().unwrap() = Some(seed);
                         return;
                     }
-                    for state in &fresh {
+                    for state in &digests {
                         let part = usize::try_from((state >> 32) % 16).unwrap();
                         if sets[part].lock().unwrap().insert(*state) {
                             states.fetch_add(1, Ordering::Relaxed);
@@ -144,7 +145,7 @@ fn no_task_resumes_unrequested_and_lists_converge() {
             story(seed)
         );
     }
-    if counts {
+    if counts_states {
         let states = states.load(Ordering::Relaxed);
         println!("{schedules} schedules, {states} states that differ");
     }
@@ -152,17 +153,17 @@ fn no_task_resumes_unrequested_and_lists_converge() {
 
 #[test]
 fn previously_failing_seeds_pass() {
-    for seed in FAILED_ONCE {
+    for seed in REGRESSION_SEEDS {
         play(
             *seed,
-            |shape, scene| World::begun(shape, scene, false),
+            |shape, scene| World::with_scene(shape, scene, false),
             |_| {},
         );
     }
 }
 
-/// Every order in which so many steps can be taken where there is little: two relays, an agent, two people, and one
-/// worker that stands. States that were seen are not gone on from.
+/// Explores every order of the first steps in a small world: two relays, an agent, two users and one paused worker.
+/// A state that was already visited is not explored again.
 #[test]
 fn small_world_is_explored_in_every_order() {
     let depth = number("RAY_RELAY_DEPTH").unwrap_or(5);
@@ -173,10 +174,10 @@ fn small_world_is_explored_in_every_order() {
         let mut next = Vec::new();
         for path in &level {
             let before = World::after(path);
-            steps::all(&before, &mut choices);
+            steps::possible(&before, &mut choices);
             for &step in &choices {
                 let mut world = before.clone();
-                world.take(step);
+                world.apply(step);
                 if seen.insert(world.digest()) {
                     next.push([path.as_slice(), &[step]].concat());
                     world.settle();

@@ -1,8 +1,10 @@
-//! How relays end and begin: crashes and keepers.
+//! How relays crash, restart and restore parks from keepers.
 
 use super::relay::Phase;
 use super::steps::Step;
-use super::world::{Cause, Channel, Connection, Message, Park, SCENES, SILENT, Shape, World, id};
+use super::world::{
+    Cause, Channel, Connection, Message, Park, SCENES, SILENCE_MS, Shape, World, id,
+};
 
 impl World {
     pub(super) fn crash_relay(&mut self, relay: usize) {
@@ -12,22 +14,22 @@ impl World {
         for session in sessions.values() {
             match session.stream {
                 Some(stream) => self.send(Channel::Up(stream), Message::Closed),
-                None if self.shape.keeper => {
+                None if self.shape.has_keeper => {
                     let until = match session.phase {
                         Phase::Parked(until) => until,
-                        Phase::Opening | Phase::Attached | Phase::Leaving => {
-                            self.stays_until(session)
+                        Phase::Opening | Phase::Attached | Phase::Detaching => {
+                            self.parked_until(session)
                         }
                     };
                     let park = Park {
                         worker: session.worker,
-                        person: session.person,
+                        user: session.user,
                         until,
-                        began: session.began,
+                        started: session.started,
                     };
-                    self.leave_to_keeper(machine, park);
+                    self.hand_to_keeper(machine, park);
                 }
-                None => self.run_on(session.worker, Cause::Died),
+                None => self.resume_task(session.worker, Cause::Died),
             }
         }
         for (agent, link) in std::mem::take(&mut self.relays[relay].links) {
@@ -36,12 +38,12 @@ impl World {
         }
     }
 
-    fn leave_to_keeper(&mut self, machine: usize, park: Park) {
-        if self.workers[park.worker].dead {
+    fn hand_to_keeper(&mut self, machine: usize, park: Park) {
+        if self.workers[park.worker].is_dead {
             return;
         }
         self.workers[park.worker].connection = Some(Connection::Keeper(machine));
-        self.kept.push((machine, park));
+        self.keeper_parks.push((machine, park));
     }
 
     pub(super) fn pop(&mut self, channel: Channel) -> Option<Message> {
@@ -53,44 +55,44 @@ impl World {
         message
     }
 
-    /// A relay that serves takes up what the keeper of its machine has.
+    /// Restores the parks that the keeper of this machine holds.
     pub(super) fn restore(&mut self, relay: usize) {
         let machine = self.relays[relay].machine;
-        if !self.relays[relay].serves() {
+        if !self.relays[relay].is_serving() {
             return;
         }
-        let own = self.kept.extract_if(.., |kept| kept.0 == machine);
+        let own = self.keeper_parks.extract_if(.., |entry| entry.0 == machine);
         for (_, park) in own.collect::<Vec<_>>() {
             let Park {
                 worker,
-                person,
+                user,
                 until,
                 ..
             } = park;
             if until <= self.ms {
-                self.run_on(worker, Cause::Terms(person, until));
+                self.resume_task(worker, Cause::Expired(user, until));
                 continue;
             }
-            self.ask_for(relay, worker);
-            if !self.take_up(relay, park) {
-                // It waits until it is free.
-                self.kept.push((machine, park));
+            self.fetch(relay, worker);
+            if !self.restore_park(relay, park) {
+                // The park stays with the keeper until the worker is free.
+                self.keeper_parks.push((machine, park));
             }
         }
     }
 
-    /// `relay` resumes `park`; `false`: another session holds its worker.
-    fn take_up(&mut self, relay: usize, park: Park) -> bool {
+    /// Resumes `park` at `relay`. Returns `false` if another session holds its worker.
+    fn restore_park(&mut self, relay: usize, park: Park) -> bool {
         let Park {
             worker,
-            person,
+            user,
             until,
-            began,
+            started,
         } = park;
-        let (claim, now) = (self.claim(relay), self.now());
-        self.begin(relay, claim, worker, person, Phase::Parked(until));
+        let (claim, now) = (self.next_claim(relay), self.now());
+        self.begin(relay, claim, worker, user, Phase::Parked(until));
         if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
-            session.began = began;
+            session.started = started;
         }
         let holder = self.holder(relay, claim);
         let state = &mut self.relays[relay].state;
@@ -98,48 +100,48 @@ impl World {
             self.relays[relay].sessions.remove(&claim);
             return false;
         };
-        self.took(relay, changes);
+        self.record_changes(relay, changes);
         self.show(relay, claim);
         let by = Connection::Direct(relay, claim);
         self.workers[worker].connection = Some(by);
         true
     }
 
-    /// One that has begun with `scene`, if that is one.
-    pub(super) fn begun(shape: Shape, scene: usize, told: bool) -> Self {
-        let mut world = Self::new(shape, told);
+    /// Returns a new world after the steps of `scene`.
+    pub(super) fn with_scene(shape: Shape, scene: usize, records_story: bool) -> Self {
+        let mut world = Self::new(shape, records_story);
         if scene < SCENES {
-            world.begin_with(scene);
+            world.play_scene(scene);
         }
         world
     }
 
-    /// The beginning of a schedule: person 0 has worker 0, or has lost it, or an agent or a keeper has it for that one, who may have
-    /// said that its task is to run on, or goes on with it elsewhere, or another takes it over, or it has run on.
-    fn begin_with(&mut self, scene: usize) {
-        self.take(Step::Attach(0, 0, 0));
+    /// Plays the beginning of a schedule. User 0 attaches to worker 0. By scene, the client is then lost, an agent or a
+    /// keeper parks the task, and a second client resumes, releases or takes it over.
+    fn play_scene(&mut self, scene: usize) {
+        self.apply(Step::Attach(0, 0, 0));
         self.deliver_all();
         let session = self.relays[0].sessions.keys().next().copied();
         match (scene, session) {
-            (1, Some(claim)) => self.take(Step::Lose(0, claim)),
-            // The connection breaks, and both ends have noticed.
+            (1, Some(claim)) => self.apply(Step::LoseClient(0, claim)),
+            // The connection breaks, and both ends notice.
             (2, _) if self.shape.agents[0] => {
-                self.take(Step::Cut(0, 0));
-                self.take(Step::Pass(SILENT));
-                self.take(Step::RelayNotices(0, 0));
-                self.take(Step::AgentNotices(0, 0));
-                return self.take(Step::Heal(0, 0));
+                self.apply(Step::Cut(0, 0));
+                self.apply(Step::Advance(SILENCE_MS));
+                self.apply(Step::RelayNotices(0, 0));
+                self.apply(Step::AgentNotices(0, 0));
+                return self.apply(Step::Heal(0, 0));
             }
-            // The task has run on, and stopped again before its debugger is left.
+            // The task resumes, and stops again before its debugger is detached.
             (5, Some(claim)) => {
-                self.take(Step::Continue(0, claim));
+                self.apply(Step::Continue(0, claim));
                 self.deliver_all();
-                self.take(Step::Pause(0));
+                self.apply(Step::Pause(0));
             }
             (3.., _) => {
-                self.take(Step::CrashRelay(0));
+                self.apply(Step::CrashRelay(0));
                 self.deliver_all();
-                self.take(Step::StartRelay(0));
+                self.apply(Step::StartRelay(0));
                 self.link_all();
             }
             _ => {}
@@ -148,23 +150,23 @@ impl World {
         for relay in 0..self.relays.len() {
             if self.relays[relay].is_alive {
                 self.poll_now(relay);
-                self.ask_unlisted(relay);
+                self.fetch_unlisted(relay);
             }
         }
         self.check();
-        // A word that may be late.
+        // Leaves a request in flight that may arrive late.
         match scene {
-            4 if self.shape.machines == 2 => self.take(Step::Release(0, 1, 0)),
+            4 if self.shape.machines == 2 => self.apply(Step::Release(0, 1, 0)),
             6 if self.shape.machines == 2 => {
-                self.take(Step::Attach(0, 1, 0));
+                self.apply(Step::Attach(0, 1, 0));
                 self.deliver_all();
             }
-            // Before the agent sees that a subprocess has no relay, or after.
+            // Scene 7: the agent has not noticed yet that the subprocess lost its relay. Scene 8: it has.
             7 | 8 if self.shape.machines == 2 => {
                 if scene == 8 {
-                    self.take(Step::Pass(50));
+                    self.apply(Step::Advance(50));
                 }
-                self.take(Step::TakeOver(1, 1, 0));
+                self.apply(Step::TakeOver(1, 1, 0));
             }
             _ => {}
         }

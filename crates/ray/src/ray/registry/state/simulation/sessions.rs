@@ -1,11 +1,11 @@
-//! The life of a relay's sessions: they begin, are lost, are resumed, and end.
+//! The lifecycle of a relay's sessions.
 
 use std::time::{Duration, SystemTime};
 
 use super::relay::{Phase, Session};
-use super::steps::is_at_agent;
+use super::steps::is_parked_at_agent;
 use super::world::{
-    Cause, Channel, Connection, KEEPS, Message, PEOPLE, Stream, World, name, name_told,
+    Cause, Channel, Connection, Message, PARK_MS, Stream, USERS, World, name, wire_name,
 };
 use crate::hold::Holder;
 use crate::ray::registry::breakpoint::Breakpoint;
@@ -22,14 +22,14 @@ impl World {
         };
         Holder {
             session: claim,
-            subject: Some(PEOPLE[session.person].to_owned()),
+            subject: Some(USERS[session.user].to_owned()),
             client: "c".to_owned(),
             peer: None,
             since: self.now(),
             replica: None,
             parked_until: match session.phase {
                 Phase::Parked(at) => Some(until(at)),
-                Phase::Opening | Phase::Attached | Phase::Leaving => None,
+                Phase::Opening | Phase::Attached | Phase::Detaching => None,
             },
             evaluates: false,
         }
@@ -40,70 +40,70 @@ impl World {
         let worker = name(self.relays[relay].sessions[&claim].worker);
         let state = &mut self.relays[relay].state;
         let changes = state.held_by(0, worker, claim, holder, now);
-        self.took(relay, changes);
+        self.record_changes(relay, changes);
     }
 
-    /// The session of `claim` is over.
-    pub(super) fn end(&mut self, relay: usize, claim: u64, ran: bool) {
+    /// Ends the session of `claim`.
+    pub(super) fn end(&mut self, relay: usize, claim: u64, resumed: bool) {
         let now = self.now();
         let Some(session) = self.relays[relay].sessions.remove(&claim) else {
             return;
         };
         let (w, process) = (session.worker, &mut self.relays[relay]);
         let stop = process.entry(name(w)).map(|entry| entry.stop);
-        let changes = process.state.release_claim(0, name(w), claim, ran, now);
+        let changes = process.state.release_claim(0, name(w), claim, resumed, now);
         let after = process.entry(name(w)).map(|entry| entry.stop);
-        let stays = !ran || process.words.told(w).is_some();
+        let stays = !resumed || process.reports.holder_of(w).is_some();
         assert!(
             after == stop.filter(|_| stays),
-            "relay {relay} gives worker {w} back, which ran: {ran}; it is listed: {after:?}"
+            "relay {relay} released worker {w} (resumed: {resumed}), and lists the stop {after:?}"
         );
-        self.took(relay, changes);
+        self.record_changes(relay, changes);
     }
 
-    pub(super) fn attach(&mut self, person: usize, relay: usize, worker: usize) {
+    pub(super) fn attach(&mut self, user: usize, relay: usize, worker: usize) {
         let Some(entry) = self.relays[relay].entry(name(worker)).cloned() else {
             return;
         };
         let own_park = entry.holder().filter(|holder| {
-            holder.parked_until.is_some() && holder.subject.as_deref() == Some(PEOPLE[person])
+            holder.parked_until.is_some() && holder.subject.as_deref() == Some(USERS[user])
         });
         match (entry.holder(), own_park) {
-            (None, _) => self.attach_anew(person, relay, worker, &entry),
+            (None, _) => self.attach_free(user, relay, worker, &entry),
             (Some(_), None) => {}
-            (_, Some(park)) if park.is_here() => self.resume_here(relay, worker, person),
-            (_, Some(_)) => self.resume_kept(person, relay, worker, &entry),
+            (_, Some(park)) if park.is_here() => self.resume_here(relay, worker, user),
+            (_, Some(_)) => self.resume_at_agent(user, relay, worker, &entry),
         }
     }
 
-    /// The session of `claim` goes on with a park that was to last until then.
-    fn no_sooner(&mut self, relay: usize, claim: u64, until: Option<u64>) {
+    /// Sets the end of the park that the session of `claim` has resumed.
+    fn keep_at_least_until(&mut self, relay: usize, claim: u64, until: Option<u64>) {
         if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
-            session.least = until;
+            session.earliest_end = until;
         }
     }
 
-    /// Until when a person may have what `session` has.
+    /// Returns the latest time until which the user of `session` may hold the worker.
     fn bound(&self, session: &Session) -> Option<u64> {
-        Some(session.began + self.shape.limit?)
+        Some(session.started + self.shape.limit_ms?)
     }
 
-    /// Until when `session` is kept, where its client is lost now.
-    pub(super) fn stays_until(&self, session: &Session) -> u64 {
-        let until = (self.ms + session.keeps).max(session.least.unwrap_or(0));
+    /// Returns when the park of `session` ends, if its client is lost now.
+    pub(super) fn parked_until(&self, session: &Session) -> u64 {
+        let until = (self.ms + session.park_ms).max(session.earliest_end.unwrap_or(0));
         self.bound(session).map_or(until, |bound| until.min(bound))
     }
 
-    pub(super) fn resume_here(&mut self, relay: usize, worker: usize, person: usize) {
-        if let Some(claim) = self.relays[relay].parked(worker, person) {
+    pub(super) fn resume_here(&mut self, relay: usize, worker: usize, user: usize) {
+        if let Some(claim) = self.relays[relay].parked(worker, user) {
             let until = match self.relays[relay].sessions[&claim].phase {
                 Phase::Parked(until) => Some(until),
-                Phase::Opening | Phase::Attached | Phase::Leaving => None,
+                Phase::Opening | Phase::Attached | Phase::Detaching => None,
             };
             self.set_phase(relay, claim, Phase::Attached);
-            self.no_sooner(relay, claim, until);
+            self.keep_at_least_until(relay, claim, until);
             self.show(relay, claim);
-            self.say_terms(relay, claim);
+            self.send_terms(relay, claim);
         }
     }
 
@@ -118,93 +118,93 @@ impl World {
         relay: usize,
         claim: u64,
         worker: usize,
-        person: usize,
+        user: usize,
         phase: Phase,
     ) {
         let session = Session {
             worker,
-            person,
+            user,
             phase,
             stream: None,
-            has_come: false,
+            has_stream: false,
             stop: self.workers[worker].stop,
-            began: self.ms,
-            // Some ask for less.
-            keeps: if (claim + relay as u64).is_multiple_of(2) {
-                KEEPS / 6
+            started: self.ms,
+            // Half of the sessions request a shorter park.
+            park_ms: if (claim + relay as u64).is_multiple_of(2) {
+                PARK_MS / 6
             } else {
-                KEEPS
+                PARK_MS
             },
-            least: None,
+            earliest_end: None,
         };
         self.relays[relay].sessions.insert(claim, session);
     }
 
-    pub(super) fn attach_anew(
+    pub(super) fn attach_free(
         &mut self,
-        person: usize,
+        user: usize,
         relay: usize,
         worker: usize,
         entry: &Breakpoint,
     ) {
-        let (claim, now) = (self.claim(relay), self.now());
-        self.begin(relay, claim, worker, person, Phase::Opening);
+        let (claim, now) = (self.next_claim(relay), self.now());
+        self.begin(relay, claim, worker, user, Phase::Opening);
         let holder = self.holder(relay, claim);
         let state = &mut self.relays[relay].state;
         let (_, _, changes) = state.claim(entry.id, claim, holder, now).unwrap();
-        self.took(relay, changes);
+        self.record_changes(relay, changes);
         if self.shape.agents[worker % 2] {
-            self.ask_agent(relay, claim, None);
-        } else if self.dial(worker, person, Connection::Direct(relay, claim)) {
+            self.open_at_agent(relay, claim, None);
+        } else if self.dial(worker, user, Connection::Direct(relay, claim)) {
             self.set_phase(relay, claim, Phase::Attached);
         } else {
             self.end(relay, claim, false);
         }
     }
 
-    pub(super) fn resume_kept(
+    pub(super) fn resume_at_agent(
         &mut self,
-        person: usize,
+        user: usize,
         relay: usize,
         worker: usize,
         entry: &Breakpoint,
     ) {
-        let (claim, now) = (self.claim(relay), self.now());
+        let (claim, now) = (self.next_claim(relay), self.now());
         let state = &mut self.relays[relay].state;
         if let Some((_, _, changes)) = state.take_over(entry.id, claim, now) {
-            self.begin(relay, claim, worker, person, Phase::Opening);
+            self.begin(relay, claim, worker, user, Phase::Opening);
             let until = entry.holder().and_then(|holder| holder.parked_until);
-            self.no_sooner(relay, claim, until.map(|until| unix_ms(until.time)));
-            self.took(relay, changes);
+            self.keep_at_least_until(relay, claim, until.map(|until| unix_ms(until.time)));
+            self.record_changes(relay, changes);
             self.show(relay, claim);
             let owner = entry.holder().and_then(|holder| holder.subject.as_deref());
-            self.ask_agent(relay, claim, owner);
+            self.open_at_agent(relay, claim, owner);
         }
     }
 
-    /// Goes on with what an agent keeps for another person.
-    pub(super) fn take_over(&mut self, person: usize, relay: usize, worker: usize) {
+    /// Resumes the session that an agent has parked for another user.
+    pub(super) fn take_over(&mut self, user: usize, relay: usize, worker: usize) {
         let entry = self.relays[relay].entry(name(worker)).cloned();
-        let kept = entry.filter(|entry| entry.holder().is_some_and(is_at_agent));
-        if let Some(entry) = kept {
-            self.resume_kept(person, relay, worker, &entry);
+        let held = entry.filter(|entry| entry.holder().is_some_and(is_parked_at_agent));
+        if let Some(entry) = held {
+            self.resume_at_agent(user, relay, worker, &entry);
         }
     }
 
-    /// Asks the agent of its node for the worker of `claim`, which it keeps for that one where it `resumes`.
-    pub(super) fn ask_agent(&mut self, relay: usize, claim: u64, resumes: Option<&str>) {
-        let Session { worker, person, .. } = self.relays[relay].sessions[&claim];
+    /// Has the agent open the debugger of the worker of `claim`, or resume the park of `owner`.
+    pub(super) fn open_at_agent(&mut self, relay: usize, claim: u64, owner: Option<&str>) {
+        let Session { worker, user, .. } = self.relays[relay].sessions[&claim];
         let agent = worker % 2;
         let Some(&link) = self.relays[relay].links.get(&agent) else {
             return self.end(relay, claim, false);
         };
         let channel = Channel::ToAgent(relay, agent, link);
-        let stream = self.number();
+        let stream = self.next_number();
         let info = Stream {
             relay,
             agent,
             worker,
-            person,
+            user,
             claim,
         };
         self.streams.insert(stream, info);
@@ -216,50 +216,56 @@ impl World {
             secret: Hex([0; 16]),
             cluster: "default".into(),
             node_id: ["n0", "n1"][agent].into(),
-            worker_id: name_told(worker).clone(),
+            worker_id: wire_name(worker).clone(),
             kind: Kind::Debugpy,
             port: 4000,
             holder: Some(messages::WorkerTaker {
-                name: PEOPLE[person].into(),
+                name: USERS[user].into(),
                 session: claim.to_string().as_str().into(),
                 client: "c".into(),
                 peer: None,
             }),
-            resume: resumes.map(Into::into),
+            resume: owner.map(Into::into),
             process: None,
             keep: None,
         };
         self.send(channel, Message::Open(Box::new(open), stream));
     }
 
-    /// Says on its stream by what the session of `claim` is kept.
-    pub(super) fn say_terms(&mut self, relay: usize, claim: u64) {
+    /// Sends the terms of a park of this session to its agent.
+    pub(super) fn send_terms(&mut self, relay: usize, claim: u64) {
         let session = self.relays[relay].sessions[&claim];
         let Some(stream) = session.stream else {
             return;
         };
-        let to_go = |until: u64| until.saturating_sub(self.ms);
-        let left = match session.phase {
-            Phase::Parked(until) => Some(to_go(until)),
-            Phase::Opening | Phase::Attached | Phase::Leaving => None,
+        let remaining_ms = |until: u64| until.saturating_sub(self.ms);
+        let remaining = match session.phase {
+            Phase::Parked(until) => Some(remaining_ms(until)),
+            Phase::Opening | Phase::Attached | Phase::Detaching => None,
         };
-        let keep = ParkTerms {
-            owner: PEOPLE[session.person].into(),
+        let terms = ParkTerms {
+            owner: USERS[session.user].into(),
             credential: None,
-            keeps_ms: left.unwrap_or(session.keeps),
-            at_least_ms: session.least.filter(|_| left.is_none()).map(to_go),
-            at_most_ms: [self.bound(&session).map(to_go), left]
+            keeps_ms: remaining.unwrap_or(session.park_ms),
+            at_least_ms: session
+                .earliest_end
+                .filter(|_| remaining.is_none())
+                .map(remaining_ms),
+            at_most_ms: [self.bound(&session).map(remaining_ms), remaining]
                 .into_iter()
                 .flatten()
                 .min(),
-            lasted_ms: self.ms - session.began,
+            lasted_ms: self.ms - session.started,
             capabilities: "{}".into(),
             attach: 0,
             cluster_session: None,
             entered: None,
         };
-        let promised = left.map(|left| self.ms + left);
-        self.send(Channel::Up(stream), Message::Keep(Box::new(keep), promised));
+        let promised = remaining.map(|remaining| self.ms + remaining);
+        self.send(
+            Channel::Up(stream),
+            Message::Terms(Box::new(terms), promised),
+        );
     }
 
     pub(super) fn session_of(&self, relay: usize, stream: u64) -> Option<u64> {
@@ -268,14 +274,14 @@ impl World {
         of_stream.map(|(claim, _)| *claim)
     }
 
-    /// The relay has a session on `stream`.
-    pub(super) fn has_come(&self, relay: usize, stream: u64) -> bool {
+    /// Whether the relay has a session on `stream`.
+    pub(super) fn has_stream(&self, relay: usize, stream: u64) -> bool {
         let claim = self.session_of(relay, stream);
-        claim.is_some_and(|claim| self.relays[relay].sessions[&claim].has_come)
+        claim.is_some_and(|claim| self.relays[relay].sessions[&claim].has_stream)
     }
 
-    /// A stream comes to its relay; `false`: no session waits for it there, or it does not get there.
-    pub(super) fn comes(&mut self, stream: u64) -> bool {
+    /// Connects a stream with its session. Returns `false` if the relay is unreachable or no session waits for it.
+    pub(super) fn arrives(&mut self, stream: u64) -> bool {
         let Stream { relay, agent, .. } = self.streams[&stream];
         if !self.relays[relay].is_alive || self.cuts.contains_key(&(relay, agent)) {
             return false;
@@ -285,111 +291,107 @@ impl World {
         };
         let stop = self.workers[self.streams[&stream].worker].stop;
         if let Some(session) = self.relays[relay].sessions.get_mut(&claim) {
-            (session.has_come, session.stop) = (true, stop);
+            (session.has_stream, session.stop) = (true, stop);
         }
         true
     }
 
-    /// `message` has come on a stream of the relay.
-    pub(super) fn down(&mut self, stream: u64, message: Message) {
+    /// Handles `message` from the agent's end of `stream`.
+    pub(super) fn receive_downstream(&mut self, stream: u64, message: Message) {
         let relay = self.streams[&stream].relay;
         let claim = self.session_of(relay, stream);
         let claim = claim.filter(|_| self.relays[relay].is_alive);
         let Some(claim) = claim else {
-            // It is not waited for any more.
-            if matches!(message, Message::Dialled(_)) {
+            // No session waits for the stream any more.
+            if matches!(message, Message::Connected(_)) {
                 self.send(Channel::Up(stream), Message::Closed);
             }
             return;
         };
         match message {
-            Message::Dialled(lasted) => {
+            Message::Connected(lasted) => {
                 let session = self.relays[relay].sessions.get_mut(&claim);
                 if let (Some(session), Some(lasted)) = (session, lasted) {
-                    session.began = self.ms - lasted;
+                    session.started = self.ms - lasted;
                 }
                 self.set_phase(relay, claim, Phase::Attached);
                 self.show(relay, claim);
-                self.say_terms(relay, claim);
+                self.send_terms(relay, claim);
             }
             Message::Closed => {
-                let ran = self.relays[relay].sessions[&claim].phase != Phase::Opening;
-                self.end(relay, claim, ran);
+                let resumed = self.relays[relay].sessions[&claim].phase != Phase::Opening;
+                self.end(relay, claim, resumed);
             }
             other => panic!("{other:?} on a stream"),
         }
     }
 
-    /// The client of the session is lost: its worker stays.
+    /// Parks the session, whose client is lost.
     pub(super) fn lose_client(&mut self, relay: usize, claim: u64) {
         let session = self.relays[relay].sessions.get(&claim).copied();
         let Some(session) = session.filter(|session| session.phase == Phase::Attached) else {
             return;
         };
-        let until = self.stays_until(&session);
+        let until = self.parked_until(&session);
         if until <= self.ms {
-            let cause = Cause::Terms(session.person, until);
-            return self.say_continue(relay, claim, cause);
+            let cause = Cause::Expired(session.user, until);
+            return self.continue_task(relay, claim, cause);
         }
         if session.stream.is_none() {
-            self.workers[session.worker].promised = Some(until);
+            self.workers[session.worker].promised_until = Some(until);
         }
         self.set_phase(relay, claim, Phase::Parked(until));
         self.show(relay, claim);
-        self.say_terms(relay, claim);
+        self.send_terms(relay, claim);
     }
 
-    pub(super) fn say_continue(&mut self, relay: usize, claim: u64, cause: Cause) {
+    pub(super) fn continue_task(&mut self, relay: usize, claim: u64, cause: Cause) {
         let session = self.relays[relay].sessions[&claim];
         match session.stream {
             Some(stream) => {
-                self.set_phase(relay, claim, Phase::Leaving);
+                self.set_phase(relay, claim, Phase::Detaching);
                 self.show(relay, claim);
-                self.send(Channel::Up(stream), Message::Goodbye(cause));
+                self.send(Channel::Up(stream), Message::Detach(cause));
             }
             None => {
-                self.run_on(session.worker, cause);
+                self.resume_task(session.worker, cause);
                 self.end(relay, claim, true);
             }
         }
     }
 
-    pub(super) fn said(&self, relay: usize, claim: u64) -> Cause {
+    pub(super) fn request_to_continue(&self, relay: usize, claim: u64) -> Cause {
         let session = self.relays[relay].sessions[&claim];
-        Cause::Said(session.person, session.stop)
+        Cause::Requested(session.user, session.stop)
     }
 
-    /// The person who has parked `worker` has its task run on.
-    pub(super) fn release(&mut self, person: usize, relay: usize, worker: usize) {
+    /// Resumes the task of `worker` for the user who parked it.
+    pub(super) fn release(&mut self, user: usize, relay: usize, worker: usize) {
         let Some(entry) = self.relays[relay].entry(name(worker)).cloned() else {
             return;
         };
         let Some(holder) = entry.holder().filter(|h| h.parked_until.is_some()) else {
             return;
         };
-        let at = match holder {
-            holder if holder.is_here() => Some(relay),
-            _ => None,
-        };
-        if let Some(at) = at {
-            if let Some(claim) = self.relays[at].parked(worker, person) {
-                let cause = self.said(at, claim);
-                self.say_continue(at, claim, cause);
+        if holder.is_here() {
+            if let Some(claim) = self.relays[relay].parked(worker, user) {
+                let cause = self.request_to_continue(relay, claim);
+                self.continue_task(relay, claim, cause);
             }
             return;
         }
-        if holder.subject.as_deref() != Some(PEOPLE[person]) {
+        if holder.subject.as_deref() != Some(USERS[user]) {
             return;
         }
         let agent = worker % 2;
         if let Some(&link) = self.relays[relay].links.get(&agent) {
             let channel = Channel::ToAgent(relay, agent, link);
             let process = &self.relays[relay];
-            let kept = process.state.remote().of(&entry.worker()).unwrap();
-            let row = process.words.told(worker).unwrap();
-            let let_run = LetRun::of(&kept.held);
-            let cause = Cause::Said(person, row.stop);
-            self.send(channel, Message::LetRun(let_run, row, cause));
+            let held = process.state.remote().of(&entry.worker()).unwrap();
+            let row = process.reports.holder_of(worker).unwrap();
+            let let_run = LetRun::of(&held.held);
+            let cause = Cause::Requested(user, row.stop);
+            self.send(channel, Message::Resume(let_run, row, cause));
         }
     }
 
@@ -403,18 +405,18 @@ impl World {
                 let until = match s.phase {
                     Phase::Parked(until) => until,
                     Phase::Attached => self.bound(s)?,
-                    Phase::Opening | Phase::Leaving => return None,
+                    Phase::Opening | Phase::Detaching => return None,
                 };
-                (until <= ms).then_some((*claim, Cause::Terms(s.person, until)))
+                (until <= ms).then_some((*claim, Cause::Expired(s.user, until)))
             });
             for (claim, cause) in over.collect::<Vec<_>>() {
-                self.say_continue(relay, claim, cause);
+                self.continue_task(relay, claim, cause);
             }
         }
     }
 
-    /// The worker has died: sessions that are connected with it see that.
-    pub(super) fn direct_ended(&mut self, worker: usize) {
+    /// Ends the direct sessions with `worker`, which has died.
+    pub(super) fn end_direct_sessions(&mut self, worker: usize) {
         for relay in 0..self.relays.len() {
             let of_it = self.relays[relay].sessions.iter();
             let of_it = of_it.filter(|(_, s)| s.worker == worker && s.stream.is_none());

@@ -1,29 +1,29 @@
-//! The possible next steps.
+//! The possible next steps of a schedule.
 
 use super::Random;
-use super::relay::Phase;
+use super::relay::{Phase, Process};
 use super::table::Agent;
-use super::world::{Channel, Message, PEOPLE, SILENT, World, name};
+use super::world::{Channel, Message, SILENCE_MS, USERS, World, name};
 use crate::hold::Holder;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The program: a task stops, or its process dies.
+    /// A task stops, or its process dies.
     Pause(usize),
     Kill(usize),
-    /// A person at a relay, with a worker.
+    /// By user, relay and worker.
     Attach(usize, usize, usize),
     Release(usize, usize, usize),
-    /// An administrator goes on with what an agent keeps for another person.
+    /// An administrator resumes what an agent has parked for another user.
     TakeOver(usize, usize, usize),
-    /// The client of a session goes: it says that the task runs on, or it is lost.
+    /// The client of a session resumes the task, or is lost.
     Continue(usize, u64),
-    Lose(usize, u64),
-    /// A relay asks its head; it asks for what others have.
-    Ask(usize),
-    AskUnlisted(usize),
-    /// A person names a worker that is not listed.
-    AskFor(usize, usize),
+    LoseClient(usize, u64),
+    /// A relay polls its head, or queries it for held workers that are not listed.
+    Poll(usize),
+    FetchUnlisted(usize),
+    /// A user names a worker that is not listed.
+    Fetch(usize, usize),
     Restore(usize),
     Deliver(Channel),
     /// Processes and the network.
@@ -31,16 +31,16 @@ pub(super) enum Step {
     StartRelay(usize),
     CrashAgent(usize),
     EndAgent(usize),
-    /// An agent has left debuggers whose tasks it has let run.
-    HaveLeft(usize),
+    /// An agent completes the detaching of debuggers whose tasks it has resumed.
+    FinishDetaching(usize),
     StartAgent(usize),
     Connect(usize, usize),
     Cut(usize, usize),
     Heal(usize, usize),
     RelayNotices(usize, usize),
     AgentNotices(usize, usize),
-    /// Milliseconds.
-    Pass(u64),
+    /// By milliseconds.
+    Advance(u64),
 }
 
 impl Step {
@@ -51,9 +51,9 @@ impl Step {
             Self::Attach(..) => 13,
             Self::Release(..) => 14,
             Self::Continue(..) => 15,
-            Self::Lose(..) => 16,
-            Self::Ask(_) => 17,
-            Self::AskUnlisted(_) => 18,
+            Self::LoseClient(..) => 16,
+            Self::Poll(_) => 17,
+            Self::FetchUnlisted(_) => 18,
             Self::Restore(_) => 19,
             Self::StartRelay(_) => 20,
             Self::StartAgent(_) => 21,
@@ -61,57 +61,57 @@ impl Step {
             Self::Heal(..) => 24,
             Self::RelayNotices(..) => 25,
             Self::AgentNotices(..) => 26,
-            Self::AskFor(..) => ALWAYS_RARE,
+            Self::Fetch(..) => ALWAYS_RARE,
             Self::CrashRelay(_) => ALWAYS_RARE + 1,
             Self::CrashAgent(_) | Self::EndAgent(_) => ALWAYS_RARE + 2,
             Self::Cut(..) => ALWAYS_RARE + 3,
-            Self::Pass(_) => ALWAYS_RARE + 4,
+            Self::Advance(_) => ALWAYS_RARE + 4,
             Self::Kill(_) => ALWAYS_RARE + 5,
-            Self::HaveLeft(_) => ALWAYS_RARE + 6,
+            Self::FinishDetaching(_) => ALWAYS_RARE + 6,
             Self::TakeOver(..) => ALWAYS_RARE + 7,
         }
     }
 }
 
-/// The first of the kinds of steps that are rare in each schedule.
+/// The first kind of step that is rare in every schedule.
 const ALWAYS_RARE: usize = 27;
 
-/// The kinds of steps that are rare in a schedule. They differ between schedules, so that each kind is late in some of
-/// them, above all the messages on some of the connections of a kind.
-pub(super) fn rare(random: &mut Random) -> u64 {
-    let some = random.next() & random.next();
-    some | (u64::MAX << ALWAYS_RARE)
+/// Picks the kinds of steps that are rare in a schedule. They differ between schedules, so that each kind is delayed in
+/// some, above all the messages on some of the connections of a kind.
+pub(super) fn random_rare_kinds(random: &mut Random) -> u64 {
+    let rare_here = random.next() & random.next();
+    rare_here | (u64::MAX << ALWAYS_RARE)
 }
 
-/// One of all that may happen, by chance.
+/// Picks one of the possible steps at random.
 pub(super) fn choose(
     world: &World,
     random: &mut Random,
-    rare: u64,
+    rare_kinds: u64,
     choices: &mut Vec<Step>,
 ) -> Step {
-    all(world, choices);
+    possible(world, choices);
     loop {
         let step = choices[random.below(choices.len())];
-        if rare & (1 << step.kind()) == 0 || random.below(4) == 0 {
+        if rare_kinds & (1 << step.kind()) == 0 || random.below(4) == 0 {
             return step;
         }
     }
 }
 
-/// Fills `out` with all that may happen.
-pub(super) fn all(world: &World, out: &mut Vec<Step>) {
+/// Fills `out` with all possible steps.
+pub(super) fn possible(world: &World, out: &mut Vec<Step>) {
     out.clear();
-    out.push(Step::Pass(50));
-    out.push(Step::Pass(6_000));
-    out.push(Step::Pass(20_000));
+    out.push(Step::Advance(50));
+    out.push(Step::Advance(6_000));
+    out.push(Step::Advance(20_000));
     for channel in world.net.keys() {
-        if world.reaches(*channel) {
+        if world.is_connected(*channel) {
             out.push(Step::Deliver(*channel));
         }
     }
-    for (w, worker) in world.workers.iter().enumerate().filter(|(_, w)| !w.dead) {
-        match worker.standing {
+    for (w, worker) in world.workers.iter().enumerate().filter(|(_, w)| !w.is_dead) {
+        match worker.is_paused {
             true => out.push(Step::Kill(w)),
             false => out.push(Step::Pause(w)),
         }
@@ -122,87 +122,105 @@ pub(super) fn all(world: &World, out: &mut Vec<Step>) {
         }
     }
     for (r, relay) in world.relays.iter().enumerate().filter(|(_, r)| r.is_alive) {
-        out.push(Step::Ask(r));
+        out.push(Step::Poll(r));
         out.push(Step::CrashRelay(r));
-        if !relay.words.is_empty() && !relay.state.unlisted().is_empty() {
-            out.push(Step::AskUnlisted(r));
+        if !relay.reports.is_empty() && !relay.state.unlisted().is_empty() {
+            out.push(Step::FetchUnlisted(r));
         }
-        if relay.serves() {
-            if world.kept.iter().any(|kept| kept.0 == relay.machine) {
-                out.push(Step::Restore(r));
-            }
-            for w in 0..world.shape.workers {
-                let Some(entry) = relay.entry(name(w)) else {
-                    if !world.workers[w].dead {
-                        out.push(Step::AskFor(r, w));
-                    }
-                    continue;
-                };
-                let holder = entry.holder();
-                for (p, person) in PEOPLE.iter().enumerate().take(world.shape.people) {
-                    let is_own = |h: &Holder| h.subject.as_deref() == Some(*person);
-                    match holder {
-                        None => out.push(Step::Attach(p, r, w)),
-                        Some(holder) if holder.parked_until.is_some() && is_own(holder) => {
-                            out.push(Step::Attach(p, r, w));
-                            out.push(Step::Release(p, r, w));
-                        }
-                        Some(holder) if is_at_agent(holder) => {
-                            out.push(Step::TakeOver(p, r, w));
-                        }
-                        Some(_) => {}
-                    }
-                }
-            }
+        if relay.is_serving() {
+            add_client_steps(world, r, relay, out);
         }
         for (claim, session) in &relay.sessions {
             if session.phase == Phase::Attached {
                 out.push(Step::Continue(r, *claim));
-                out.push(Step::Lose(r, *claim));
+                out.push(Step::LoseClient(r, *claim));
             }
         }
-        for a in 0..2 {
-            if !world.shape.agents[a] {
-                continue;
-            }
-            match world.cuts.get(&(r, a)) {
-                None => out.push(Step::Cut(r, a)),
-                Some(since) => {
-                    out.push(Step::Heal(r, a));
-                    if world.ms - since >= SILENT {
-                        out.push(Step::RelayNotices(r, a));
-                        out.push(Step::AgentNotices(r, a));
-                    }
-                }
-            }
-            if world.wants_link(a, r) {
-                out.push(Step::Connect(a, r));
-            }
-        }
+        add_link_steps(world, r, out);
     }
-    for a in 0..2 {
-        match world.agents[a].is_alive {
-            true => {
-                out.push(Step::CrashAgent(a));
-                out.push(Step::EndAgent(a));
+    for agent in 0..2 {
+        add_agent_steps(world, agent, out);
+    }
+}
+
+/// Adds the steps of clients that come to the relay `r`, and of the keeper of its machine.
+fn add_client_steps(world: &World, r: usize, relay: &Process, out: &mut Vec<Step>) {
+    if world
+        .keeper_parks
+        .iter()
+        .any(|kept| kept.0 == relay.machine)
+    {
+        out.push(Step::Restore(r));
+    }
+    for w in 0..world.shape.workers {
+        let Some(entry) = relay.entry(name(w)) else {
+            if !world.workers[w].is_dead {
+                out.push(Step::Fetch(r, w));
             }
-            false if world.shape.agents[a] => out.push(Step::StartAgent(a)),
-            false => {}
-        }
-        if !world.agents[a].leaving.is_empty() {
-            out.push(Step::HaveLeft(a));
+            continue;
+        };
+        let holder = entry.holder();
+        for (u, user) in USERS.iter().enumerate().take(world.shape.users) {
+            let is_own = |h: &Holder| h.subject.as_deref() == Some(*user);
+            match holder {
+                None => out.push(Step::Attach(u, r, w)),
+                Some(holder) if holder.parked_until.is_some() && is_own(holder) => {
+                    out.push(Step::Attach(u, r, w));
+                    out.push(Step::Release(u, r, w));
+                }
+                Some(holder) if is_parked_at_agent(holder) => {
+                    out.push(Step::TakeOver(u, r, w));
+                }
+                Some(_) => {}
+            }
         }
     }
 }
 
-/// An agent keeps it.
-pub(super) fn is_at_agent(holder: &Holder) -> bool {
+/// Adds the steps of the links between the relay `r` and the agents.
+fn add_link_steps(world: &World, r: usize, out: &mut Vec<Step>) {
+    for agent in 0..2 {
+        if !world.shape.agents[agent] {
+            continue;
+        }
+        match world.cuts.get(&(r, agent)) {
+            None => out.push(Step::Cut(r, agent)),
+            Some(since) => {
+                out.push(Step::Heal(r, agent));
+                if world.ms - since >= SILENCE_MS {
+                    out.push(Step::RelayNotices(r, agent));
+                    out.push(Step::AgentNotices(r, agent));
+                }
+            }
+        }
+        if world.can_link(agent, r) {
+            out.push(Step::Connect(agent, r));
+        }
+    }
+}
+
+fn add_agent_steps(world: &World, agent: usize, out: &mut Vec<Step>) {
+    match world.agents[agent].is_alive {
+        true => {
+            out.push(Step::CrashAgent(agent));
+            out.push(Step::EndAgent(agent));
+        }
+        false if world.shape.agents[agent] => out.push(Step::StartAgent(agent)),
+        false => {}
+    }
+    if !world.agents[agent].detaching.is_empty() {
+        out.push(Step::FinishDetaching(agent));
+    }
+}
+
+/// Whether an agent has parked it.
+pub(super) fn is_parked_at_agent(holder: &Holder) -> bool {
     holder.parked_until.is_some() && !holder.is_here()
 }
 
 impl World {
-    /// Nothing between the ends of `channel` is cut.
-    fn reaches(&self, channel: Channel) -> bool {
+    /// Whether the ends of `channel` reach each other.
+    fn is_connected(&self, channel: Channel) -> bool {
         let ends = match channel {
             Channel::Poll(_) => return true,
             Channel::ToAgent(relay, agent, _) | Channel::ToRelay(relay, agent, _) => (relay, agent),
@@ -214,50 +232,52 @@ impl World {
         !self.cuts.contains_key(&ends)
     }
 
-    pub(super) fn take(&mut self, step: Step) {
-        self.tell(|| format!("{step:?}"));
+    pub(super) fn apply(&mut self, step: Step) {
+        self.record(|| format!("{step:?}"));
         match step {
             Step::Pause(w) => {
                 let worker = &mut self.workers[w];
-                worker.standing = true;
+                worker.is_paused = true;
                 worker.stop += 1;
             }
             Step::Kill(w) => self.kill(w),
-            Step::Attach(person, relay, worker) => self.attach(person, relay, worker),
-            Step::Release(person, relay, worker) => self.release(person, relay, worker),
-            Step::TakeOver(person, relay, worker) => self.take_over(person, relay, worker),
+            Step::Attach(user, relay, worker) => self.attach(user, relay, worker),
+            Step::Release(user, relay, worker) => self.release(user, relay, worker),
+            Step::TakeOver(user, relay, worker) => self.take_over(user, relay, worker),
             Step::Continue(relay, claim) => {
-                let cause = self.said(relay, claim);
-                self.say_continue(relay, claim, cause);
+                let cause = self.request_to_continue(relay, claim);
+                self.continue_task(relay, claim, cause);
             }
-            Step::Lose(relay, claim) => self.lose_client(relay, claim),
-            Step::Ask(relay) => {
+            Step::LoseClient(relay, claim) => self.lose_client(relay, claim),
+            Step::Poll(relay) => {
                 let (rows, ms) = (self.rows(), self.ms);
                 self.send(Channel::Poll(relay), Message::Rows(rows, ms, Vec::new()));
             }
-            Step::AskFor(relay, worker) => self.ask_for(relay, worker),
-            Step::AskUnlisted(relay) => self.ask_unlisted(relay),
+            Step::Fetch(relay, worker) => self.fetch(relay, worker),
+            Step::FetchUnlisted(relay) => self.fetch_unlisted(relay),
             Step::Restore(relay) => self.restore(relay),
             Step::Deliver(channel) => self.deliver(channel),
             Step::CrashRelay(relay) => self.crash_relay(relay),
             Step::StartRelay(machine) => _ = self.start_relay(machine),
             Step::CrashAgent(agent) => self.end_agent(agent, false),
             Step::EndAgent(agent) => self.end_agent(agent, true),
-            Step::HaveLeft(agent) => self.have_left(agent),
+            Step::FinishDetaching(agent) => self.finish_detaching(agent),
             Step::StartAgent(agent) => self.agents[agent].is_alive = true,
             Step::Connect(agent, relay) => self.connect(agent, relay),
             Step::Cut(relay, agent) => _ = self.cuts.insert((relay, agent), self.ms),
             Step::Heal(relay, agent) => self.heal(relay, agent),
             Step::RelayNotices(relay, agent) => self.relay_notices(relay, agent),
             Step::AgentNotices(relay, agent) => self.agent_notices(relay, agent),
-            Step::Pass(ms) => {
+            Step::Advance(ms) => {
                 self.ms += ms;
                 self.end_parks();
-                self.end_kept();
-                self.agents.iter_mut().for_each(Agent::keep_beside);
+                self.end_agent_parks();
+                self.agents
+                    .iter_mut()
+                    .for_each(Agent::park_lost_subprocesses);
             }
         }
-        // Time passes with all that happens.
+        // Every step takes a millisecond.
         self.ms += 1;
         self.expire();
         self.end_subprocesses();
@@ -269,35 +289,35 @@ impl World {
             return;
         };
         match (channel, message) {
-            (Channel::Poll(relay), Message::Rows(rows, sent, asked)) => {
+            (Channel::Poll(relay), Message::Rows(rows, sent, requested)) => {
                 if self.relays[relay].is_alive {
-                    self.answer(relay, &asked, rows, sent);
+                    self.apply_response(relay, &requested, rows, sent);
                 }
             }
             (Channel::ToAgent(relay, agent, number), message) => {
-                self.at_agent(agent, relay, number, message);
+                self.receive_at_agent(agent, relay, number, message);
             }
             (Channel::ToRelay(relay, agent, number), message) => {
                 if self.relays[relay].is_alive {
-                    self.at_relay(relay, agent, number, message);
+                    self.receive_at_relay(relay, agent, number, message);
                 }
             }
-            (Channel::Up(stream), message) => self.up(stream, message),
-            (Channel::Down(stream), message) => self.down(stream, message),
+            (Channel::Up(stream), message) => self.receive_upstream(stream, message),
+            (Channel::Down(stream), message) => self.receive_downstream(stream, message),
             (channel, message) => panic!("{message:?} on {channel:?}"),
         }
     }
 
     fn kill(&mut self, w: usize) {
         let worker = &mut self.workers[w];
-        (worker.dead, worker.standing) = (true, false);
+        (worker.is_dead, worker.is_paused) = (true, false);
         (worker.connection, worker.owner) = (None, None);
-        self.kept.retain(|(_, park)| park.worker != w);
+        self.keeper_parks.retain(|(_, park)| park.worker != w);
         self.worker_died(w);
-        self.direct_ended(w);
+        self.end_direct_sessions(w);
     }
 
-    /// The network is whole again: an end that has not noticed hears from the other that it was given up.
+    /// Repairs a cut: an end that has not noticed it is told that the other end gave up.
     fn heal(&mut self, relay: usize, agent: usize) {
         self.cuts.remove(&(relay, agent));
         let own = self.relays[relay].links.get(&agent).copied();
@@ -319,7 +339,7 @@ impl World {
             .collect();
         for stream in streams {
             let at_agent = self.agents[agent].streams.contains_key(&stream);
-            let at_relay = self.has_come(relay, stream);
+            let at_relay = self.has_stream(relay, stream);
             match (at_agent, at_relay) {
                 (true, false) => self.send(Channel::Up(stream), Message::Closed),
                 (false, true) => self.send(Channel::Down(stream), Message::Closed),

@@ -7,24 +7,27 @@ use std::fs;
 
 use super::{ONE_ROOM_CRATES, all_sources, inside, production};
 
-/// So many files may be in circles. It only shrinks: lower it with each circle that is cut.
-const FILES: usize = 50;
+/// The allowed number of files in import cycles. Lower it with each cycle that is removed.
+const MAX_CYCLE_FILES: usize = 50;
 
 /// The segments of a module's path.
 type Module = Vec<String>;
 
 #[test]
-fn no_more_files_import_each_other_in_a_circle() {
+fn import_cycles_do_not_grow() {
     let graph = Graph::of(&all());
-    let circles = graph.circles();
-    let files: usize = circles.iter().map(BTreeSet::len).sum();
-    let told: Vec<_> = circles.iter().map(|circle| graph.told(circle)).collect();
-    let told = told.join("\n\n");
-    assert!(files <= FILES, "{files} files in circles\n{told}");
+    let cycles = graph.cycles();
+    let files: usize = cycles.iter().map(BTreeSet::len).sum();
+    let descriptions: Vec<_> = cycles.iter().map(|cycle| graph.describe(cycle)).collect();
+    let descriptions = descriptions.join("\n\n");
+    assert!(
+        files <= MAX_CYCLE_FILES,
+        "{files} files in circles\n{descriptions}"
+    );
 }
 
 #[test]
-fn a_circle_is_found_through_what_re_exports() {
+fn import_cycles_are_found_through_reexports() {
     let texts = [
         ("a", "mod b; pub(crate) use b::Thing; use crate::c::made;"),
         ("a::b", "pub(super) fn f() { super::super::c::made(); }"),
@@ -34,8 +37,8 @@ fn a_circle_is_found_through_what_re_exports() {
     ];
     let module = |name: &str| name.split("::").map(str::to_owned).collect::<Module>();
     let texts = texts.map(|(name, text)| (module(name), text.to_owned()));
-    let circles = Graph::of(&BTreeMap::from(texts)).circles();
-    assert_eq!(circles, [BTreeSet::from([module("a::b"), module("c")])]);
+    let cycles = Graph::of(&BTreeMap::from(texts)).cycles();
+    assert_eq!(cycles, [BTreeSet::from([module("a::b"), module("c")])]);
 }
 
 /// The production code of every module that has a file.
@@ -56,7 +59,7 @@ fn all() -> BTreeMap<Module, String> {
 struct Graph(BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>);
 
 impl Graph {
-    /// Which module imports which, and by what names.
+    /// Which module imports which, and the imported names.
     fn of(texts: &BTreeMap<Module, String>) -> Self {
         let names: BTreeMap<&Module, BTreeMap<String, Module>> = texts
             .iter()
@@ -81,21 +84,21 @@ impl Graph {
     }
 
     /// The sets of more than one module each of which leads to all others.
-    fn circles(&self) -> Vec<BTreeSet<Module>> {
+    fn cycles(&self) -> Vec<BTreeSet<Module>> {
         let reach: BTreeMap<&Module, BTreeSet<&Module>> = self
             .0
             .keys()
             .map(|from| (from, self.reached(from)))
             .collect();
-        let mut circles: Vec<BTreeSet<Module>> = Vec::new();
+        let mut cycles: Vec<BTreeSet<Module>> = Vec::new();
         for (from, reached) in &reach {
             let back = reached.iter().filter(|to| reach[**to].contains(from));
-            let circle: BTreeSet<Module> = back.map(|to| (*to).clone()).collect();
-            if circle.len() > 1 && !circles.contains(&circle) {
-                circles.push(circle);
+            let cycle: BTreeSet<Module> = back.map(|to| (*to).clone()).collect();
+            if cycle.len() > 1 && !cycles.contains(&cycle) {
+                cycles.push(cycle);
             }
         }
-        circles
+        cycles
     }
 
     fn reached(&self, from: &Module) -> BTreeSet<&Module> {
@@ -109,11 +112,11 @@ impl Graph {
         reached
     }
 
-    /// What leads round it.
-    fn told(&self, circle: &BTreeSet<Module>) -> String {
+    /// Finds the imports that form the cycle.
+    fn describe(&self, cycle: &BTreeSet<Module>) -> String {
         let mut lines = Vec::new();
-        for from in circle {
-            for (to, names) in self.0[from].iter().filter(|(to, _)| circle.contains(*to)) {
+        for from in cycle {
+            for (to, names) in self.0[from].iter().filter(|(to, _)| cycle.contains(*to)) {
                 let names: Vec<_> = names.iter().map(String::as_str).collect();
                 let (from, to) = (from.join("/"), to.join("/"));
                 lines.push(format!("{from} uses {} of {to}", names.join(", ")));
@@ -123,7 +126,7 @@ impl Graph {
     }
 }
 
-/// What the names that `module` imports stand for.
+/// Resolves the names that `module` imports.
 fn brought_in(module: &Module, text: &str) -> BTreeMap<String, Module> {
     let mut names = BTreeMap::new();
     for (import, _) in imports(text) {
@@ -141,7 +144,7 @@ fn brought_in(module: &Module, text: &str) -> BTreeMap<String, Module> {
     names
 }
 
-/// What `text` imports, and whether for others: then it has no need of it itself.
+/// Returns the imports of `text`, and whether they are re-exports, which the module itself may not need.
 fn imports(text: &str) -> impl Iterator<Item = (&str, bool)> {
     text.match_indices("use ").filter_map(|(at, word)| {
         let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
@@ -258,7 +261,7 @@ fn of_children(module: &Module, text: &str, texts: &BTreeMap<Module, String>) ->
     all
 }
 
-/// The module with the item that `path` stands for.
+/// Returns the module that defines the item at `path`.
 fn holder(
     path: &[String],
     names: &BTreeMap<&Module, BTreeMap<String, Module>>,
@@ -268,7 +271,7 @@ fn holder(
     let end = ends.find(|end| names.contains_key(&path[..*end].to_vec()))?;
     let module = path[..end].to_vec();
     let brought = path.get(end).and_then(|name| names[&module].get(name));
-    // What is brought in from another crate has no module here.
+    // Imports from another crate have no module here.
     let further = brought.filter(|_| depth < 6).and_then(|brought| {
         let whole = [brought.as_slice(), &path[end + 1..]].concat();
         holder(&whole, names, depth + 1)

@@ -1,4 +1,4 @@
-//! A task whose debugger is gone: it is said, and its worker can be ended through Ray.
+//! A task whose debugger has died: this is reported, and its worker can be ended through Ray.
 
 use std::process::Output;
 use std::time::Duration;
@@ -30,12 +30,12 @@ fn release(scene: &Scene<'_>, args: &[&str]) -> (Output, String) {
         .args(["release", "--relay", &scene.relay.url()])
         .args(args);
     let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    (output, said)
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, stdout)
 }
 
 #[tokio::test]
-async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
+async fn worker_without_a_debugger_is_ended_through_ray() {
     let Some(cluster) = Cluster::shared(NEWEST) else {
         return;
     };
@@ -54,27 +54,27 @@ async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
         refused.contains("its debugger is gone") && refused.contains("release --force"),
         "{refused}"
     );
-    let gone = scene
+    let removed = scene
         .list()
         .into_iter()
         .find(|row| row["id"] == id)
         .unwrap();
-    assert_eq!(gone["state"], "unreachable");
-    assert!(gone["unreachable_since"].is_number(), "{gone}");
-    let (output, said) = release(&scene, &[id]);
+    assert_eq!(removed["state"], "unreachable");
+    assert!(removed["unreachable_since"].is_number(), "{removed}");
+    let (output, text) = release(&scene, &[id]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        said.contains("not released: its debugger is gone"),
-        "{said}"
+        text.contains("not released: its debugger is gone"),
+        "{text}"
     );
     // The others are detached; this one is not among them.
-    let (output, said) = release(&scene, &["--all", "--yes"]);
-    assert!(output.status.success() && !said.contains(id), "{said}");
+    let (output, text) = release(&scene, &["--all", "--yes"]);
+    assert!(output.status.success() && !text.contains(id), "{text}");
 
-    let (output, said) = release(&scene, &["--force", id]);
+    let (output, text) = release(&scene, &["--force", id]);
     assert!(
-        output.status.success() && said.contains("worker ended"),
-        "{said}"
+        output.status.success() && text.contains("worker ended"),
+        "{text}"
     );
     // Ray runs the task again, in another worker.
     let again = eventually("another attempt", Duration::from_secs(120), || {
@@ -83,10 +83,10 @@ async fn the_worker_of_a_task_without_a_debugger_is_ended_through_ray() {
         (only["state"] == "paused" && only["name"] == "square").then(|| only.clone())
     });
     assert_ne!(again["worker_id"], row["worker_id"]);
-    let (output, said) = release(&scene, &["--all"]);
-    assert!(output.status.success(), "{said}");
+    let (output, text) = release(&scene, &["--all"]);
+    assert!(output.status.success(), "{text}");
     assert_eq!(driver.result(), json!([["head", 4], ["w1", 9], ["w2", 16]]));
-    scene.gone();
+    scene.assert_none_paused();
 }
 
 /// An actor, whose worker a job ends on its node, and a driver that was submitted as a job, which Ray itself stops.
@@ -121,10 +121,10 @@ async fn so_are_an_actor_and_a_driver() {
     }
     for row in &rows {
         let id = row["id"].as_str().unwrap();
-        let (output, said) = release(&scene, &["--force", id]);
+        let (output, text) = release(&scene, &["--force", id]);
         assert!(
-            output.status.success() && said.contains("worker ended"),
-            "{row}: {said}"
+            output.status.success() && text.contains("worker ended"),
+            "{row}: {text}"
         );
     }
     let outcome = owner.result();
@@ -135,5 +135,5 @@ async fn so_are_an_actor_and_a_driver() {
         let job: Value = serde_json::from_slice(&body).ok()?;
         (job["status"] == "STOPPED").then_some(())
     });
-    scene.gone();
+    scene.assert_none_paused();
 }

@@ -1,32 +1,32 @@
-//! The reports that each relay has received, next to its core, in the simplest form: its list and events must follow
-//! from them.
+//! A simple model of the reports that each relay has received. The list and the events of the real core must follow
+//! from it.
 
 use std::sync::Arc;
 
 use super::relay::{Phase, Process};
-use super::world::{PEOPLE, SILENT, World, id, name, worker_of};
+use super::world::{SILENCE_MS, USERS, World, id, name, worker_of};
 use crate::hold::{RemoteHolds, Touched};
 use crate::ray::registry::breakpoint::Breakpoint;
 use crate::ray::registry::state::Changes;
 use crate::ray::registry::{Change, ClaimError};
 use ray_relay_base::timestamp::unix_ms;
 
-/// The holder of a worker, with a fact that only the simulation knows: the stop.
+/// The holder of a worker, with its stop, which only the simulation knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) worker: usize,
-    pub(super) person: usize,
-    /// The relay and the claim of the session.
+    pub(super) user: usize,
+    /// The relay and the claim of its session.
     pub(super) relay: usize,
     pub(super) session: u64,
     pub(super) stop: u32,
-    /// Until when it is parked.
+    /// When its park ends.
     pub(super) parked: Option<u64>,
 }
 
-/// The last word of everybody to the relay `own`.
+/// The last report of each agent to the relay `own`.
 #[derive(Clone)]
-pub(super) struct Words {
+pub(super) struct Reports {
     own: usize,
     agents: [Option<AgentReport>; 2],
 }
@@ -35,16 +35,16 @@ pub(super) struct Words {
 struct AgentReport {
     link: u64,
     rows: Arc<[Row]>,
-    /// For how many names of its cluster it was said.
-    names: usize,
-    /// Until when it stands, where its link broke.
+    /// How many clusters the report names.
+    cluster_names: usize,
+    /// When the report expires, after its link broke.
     until: Option<u64>,
 }
 
-/// Another holder of a worker.
-type HolderSeen = Option<Row>;
+/// The holder of a worker outside this relay.
+type OtherHolder = Option<Row>;
 
-impl Words {
+impl Reports {
     pub(super) fn new(own: usize) -> Self {
         Self {
             own,
@@ -52,21 +52,29 @@ impl Words {
         }
     }
 
-    pub(super) fn hear(&mut self, agent: usize, link: u64, rows: Arc<[Row]>, names: usize) {
+    pub(super) fn receive(
+        &mut self,
+        agent: usize,
+        link: u64,
+        rows: Arc<[Row]>,
+        cluster_names: usize,
+    ) {
         self.agents[agent] = Some(AgentReport {
             link,
             rows,
-            names,
+            cluster_names,
             until: None,
         });
     }
 
-    /// The link has ended at `ms`; its agent's word `stands` for the documented time, or not.
-    pub(super) fn leave(&mut self, link: u64, stands: bool, ms: u64) {
+    /// Ends the link at `ms`; the report of its agent `stays_valid` for the documented time, or is dropped.
+    pub(super) fn end_link(&mut self, link: u64, stays_valid: bool, ms: u64) {
         for agent in &mut self.agents {
             match agent {
-                Some(word) if word.link == link && stands => word.until = Some(ms + SILENT),
-                Some(word) if word.link == link => *agent = None,
+                Some(report) if report.link == link && stays_valid => {
+                    report.until = Some(ms + SILENCE_MS)
+                }
+                Some(report) if report.link == link => *agent = None,
                 _ => {}
             }
         }
@@ -74,28 +82,28 @@ impl Words {
 
     pub(super) fn expire(&mut self, ms: u64) {
         for agent in &mut self.agents {
-            let until = agent.as_ref().and_then(|word| word.until);
+            let until = agent.as_ref().and_then(|report| report.until);
             if until.is_some_and(|until| until <= ms) {
                 *agent = None;
             }
         }
     }
 
-    pub(super) fn told(&self, w: usize) -> HolderSeen {
+    pub(super) fn holder_of(&self, w: usize) -> OtherHolder {
         let rows = &self.agents[w % 2].as_ref()?.rows;
         { rows.iter() }
             .find(|row| row.worker == w && self.is_others(row))
             .copied()
     }
 
-    /// It is not by a session of the relay's own.
+    /// Whether the holder is not a session of this relay.
     fn is_others(&self, row: &Row) -> bool {
         row.relay != self.own || row.parked.is_some()
     }
 
-    /// When something stands no longer.
+    /// Returns when the next report expires.
     fn next_expiry(&self) -> Option<u64> {
-        let until = |agent: &Option<AgentReport>| agent.as_ref().and_then(|word| word.until);
+        let until = |agent: &Option<AgentReport>| agent.as_ref().and_then(|report| report.until);
         self.agents.iter().filter_map(until).min()
     }
 
@@ -103,67 +111,68 @@ impl Words {
         self.agents
             .iter()
             .flatten()
-            .all(|word| word.rows.is_empty())
+            .all(|report| report.rows.is_empty())
     }
 
-    /// How much of what was said stands.
+    /// Returns how many holds the real core must have.
     pub(super) fn len(&self) -> usize {
         let mut all = 0;
-        for word in self.agents.iter().flatten() {
-            all += word.names * word.rows.iter().filter(|row| self.is_others(row)).count();
+        for report in self.agents.iter().flatten() {
+            all +=
+                report.cluster_names * report.rows.iter().filter(|row| self.is_others(row)).count();
         }
         all
     }
 
-    /// The link of the last word of `agent`.
+    /// Returns the link of the last report of `agent`.
     pub(super) fn link(&self, agent: usize) -> Option<u64> {
-        self.agents[agent].as_ref().map(|word| word.link)
+        self.agents[agent].as_ref().map(|report| report.link)
     }
 }
 
 impl World {
-    /// The core of `relay` hears what `said` does, which comes to `what`; `gap`: something may have been said between this and
-    /// what was said last.
-    pub(super) fn hear(
+    /// Applies `update` to the core of `relay` and `record` to the model, and compares the released workers. `gap`: a
+    /// report may have been missed in between.
+    pub(super) fn update_reports(
         &mut self,
         relay: usize,
         gap: bool,
-        said: impl FnOnce(&mut RemoteHolds) -> Touched,
-        what: impl FnOnce(&mut Words),
+        update: impl FnOnce(&mut RemoteHolds) -> Touched,
+        record: impl FnOnce(&mut Reports),
     ) {
         let now = self.now();
         let process = &mut self.relays[relay];
-        let before = [0, 1].map(|w| process.words.told(w));
+        let before = [0, 1].map(|w| process.reports.holder_of(w));
         let was_listed = [0, 1].map(|w| process.entry(name(w)).is_some());
-        what(&mut process.words);
-        let (changes, over) = process.state.update_remote(said, now);
-        let mut none_is_over = true;
+        record(&mut process.reports);
+        let (changes, released) = process.state.update_remote(update, now);
+        let mut none_released = true;
         for w in (0..2).filter(|w| was_listed[*w]) {
-            let is_over = |(change, of): &(Change, Arc<Breakpoint>)| {
+            let is_released = |(change, of): &(Change, Arc<Breakpoint>)| {
                 *change == Change::Released && worker_of(&of.worker_id) == w
             };
-            let is_over = changes.iter().any(is_over);
-            none_is_over &= !is_over;
-            let after = process.words.told(w);
-            let must = match process.session_with(w) {
+            let is_released = changes.iter().any(is_released);
+            none_released &= !is_released;
+            let after = process.reports.holder_of(w);
+            let expected = match process.session_with(w) {
                 Some(_) => Some(false),
-                None => ends(before[w], after, gap),
+                None => must_release(before[w], after, gap),
             };
             assert!(
-                must.is_none_or(|must| must == is_over),
-                "relay {relay} was told of worker {w}: {after:?} after {before:?}, and has it as over: {is_over}"
+                expected.is_none_or(|expected| expected == is_released),
+                "relay {relay} received {after:?} after {before:?} for worker {w}, and released it: {is_released}"
             );
         }
-        assert_eq!(over.is_empty(), none_is_over, "{over:?}");
-        self.took(relay, changes);
+        assert_eq!(released.is_empty(), none_released, "{released:?}");
+        self.record_changes(relay, changes);
     }
 
-    /// Takes back what no longer stands.
+    /// Drops expired reports.
     pub(super) fn expire(&mut self) {
         let now = self.now();
         for relay in 0..self.relays.len() {
             let (process, ms) = (&self.relays[relay], self.ms);
-            let Some(until) = process.words.next_expiry().filter(|_| process.is_alive) else {
+            let Some(until) = process.reports.next_expiry().filter(|_| process.is_alive) else {
                 continue;
             };
             let next = process.state.remote().next_expiry();
@@ -171,28 +180,28 @@ impl World {
             assert_eq!(
                 is_due,
                 until <= ms,
-                "relay {relay} takes back at {next:?} what stands until {until}"
+                "relay {relay} drops at {next:?} a report that is valid until {until}"
             );
-            let expired = |said: &mut RemoteHolds| said.expire(now.instant);
-            self.hear(relay, true, expired, |words| words.expire(ms));
+            let expired = |update: &mut RemoteHolds| update.expire(now.instant);
+            self.update_reports(relay, true, expired, |reports| reports.expire(ms));
         }
     }
 
-    /// The core of `relay` has told `changes`, which came by what was done with a hold.
-    pub(super) fn took(&mut self, relay: usize, changes: Changes) {
+    /// Records when `changes` of a hold happened, and delivers them.
+    pub(super) fn record_changes(&mut self, relay: usize, changes: Changes) {
         for (_, of) in &changes {
-            self.relays[relay].changed[worker_of(&of.worker_id)] = self.ms;
+            self.relays[relay].changed_ms[worker_of(&of.worker_id)] = self.ms;
         }
-        self.heard(relay, changes);
+        self.deliver_events(relay, changes);
     }
 
-    /// Delivers `changes` to the follower of the events of `relay`.
-    pub(super) fn heard(&mut self, relay: usize, changes: Changes) {
-        self.touched |= 1 << relay;
+    /// Delivers `changes` to the subscriber of the events of `relay`, and checks that they fit its state.
+    pub(super) fn deliver_events(&mut self, relay: usize, changes: Changes) {
+        self.changed_relays |= 1 << relay;
         for (change, of) in changes {
             let w = worker_of(&of.worker_id);
             let (holder, feed) = (of.holder(), &mut self.relays[relay].feed[w]);
-            let is_fit = match change {
+            let is_expected = match change {
                 Change::Appeared => {
                     holder.is_none() && feed.as_ref().is_none_or(|f| f.holder().is_some())
                 }
@@ -201,17 +210,17 @@ impl World {
                 Change::Released | Change::Died => feed.is_some(),
                 _ => feed.as_ref().is_some_and(|f| f.holder() == holder),
             };
-            assert!(is_fit, "relay {relay} tells {change:?} of {of:?}");
+            assert!(is_expected, "relay {relay} sent {change:?} of {of:?}");
             *feed = (!matches!(change, Change::Released | Change::Died)).then_some(of);
             if matches!(change, Change::Attached | Change::Parked) {
-                self.come_late(relay, w);
+                self.check_late_client(relay, w);
             }
         }
     }
 
-    /// A client comes to `relay` by a list in which the worker was free, and one with a claim that is over.
-    fn come_late(&mut self, relay: usize, w: usize) {
-        const LATE: u64 = u64::MAX;
+    /// Checks that `relay` refuses a client whose list is outdated, and a claim that has ended.
+    fn check_late_client(&mut self, relay: usize, w: usize) {
+        const LATE_CLAIM: u64 = u64::MAX;
         let now = self.now();
         let process = &mut self.relays[relay];
         let Some(holder) = process.entry(name(w)).and_then(|b| b.holder().cloned()) else {
@@ -220,20 +229,23 @@ impl World {
         let id = id(w);
         let state = &mut process.state;
         if holder.is_here() || holder.parked_until.is_none() {
-            let taken = state.take_over(id, LATE, now);
+            let taken_over = state.take_over(id, LATE_CLAIM, now);
             assert!(
-                taken.is_none(),
-                "{holder:?} has worker {w}, and it is gone on with"
+                taken_over.is_none(),
+                "{holder:?} has worker {w}, and another claim took it over"
             );
         }
-        let changes = state.release_claim(0, name(w), LATE, true, now);
+        let changes = state.release_claim(0, name(w), LATE_CLAIM, true, now);
         assert!(
             changes.is_empty(),
-            "nobody's claim is given back: {changes:?}"
+            "an unknown claim was released: {changes:?}"
         );
-        let changes = state.held_by(0, name(w), LATE, holder.clone(), now);
-        assert!(changes.is_empty(), "nobody's claim is shown: {changes:?}");
-        let refused = state.claim(id, LATE, holder.clone(), now);
+        let changes = state.held_by(0, name(w), LATE_CLAIM, holder.clone(), now);
+        assert!(
+            changes.is_empty(),
+            "an unknown claim was shown: {changes:?}"
+        );
+        let refused = state.claim(id, LATE_CLAIM, holder.clone(), now);
         let by = match &refused {
             Err(ClaimError::InUse(by)) => Some(&**by),
             _ => None,
@@ -241,13 +253,13 @@ impl World {
         assert_eq!(by, Some(&holder), "worker {w} of relay {relay}");
     }
 
-    /// That the list of `relay` and its events are what it was told and what it has.
+    /// Checks that the list and the events of `relay` follow from its reports and sessions.
     pub(super) fn check_relay(&self, relay: usize) {
         let process = &self.relays[relay];
         assert_eq!(
             process.state.remote().iter().count(),
-            process.words.len(),
-            "relay {relay} has heard {:?}",
+            process.reports.len(),
+            "relay {relay} has {:?}",
             process.state.remote()
         );
         for w in 0..self.shape.workers {
@@ -261,7 +273,7 @@ impl World {
             let feed = &process.feed[w];
             assert!(
                 is_same,
-                "relay {relay} lists {entry:?}, and has told {feed:?}"
+                "relay {relay} lists {entry:?}, and its events say {feed:?}"
             );
             let mut sessions = process.sessions.iter().filter(|(_, s)| s.worker == w);
             let session = sessions.next();
@@ -278,37 +290,37 @@ impl World {
             };
             let until = |phase| match phase {
                 Phase::Parked(until) => Some(until),
-                Phase::Opening | Phase::Attached | Phase::Leaving => None,
+                Phase::Opening | Phase::Attached | Phase::Detaching => None,
             };
-            let must = match session {
-                Some((claim, s)) => Some((None, *claim, s.person, until(s.phase))),
-                None => process.words.told(w).map(|row| {
+            let expected = match session {
+                Some((claim, s)) => Some((None, *claim, s.user, until(s.phase))),
+                None => process.reports.holder_of(w).map(|row| {
                     let replica = Some(self.relays[row.relay].replica());
-                    (replica, row.session, row.person, row.parked)
+                    (replica, row.session, row.user, row.parked)
                 }),
             };
             let holder = entry.holder();
-            let is_so = match (must, holder) {
+            let is_match = match (expected, holder) {
                 (None, None) => true,
-                (Some((replica, session, person, parked)), Some(holder)) => {
+                (Some((replica, session, user, parked)), Some(holder)) => {
                     let until = holder.parked_until.map(|until| unix_ms(until.time));
                     holder.replica == replica
                         && holder.session == session
-                        && holder.subject.as_deref() == Some(PEOPLE[person])
+                        && holder.subject.as_deref() == Some(USERS[user])
                         && until == parked
                 }
                 _ => false,
             };
             assert!(
-                is_so,
-                "{must:?} has worker {w}, and relay {relay} shows {holder:?}"
+                is_match,
+                "{expected:?} has worker {w}, and relay {relay} shows {holder:?}"
             );
         }
     }
 }
 
-/// Whether what was told first is over by what is told then; `None`: it cannot be known.
-fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
+/// Whether the change from `before` to `after` releases the worker; `None` if it cannot be known.
+fn must_release(before: OtherHolder, after: OtherHolder, gap: bool) -> Option<bool> {
     let (before, after) = match (before, after) {
         (None, _) => return Some(false),
         (Some(_), None) => return Some(true),
@@ -317,14 +329,14 @@ fn ends(before: HolderSeen, after: HolderSeen, gap: bool) -> Option<bool> {
     let is_same = (before.relay, before.session) == (after.relay, after.session);
     match before.stop == after.stop {
         _ if is_same => Some(false),
-        // A session that resumes a park has the same stop, as far as those know that were not notified of its end.
+        // A session that resumed a park has the same stop; an observer may have missed the end of the park.
         true => before.parked.map(|_| false),
         false => (before.parked.is_none() || !gap).then_some(true),
     }
 }
 
 impl Process {
-    /// The session with the worker `w`.
+    /// Returns the session with the worker `w`.
     pub(super) fn session_with(&self, w: usize) -> Option<u64> {
         let mut sessions = self.sessions.iter();
         sessions

@@ -1,4 +1,4 @@
-//! What a session leaves in the process, and whether it leaves a process at all.
+//! A session leaves the process unchanged and running.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::watched::{Watched, script};
 use crate::support::dap_client::TEST_TIMEOUT;
 
 /// The path of the frame that a client sees that attaches with `arguments`, and leaves again.
-async fn seen_by(watched: &Watched, scope: Scope, arguments: Value) -> String {
+async fn path_shown_to(watched: &Watched, scope: Scope, arguments: Value) -> String {
     let filter = MessageFilter::new(&rights(scope), &Principal::anonymous());
     let mut client = Client::attach(watched, filter, arguments).await;
     let thread = client.thread;
@@ -37,7 +37,7 @@ fn settled(arguments: Value) -> Value {
 }
 
 #[tokio::test]
-async fn nobody_sees_the_paths_of_whoever_was_there_before() {
+async fn session_does_not_inherit_path_mappings() {
     let Some(watched) = Watched::start().await else {
         return;
     };
@@ -51,19 +51,22 @@ async fn nobody_sees_the_paths_of_whoever_was_there_before() {
     empty["pathMappings"] = json!([]);
 
     let mapped = "/home/ann/project/watched.py";
-    let path = seen_by(&watched, Scope::Debug, settled(of_ann.clone())).await;
+    let path = path_shown_to(&watched, Scope::Debug, settled(of_ann.clone())).await;
     assert_eq!(path, mapped);
-    // What makes the relay's part necessary.
-    assert_eq!(seen_by(&watched, Scope::Debug, empty.clone()).await, mapped);
+    // The behaviour of debugpy that the relay works around.
+    assert_eq!(
+        path_shown_to(&watched, Scope::Debug, empty.clone()).await,
+        mapped
+    );
 
     let true_path = script().display().to_string();
     for of_another in [of_ann, of_win] {
         for scope in [Scope::View, Scope::Debug] {
-            let path = seen_by(&watched, scope, settled(of_another.clone())).await;
+            let path = path_shown_to(&watched, scope, settled(of_another.clone())).await;
             assert_ne!(path, true_path);
             for next in [Scope::View, Scope::Debug] {
                 for arguments in [attach_arguments(), empty.clone()] {
-                    let path = seen_by(&watched, next, settled(arguments)).await;
+                    let path = path_shown_to(&watched, next, settled(arguments)).await;
                     assert_eq!(path, true_path, "{scope} and then {next}");
                 }
             }
@@ -72,7 +75,7 @@ async fn nobody_sees_the_paths_of_whoever_was_there_before() {
 }
 
 #[tokio::test]
-async fn what_is_no_boolean_ends_the_process_where_it_is_passed_on_and_not_behind_view() {
+async fn malformed_boolean_ends_the_process_only_without_view() {
     for (scope, value) in [
         (Scope::Debug, json!(1)),
         (Scope::View, json!(1)),
@@ -92,9 +95,9 @@ async fn what_is_no_boolean_ends_the_process_where_it_is_passed_on_and_not_behin
             .await;
         let end = Instant::now() + TEST_TIMEOUT;
         loop {
-            let gone = watched.process.try_wait().unwrap().is_some();
-            assert!(!gone || dies, "{value}: the process is gone");
-            if gone || (!dies && watched.turns() >= before + 3) {
+            let removed = watched.process.try_wait().unwrap().is_some();
+            assert!(!removed || dies, "{value}: the process is gone");
+            if removed || (!dies && watched.turns() >= before + 3) {
                 break;
             }
             assert!(Instant::now() < end, "{value}: nothing happened");
