@@ -48,16 +48,16 @@ pub struct Walk {
     /// Everything before this byte has been scanned.
     at: usize,
     state: PeekState,
-    kind: Option<PeekedText>,
+    kind: Option<MessageType>,
     command: Option<PeekedText>,
     event: Option<PeekedText>,
     success: Success,
-    seq: Option<PeekedText>,
+    seq: Option<u64>,
     /// Whether there was a key that no debugger writes before the deciding ones.
     unusual: bool,
 }
 
-/// The position of a number, or of a string without escapes, in the body.
+/// The position of a string without escapes in the body.
 #[derive(Debug, Clone, Copy)]
 struct PeekedText {
     start: usize,
@@ -70,8 +70,15 @@ enum PeekedField {
     Kind,
     Command,
     Event,
-    /// Decides nothing, but is [returned](Walk::seq).
+}
+
+/// The value that follows a key.
+#[derive(Debug, Clone, Copy)]
+enum PeekedValue {
+    Deciding(PeekedField),
+    /// The message's number, which decides nothing.
     Seq,
+    Other,
 }
 
 /// The value of `success`.
@@ -84,12 +91,6 @@ enum Success {
     Other,
 }
 
-/// Keys that debuggers write before the deciding ones, or between them.
-const LEADING_KEYS: [&[u8]; 2] = [SEQ, b"request_seq"];
-
-/// The key of a message's number.
-const SEQ: &[u8] = b"seq";
-
 #[derive(Debug, Clone, Copy)]
 enum PeekState {
     /// Before the `{` of the message.
@@ -98,10 +99,10 @@ enum PeekState {
     Key,
     /// In a key that begins at this byte.
     InKey(usize),
-    /// Before the `:` of a deciding key, or of another.
-    Colon(Option<PeekedField>),
-    /// Before the value of such a key.
-    Value(Option<PeekedField>),
+    /// Before the `:` between a key and this value.
+    Colon(PeekedValue),
+    /// Before this value.
+    Value(PeekedValue),
     /// In a deciding value, which begins at this byte.
     InText(PeekedField, usize),
     /// In a value that is a string.
@@ -149,10 +150,10 @@ impl Walk {
     /// The message's number, if it is in `body`: all of its bytes that are here, the scanned ones first.
     pub fn seq(mut self, body: &[u8]) -> Option<u64> {
         self.depth = Depth::Whole;
-        if self.peek(body, usize::MAX) == Peek::Unclear {
-            return None;
+        match self.peek(body, usize::MAX) {
+            Peek::Unclear => None,
+            Peek::Known(..) | Peek::More => self.seq,
         }
-        str::from_utf8(self.seq?.of(body)).ok()?.trim().parse().ok()
     }
 
     /// Scans `body`, the first bytes of a message of `length` bytes in all: the bytes of the last call, and more.
@@ -195,15 +196,15 @@ impl Walk {
                 b':' => PeekState::Value(slot),
                 _ => PeekState::Unclear,
             },
-            PeekState::Value(Some(PeekedField::Seq)) => match self.after_space(body)? {
+            PeekState::Value(PeekedValue::Seq) => match self.after_space(body)? {
                 b'0'..=b'9' => PeekState::InSeq(self.at - 1),
                 first => Self::value(first),
             },
-            PeekState::Value(Some(slot)) => match self.after_space(body)? {
+            PeekState::Value(PeekedValue::Deciding(slot)) => match self.after_space(body)? {
                 b'"' => PeekState::InText(slot, self.at),
                 _ => PeekState::Unclear,
             },
-            PeekState::Value(None) => {
+            PeekState::Value(PeekedValue::Other) => {
                 let first = self.after_space(body)?;
                 if self.success == Success::Next {
                     self.success = match first {
@@ -215,7 +216,7 @@ impl Walk {
             }
             PeekState::InText(slot, start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
-                Some(text) => self.store(slot, text),
+                Some(text) => self.store(slot, text, body),
             },
             PeekState::InString => {
                 self.skip_string(body)?;
@@ -235,7 +236,10 @@ impl Walk {
             }
             PeekState::InSeq(start) => {
                 let end = self.skip_scalar(body)?;
-                self.store(PeekedField::Seq, PeekedText { start, end })
+                match number(&body[start..end]) {
+                    Some(seq) => store(&mut self.seq, seq),
+                    None => PeekState::Unclear,
+                }
             }
             PeekState::After => match self.after_space(body)? {
                 b',' => PeekState::Key,
@@ -255,49 +259,47 @@ impl Walk {
         }
     }
 
-    /// The field whose value follows this key, if it decides.
+    /// The value that follows this key.
     #[inline]
-    fn field(&mut self, key: &[u8]) -> Option<PeekedField> {
+    fn field(&mut self, key: &[u8]) -> PeekedValue {
         match key {
-            b"type" => Some(PeekedField::Kind),
-            b"command" => Some(PeekedField::Command),
-            b"event" => Some(PeekedField::Event),
+            b"type" => PeekedValue::Deciding(PeekedField::Kind),
+            b"command" => PeekedValue::Deciding(PeekedField::Command),
+            b"event" => PeekedValue::Deciding(PeekedField::Event),
+            b"seq" => PeekedValue::Seq,
             b"success" => {
                 self.unusual |= self.success != Success::Unknown;
                 self.success = Success::Next;
-                None
+                PeekedValue::Other
             }
-            SEQ => Some(PeekedField::Seq),
             other => {
-                self.unusual |= !LEADING_KEYS.contains(&other);
-                None
+                // Debuggers write it before the deciding keys too.
+                self.unusual |= other != b"request_seq";
+                PeekedValue::Other
             }
         }
     }
 
-    /// Stores the value of a deciding key, and returns the state behind it.
+    /// Stores the text of a deciding key, and returns the state behind it.
     #[inline]
-    fn store(&mut self, field: PeekedField, text: PeekedText) -> PeekState {
-        let stored = match field {
-            PeekedField::Kind => &mut self.kind,
-            PeekedField::Command => &mut self.command,
-            PeekedField::Event => &mut self.event,
-            PeekedField::Seq => &mut self.seq,
-        };
-        if stored.is_some() {
-            // Readers differ about which of two equal keys counts.
-            return PeekState::Unclear;
+    fn store(&mut self, field: PeekedField, text: PeekedText, body: &[u8]) -> PeekState {
+        match field {
+            PeekedField::Kind => match text.of(body) {
+                b"request" => store(&mut self.kind, MessageType::Request),
+                b"response" => store(&mut self.kind, MessageType::Response),
+                b"event" => store(&mut self.kind, MessageType::Event),
+                _ => PeekState::Unclear,
+            },
+            PeekedField::Command => store(&mut self.command, text),
+            PeekedField::Event => store(&mut self.event, text),
         }
-        *stored = Some(text);
-        PeekState::After
     }
 
     fn known<'a>(&self, body: &'a [u8]) -> Option<Peek<'a>> {
-        let (kind, name) = match self.kind?.of(body) {
-            b"request" => (MessageType::Request, self.command?),
-            b"response" => (MessageType::Response, self.command?),
-            b"event" => (MessageType::Event, self.event?),
-            _ => return None,
+        let kind = self.kind?;
+        let name = match kind {
+            MessageType::Request | MessageType::Response => self.command?,
+            MessageType::Event => self.event?,
         };
         Some(Peek::Known(kind, name.of(body)))
     }
@@ -346,6 +348,22 @@ impl Walk {
         self.at = body.len();
         None
     }
+}
+
+/// Stores a value, and returns the state behind it. Readers differ about which of two equal keys counts.
+#[inline]
+fn store<T>(stored: &mut Option<T>, value: T) -> PeekState {
+    match stored {
+        Some(_) => PeekState::Unclear,
+        None => {
+            *stored = Some(value);
+            PeekState::After
+        }
+    }
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    str::from_utf8(text).ok()?.trim_ascii_end().parse().ok()
 }
 
 impl PeekedText {
