@@ -6,7 +6,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::opening::not_reached;
-use super::parking::{Resumption, remembered};
+use super::park_room::remembered;
+use super::parking::Resumption;
 use super::{ActiveSession, Opening, rules};
 use crate::attach::{fingerprint, for_worker, source_note};
 use crate::message_filter::MessageFilter;
@@ -186,10 +187,10 @@ where
     let visits = opening.visits;
     let mut relaying =
         ActiveSession::new(context, session, live, opening, splice, filter, remembered);
-    relaying.stands = stands;
+    relaying.task.threads = stands;
     relaying.resumption = Some(Box::new(resumption));
     relaying.inherit(park.share);
-    relaying.find_subprocesses();
+    relaying.editor().find_subprocesses();
     relaying.send_opening(capabilities, note);
     let refused = settings.applied == Some(false);
     relaying
