@@ -18,7 +18,7 @@ use ray_relay_session::session::GroupMember;
 use ray_relay_session::session::live::SessionEnd;
 use ray_relay_session::session::parks::{ParkShare, ParkView};
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::upstream::park::{self, Park};
+use ray_relay_session::upstream::park::{self, Park, ResumableDebugger};
 
 /// Messages due to the client of a resumed session, once it has configured.
 pub(crate) struct Resumption {
@@ -103,13 +103,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             debugger.keep_by(None, &keep).await;
         }
         let protocol = SessionProtocol::Dap;
+        let memory = *memory;
+        let debugger = ResumableDebugger { debugger, memory };
         Ok(Park::begin(
-            (context, session),
-            protocol,
-            live,
-            slot,
-            view,
-            (debugger, *memory),
+            context, session, protocol, live, slot, view, debugger,
         ))
     }
 

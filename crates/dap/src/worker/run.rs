@@ -128,7 +128,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let _ = timeout(patience, self.traffic.splice.flush(Side::Client)).await;
         let outcome = self.outcome();
         release_unopened(self.context, &self.live, outcome);
-        self.session.set_bytes(self.traffic.splice.bytes());
+        let (up, down) = self.traffic.splice.bytes();
+        self.session.set_bytes(up, down);
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
         SessionOutcome::Over(outcome, farewell.map(Box::new))
@@ -191,11 +192,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Updates the byte counters, and the time of the client's activity.
     fn count(&mut self) {
-        let bytes = self.traffic.splice.bytes();
-        if bytes.0 != self.session.bytes().0 {
+        let (up, down) = self.traffic.splice.bytes();
+        if up != self.session.bytes().0 {
             self.live.active(Instant::now());
         }
-        self.session.set_bytes(bytes);
+        self.session.set_bytes(up, down);
     }
 
     /// Handles a message or the end of a connection. `Continue(Some)`: the session is ending, and has
