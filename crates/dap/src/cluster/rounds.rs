@@ -53,26 +53,21 @@ impl<'a> Rounds<'a> {
             if task.breaks > seen && (task.asks || self.stops.with(&task.breakpoint)) {
                 self.seen.insert(task.session, task.breaks);
                 stopped.insert(task.session);
-                jobs.extend(job(task));
+                jobs.extend(JobName::of(&task.breakpoint));
             }
         }
         let is_requested =
             |task: &GroupTask| self.requested.get(&task.session) == Some(&task.stops);
         let is_due = |task: &&GroupTask| {
             let runs = !task.stands && !task.arriving && !stopped.contains(&task.session);
-            runs && !is_requested(task) && job(task).is_some_and(|job| jobs.contains(&job))
+            let job = || JobName::of(&task.breakpoint);
+            runs && !is_requested(task) && job().is_some_and(|job| jobs.contains(&job))
         };
         let due: Vec<GroupTask> = all.iter().filter(is_due).cloned().collect();
         let now = due.iter().map(|task| (task.session, task.stops));
         self.requested.extend(now);
         due
     }
-}
-
-/// The job of `task`, if known.
-pub(super) fn job(task: &GroupTask) -> Option<JobName> {
-    let job = task.breakpoint.names.job_id.clone()?;
-    Some((task.breakpoint.cluster.clone(), job))
 }
 
 #[cfg(test)]
@@ -86,7 +81,7 @@ mod tests {
     use ray_relay_ray::ray::testing::paused;
 
     /// The task of session `session` in `job`, which has stopped so often, and so often by itself.
-    fn task(session: u64, job: &str, stands: bool, (stops, breaks): (u64, u64)) -> GroupTask {
+    fn task(session: u64, job: &str, stands: bool, stops: u64, breaks: u64) -> GroupTask {
         let mut breakpoint = paused("step", session.try_into().unwrap());
         breakpoint.names_mut().job_id = Some(job.to_owned());
         GroupTask {
@@ -118,18 +113,18 @@ mod tests {
     fn running_tasks_are_paused_once_per_stop_in_their_job() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"group": "job"}));
-        let mut other = task(4, "02000000", false, (1, 0));
-        let runs = |session| task(session, "01000000", false, (1, 0));
+        let mut other = task(4, "02000000", false, 1, 0);
+        let runs = |session| task(session, "01000000", false, 1, 0);
         // One that has come to stand at the relay's own wish, or by a step, asks nothing of the others.
         let all = [
-            task(1, "01000000", true, (1, 0)),
+            task(1, "01000000", true, 1, 0),
             runs(2),
             runs(3),
             other.clone(),
         ];
         assert_eq!(due(&mut rounds, &all), [0; 0]);
         let all = [
-            task(1, "01000000", true, (2, 1)),
+            task(1, "01000000", true, 2, 1),
             runs(2),
             runs(3),
             other.clone(),
@@ -137,29 +132,29 @@ mod tests {
         assert_eq!(due(&mut rounds, &all), [2, 3]);
         assert_eq!(due(&mut rounds, &all), [0; 0]);
         // One that has a session since a moment ago comes to stop by that.
-        other = task(5, "01000000", false, (0, 0));
+        other = task(5, "01000000", false, 0, 0);
         other.arriving = true;
         // The second stops as it was asked, the third by itself before that: both once, and neither starts a round of those asked.
         let all = [
-            task(1, "01000000", false, (2, 1)),
-            task(2, "01000000", true, (2, 0)),
-            task(3, "01000000", true, (2, 1)),
+            task(1, "01000000", false, 2, 1),
+            task(2, "01000000", true, 2, 0),
+            task(3, "01000000", true, 2, 1),
             other.clone(),
         ];
         assert_eq!(due(&mut rounds, &all), [1]);
         // It has been resumed since, and one that has only just stopped is not asked.
         let all = [
-            task(1, "01000000", false, (3, 2)),
-            task(2, "01000000", false, (2, 0)),
-            task(3, "01000000", true, (2, 1)),
+            task(1, "01000000", false, 3, 2),
+            task(2, "01000000", false, 2, 0),
+            task(3, "01000000", true, 2, 1),
             other,
         ];
         assert_eq!(due(&mut rounds, &all), [2]);
         // One that has not come to stop yet, as in a collective, is not asked again.
         let all = [
-            task(1, "01000000", true, (4, 2)),
-            task(2, "01000000", false, (2, 0)),
-            task(3, "01000000", true, (3, 2)),
+            task(1, "01000000", true, 4, 2),
+            task(2, "01000000", false, 2, 0),
+            task(3, "01000000", true, 3, 2),
         ];
         assert_eq!(due(&mut rounds, &all), [0; 0]);
     }
@@ -168,8 +163,8 @@ mod tests {
     fn without_group_only_a_requesting_task_pauses_others() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"all": true}));
-        let runs = task(2, "01000000", false, (1, 0));
-        let mut stands = task(1, "01000000", true, (1, 1));
+        let runs = task(2, "01000000", false, 1, 0);
+        let mut stands = task(1, "01000000", true, 1, 1);
         assert_eq!(due(&mut rounds, &[stands.clone(), runs.clone()]), [0; 0]);
         // Its client has seen the stack a moment later.
         stands.asks = true;
