@@ -20,15 +20,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tracing::debug;
 
-use self::all_tasks::AllTasks;
 pub(super) use self::announcer::Announcer;
-use self::conversation::{Asker, ClusterConversation, Leaving};
+pub(super) use self::conversation::Asker;
+use self::conversation::{ClusterConversation, Leaving};
 pub(super) use self::jobs::JobName;
 pub(super) use self::together::{Joined, StopsTogether, Together};
 use super::attach_selector::OnClose;
-use super::client::DebugClient;
 use super::refusal::hang_up;
-use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::conversation::{Closed, Conversation};
@@ -37,46 +35,40 @@ use ray_relay_base::wire::dap::names::Event;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::GroupRoot;
-use ray_relay_session::session::audit::SessionAudit;
 use ray_relay_session::session::parks::longest;
 
 /// How long the final message may take to a client whose credential expired or was revoked.
 const FAREWELL_DELAY: Duration = Duration::from_millis(500);
 
-/// Runs the session to its end, with the workers that `principal` may attach to. Its child sessions end with it, for
+/// Runs the session to its end, with the workers that `asker` may attach to. Its child sessions end with it, for
 /// whatever reason, unless the client restarts it.
 pub(super) async fn run<'a, S>(
     context: &'a Context,
     mut client: Conversation<S>,
-    (announcer, together): (Announcer, Together<'a>),
-    (mut parent, on_close): (GroupRoot, Option<OnClose>),
-    (audit, asker, summary): (&'a SessionAudit<'a>, &DebugClient, &'a Summary),
-    principal: &'a Principal,
+    announcer: Announcer,
+    together: Together<'a>,
+    mut parent: GroupRoot,
+    on_close: Option<OnClose>,
+    asker: Asker<'a>,
 ) -> Outcome
 where
     S: PeerStream,
 {
     let park_for = match on_close {
         Some(OnClose::Continue) => Duration::ZERO,
-        Some(OnClose::Park) | None => longest(principal, context.config.park.r#for),
+        Some(OnClose::Park) | None => longest(asker.principal, context.config.park.r#for),
     };
     let leaving = Leaving { on_close, park_for };
-    let stops = together.stops;
-    let all = AllTasks::new(
+    let principal = asker.principal;
+    let conversation = ClusterConversation::new(
+        context,
+        &mut client,
+        announcer,
+        together,
         &mut parent,
-        &context.registry,
-        audit.clone(),
-        asker.name.clone(),
-        asker.quirks.needs_thread,
-        stops,
+        leaving,
+        asker,
     );
-    let asker = Asker {
-        principal,
-        summary,
-        audit,
-    };
-    let (content, children_of) = ((announcer, all, together), (&mut parent, leaving));
-    let conversation = ClusterConversation::new(context, &mut client, content, children_of, asker);
     let related = tokio::select! {
         related = conversation.run() => related,
         // A client that does not read cannot be notified.

@@ -37,7 +37,8 @@ pub(super) struct ClientOpening {
 /// Moves `answer`, the refusal of an `attach` with these `arguments` by `principal`, from a dialog to the console of
 /// the cluster session that had the client open this one. `in_use` is the breakpoint, if another session holds it.
 pub(super) fn in_console(
-    (context, principal): (&Context, &Principal),
+    context: &Context,
+    principal: &Principal,
     arguments: &Value,
     mut answer: Value,
     in_use: Option<BreakpointId>,
@@ -79,7 +80,7 @@ where
     let id = id.and_then(Value::as_str).and_then(|id| id.parse().ok());
     let in_use = id.filter(|_| refusal.kind() == RefusalKind::InUse);
     let answer = match session.principal() {
-        Some(principal) => in_console((context, &principal), &request.arguments, answer, in_use),
+        Some(principal) => in_console(context, &principal, &request.arguments, answer, in_use),
         None => answer,
     };
     close_with(client, &answer).await;

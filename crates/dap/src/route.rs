@@ -362,7 +362,7 @@ impl<'a> AttachFlow<'a> {
                 );
             }
         };
-        let opening = worker::Opening::new(*opened, selector, (member, share));
+        let opening = worker::Opening::new(*opened, selector, member, share);
         let (context, session) = (self.context, self.session);
         match resumed {
             Some(resumed) => {

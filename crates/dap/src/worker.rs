@@ -1,60 +1,56 @@
 //! A session with one worker: replay of the client's opening, then the splice.
 //!
-//! [`ActiveSession`] owns the session; `run` waits for its events, `from_client` and `from_worker` judge its messages.
-//! Whatever ends it, the worker is detached and the task resumes, unless a permitted client ended it. The connection to
-//! the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] brings it to its end, at whatever await this
-//! future is dropped.
+//! [`ActiveSession`] owns the session; `run` waits for its events, `from_client` and `from_worker` judge its messages,
+//! which go through its [`Traffic`]. Whatever ends it, the worker is detached and the task resumes, unless a permitted
+//! client ended it. The connection to the worker is not closed here: [`ray_relay_debugger::debugger::Worker`] brings it
+//! to its end, at whatever await this future is dropped.
 
-mod at_agent;
-mod captured;
-mod children;
+mod client_side;
 mod closing;
-mod doubted;
 mod ending;
 mod evaluating;
 mod from_client;
 mod from_worker;
 mod group;
 mod in_passing;
+mod location_search;
+mod logpoints;
 mod opening;
+mod park_room;
 mod parking;
 mod pausing;
 mod phase;
-mod post_mortem;
 mod questions;
 mod resuming;
+mod reverse_requests;
 mod rules;
 mod run;
-mod source_folder;
-mod standing;
+mod task_control;
+mod traffic;
 
 use std::time::Duration;
 
-use serde_json::Value;
-
+use self::client_side::ClientSide;
 pub(super) use self::opening::Opening;
 use self::opening::{OpenedDebugger, not_reached};
-use self::parking::{Resumption, remembered};
-use self::pausing::Pausing;
-use self::phase::{ClientState, DisconnectRequest, WorkerState};
-use self::questions::Questions;
+use self::park_room::{Parking, remembered};
+use self::parking::Resumption;
+use self::phase::WorkerState;
 pub(super) use self::resuming::resume;
+use self::reverse_requests::{EditorRequests, ReverseRequests};
 use self::rules::rules;
-use super::attach_selector::OnClose;
-use super::client::{DisconnectMethod, Quirks};
+use self::task_control::TaskControl;
+use self::traffic::Traffic;
 use super::linger::Linger;
 use super::message_filter::MessageFilter;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::wire::dap::codec::frame;
 use ray_relay_base::wire::dap::conversation::Conversation;
-use ray_relay_base::wire::dap::message::with_bare_failure;
-use ray_relay_base::wire::dap::splice::{Side, Splice};
+use ray_relay_base::wire::dap::splice::Splice;
 use ray_relay_base::wire::dap::stopped_threads::StoppedThreads;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::Worker;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::live::{Begun, Live};
-use ray_relay_session::session::parks::{ParkShare, ParkSlot};
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::{GroupMember, Session};
 use ray_relay_session::upstream::park::{self, Park, ResumeState};
@@ -129,51 +125,19 @@ pub(super) struct ActiveSession<'a, S> {
     context: &'a Context,
     session: &'a Session,
     live: Live<'a>,
-    /// The arguments of the client's `attach`, for child sessions. As text: as a value it can be twenty times as large.
-    attached: Box<str>,
-    /// Number of refused reverse requests.
-    refused: u8,
-    /// Child sessions with subprocesses.
-    children: Box<children::ChildRequests>,
-    /// How the client disconnects.
-    disconnect_method: DisconnectMethod,
-    /// Fate of the task when the client disconnects, if the client has chosen one.
-    on_close: Option<OnClose>,
-    quirks: Quirks,
     /// Membership in the cluster session that had the client open this one, if any.
     member: Option<Box<GroupMember>>,
-    /// State of the client.
-    client: ClientState,
+    traffic: Traffic<S>,
+    filter: MessageFilter,
+    client: ClientSide,
     /// State of the worker's debugger.
     worker: WorkerState,
-    splice: Splice<S, Worker>,
-    filter: MessageFilter,
-    /// The client's last disconnect request, as it was sent.
-    disconnect_request: Option<Box<DisconnectRequest>>,
-    /// Set if the client was notified of the end without a reason. True: the worker's debugger is gone as well.
-    unexplained: Option<bool>,
-    /// Whether the client was notified that a task of the worker has ended.
-    task_end_notified: bool,
-    /// Whether the client has set exception filters.
-    filters_set: bool,
-    /// The paused threads, as reported to the client.
-    stands: StoppedThreads,
-    /// Stack traces still to be inspected for the program's location.
-    standing: standing::LocationSearch,
-    /// Requests of the cluster session to the task.
-    questions: Box<Questions>,
-    /// State retained in case the client is lost; `None`: the session ends then.
-    memory: Option<Box<ResumeState>>,
-    /// Pending pause of a running task.
-    pausing: Option<Pausing>,
+    task: Box<TaskControl>,
+    /// Requests of the debugger to the client's editor.
+    reverse_requests: Box<ReverseRequests>,
+    parking: Parking,
     /// Messages due to a client that resumes a park, once it has configured.
     resumption: Option<Box<Resumption>>,
-    /// Share that allows it to be parked.
-    share: Option<Box<ParkShare>>,
-    /// Reserved slot of its park.
-    slot: Option<Box<ParkSlot>>,
-    /// The last liveness question that was sent to the client.
-    question: u64,
 }
 
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
@@ -192,49 +156,35 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         {
             member.accept_requests(live.worker.breakpoint());
         }
+        let client = ClientSide::new(&opening);
         let group = opening.group.as_deref().filter(|_| memory.is_some());
         let of_group = |group| park::share(context, &live, Some(group)).ok();
         let share = opening.share.or_else(|| group.and_then(of_group));
+        let attach = &opening.attach.arguments;
         Box::new(Self {
             context,
             session,
-            children: children::ChildRequests::of(context, &live, opening.children),
-            live,
-            attached: opening.attach.arguments.to_string().into(),
-            refused: 0,
-            disconnect_method: opening.disconnect_method,
-            on_close: opening.on_close,
-            quirks: opening.quirks,
-            member: opening.member.map(Box::new),
-            client: ClientState::default(),
-            worker: WorkerState::default(),
-            splice,
+            traffic: Traffic::new(splice, live.capture.clone(), opening.quirks),
             filter,
-            disconnect_request: None,
-            unexplained: None,
-            task_end_notified: false,
-            filters_set: false,
-            stands: StoppedThreads::attached(&opening.attach.arguments),
-            standing: standing::LocationSearch::default(),
-            questions: Box::default(),
-            memory,
-            pausing: opening.pauses.then_some(Pausing::Due),
+            client,
+            worker: WorkerState::default(),
+            task: TaskControl::new(StoppedThreads::attached(attach), opening.pauses),
+            member: opening.member.map(Box::new),
+            reverse_requests: ReverseRequests::of(context, &live, opening.children, attach),
+            parking: Parking::new(memory, share),
             resumption: None,
-            share,
-            slot: None,
-            question: 0,
+            live,
         })
     }
 
-    fn send_to_client(&mut self, message: &Value) {
-        self.capture_message(message);
-        if self.questions.take(message) {
-            return;
+    /// The reverse requests, with what is needed to forward or refuse them.
+    fn editor(&mut self) -> EditorRequests<'_, 'a, S> {
+        EditorRequests {
+            context: self.context,
+            live: &self.live,
+            member: self.member.as_deref(),
+            requests: &mut self.reverse_requests,
+            traffic: &mut self.traffic,
         }
-        let frame = match self.quirks.shows_bodies.then(|| with_bare_failure(message)) {
-            Some(Some(bare)) => frame(&bare),
-            _ => frame(message),
-        };
-        self.splice.insert(Side::Client, &frame);
     }
 }

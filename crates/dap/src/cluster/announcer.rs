@@ -140,10 +140,8 @@ impl Announcer {
         let live: HashMap<_, _> = snapshot.live.iter().map(|b| (b.id, b.stop)).collect();
         for gone in snapshot.ended.iter() {
             let announced = self.announced.get(&gone.id) == Some(&gone.stop);
-            if let (State::Died { .. }, Some(job), true) =
-                (&gone.state, &gone.names.job_id, announced)
-            {
-                self.jobs.push((gone.cluster.clone(), job.clone()));
+            if announced && matches!(gone.state, State::Died { .. }) {
+                self.jobs.extend(JobName::of(gone));
             }
         }
         self.announced.retain(|id, stop| live.get(id) == Some(stop));

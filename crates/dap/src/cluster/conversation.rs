@@ -14,6 +14,7 @@ use super::jobs::AskedJobs;
 use super::ranks::RankQueries;
 use super::together::{Joined, Together};
 use crate::attach_selector::OnClose;
+use crate::client::DebugClient;
 use crate::rewrite::is_set;
 use crate::source_folder;
 use ray_relay_access::connection::summary::Summary;
@@ -63,12 +64,13 @@ pub(super) struct Leaving {
     pub(super) park_for: Duration,
 }
 
-/// The client's identity.
+/// The client and its identity.
 #[derive(Clone, Copy)]
-pub(super) struct Asker<'a> {
-    pub(super) principal: &'a Principal,
-    pub(super) summary: &'a Summary,
-    pub(super) audit: &'a SessionAudit<'a>,
+pub(crate) struct Asker<'a> {
+    pub(crate) principal: &'a Principal,
+    pub(crate) client: &'a DebugClient,
+    pub(crate) summary: &'a Summary,
+    pub(crate) audit: &'a SessionAudit<'a>,
 }
 
 /// The conversation of one cluster session.
@@ -92,15 +94,26 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     pub(super) fn new(
         context: &'a Context,
         client: &'c mut Conversation<S>,
-        (announcer, all, together): (Announcer, AllTasks<'a>, Together<'a>),
-        (parent, leaving): (&'c mut GroupRoot, Leaving),
+        announcer: Announcer,
+        together: Together<'a>,
+        parent: &'c mut GroupRoot,
+        leaving: Leaving,
         asker: Asker<'a>,
     ) -> Self {
         let Asker {
             principal,
             summary,
             audit,
+            ..
         } = asker;
+        let all = AllTasks::new(
+            parent,
+            &context.registry,
+            audit.clone(),
+            asker.client.name.clone(),
+            asker.client.quirks.needs_thread,
+            together.stops,
+        );
         Self {
             context,
             client,
@@ -263,7 +276,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
         let (held, asking) = (self.parent.stops(), self.parent.group_stops());
         let room = self.announcer.room();
-        self.together.stopped(&list, (&held, &asking), room);
+        self.together.stopped(&list, &held, &asking, room);
         self.announcer
             .jobs
             .drain(..)

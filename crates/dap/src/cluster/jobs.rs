@@ -8,13 +8,28 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use ray_relay_debugger::pdb::ComparisonKey;
-use ray_relay_ray::ray::registry::Registry;
+use ray_relay_ray::ray::registry::{Breakpoint, Registry};
 
 /// Concurrent job queries, and remembered jobs.
 const MAX_JOBS: (usize, usize) = (8, 1_000);
 
-/// A cluster and one of its jobs.
-pub(crate) type JobName = (Arc<str>, String);
+/// A job of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct JobName {
+    pub(crate) cluster: Arc<str>,
+    /// Its id.
+    pub(crate) id: String,
+}
+
+impl JobName {
+    /// The job of `breakpoint`, if known.
+    pub(super) fn of(breakpoint: &Breakpoint) -> Option<Self> {
+        Some(Self {
+            id: breakpoint.names.job_id.clone()?,
+            cluster: Arc::clone(&breakpoint.cluster),
+        })
+    }
+}
 
 /// Keys by which the answers to one request are compared, one for each job: with a shared key, a job's tasks could
 /// guess the values of another's.
@@ -61,7 +76,7 @@ impl AskedJobs {
         self.known.insert(job.clone());
         let registry = self.registry.clone();
         self.asking.push(Box::pin(async move {
-            let end = registry.job_end(&job.0, &job.1).await;
+            let end = registry.job_end(&job.cluster, &job.id).await;
             (job, end)
         }));
     }
@@ -85,7 +100,12 @@ mod tests {
 
     #[test]
     fn each_job_has_a_separate_key() {
-        let job = |cluster: &str, id: &str| Some((Arc::from(cluster), id.to_owned()));
+        let job = |cluster: &str, id: &str| {
+            Some(JobName {
+                cluster: cluster.into(),
+                id: id.to_owned(),
+            })
+        };
         let mut keys = JobKeys::default();
         let key = keys.of(job("a", "01000000"));
         assert!(key == keys.of(job("a", "01000000")));

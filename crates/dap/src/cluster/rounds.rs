@@ -53,26 +53,21 @@ impl<'a> Rounds<'a> {
             if task.breaks > seen && (task.asks || self.stops.with(&task.breakpoint)) {
                 self.seen.insert(task.session, task.breaks);
                 stopped.insert(task.session);
-                jobs.extend(job(task));
+                jobs.extend(JobName::of(&task.breakpoint));
             }
         }
         let is_requested =
             |task: &GroupTask| self.requested.get(&task.session) == Some(&task.stops);
         let is_due = |task: &&GroupTask| {
             let runs = !task.stands && !task.arriving && !stopped.contains(&task.session);
-            runs && !is_requested(task) && job(task).is_some_and(|job| jobs.contains(&job))
+            let job = || JobName::of(&task.breakpoint);
+            runs && !is_requested(task) && job().is_some_and(|job| jobs.contains(&job))
         };
         let due: Vec<GroupTask> = all.iter().filter(is_due).cloned().collect();
         let now = due.iter().map(|task| (task.session, task.stops));
         self.requested.extend(now);
         due
     }
-}
-
-/// The job of `task`, if known.
-pub(super) fn job(task: &GroupTask) -> Option<JobName> {
-    let job = task.breakpoint.names.job_id.clone()?;
-    Some((task.breakpoint.cluster.clone(), job))
 }
 
 #[cfg(test)]
@@ -86,7 +81,7 @@ mod tests {
     use ray_relay_ray::ray::testing::paused;
 
     /// A task of session `session` in `job`, with its number of stops and of breakpoint stops.
-    fn task(session: u64, job: &str, is_stopped: bool, (stops, breaks): (u64, u64)) -> GroupTask {
+    fn task(session: u64, job: &str, is_stopped: bool, stops: u64, breaks: u64) -> GroupTask {
         let mut breakpoint = paused("step", session.try_into().unwrap());
         breakpoint.names_mut().job_id = Some(job.to_owned());
         GroupTask {
@@ -118,18 +113,18 @@ mod tests {
     fn running_tasks_are_paused_once_per_stop_in_their_job() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"group": "job"}));
-        let mut other_task = task(4, "02000000", false, (1, 0));
-        let running = |session| task(session, "01000000", false, (1, 0));
+        let mut other_task = task(4, "02000000", false, 1, 0);
+        let running = |session| task(session, "01000000", false, 1, 0);
         // A stop by the relay's pause or by a step does not stop other tasks.
         let tasks = [
-            task(1, "01000000", true, (1, 0)),
+            task(1, "01000000", true, 1, 0),
             running(2),
             running(3),
             other_task.clone(),
         ];
         assert_eq!(due(&mut rounds, &tasks), [0; 0]);
         let tasks = [
-            task(1, "01000000", true, (2, 1)),
+            task(1, "01000000", true, 2, 1),
             running(2),
             running(3),
             other_task.clone(),
@@ -137,29 +132,29 @@ mod tests {
         assert_eq!(due(&mut rounds, &tasks), [2, 3]);
         assert_eq!(due(&mut rounds, &tasks), [0; 0]);
         // A task with a new session stops because of the attach.
-        other_task = task(5, "01000000", false, (0, 0));
+        other_task = task(5, "01000000", false, 0, 0);
         other_task.arriving = true;
         // The second stops by the pause, the third at its own breakpoint before it. Neither pauses the other.
         let tasks = [
-            task(1, "01000000", false, (2, 1)),
-            task(2, "01000000", true, (2, 0)),
-            task(3, "01000000", true, (2, 1)),
+            task(1, "01000000", false, 2, 1),
+            task(2, "01000000", true, 2, 0),
+            task(3, "01000000", true, 2, 1),
             other_task.clone(),
         ];
         assert_eq!(due(&mut rounds, &tasks), [1]);
         // The task has been resumed since. One that has just stopped is not paused again.
         let tasks = [
-            task(1, "01000000", false, (3, 2)),
-            task(2, "01000000", false, (2, 0)),
-            task(3, "01000000", true, (2, 1)),
+            task(1, "01000000", false, 3, 2),
+            task(2, "01000000", false, 2, 0),
+            task(3, "01000000", true, 2, 1),
             other_task,
         ];
         assert_eq!(due(&mut rounds, &tasks), [2]);
         // A task with a pending pause, for example in a collective, is not paused again.
         let tasks = [
-            task(1, "01000000", true, (4, 2)),
-            task(2, "01000000", false, (2, 0)),
-            task(3, "01000000", true, (3, 2)),
+            task(1, "01000000", true, 4, 2),
+            task(2, "01000000", false, 2, 0),
+            task(3, "01000000", true, 3, 2),
         ];
         assert_eq!(due(&mut rounds, &tasks), [0; 0]);
     }
@@ -168,8 +163,8 @@ mod tests {
     fn without_group_only_a_requesting_task_pauses_others() {
         let anonymous = Principal::anonymous();
         let mut rounds = rounds(&anonymous, &json!({"all": true}));
-        let running = task(2, "01000000", false, (1, 0));
-        let mut stopped = task(1, "01000000", true, (1, 1));
+        let running = task(2, "01000000", false, 1, 0);
+        let mut stopped = task(1, "01000000", true, 1, 1);
         assert_eq!(
             due(&mut rounds, &[stopped.clone(), running.clone()]),
             [0; 0]

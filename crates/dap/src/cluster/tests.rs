@@ -143,7 +143,11 @@ fn job_of_an_ended_worker_is_looked_up_once() {
     for _ in 0..2 {
         announcer.announce(&list, long_after_stop(), no_ticket);
     }
-    assert_eq!(announcer.jobs, [("default".into(), "02000000".to_owned())]);
+    let job = JobName {
+        cluster: "default".into(),
+        id: "02000000".to_owned(),
+    };
+    assert_eq!(announcer.jobs, [job]);
 }
 
 /// A task is held while its process is asked for its rank.

@@ -96,12 +96,7 @@ impl<'a> Together<'a> {
 
     /// Stops the others of each job in `list` of which a task has stopped, `room` at most. Of the stops `held` by
     /// sessions of this client, those in `asking` do so by their code.
-    pub(super) fn stopped(
-        &mut self,
-        list: &Snapshot,
-        (held, asking): (&[Stop], &[Stop]),
-        room: usize,
-    ) {
+    pub(super) fn stopped(&mut self, list: &Snapshot, held: &[Stop], asking: &[Stop], room: usize) {
         for job in self.new_jobs(list, held, asking) {
             let joining = (self.stop_others)(job, room);
             self.joining.push(joining);
@@ -117,10 +112,7 @@ impl<'a> Together<'a> {
             let waits = || one.is_paused() && one.is_named() && fits(&self.selector, one);
             is_of(&asking, one) || ((is_of(&held, one) || waits()) && self.stops.with(one))
         };
-        let job = |one: &Arc<Breakpoint>| {
-            let job = one.names.job_id.clone()?;
-            Some((Arc::clone(&one.cluster), job))
-        };
+        let job = |one: &Arc<Breakpoint>| JobName::of(one);
         let now: HashSet<JobName> = list.live.iter().filter(stands).filter_map(job).collect();
         let at = Instant::now();
         self.stand
@@ -154,8 +146,6 @@ mod tests {
     use ray_relay_access::identity::testing::{authenticator, principal};
     use ray_relay_ray::ray::testing::{paused, snapshot};
 
-    const NONE: (&[Stop], &[Stop]) = (&[], &[]);
-
     fn rank(n: u8, job: &str) -> Breakpoint {
         let mut rank = paused("step", n);
         rank.names_mut().job_id = Some(job.to_owned());
@@ -165,7 +155,7 @@ mod tests {
     fn together_as(principal: &'static Principal, block: &serde_json::Value) -> Together<'static> {
         let selector = read_selector(&json!({ "rayRelay": block })).unwrap();
         let notices = |job: JobName, room: usize| {
-            let text = Joined::Told(format!("{} {room}", job.1));
+            let text = Joined::Told(format!("{} {room}", job.id));
             stream::iter([text]).boxed()
         };
         Together::new(&selector, principal, Box::new(notices))
@@ -207,24 +197,25 @@ mod tests {
         let first = rank(1, "01000000");
         together.stopped(
             &snapshot(vec![first.clone(), rank(2, "01000000")]),
-            NONE,
+            &[],
+            &[],
             31,
         );
         assert_eq!(notices(&mut together), ["01000000 31"]);
         // The next stop is in another job. The first task is about to get its session.
-        together.stopped(&snapshot(vec![rank(3, "02000000")]), NONE, 30);
+        together.stopped(&snapshot(vec![rank(3, "02000000")]), &[], &[], 30);
         assert_eq!(notices(&mut together), ["02000000 30"]);
         let in_session = [(first.id, first.stop)];
         let list = snapshot(vec![first.clone()]);
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(60)).await;
-            together.stopped(&list, (&in_session, &[]), 30);
+            together.stopped(&list, &in_session, &[], 30);
         }
         assert_eq!(notices(&mut together), [""; 0]);
         // All tasks resume, and one stops again.
         tokio::time::advance(Duration::from_secs(60)).await;
-        together.stopped(&snapshot(Vec::new()), NONE, 30);
-        together.stopped(&list, NONE, 30);
+        together.stopped(&snapshot(Vec::new()), &[], &[], 30);
+        together.stopped(&list, &[], &[], 30);
         assert_eq!(notices(&mut together), ["01000000 30"]);
     }
 
@@ -244,11 +235,11 @@ mod tests {
             ),
         ] {
             let mut together = together_by_rules(&rules, &block).await;
-            together.stopped(&list(), NONE, 31);
+            together.stopped(&list(), &[], &[], 31);
             assert_eq!(notices(&mut together), stopped, "{block}");
         }
         let mut together = together_by_rules(&rules[1..], &json!({})).await;
-        together.stopped(&list(), NONE, 31);
+        together.stopped(&list(), &[], &[], 31);
         assert_eq!(notices(&mut together), [""; 0]);
     }
 
@@ -259,13 +250,13 @@ mod tests {
         let in_session = [(first.id, first.stop)];
         let other = rank(2, "02000000");
         let list = snapshot(vec![first, other.clone()]);
-        together.stopped(&list, NONE, 31);
-        together.stopped(&list, (&in_session, &[]), 31);
+        together.stopped(&list, &[], &[], 31);
+        together.stopped(&list, &in_session, &[], 31);
         assert_eq!(notices(&mut together), [""; 0]);
         // A task that requests a group stop is the exception.
         let both = [in_session[0], (other.id, other.stop)];
-        together.stopped(&list, (&both, &in_session), 31);
-        together.stopped(&list, (&both, &in_session), 31);
+        together.stopped(&list, &both, &in_session, 31);
+        together.stopped(&list, &both, &in_session, 31);
         assert_eq!(notices(&mut together), ["01000000 31"]);
     }
 }

@@ -70,16 +70,25 @@ impl AttachFlow<'_> {
             &parent,
         )
         .spaced(opened.client.quirks.mixes_sessions);
-        let record = (audit.clone(), client_name);
-        let stop_others = Box::new(move |job, room| self.stop_others(job, room, record.clone()));
+        let record = audit.clone();
+        let stop_others = Box::new(move |job, room| {
+            self.stop_others(job, room, record.clone(), client_name.clone())
+        });
         let together = cluster::Together::new(&own_selector, &self.principal, stop_others);
+        let asker = cluster::Asker {
+            principal: &self.principal,
+            client: &opened.client,
+            summary: self.session.summary(),
+            audit: &audit,
+        };
         let running = cluster::run(
             self.context,
             client,
-            (announcer, together),
-            (parent, on_close),
-            (&audit, &opened.client, self.session.summary()),
-            &self.principal,
+            announcer,
+            together,
+            parent,
+            on_close,
+            asker,
         );
         // Sessions parked by that are announced like all others. Sessions in this restarted family are marked already,
         // and those opened since have a client that was there a moment ago.

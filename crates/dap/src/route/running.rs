@@ -140,7 +140,7 @@ impl AttachFlow<'_> {
         }
         self.open(first, &name).await?;
         let opened = self.listed(first, &name).await?;
-        self.verify_same((&process, &name), &opened).await?;
+        self.verify_same(&process, &name, &opened).await?;
         Ok(found(true))
     }
 
@@ -330,7 +330,8 @@ impl AttachFlow<'_> {
     /// now.
     pub(super) async fn verify_same(
         &self,
-        (process, name): (&RunningProcess, &str),
+        process: &RunningProcess,
+        name: &str,
         opened: &Breakpoint,
     ) -> Result<(), SessionRefusal> {
         let has_ended = match &opened.names.task_id {

@@ -59,9 +59,10 @@ impl<'a> AttachFlow<'a> {
         &'a self,
         job: JobName,
         room: usize,
-        (audit, client): (SessionAudit<'a>, String),
+        audit: SessionAudit<'a>,
+        client: String,
     ) -> BoxStream<'a, Joined> {
-        let job_id = job.1.clone();
+        let job_id = job.id.clone();
         let found = async move {
             match self.others(&job, room).await {
                 Ok((others, note)) if others.is_empty() => (Vec::new(), note),
@@ -71,7 +72,7 @@ impl<'a> AttachFlow<'a> {
                         .filter_map(RunningProcess::first)
                         .map(id)
                         .collect();
-                    match audit.group(&client, "stop", Some(&job.1), &ids).await {
+                    match audit.group(&client, "stop", Some(&job.id), &ids).await {
                         Ok(()) => (others, note),
                         // Fail closed: nothing is opened without an audit record.
                         Err(why) => (Vec::new(), Some(why.to_string())),
@@ -115,13 +116,13 @@ impl<'a> AttachFlow<'a> {
     /// all.
     async fn others(
         &self,
-        (cluster, job): &JobName,
+        job: &JobName,
         room: usize,
     ) -> Result<(Vec<RunningProcess>, Option<String>), String> {
-        let on = |name: &str| *name == **cluster;
+        let on = |name: &str| *name == *job.cluster;
         let query = RunningQuery {
             on: &on,
-            job: Some(job),
+            job: Some(&job.id),
         };
         let found = timeout(QUERY_TIMEOUT, self.context.registry.running(&query)).await;
         let found = found.map_err(|_| {
@@ -193,7 +194,7 @@ impl<'a> AttachFlow<'a> {
             opened.map_err(|why| why.to_string())?;
             let listed = self.listed(first, ANY_TASK).await;
             let listed = listed.map_err(|why| why.to_string())?;
-            let same = self.verify_same((&process, ANY_TASK), &listed).await;
+            let same = self.verify_same(&process, ANY_TASK, &listed).await;
             same.map_err(|why| why.to_string())?;
             Ok::<_, String>(listed)
         };

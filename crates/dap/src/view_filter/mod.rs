@@ -141,7 +141,7 @@ impl ViewFilter {
             RequestVerdict::Show { frame, name } => {
                 vec![
                     self.values
-                        .name(request, (frame, name), (&self.visibility, key)),
+                        .name(request, frame, name, &self.visibility, key),
                 ]
             }
             RequestVerdict::Scopes { frame } => {

@@ -87,8 +87,10 @@ impl Values {
     pub(super) fn name(
         &mut self,
         request: Request,
-        (frame, name): (u64, String),
-        (visibility, key): (&Visibility, Option<ComparisonKey>),
+        frame: u64,
+        name: String,
+        visibility: &Visibility,
+        key: Option<ComparisonKey>,
     ) -> Action {
         let location = Location {
             frame,

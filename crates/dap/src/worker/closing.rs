@@ -1,7 +1,7 @@
 //! A disconnect that may belong to a closed window: its meaning is known a moment later, and the worker is notified
 //! only then.
 
-use std::future::{pending, ready};
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::phase::{ClientState, Decision};
+use super::reverse_requests::park_subprocesses;
 use super::{ActiveSession, HALF_CLOSED_TIMEOUT};
 use crate::attach_selector::OnClose;
 use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::Outcome;
-use ray_relay_base::wire::dap::message::Request;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::{BreakpointId, Snapshot};
 
@@ -24,14 +24,6 @@ const TASK_PARK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same if a whole window may be closed, which is known after a second.
 const WINDOW_PARK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Resolves when that is known; never without a pending disconnect. Cancel safe.
-pub(super) async fn decided(client: &mut ClientState) -> bool {
-    match client {
-        ClientState::Deciding { decision, .. } => decision.await,
-        _ => pending().await,
-    }
-}
 
 /// Resolves to whether the task with the breakpoint `id` gets parked while the client of its subprocess disconnects: an
 /// editor that leaves a task ends its child sessions. Cancel safe.
@@ -55,7 +47,7 @@ async fn with_its_task(
 impl<S: PeerStream> ActiveSession<'_, S> {
     /// Whether input of the client is ignored.
     pub(super) fn is_over_for_client(&self) -> bool {
-        self.live.is_cut_off() || self.client.is_leaving()
+        self.live.is_cut_off() || self.client.state.is_leaving()
     }
 
     /// Whether a disconnect with these `arguments` may leave the task parked: by the client's choice, or because all
@@ -64,7 +56,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if is_set(arguments, "terminateDebuggee") || is_set(arguments, "restart") {
             return false;
         }
-        match (self.on_close, &self.member) {
+        match (self.client.on_close, &self.member) {
             (Some(OnClose::Continue), _) => false,
             (Some(OnClose::Park), _) => self.may_park(),
             (None, None) => !self.live.worker.holds() && self.may_park(),
@@ -82,7 +74,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Answers the client's `disconnect`, and holds it back until its meaning is known.
     pub(super) async fn hold_back(&mut self, mut disconnect: Value) {
         let worker = &self.live.worker;
-        let decision = match (self.on_close, &self.member) {
+        let decision = match (self.client.on_close, &self.member) {
             (None, member) if !worker.holds() => {
                 let patience = member.as_ref().map(|member| {
                     drop(member.disconnects());
@@ -97,27 +89,26 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         };
         // Resuming the task is always allowed, and parking it all the more.
         let _ = self.put_on_record(&mut disconnect).await;
-        let request = self.disconnect_request.take().map(|known| known.request);
-        if let Some(request) = request.or_else(|| Request::read(&mut disconnect)) {
-            self.send_to_client(&request.success(Value::Null));
+        if let Some(request) = self.client.take_disconnect(&mut disconnect) {
+            self.traffic.send_to_client(&request.success(Value::Null));
         }
-        self.client = ClientState::Deciding {
+        self.client.state = ClientState::Deciding {
             decision,
-            closed: self.client.is_closed(),
+            closed: self.client.state.is_closed(),
         };
     }
 
     /// The client has disconnected: either its window was `closed`, and the task is parked, or it has stopped this
     /// session.
     pub(super) fn disconnected(&mut self, closed: bool) {
-        self.client = ClientState::Closed;
+        self.client.state = ClientState::Closed;
         if closed && self.reserve_slot().is_ok() {
-            self.client = ClientState::Lost;
-            self.park_subprocesses();
+            self.client.state = ClientState::Lost;
+            park_subprocesses(self.context, &self.live);
         } else {
             self.live.leave();
-            self.interrupt();
-            self.send_disconnect();
+            self.traffic.interrupt();
+            self.traffic.send_disconnect();
         }
         self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
     }

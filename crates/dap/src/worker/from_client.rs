@@ -7,24 +7,21 @@ use serde_json::{Map, Value, json};
 
 use super::ActiveSession;
 use super::evaluating::FilesAsker;
+use super::logpoints;
 use super::pausing::Pausing;
-use super::phase::DisconnectRequest;
-use super::questions::Halt;
 use crate::attach_selector::OnClose;
-use crate::client::DisconnectMethod;
 use crate::message_filter::Action;
 use crate::messages::{self, FromClient};
 use crate::wall::Child;
 use crate::{capabilities, commands, rank_words, rewrite, source_folder};
 use ray_relay_access::policy::Scope;
 use ray_relay_access::telemetry::metrics::Outcome;
-use ray_relay_base::wire::dap::codec::{frame, parse};
-use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice, request};
+use ray_relay_base::wire::dap::codec::parse;
+use ray_relay_base::wire::dap::message::{Request, arguments_of, event, notice};
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::json::{at, put};
 use ray_relay_base::wire::peer_stream::PeerStream;
-use ray_relay_ray::ray::registry::SERVE_NOTE;
+use ray_relay_ray::ray::registry::{Reason, SERVE_NOTE};
 
 const NO_TERMINATE: &str = "ending a worker process takes the permission `terminate`, or `debug` on a relay with dap.allow_terminate on; disconnect instead, and the task runs on";
 
@@ -33,18 +30,18 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let message = match parse(body) {
             Ok(message) => message,
             Err(error) => {
-                self.send_to_client(&notice(
+                self.traffic.send_to_client(&notice(
                     &format!("this session ends, because {error}"),
                     true,
                 ));
-                self.send_to_client(&event(Event::Terminated, Value::Null));
+                self.traffic.send_terminated();
                 return ControlFlow::Break(Outcome::Failed);
             }
         };
         if Child::is_answer_to_own(&message) {
             return ControlFlow::Continue(None);
         }
-        let mut message = self.as_disconnect(message);
+        let mut message = self.client.as_disconnect(message);
         if messages::Request::of_message(&message).handling == FromClient::Restart
             && let Some(request) = Request::read(&mut message)
         {
@@ -54,7 +51,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         if let Some(files) = source_folder::command_in(&message)
             && let Some(request) = Request::read(&mut message)
         {
-            self.map_to(FilesAsker::Client(request), files);
+            let is_ready = self.may_map();
+            self.traffic
+                .map_to(FilesAsker::Client(request), files, is_ready);
             return ControlFlow::Continue(None);
         }
         self.take_from_client(message).await;
@@ -66,52 +65,42 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         for action in self.filter.on_client(message) {
             match action {
                 Action::ToWorker(message) => self.for_worker(message).await,
-                Action::Ask(message) => self.splice.insert(Side::Worker, &frame(&message)),
-                Action::ToClient(message) => self.send_to_client(&message),
+                Action::Ask(message) => self.traffic.send_to_worker(&message),
+                Action::ToClient(message) => self.traffic.send_to_client(&message),
                 Action::Refuse {
                     command,
                     missing,
                     answer,
                 } => {
                     self.put_refusal_on_record(&command, missing).await;
-                    self.send_to_client(&answer);
+                    self.traffic.send_to_client(&answer);
                 }
             }
         }
     }
 
-    /// Replaces `terminate` by a disconnect for a client that has no other way to disconnect: the task resumes,
-    /// whatever the client's rights.
-    fn as_disconnect(&mut self, mut message: Value) -> Value {
-        if self.disconnect_method != DisconnectMethod::Terminate
-            || messages::Request::of_message(&message).handling != FromClient::Terminate
-        {
-            return message;
-        }
-        let seq = message.get("seq").unwrap_or(&Value::Null);
-        let arguments = json!({"terminateDebuggee": false});
-        let disconnect = request(seq.clone(), Command::Disconnect, arguments);
-        self.disconnect_request = Request::read(&mut message).map(DisconnectRequest::new);
-        disconnect
+    /// Whether the file mapping can be changed now.
+    pub(super) fn may_map(&self) -> bool {
+        let attached = self.traffic.splice.worker().is_attached();
+        attached && !self.live.is_leaving() && self.resumption.is_none()
     }
 
-    fn note_disconnect(&mut self, message: &Value) {
-        match &mut self.disconnect_request {
-            Some(noted) if message.get("seq") == Some(&noted.request.seq) => noted.answered = false,
-            known => *known = Request::read(&mut message.clone()).map(DisconnectRequest::new),
-        }
+    /// Whether the stop is a post-mortem, as currently known: the reason may have become known after the claim.
+    fn is_post_mortem(&self) -> bool {
+        let snapshot = self.context.registry.snapshot();
+        snapshot
+            .find(self.live.worker.breakpoint().id)
+            .is_some_and(|b| b.reason == Reason::PostMortem)
     }
 
     /// A task cannot be restarted. The session stays, so that its task is not detached, and the editor is shown the
     /// current location again.
     fn answer_restart(&mut self, restart: &Request) {
-        self.send_to_client(&restart.success(Value::Null));
+        self.traffic.send_to_client(&restart.success(Value::Null));
         let text =
             "a task that Ray runs cannot be started again from here; the session stays as it is";
-        self.send_to_client(&notice(text, false));
-        if let Some(stop) = self.stands.last().map(<[u8]>::to_vec) {
-            self.pass_to_client(&stop);
-        }
+        self.traffic.send_to_client(&notice(text, false));
+        self.show_stop_again();
     }
 
     /// Forwards a permitted message to the worker.
@@ -123,14 +112,14 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         // The audit has what is sent to the worker.
         self.rewrite_for_worker(handling, &mut message).await;
         if let Some(refusal) = self.put_on_record(&mut message).await {
-            self.send_to_client(&refusal);
+            self.traffic.send_to_client(&refusal);
             return;
         }
         let Some(message) = self.apply(handling, message) else {
             return;
         };
         // Serialized again, so that the worker's parser sees exactly what was judged here.
-        self.splice.insert(Side::Worker, &frame(&message));
+        self.traffic.send_to_worker(&message);
         if handling == FromClient::ConfigurationDone {
             self.pause();
         }
@@ -145,7 +134,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                         "`{}` is not possible in a session that is attached already",
                         request.command
                     );
-                    self.send_to_client(&request.failure(&sentence));
+                    self.traffic.send_to_client(&request.failure(&sentence));
                 }
             }
             FromClient::Cancel => {
@@ -173,14 +162,15 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
             FromClient::Terminate if !self.may_end_worker() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.send_to_client(&request.failure(NO_TERMINATE));
+                    self.traffic.send_to_client(&request.failure(NO_TERMINATE));
                 }
             }
             // debugpy answers it only after a thread has resumed, and handles no further request before, not even a
             // disconnect: the task would stay paused for good (1.8.0 to 1.8.22).
-            FromClient::Continue if !self.stands.any() && self.live.worker.waits() => {
+            FromClient::Continue if !self.task.threads.any() && self.live.worker.waits() => {
                 if let Some(request) = Request::read(&mut message) {
-                    self.send_to_client(&request.success(json!({"allThreadsContinued": true})));
+                    self.traffic
+                        .send_to_client(&request.success(json!({"allThreadsContinued": true})));
                 }
             }
             _ => return Some(message),
@@ -195,7 +185,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 rewrite::write_flags(arguments);
                 if rewrite::is_set(arguments, "terminateDebuggee") && !self.may_end_worker() {
                     put(arguments, "terminateDebuggee", false);
-                    self.send_to_client(&notice(
+                    self.traffic.send_to_client(&notice(
                         &format!("the task runs on: {NO_TERMINATE}"),
                         false,
                     ));
@@ -229,46 +219,51 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         match handling {
             FromClient::Terminate | FromClient::Disconnect => {
                 self.live.leave();
-                self.note_disconnect(&message);
-                self.interrupt();
-                self.reset_debugger();
+                self.client.note_disconnect(&message);
+                self.traffic.interrupt();
+                self.traffic.reset_debugger();
             }
             FromClient::ExceptionFilters => {
-                self.filters_set = true;
-                if self.post_mortem() {
+                self.client.filters_set = true;
+                if self.is_post_mortem() {
                     rewrite::break_on_uncaught(at(&mut message, "arguments"));
                 }
             }
             FromClient::ConfigurationDone
-                if self.questions.evaluating.is_empty() && self.post_mortem() =>
+                if !self.traffic.is_evaluating() && self.is_post_mortem() =>
             {
-                self.prepare_post_mortem(message);
+                let filters_set = self.client.filters_set;
+                self.traffic.prepare_post_mortem(message, filters_set);
                 return None;
             }
             FromClient::Continue => {
-                self.questions.runs_for_client = true;
+                self.task.runs_for_client = true;
                 self.live.task.resumed();
                 // Not for a step, which stops elsewhere in a moment.
                 if !rewrite::is_set(arguments_of(&message), "singleThread") {
-                    self.clear_location();
+                    self.task.location.clear(&self.live);
                 }
-                let but_one = self.stands.but_one();
-                self.stands.let_run(arguments_of(&message));
+                let but_one = self.task.threads.but_one();
+                self.task.threads.let_run(arguments_of(&message));
                 if but_one {
-                    self.continue_all_threads(message);
+                    self.traffic.continue_all_threads(message);
                     return None;
                 }
             }
             FromClient::Step => {
-                self.questions.runs_for_client = true;
+                self.task.runs_for_client = true;
                 self.live.task.resumed();
-                self.stands.step(arguments_of(&message));
+                self.task.threads.step(arguments_of(&message));
             }
-            FromClient::Breakpoints => self.mark_logs(at(&mut message, "arguments")),
+            FromClient::Breakpoints if self.member.is_some() && self.live.worker.holds() => {
+                logpoints::mark(at(&mut message, "arguments"));
+            }
             FromClient::Pass if Request::is(&message, Command::Pause) => {
-                (self.questions.runs_for_client, self.questions.halt) = (true, Halt::No);
+                self.task.runs_for_client = true;
+                self.task.pausing.request_by_client();
             }
             FromClient::Pass
+            | FromClient::Breakpoints
             | FromClient::AlreadyAttached
             | FromClient::Evaluate
             | FromClient::Restart
@@ -281,44 +276,31 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Interrupts an evaluation of the client. Other requests end on their own.
     fn cancel(&mut self, request: &Request) {
         let cancelled = request.arguments.get("requestId").and_then(Value::as_u64);
-        if cancelled.is_some_and(|seq| self.splice.worker().evaluates_request(seq)) {
-            self.interrupt();
+        let worker = self.traffic.splice.worker();
+        if cancelled.is_some_and(|seq| worker.evaluates_request(seq)) {
+            self.traffic.interrupt();
         }
-        self.send_to_client(&request.success(Value::Null));
+        self.traffic.send_to_client(&request.success(Value::Null));
     }
 
     /// Pauses a running task once the client has configured, right before the worker's debugger is notified of that.
     fn pause(&mut self) {
-        if !matches!(self.pausing, Some(Pausing::Due)) {
+        if !matches!(self.task.pausing, Pausing::Due { .. }) {
             return;
         }
-        self.request(Command::Pause, json!({"threadId": "*"}));
+        let everything = json!({"threadId": "*"});
+        self.traffic.request(Command::Pause, everything);
         // So that its end is reported meanwhile.
         self.live.task.resumed();
         let agents = Arc::clone(&self.context.peers.agents);
         let breakpoint = Arc::clone(self.live.worker.breakpoint());
-        self.pausing = Some(Pausing::requested(agents, breakpoint));
+        self.task.pausing = Pausing::requested(agents, breakpoint);
     }
 
     /// Notifies the client that the task has not stopped, and where it is.
     pub(super) fn report_location(&mut self, text: &str) {
-        self.pausing = Some(Pausing::Notified);
-        self.send_to_client(&notice(text, false));
-    }
-
-    /// Sends the `continue` in `message` when one thread had been resumed alone. debugpy reports stops once for all
-    /// threads, and then resumes the others, does not answer, and handles no further request (1.8.22). With a report
-    /// for each thread it answers at once.
-    fn continue_all_threads(&mut self, mut message: Value) {
-        let each = |once: bool| json!({"multiThreadsSingleNotification": once});
-        let arguments = at(&mut message, "arguments");
-        if !rewrite::is_set(arguments, "singleThread") {
-            // pydevd's name for all threads; before 1.8.22 it resumes only the named one.
-            *arguments = json!({"threadId": "*"});
-        }
-        self.request(Command::SetDebuggerProperty, each(false));
-        self.splice.insert(Side::Worker, &frame(&message));
-        self.request(Command::SetDebuggerProperty, each(true));
+        self.task.pausing = Pausing::Notified;
+        self.traffic.send_to_client(&notice(text, false));
     }
 
     /// Audits the request in `message`, if required; returns the answer if that fails and the request must not be
@@ -372,7 +354,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// what the worker's debugger answered, which can be older or newer than assumed; an empty one counts as assumed.
     /// `note` is the hint about source files, if any ([`crate::attach::source_note`]).
     pub(super) fn send_opening(&mut self, of_worker: Value, note: Option<String>) {
-        let disconnect_method = self.disconnect_method;
+        let disconnect_method = self.client.disconnect_method;
         let announced = capabilities::announced(self.context, disconnect_method);
         let mut now = match of_worker {
             Value::Object(reported) if !reported.is_empty() => capabilities::known(reported),
@@ -385,31 +367,31 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         // The relay answers these itself.
         put(&mut now, "supportsCancelRequest", true);
         put(&mut now, "supportsRestartRequest", true);
-        put(&mut now, "supportSuspendDebuggee", self.memory.is_some());
+        put(&mut now, "supportSuspendDebuggee", self.parking.is_on());
         let now = capabilities::for_method(now, disconnect_method);
         let changed = capabilities::difference(announced, &now);
         if !changed.is_empty() {
-            self.send_to_client(&event(
+            self.traffic.send_to_client(&event(
                 Event::Capabilities,
                 json!({"capabilities": changed}),
             ));
         }
         for message in self.filter.opening() {
-            self.send_to_client(&message);
+            self.traffic.send_to_client(&message);
         }
-        if self.on_close == Some(OnClose::Park) && self.memory.is_none() && self.live.worker.holds()
-        {
+        let is_parked = self.client.on_close != Some(OnClose::Park) || self.parking.is_on();
+        if !is_parked && self.live.worker.holds() {
             let text = "`rayRelay.onClose` is \"park\", and neither the policy nor `[park] for` turns parking on: the task runs on when you leave";
-            self.send_to_client(&notice(text, true));
+            self.traffic.send_to_client(&notice(text, true));
         }
         self.ensure_share();
         if let Some(note) = note
             && self.live.worker.holds()
         {
-            self.send_to_client(&notice(&note, false));
+            self.traffic.send_to_client(&notice(&note, false));
         }
         if self.live.worker.breakpoint().names.is_replica() {
-            self.send_to_client(&notice(SERVE_NOTE, true));
+            self.traffic.send_to_client(&notice(SERVE_NOTE, true));
         }
     }
 }

@@ -3,38 +3,33 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tracing::warn;
 
+use super::evaluating::Evaluating;
 use super::opening::DEATH_CAUSE_TIMEOUT;
-use super::phase::WorkerState;
-use super::{ActiveSession, DEATH_NOTICE_DELAY};
+use super::pausing::Pausing;
+use super::phase::{EndReason, WorkerState};
+use super::{ActiveSession, DEATH_NOTICE_DELAY, logpoints};
 use crate::linger::gone;
 use crate::message_filter::Action;
 use crate::messages::{FromWorker, OfWorker};
 use crate::{rewrite, wall};
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
-use ray_relay_base::wire::dap::codec::{frame, parse, without_lone_surrogates};
+use ray_relay_base::wire::dap::codec::{parse, without_lone_surrogates};
 use ray_relay_base::wire::dap::message::{
-    Request, ThreadEvent, event, notice, responds_to, succeeded, task_end,
+    Request, ThreadEvent, notice, responds_to, succeeded, task_end,
 };
 use ray_relay_base::wire::dap::names::{Command, Event};
-use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::json::{put, take, typed_at};
 use ray_relay_base::wire::peer_stream::PeerStream;
-use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::worker_end::{agent_lost, unexplained, was_intended};
-
-/// Maximum number of reverse requests that are answered with a refusal; more are dropped. debugpy sends none of that
-/// kind.
-const MAX_REFUSED: u8 = 16;
 
 impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn on_worker(&mut self, body: Vec<u8>) {
         let seen = self.wants_stacks() && wall::is_stack(&body);
         if !seen && self.filter.has_no_rules() && wall::passes_unchanged(&body) {
-            return self.pass_to_client(&body);
+            return self.traffic.pass_to_client(&body);
         }
         let mut message = match parse(&body) {
             Ok(message) => message,
@@ -43,7 +38,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 Ok(message) => message,
                 Err(_) => {
                     let text = "a message of the worker's debugger was left out, because it could not be looked through";
-                    return self.send_to_client(&notice(text, false));
+                    return self.traffic.send_to_client(&notice(text, false));
                 }
             },
         };
@@ -51,7 +46,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         for action in self.filter.on_worker(message) {
             match action {
                 Action::ToWorker(message) | Action::Ask(message) => {
-                    self.splice.insert(Side::Worker, &frame(&message))
+                    self.traffic.send_to_worker(&message);
                 }
                 Action::ToClient(message)
                 | Action::Refuse {
@@ -66,51 +61,54 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     async fn for_client(&mut self, mut message: Value) {
         match OfWorker::of_message(&message).handling {
             FromWorker::Stopped => {
-                if Box::pin(self.resumes_withdrawn_stop(&message)).await {
+                let pausing = std::mem::take(&mut self.task.pausing);
+                if matches!(pausing, Pausing::Withdrawn)
+                    && Box::pin(self.resumes_withdrawn_stop(&message)).await
+                {
                     return;
                 }
-                let was_pausing = self.pausing.take().is_some();
                 self.live.task.stopped();
-                self.search_location();
+                self.task.location.start(&self.live);
                 let stop = message.to_string().into_bytes();
-                self.stands.stopped(&stop);
+                self.task.threads.stopped(&stop);
                 if let Some(resumption) = &mut self.resumption {
                     // The client is notified once it has configured.
                     return resumption.kept_stop(&stop);
                 }
                 self.note_break(&message);
-                self.show_pause(&mut message, was_pausing);
+                self.show_pause(&mut message, pausing.is_for_client());
                 self.leave_focus(&mut message);
             }
             FromWorker::Terminated => {
-                if self.worker > WorkerState::Attached {
+                if !self.worker.is_attached() {
                     return;
                 }
-                self.worker = WorkerState::Terminated;
+                self.worker = WorkerState::Terminated(EndReason::Settled);
                 if !self.live.is_leaving() && self.live.worker.holds() {
                     match self.live.worker.ask_why_died(DEATH_NOTICE_DELAY).await {
                         Some(why) => self.notify_reason(Some(&why)),
-                        None => self.notify_unexplained(false),
+                        None => {
+                            self.worker.set_reason(EndReason::Unknown);
+                            self.notify_unexplained();
+                        }
                     }
                 }
             }
             FromWorker::Sockets => rewrite::hide_sockets(&mut message),
             FromWorker::Withhold => return,
-            FromWorker::Refuse => return self.refuse(message),
+            FromWorker::Refuse => return self.editor().refuse(message),
             FromWorker::Thread
-                if self.quirks.selects_threads
+                if self.client.selects_threads
                     && ThreadEvent::read(&message).reason == "started" =>
             {
                 return;
             }
-            FromWorker::Child => return self.on_child_request(message),
+            FromWorker::Child => return self.editor().on_child_request(message),
             FromWorker::Attached => self.note_attached(&mut message),
             FromWorker::Disconnected
-                if let Some(known) = &mut self.disconnect_request
-                    && responds_to(&message, &known.request.seq) =>
+                if let Some(command) = self.client.disconnect_answered(&message) =>
             {
-                known.answered = true;
-                put(&mut message, "command", known.request.command.as_str());
+                put(&mut message, "command", command);
             }
             FromWorker::Disconnected | FromWorker::Own | FromWorker::OwnOnceAsked
                 if responds_to(&message, &OWN_SEQ) =>
@@ -120,10 +118,17 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 }
                 return;
             }
-            FromWorker::Stack => self.note_location(&message),
+            FromWorker::Stack => {
+                let is_paused = self.task.threads.any();
+                let (live, member) = (&self.live, self.member.as_deref());
+                let location = &mut self.task.location;
+                if let Some(notice) = location.note(&message, is_paused, live, member) {
+                    self.traffic.send_to_client(&notice);
+                }
+            }
             FromWorker::Threads => _ = rewrite::put_ray_threads_last(&mut message),
             FromWorker::Look if typed_at::<&str>(&message, "event") == Event::Output.as_str() => {
-                self.note_log(&mut message);
+                logpoints::unmark(&mut message, self.member.as_deref());
             }
             FromWorker::Pass
             | FromWorker::Look
@@ -132,7 +137,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             | FromWorker::Own
             | FromWorker::OwnOnceAsked => {}
         }
-        self.send_to_client(&message);
+        self.traffic.send_to_client(&message);
     }
 
     /// Handles the answer to the client's `attach`: the session is attached, or the refusal of a worker that another
@@ -155,46 +160,43 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         }
     }
 
-    /// Refuses a reverse request that no task may have carried out on its user's machine. Answers the debugger, so that
-    /// it does not wait, and notifies the client.
-    pub(super) fn refuse(&mut self, mut message: Value) {
-        if self.refused >= MAX_REFUSED {
-            return;
-        }
-        self.refused += 1;
-        let name = ["command", "event"]
-            .iter()
-            .find_map(|key| message.get(key)?.as_str());
-        let name = one_line(&shortened(name.unwrap_or_default(), 40));
-        let breakpoint = self.live.worker.breakpoint();
-        warn!(breakpoint = %breakpoint.id, request = name, "refused a reverse request from a worker's debugger");
-        if let Some(request) = Request::read(&mut message) {
-            let sentence = format!("ray-relay forwards no `{name}` from a task to an editor");
-            let answer = request.failure(&sentence);
-            self.splice.insert(Side::Worker, &frame(&answer));
-        }
-        if self.refused == 1 {
-            let text = format!(
-                "the process of {} asked your editor for `{name}`, which could run a program on your machine; this was refused. debugpy does not ask for it by itself: have a look at the code of that job",
-                breakpoint.title()
-            );
-            self.send_to_client(&notice(&text, true));
+    /// Whether the next stacks must be inspected, or may answer a request of the lead.
+    pub(super) fn wants_stacks(&self) -> bool {
+        self.task.location.is_active() || self.traffic.own.questions.has_pending()
+    }
+
+    /// Handles the answer to an evaluation by the relay.
+    fn evaluated(&mut self, answer: &Value) {
+        match self.traffic.next_evaluation() {
+            Some(Evaluating::Files(request)) => {
+                // The client fetches its files anew at a stop. One that reported missing files does so on its own.
+                if let Some(folder) = self.traffic.mapped(request, answer) {
+                    self.reverse_requests.set_folder(&folder);
+                    self.show_stop_again();
+                }
+            }
+            Some(Evaluating::BeforeConfigured(configured)) if !self.live.is_leaving() => {
+                self.traffic.send_to_worker(&configured);
+            }
+            Some(Evaluating::BeforeConfigured(_)) | None => {}
         }
     }
 
-    pub(super) fn pass_to_client(&mut self, body: &[u8]) {
-        self.capture_to_client(body);
-        self.splice.insert_body(Side::Client, body);
+    /// Shows the client the current stop again.
+    pub(super) fn show_stop_again(&mut self) {
+        if let Some(stop) = self.task.last_stop() {
+            self.traffic.pass_to_client(&stop);
+        }
     }
 
     /// The worker's debugger closed or, with `broken`, the connection to it failed.
     pub(super) async fn on_worker_gone(&mut self, broken: bool) -> Outcome {
         let outcome = match self.live.is_leaving() {
             true => Outcome::Client,
-            false if self.worker == WorkerState::Attached => self.notify_worker_gone(broken).await,
+            false if self.worker.is_attached() => self.notify_worker_gone(broken).await,
             false => Outcome::Died,
         };
-        self.worker = WorkerState::Gone;
+        self.worker.lose();
         outcome
     }
 
@@ -211,20 +213,21 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             && !meant
             && let Some(sentence) = self.route_lost()
         {
-            self.send_to_client(&notice(&sentence, true));
+            self.traffic.send_to_client(&notice(&sentence, true));
             self.notify_terminated();
             return Outcome::Upstream;
         } else if broken
             && let Some(sentence) = agent_lost(&self.context.peers.agents, &self.live.worker).await
         {
-            self.send_to_client(&notice(&sentence, true));
+            self.traffic.send_to_client(&notice(&sentence, true));
             self.notify_terminated();
             return Outcome::Upstream;
         } else if let Some(why) = why {
             self.notify_death(&why);
         } else {
-            self.notify_unexplained(true);
+            self.notify_unexplained();
             self.notify_terminated();
+            self.worker.set_reason(EndReason::UnknownAndClosed);
         }
         Outcome::Died
     }
@@ -233,27 +236,26 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// worker's next task.
     pub(super) fn notify_task_ended(&mut self) {
         let title = self.live.worker.breakpoint().title();
-        let again = std::mem::replace(&mut self.task_end_notified, true);
-        self.send_to_client(&task_end(&title, again));
+        let again = std::mem::replace(&mut self.task.end_notified, true);
+        self.traffic.send_to_client(&task_end(&title, again));
     }
 
     pub(super) fn notify_reason(&mut self, why: Option<&Arc<str>>) {
         if let Some(why) = why {
             let breakpoint = self.live.worker.breakpoint();
             let line = gone(self.context, breakpoint, why);
-            self.send_to_client(&line);
+            self.traffic.send_to_client(&line);
         }
     }
 
     /// Notifies the client of an unexplained end. The query for the reason continues, but many clients disconnect at
-    /// `terminated`. `closed`: the worker's debugger is gone as well.
-    fn notify_unexplained(&mut self, closed: bool) {
-        self.unexplained = Some(closed);
+    /// `terminated`.
+    fn notify_unexplained(&mut self) {
         self.live.ask_why(DEATH_CAUSE_TIMEOUT);
         if self.live.worker.holds() {
             self.live.worker.note_unexplained();
             let line = notice(&unexplained(self.live.worker.breakpoint()), false);
-            self.send_to_client(&line);
+            self.traffic.send_to_client(&line);
         }
     }
 
@@ -263,9 +265,9 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     }
 
     pub(super) fn notify_terminated(&mut self) {
-        if self.worker == WorkerState::Attached {
-            self.worker = WorkerState::Terminated;
-            self.send_to_client(&event(Event::Terminated, Value::Null));
+        if self.worker.is_attached() {
+            self.worker = WorkerState::Terminated(EndReason::Settled);
+            self.traffic.send_terminated();
         }
     }
 }

@@ -10,24 +10,18 @@ use tokio::sync::oneshot;
 use super::ActiveSession;
 use super::evaluating::FilesAsker;
 use super::pausing::Pausing;
-use super::phase::WorkerState;
-use super::questions::{Halt, Question, Then};
-use crate::wall;
+use super::questions::{Question, Then};
 use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::dap::codec::parse;
 use ray_relay_base::wire::dap::message::{Incoming, ThreadEvent, notice, request};
 use ray_relay_base::wire::dap::names::Command;
-use ray_relay_base::wire::dap::splice::Side;
 use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
-use ray_relay_base::wire::json::{into_typed, list_mut, put, typed_at};
+use ray_relay_base::wire::json::{into_typed, put, typed_at};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_base::wire::text::{escaped, shortened};
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::{console_answer, console_expression};
 use ray_relay_session::session::family::{Asked, Expression, TaskPlace, Wish};
-
-/// Characters of a logpoint's output that the lead's client sees.
-const MAX_LOG_CHARS: usize = 2000;
 
 /// Bytes of a path that is sent to the lead's client.
 const MAX_PATH_BYTES: usize = 4096;
@@ -47,18 +41,19 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     /// Handles a request of the family's lead to the task.
     pub(super) async fn on_lead_request(&mut self, request: Asked) {
         let Asked { wish, answer } = request;
-        let over =
-            self.worker > WorkerState::Attached || self.live.is_leaving() || self.live.is_cut_off();
-        let can = self.splice.worker().is_attached() && self.resumption.is_none();
-        let stop = self.stands.last().and_then(|stop| parse(stop).ok());
+        let over = !self.worker.is_attached() || self.live.is_leaving() || self.live.is_cut_off();
+        let can = self.traffic.splice.worker().is_attached() && self.resumption.is_none();
+        let stop = self.task.threads.last().and_then(|stop| parse(stop).ok());
         let thread = stop.and_then(|stop| ThreadEvent::read(&stop).thread_id);
         let refusal = match (&wish, thread) {
-            _ if over || self.client.is_leaving() => Some("its session is ending"),
+            _ if over || self.client.state.is_leaving() => Some("its session is ending"),
             _ if !can => Some("its session is not ready for that"),
             (Wish::Interrupt, _) => None,
-            _ if self.questions.is_full() => Some("it has not come to what it was asked before"),
+            _ if self.traffic.own.questions.is_full() => {
+                Some("it has not come to what it was asked before")
+            }
             (Wish::Pause, _) => None,
-            (Wish::Continue, None) if self.is_to_stop() => None,
+            (Wish::Continue, None) if self.task.pausing.is_requested() => None,
             (Wish::Continue, None) => Some("it is not stopped yet"),
             (Wish::Map(_), _) => None,
             (_, None) => Some("it runs"),
@@ -90,16 +85,20 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.ask(Command::StackTrace, stack(thread), question).await;
             }
             Wish::Interrupt => {
-                let worker = self.splice.worker();
+                let worker = self.traffic.splice.worker();
                 let runs = |number| worker.evaluates_request(number);
-                if self.questions.abandoned().any(runs) {
-                    self.interrupt();
+                if self.traffic.own.questions.abandoned().any(runs) {
+                    self.traffic.interrupt();
                 }
                 let _ = answer.send(Ok(String::new()));
             }
-            Wish::Map(files) => self.map_to(FilesAsker::Lead(answer), Ok(files)),
+            Wish::Map(files) => {
+                let is_ready = self.may_map();
+                let asker = FilesAsker::Lead(answer);
+                self.traffic.map_to(asker, Ok(files), is_ready);
+            }
             Wish::Continue if runs => {
-                (self.questions.halt, self.pausing) = (Halt::Withdrawn, None);
+                self.task.pausing = Pausing::Withdrawn;
                 let _ = answer.send(Ok(String::new()));
             }
             Wish::Continue | Wish::Next | Wish::StepIn | Wish::StepOut => {
@@ -108,7 +107,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
                 self.ask(command, thread, question).await;
             }
             Wish::Pause => {
-                let paused = match self.stands.any() {
+                let paused = match self.task.threads.any() {
                     true => Ok(()),
                     false => self.stop_all(),
                 };
@@ -116,7 +115,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             }
         }
         if moves {
-            self.questions.runs_for_client = false;
+            self.task.runs_for_client = false;
         }
     }
 
@@ -135,8 +134,8 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) async fn ask_rank(&mut self) {
         let may = self.live.worker.rights().scopes.contains(Scope::Debug);
         if !may
-            || self.questions.is_full()
-            || std::mem::replace(&mut self.questions.rank_requested, true)
+            || self.traffic.own.questions.is_full()
+            || std::mem::replace(&mut self.task.rank_requested, true)
         {
             return;
         }
@@ -164,12 +163,12 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             // The session's own client is notified in any case.
             let _ = member.report_unranked(text.clone());
         }
-        self.send_to_client(&notice(&text, false));
+        self.traffic.send_to_client(&notice(&text, false));
     }
 
     /// Removes debugpy's hint that an editor should not show a stop, if its own client requested it.
     pub(super) fn show_pause(&self, stop: &mut Value, was_pausing: bool) {
-        let own = was_pausing && self.member.is_none() || self.questions.runs_for_client;
+        let own = was_pausing && self.member.is_none() || self.task.runs_for_client;
         if own
             && ThreadEvent::read(stop).reason == "pause"
             && let Some(Value::Object(body)) = stop.get_mut("body")
@@ -182,7 +181,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     pub(super) fn leave_focus(&self, stop: &mut Value) {
         if let Some(member) = &self.member
             && let Some(Value::Object(body)) = stop.get_mut("body")
-            && !self.questions.runs_for_client
+            && !self.task.runs_for_client
             && self.live.worker.holds()
             && member.is_led()
         {
@@ -195,27 +194,20 @@ impl<S: PeerStream> ActiveSession<'_, S> {
     fn stop_all(&mut self) -> Result<(), String> {
         let arguments = json!({"threadId": "*"});
         let message = request(OWN_SEQ, Command::Pause, arguments.clone());
-        let captured = self.capture_from_client(message.to_string().as_bytes());
+        let captured = self
+            .traffic
+            .capture_from_client(message.to_string().as_bytes());
         captured.map_err(|why| why.to_string())?;
-        self.request(Command::Pause, arguments);
-        self.questions.halt = Halt::Requested;
+        self.traffic.request(Command::Pause, arguments);
+        self.task.pausing.request_by_lead();
         Ok(())
     }
 
-    /// Whether the task was asked to stop because another has, and is not paused yet.
-    fn is_to_stop(&self) -> bool {
-        let since_attach = matches!(
-            self.pausing,
-            Some(Pausing::Requested(_) | Pausing::Notified)
-        );
-        since_attach || self.questions.halt != Halt::No
-    }
-
-    /// Whether the lead has withdrawn the pause that caused `stop`: the task resumes, and no client is notified.
+    /// Resumes the task after `stop`, if that is by the pause that the lead has withdrawn; no client is notified. Returns
+    /// whether it is.
     pub(super) async fn resumes_withdrawn_stop(&mut self, stop: &Value) -> bool {
-        let halt = std::mem::take(&mut self.questions.halt);
         let paused = ThreadEvent::read(stop);
-        if halt != Halt::Withdrawn || paused.reason != "pause" {
+        if paused.reason != "pause" {
             return false;
         }
         let (answer, _) = oneshot::channel();
@@ -223,29 +215,29 @@ impl<S: PeerStream> ActiveSession<'_, S> {
         let thread = json!({"threadId": paused.thread_id});
         let question = Question { answer, then };
         // A `continue` is forwarded only if a thread is paused.
-        self.stands.stopped(stop.to_string().as_bytes());
+        self.task.threads.stopped(stop.to_string().as_bytes());
         self.ask(Command::Continue, thread, question).await;
-        self.questions.runs_for_client = false;
+        self.task.runs_for_client = false;
         true
     }
 
     /// Sends a request to the worker as if the client had, with the answer going to `question`.
     async fn ask(&mut self, command: Command, arguments: Value, question: Question) {
-        let number = self.questions.ask(question);
+        let traffic = &mut self.traffic;
+        let number = traffic.own.questions.ask(question);
         let message = request(number, command, arguments);
-        if let Err(why) = self.capture_from_client(message.to_string().as_bytes()) {
-            return self.questions.refuse(number, &why.to_string());
+        if let Err(why) = traffic.capture_from_client(message.to_string().as_bytes()) {
+            return traffic.own.questions.refuse(number, &why.to_string());
         }
         if command == Command::Evaluate {
-            let evaluate = Command::Evaluate.as_str().as_bytes();
-            self.splice.capture_answers(Side::Worker, evaluate);
+            traffic.capture_evaluations();
         }
         self.take_from_client(message).await;
     }
 
     /// Processes the answers that have arrived, and reports to the lead whether the task is paused.
     pub(super) async fn process_answers(&mut self) {
-        while let Some((question, message)) = self.questions.answered() {
+        while let Some((question, message)) = self.traffic.own.questions.answered() {
             let Question { answer, then } = question;
             let message = Incoming::read(message);
             let sentence = || {
@@ -309,7 +301,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             let _ = answer.send(result);
         }
         if let Some(member) = &mut self.member {
-            member.set_paused(self.stands.any());
+            member.set_paused(self.task.threads.any());
         }
     }
 
@@ -323,46 +315,6 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             ),
             false => (text.to_owned(), Then::ViewedValue(limit)),
         }
-    }
-}
-
-/// Prefix of a client's log message in the worker's debugger, by which its output is recognised. It is never shown.
-const LOG_MARK: &str = wall::LOG_MARK;
-
-impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Marks the log messages of breakpoints in `arguments`, so that their output can be told from the program's and
-    /// shown to the lead's client too.
-    pub(super) fn mark_logs(&self, arguments: &mut Value) {
-        if self.member.is_none() || !self.live.worker.holds() {
-            return;
-        }
-        let breakpoints = list_mut(arguments, "breakpoints");
-        for breakpoint in breakpoints.into_iter().flatten() {
-            if let Some(Value::String(log)) = breakpoint.get_mut("logMessage")
-                && !log.is_empty()
-            {
-                log.insert_str(0, LOG_MARK);
-            }
-        }
-    }
-
-    /// Removes the mark from a logpoint's output, and shows the output to the lead's client.
-    pub(super) fn note_log(&mut self, output: &mut Value) {
-        let Some(text) = output.pointer_mut("/body/output") else {
-            return;
-        };
-        let Some(plain) = text
-            .as_str()
-            .and_then(|logged| logged.strip_prefix(LOG_MARK))
-        else {
-            return;
-        };
-        let plain = plain.to_owned();
-        if let Some(member) = &self.member {
-            // The session's own client sees it in any case.
-            let _ = member.report_log(shortened(&escaped(plain.trim_end()), MAX_LOG_CHARS));
-        }
-        *text = plain.into();
     }
 }
 

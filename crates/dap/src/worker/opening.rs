@@ -79,7 +79,8 @@ impl Opening {
     pub(crate) fn new(
         opened: ClientOpening,
         selector: AttachSelector,
-        (member, share): (Option<GroupMember>, Option<Box<ParkShare>>),
+        member: Option<GroupMember>,
+        share: Option<Box<ParkShare>>,
     ) -> Self {
         Self {
             initialize: opened.initialize,
@@ -242,7 +243,7 @@ pub(super) async fn not_reached<S: PeerStream>(
         }
     };
     let principal = begun.permit.principal();
-    let answer = in_console((context, principal), &attach.arguments, answer, None);
+    let answer = in_console(context, principal, &attach.arguments, answer, None);
     let (permit, closing) = begun.part();
     drop(permit);
     close_with(client, &answer).await;

@@ -1,12 +1,10 @@
 //! Parks a session whose client is lost, and tells the client of a resumed one what it has missed.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
-use super::phase::{ClientState, WorkerState};
-use super::{ActiveSession, HALF_CLOSED_TIMEOUT, Opening};
-use crate::attach_selector::OnClose;
+use super::phase::ClientState;
+use super::reverse_requests::park_subprocesses;
+use super::{ActiveSession, HALF_CLOSED_TIMEOUT};
 use crate::rewrite::is_set;
 use ray_relay_access::telemetry::metrics::{Outcome, SessionProtocol};
 use ray_relay_base::timestamp::Timestamp;
@@ -16,12 +14,11 @@ use ray_relay_base::wire::dap::stored_messages::StoredMessages;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::unattended::{self, Unattended};
-use ray_relay_session::context::Context;
-use ray_relay_session::session::live::Begun;
+use ray_relay_session::session::GroupMember;
+use ray_relay_session::session::live::SessionEnd;
 use ray_relay_session::session::parks::{ParkShare, ParkView};
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{GroupMember, leaving};
-use ray_relay_session::upstream::park::{self, Park, ResumeState};
+use ray_relay_session::upstream::park::{self, Park, ResumableDebugger};
 
 /// Messages due to the client of a resumed session, once it has configured.
 pub(crate) struct Resumption {
@@ -50,40 +47,20 @@ impl Resumption {
     }
 }
 
-/// The retained state of the session `begun` by this `opening`, from the debugger's `capabilities` and the fingerprint
-/// of its `attach`. `None` if it will not be parked.
-pub(super) fn remembered(
-    context: &Context,
-    begun: &Begun<'_>,
-    opening: &Opening,
-    capabilities: &Value,
-    attach: u64,
-) -> Option<Box<ResumeState>> {
-    if opening.on_close == Some(OnClose::Continue) {
-        return None;
-    }
-    let keeps = park::keeps(context, &begun.permit, opening.park_for)?;
-    let family = opening.member.as_ref().map(GroupMember::family);
-    let family = family.or(opening.group.as_deref());
-    let task = park::task_of(begun.permit.breakpoint(), begun.permit.process());
-    let memory = ResumeState::new(keeps.into(), capabilities, attach);
-    let memory = memory.in_family(family.or(task.as_deref()));
-    Some(Box::new(memory))
-}
-
 impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Whether the session can be parked: its end was not requested, and its debugger is in a state where another
     /// client can resume. A partial message of the lost client does not count, because it was not forwarded.
     pub(super) fn may_park(&self) -> bool {
         let ends = self.live.is_leaving() || self.live.is_cut_off();
-        self.memory.is_some()
+        let debugger = self.traffic.splice.worker();
+        self.parking.is_on()
             // A task that has not stopped yet would stop later, without the client that requested it.
-            && self.pausing.is_none()
+            && !self.task.pausing.is_for_client()
             && !ends
-            && self.worker == WorkerState::Attached
+            && self.worker.is_attached()
             && park::has_task_of(self.context, &self.live)
-            && park::outlives_drain(self.context, self.splice.worker().is_kept())
-            && self.splice.worker().stays()
+            && park::outlives_drain(self.context, debugger.is_kept())
+            && debugger.stays()
     }
 
     /// Parks the session, audited.
@@ -93,10 +70,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     pub(super) async fn parked(mut self: Box<Self>) -> Result<Box<Park<'a>>, Box<Self>> {
         // Without a reservation, `slot` below decides.
         let _ = self.reserve_slot();
-        let Some(memory) = self.memory.take() else {
+        let Some(memory) = self.parking.memory.take() else {
             return Err(self);
         };
-        let reserved = self.slot.take().map(|slot| *slot);
+        let reserved = self.parking.take_slot();
         // A client that has not configured has changed nothing: the park stays as it was.
         let as_it_was = self.resumption.as_ref().and_then(|one| one.view.clone());
         let now = Timestamp::now();
@@ -110,27 +87,26 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             context,
             session,
             live,
-            splice,
+            traffic,
             resumption,
-            stands,
+            task,
             ..
         } = *self;
         // A client that was not notified of the stops yet took over a moment ago.
-        let kept =
-            resumption.map_or_else(|| StoredMessages::of(stands), |resumption| resumption.kept);
+        let kept = resumption.map_or_else(
+            || StoredMessages::of(task.threads),
+            |resumption| resumption.kept,
+        );
         let rules = unattended::rules(context.config.dap.max_frame);
-        let mut debugger = Unattended::splice(splice.without_client(rules), kept);
+        let mut debugger = Unattended::splice(traffic.splice.without_client(rules), kept);
         if let Some(keep) = memory.keep(&live, Some(keeps)) {
             debugger.keep_by(None, &keep).await;
         }
         let protocol = SessionProtocol::Dap;
+        let memory = *memory;
+        let debugger = ResumableDebugger { debugger, memory };
         Ok(Park::begin(
-            (context, session),
-            protocol,
-            live,
-            slot,
-            view,
-            (debugger, *memory),
+            context, session, protocol, live, slot, view, debugger,
         ))
     }
 
@@ -138,8 +114,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// the `configurationDone` of `request`, and the `attach`.
     pub(super) async fn resumed(&mut self, request: &Request, resumption: Resumption) {
         let Resumption { attach, kept, .. } = resumption;
-        self.send_to_client(&request.success(Value::Null));
-        self.send_to_client(&attach.success(Value::Null));
+        self.traffic.send_to_client(&request.success(Value::Null));
+        self.traffic.send_to_client(&attach.success(Value::Null));
         self.session
             .set_state(SessionProtocol::Dap, SessionState::Attached);
         if kept.runs()
@@ -157,13 +133,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// has resumed nothing. If the session cannot be parked, it continues.
     pub(super) fn stay_parked(&mut self, mut disconnect: Value) {
         let suspends = is_set(arguments_of(&disconnect), "suspendDebuggee");
-        let request = match self.disconnect_request.take() {
-            Some(known) => Some(known.request),
-            None => Request::read(&mut disconnect),
-        };
+        let request = self.client.take_disconnect(&mut disconnect);
         let reserved = self.reserve_slot();
         if let Some(request) = request {
-            self.send_to_client(&match &reserved {
+            self.traffic.send_to_client(&match &reserved {
                 Ok(()) => request.success(Value::Null),
                 Err(why) => request.failure(&format!(
                     "the task cannot be parked, because {why}; the session goes on"
@@ -171,10 +144,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             });
         }
         if reserved.is_ok() {
-            self.client = ClientState::Lost;
+            self.client.state = ClientState::Lost;
             self.live.end_within(HALF_CLOSED_TIMEOUT, Outcome::Client);
             if suspends {
-                self.park_subprocesses();
+                park_subprocesses(self.context, &self.live);
             }
         }
     }
@@ -182,7 +155,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// Ends the session for its client because of `why`, and parks the worker; `false`: it cannot be parked.
     /// `important`: see [`notice`].
     pub(super) fn leave_parked(&mut self, why: &str, important: bool) -> bool {
-        let keeps = self.memory.as_ref().map(|memory| memory.stay.remaining());
+        let keeps = self.parking.memory.as_ref();
+        let keeps = keeps.map(|memory| memory.stay.remaining());
         let (Ok(()), Some(keeps)) = (self.reserve_slot(), keeps) else {
             return false;
         };
@@ -191,10 +165,10 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             "this session with {title} ends, because {why}; the task stays parked for {}: attach again within that time",
             span(keeps)
         );
-        self.send_to_client(&notice(&text, important));
-        self.send_to_client(&event(Event::Terminated, Value::Null));
+        self.traffic.send_to_client(&notice(&text, important));
+        self.traffic.send_terminated();
         self.live.stay();
-        self.client = ClientState::Lost;
+        self.client.state = ClientState::Lost;
         true
     }
 
@@ -203,7 +177,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     /// # Errors
     /// Why it cannot be parked, as a clause.
     pub(super) fn reserve_slot(&mut self) -> Result<(), String> {
-        if self.memory.is_none() {
+        if !self.parking.is_on() {
             let why = "neither the policy nor `[park] for` nor `rayRelay.onClose` turns parking on";
             return Err(why.to_owned());
         }
@@ -213,35 +187,19 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         if !self.may_park() {
             return Err("its debugger is not attached, or is being left".to_owned());
         }
-        if self.slot.is_none() {
-            let share = match self.share.take() {
-                Some(share) => share,
-                None => self.new_share()?,
-            };
-            let slot = park::reserve(self.context, &self.live, share)?;
-            self.slot = Some(Box::new(slot));
-        }
-        Ok(())
-    }
-
-    fn new_share(&self) -> Result<Box<ParkShare>, String> {
         let family = self.member.as_deref().map(GroupMember::family);
-        park::share(self.context, &self.live, family)
+        self.parking.reserve_slot(self.context, &self.live, family)
     }
 
     /// Reserves a share in case the client is lost, and notifies the client if there is none.
     pub(super) fn ensure_share(&mut self) {
-        if self.memory.is_none() || self.share.is_some() {
-            return;
-        }
-        match self.new_share() {
-            Ok(share) => self.share = Some(share),
-            Err(why) => {
-                let text = format!(
-                    "if the connection of this session is lost, its task runs on: {why}; end one of those"
-                );
-                self.send_to_client(&notice(&text, false));
-            }
+        let family = self.member.as_deref().map(GroupMember::family);
+        let ensured = self.parking.ensure_share(self.context, &self.live, family);
+        if let Err(why) = ensured {
+            let text = format!(
+                "if the connection of this session is lost, its task runs on: {why}; end one of those"
+            );
+            self.traffic.send_to_client(&notice(&text, false));
         }
     }
 
@@ -250,21 +208,43 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     pub(super) fn inherit(&mut self, share: Option<Box<ParkShare>>) {
         let principal = self.live.worker.principal();
         let share = share.filter(|share| self.member.is_none() && share.is_of(principal));
-        self.share = share.or(self.share.take());
+        if let Some(share) = share {
+            self.parking.inherit(share);
+        }
     }
 
-    /// Has the client open the sessions with subprocesses of the task as well, including those whose clients are only
-    /// now found lost.
-    pub(super) fn find_subprocesses(&mut self) {
-        if !self.live.worker.holds() {
-            return;
+    /// Ends the session because of `end` and leaves its worker to the agent of its node, if that parks it when this
+    /// relay is lost or shuts down; `false`: it does not.
+    pub(super) fn park_at_agent(&mut self, end: &SessionEnd) -> bool {
+        let Some(memory) = &self.parking.memory else {
+            return false;
+        };
+        let ends = !self.worker.is_attached() || self.live.is_leaving();
+        let splice = &mut self.traffic.splice;
+        if ends || !splice.worker().is_kept() || !splice.worker_mut().abandon() {
+            return false;
         }
-        self.children.look_again();
-        let (worker, context) = (&self.live.worker, self.context);
-        let table = Arc::clone(&context.sessions.table);
-        let (id, principal) = (worker.breakpoint().id, worker.principal().clone());
-        let probe = async move { leaving::probe_subprocess_clients(&table, &principal, id).await };
-        context.shutdown.tasks.spawn(probe);
+        self.live.worker.leave_to_keeper();
+        let keeps = span(memory.stay.remaining());
+        // From now on the end of the worker's connection is no death.
+        self.live.cut_off();
+        let title = self.live.worker.breakpoint().title();
+        let text = format!(
+            "this session with {title} ends, because {end}; the task stays parked for {keeps}: attach again within that time, at whatever relay there is then"
+        );
+        self.traffic.send_to_client(&notice(&text, true));
+        self.notify_terminated();
+        true
+    }
+
+    /// Message for a client whose route broke to a worker that the agent of its node parks; `None`: it does not.
+    pub(super) fn route_lost(&self) -> Option<String> {
+        let memory = self.parking.memory.as_ref()?;
+        let title = self.live.worker.breakpoint().title();
+        let keeps = span(memory.stay.remaining());
+        self.traffic.splice.worker().was_kept().then(|| format!(
+            "this session with {title} has ended, because the connection through the agent of its node broke; if that agent still runs, the task stays parked for {keeps}: attach again within that time"
+        ))
     }
 
     /// Sends the first messages to the new client: that it may configure, and what it has missed.
@@ -276,14 +256,15 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         refused: bool,
     ) {
         // A prompt that stays adopts the breakpoints of the previous one.
-        self.send_to_client(&event(Event::Initialized, json!({"resumed": !visits})));
+        self.traffic
+            .send_to_client(&event(Event::Initialized, json!({"resumed": !visits})));
         let title = self.live.worker.title();
         let text =
             format!("this resumes {whose} session with {title}; it was parked{duration_text}");
-        self.send_to_client(&notice(&text, false));
+        self.traffic.send_to_client(&notice(&text, false));
         if refused {
             let text = "its debugger did not answer, so path mappings, justMyCode and the other settings of `attach` stay those of that session; to change them, disconnect and attach at another stop";
-            self.send_to_client(&notice(text, true));
+            self.traffic.send_to_client(&notice(text, true));
         }
         let Some(mut resumption) = self.resumption.take() else {
             return;
@@ -291,7 +272,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         let (cut, messages) = resumption.kept.messages();
         if cut > 0 {
             let text = format!("{cut} messages of output were dropped meanwhile");
-            self.send_to_client(&notice(&text, false));
+            self.traffic.send_to_client(&notice(&text, false));
         }
         for message in messages {
             self.on_worker(message.into()).await;

@@ -20,25 +20,77 @@ const INSPECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Frames that are shown.
 const MAX_SHOWN_FRAMES: usize = 8;
 
-/// State of a task that must be paused.
+/// Whether a pause of the task is pending: requested, and no stop has been reported since.
+#[derive(Default)]
 pub(super) enum Pausing {
-    /// To be requested once the client has configured.
-    Due,
-    /// Requested. Resolves to its location if it has not stopped in time.
+    /// None is.
+    #[default]
+    No,
+    /// The client has attached to a running task: to be requested once it has configured.
+    Due {
+        /// Whether the lead has requested one meanwhile.
+        by_lead: bool,
+    },
+    /// Requested for that client. Resolves to the task's location if it has not stopped in time.
     Requested(ReusableBoxFuture<'static, String>),
-    /// The client knows that it has not stopped yet.
+    /// Requested for that client, which knows that the task has not stopped yet.
     Notified,
-}
-
-/// Resolves when the client must be shown where its task is. Cancel safe.
-pub(super) async fn still_runs(pausing: &mut Option<Pausing>) -> String {
-    match pausing {
-        Some(Pausing::Requested(location)) => location.await,
-        _ => std::future::pending().await,
-    }
+    /// Requested by the lead.
+    ByLead,
+    /// Requested by the lead, and withdrawn. debugpy (1.8.22) answers a `continue` of a running task only at the end of
+    /// its next stop, so the stop is awaited.
+    Withdrawn,
 }
 
 impl Pausing {
+    /// The state at the begin of a session; `pauses`: with a running task.
+    pub(super) fn attached(pauses: bool) -> Self {
+        match pauses {
+            true => Self::Due { by_lead: false },
+            false => Self::No,
+        }
+    }
+
+    /// Resolves when the client must be shown where its task is. Cancel safe.
+    pub(super) async fn still_runs(&mut self) -> String {
+        match self {
+            Self::Requested(location) => location.await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Whether the client waits for the first stop of a task that ran when it attached.
+    pub(super) fn is_for_client(&self) -> bool {
+        matches!(self, Self::Due { .. } | Self::Requested(_) | Self::Notified)
+    }
+
+    /// Whether it was requested, so that the task will stop.
+    pub(super) fn is_requested(&self) -> bool {
+        match self {
+            Self::No => false,
+            Self::Due { by_lead } => *by_lead,
+            Self::Requested(_) | Self::Notified | Self::ByLead | Self::Withdrawn => true,
+        }
+    }
+
+    /// The lead has requested a pause.
+    pub(super) fn request_by_lead(&mut self) {
+        match self {
+            Self::Due { by_lead } => *by_lead = true,
+            Self::No | Self::ByLead | Self::Withdrawn => *self = Self::ByLead,
+            Self::Requested(_) | Self::Notified => {}
+        }
+    }
+
+    /// The session's own client has requested a pause: what the lead has requested no longer counts.
+    pub(super) fn request_by_client(&mut self) {
+        match self {
+            Self::Due { by_lead } => *by_lead = false,
+            Self::ByLead | Self::Withdrawn => *self = Self::No,
+            Self::No | Self::Requested(_) | Self::Notified => {}
+        }
+    }
+
     /// The worker of `breakpoint` was asked to pause.
     pub(super) fn requested(agents: Arc<Agents>, breakpoint: Arc<Breakpoint>) -> Self {
         let location = async move {
@@ -82,6 +134,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pause_by_lead_counts_until_the_client_pauses() {
+        let mut pausing = Pausing::attached(true);
+        assert!(pausing.is_for_client() && !pausing.is_requested());
+        pausing.request_by_lead();
+        assert!(pausing.is_for_client() && pausing.is_requested());
+        pausing.request_by_client();
+        assert!(pausing.is_for_client() && !pausing.is_requested());
+        let mut pausing = Pausing::Withdrawn;
+        assert!(pausing.is_requested() && !pausing.is_for_client());
+        pausing.request_by_lead();
+        assert!(matches!(pausing, Pausing::ByLead));
+        pausing.request_by_client();
+        assert!(matches!(pausing, Pausing::No));
+    }
 
     #[test]
     fn main_thread_is_shown_innermost_first_without_values() {

@@ -1,12 +1,11 @@
 //! Pending requests of the cluster session to the task.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::evaluating::Evaluating;
 use crate::verdict::FIRST_OWN_SEQ;
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_session::session::family::{Answer, Expression};
@@ -24,24 +23,6 @@ pub(super) struct Questions {
     open: HashMap<u64, Question>,
     /// Answers to be processed.
     arrived: Vec<(Question, Value)>,
-    /// Evaluations by the relay itself, in the order of their answers.
-    pub(super) evaluating: VecDeque<Evaluating>,
-    /// Whether the task was last resumed or paused for the session's own client, and not for the lead's.
-    pub(super) runs_for_client: bool,
-    pub(super) halt: Halt,
-    /// Whether the process was asked for its rank, for a breakpoint that needs it.
-    pub(super) rank_requested: bool,
-}
-
-/// Whether the lead has requested a pause that has not happened yet.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Halt {
-    #[default]
-    No,
-    Requested,
-    /// Withdrawn. debugpy (1.8.22) answers a `continue` of a running task only at the end of its next stop, so the stop
-    /// is awaited.
-    Withdrawn,
 }
 
 /// A request of the lead.

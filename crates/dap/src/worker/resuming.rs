@@ -6,7 +6,8 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::opening::not_reached;
-use super::parking::{Resumption, remembered};
+use super::park_room::remembered;
+use super::parking::Resumption;
 use super::{ActiveSession, Opening, rules};
 use crate::attach::{fingerprint, for_worker, source_note};
 use crate::message_filter::MessageFilter;
@@ -28,10 +29,42 @@ use ray_relay_session::upstream::park::{Origin, ResumeState, Resumed};
 /// Deadline for a debugger to apply the arguments of another `attach`.
 const REATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A park whose debugger was handed over to an editor.
-struct TakenPark {
+/// The debugger of a park, and its messages that no client has seen.
+struct ParkedDebugger {
     splice: KeptSplice,
     kept: StoredMessages,
+}
+
+impl ParkedDebugger {
+    /// Sends the `arguments` of another `attach`; returns whether the debugger has applied them. Removes what another
+    /// user's session has left in it.
+    ///
+    /// # Errors
+    /// [`ConnectError`]: its stream stopped in the middle of a message.
+    async fn reattached(
+        self,
+        arguments: &Value,
+        is_own: bool,
+    ) -> Result<(Self, bool), ConnectError> {
+        let before = match is_own {
+            true => Before::Kept,
+            false => Before::Forgotten,
+        };
+        let expression = reattach::attach(arguments, before);
+        let mut debugger = Unattended::splice(self.splice, self.kept);
+        let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
+        let timed_out = ConnectError::TimedOut(REATTACH_TIMEOUT);
+        let (mut splice, kept) = debugger.into_splice().ok_or(timed_out)?;
+        if arguments.as_object().is_some_and(mappings::has_mappings) {
+            splice.worker_mut().maps();
+        }
+        Ok((Self { splice, kept }, matches!(answer, Some(Ok(_)))))
+    }
+}
+
+/// A park whose debugger was handed over to an editor.
+struct TakenPark {
+    debugger: ParkedDebugger,
     memory: ResumeState,
     share: Option<Box<ParkShare>>,
     /// Begin of the first session with the worker.
@@ -56,8 +89,10 @@ impl TakenPark {
         let max_frame = context.config.dap.max_frame;
         let account = context.account(permit.principal());
         Ok(Self {
-            splice: unattended::keeping(account, worker, Vec::new(), max_frame),
-            kept: parked.kept,
+            debugger: ParkedDebugger {
+                splice: unattended::keeping(account, worker, Vec::new(), max_frame),
+                kept: parked.kept,
+            },
             memory: parked.memory,
             share: parked.share,
             began,
@@ -93,20 +128,20 @@ impl AttachSettings {
     /// another user's. Does nothing for an inspection.
     ///
     /// # Errors
-    /// As [`reattached`].
+    /// As [`ParkedDebugger::reattached`].
     async fn settle(
         &mut self,
-        debugger: (KeptSplice, StoredMessages),
+        debugger: ParkedDebugger,
         previous: u64,
         is_own: bool,
-    ) -> Result<(KeptSplice, StoredMessages), ConnectError> {
+    ) -> Result<ParkedDebugger, ConnectError> {
         if !self.visits && (!is_own || self.fingerprint != previous) {
-            let (splice, kept, applied) = reattached(debugger, &self.arguments, is_own).await?;
+            let (debugger, applied) = debugger.reattached(&self.arguments, is_own).await?;
             self.applied = Some(applied);
             if !applied {
                 self.fingerprint = previous;
             }
-            return Ok((splice, kept));
+            return Ok(debugger);
         }
         self.fingerprint = previous;
         Ok(debugger)
@@ -149,8 +184,8 @@ where
     let memory = park.memory;
     let capabilities = serde_json::from_str(&memory.capabilities).unwrap_or_default();
     let mut settings = AttachSettings::new(&opening, &filter, permit.breakpoint());
-    let settled = settings.settle((park.splice, park.kept), memory.attach, is_own);
-    let (mut splice, kept) = match Box::pin(settled).await {
+    let settled = settings.settle(park.debugger, memory.attach, is_own);
+    let ParkedDebugger { mut splice, kept } = match Box::pin(settled).await {
         Ok(settled) => settled,
         Err(why) => {
             let ended = not_reached(context, client, &opening.attach, begun, why);
@@ -186,39 +221,14 @@ where
     let visits = opening.visits;
     let mut relaying =
         ActiveSession::new(context, session, live, opening, splice, filter, remembered);
-    relaying.stands = stands;
+    relaying.task.threads = stands;
     relaying.resumption = Some(Box::new(resumption));
     relaying.inherit(park.share);
-    relaying.find_subprocesses();
+    relaying.editor().find_subprocesses();
     relaying.send_opening(capabilities, note);
     let refused = settings.applied == Some(false);
     relaying
         .send_missed(&whose, &duration_text, visits, refused)
         .await;
     Ok(relaying)
-}
-
-/// Sends the `arguments` of another `attach` to the debugger of a park; returns whether it has applied them. Removes
-/// what another user's session has left in it.
-///
-/// # Errors
-/// [`ConnectError`]: its stream stopped in the middle of a message.
-async fn reattached(
-    (splice, kept): (KeptSplice, StoredMessages),
-    arguments: &Value,
-    is_own: bool,
-) -> Result<(KeptSplice, StoredMessages, bool), ConnectError> {
-    let before = match is_own {
-        true => Before::Kept,
-        false => Before::Forgotten,
-    };
-    let expression = reattach::attach(arguments, before);
-    let mut debugger = Unattended::splice(splice, kept);
-    let answer = debugger.value_of(&expression, REATTACH_TIMEOUT).await;
-    let timed_out = ConnectError::TimedOut(REATTACH_TIMEOUT);
-    let (mut splice, kept) = debugger.into_splice().ok_or(timed_out)?;
-    if arguments.as_object().is_some_and(mappings::has_mappings) {
-        splice.worker_mut().maps();
-    }
-    Ok((splice, kept, matches!(answer, Some(Ok(_)))))
 }

@@ -4,18 +4,17 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::debug;
 
-use super::phase::{ClientState, WorkerState};
+use super::phase::ClientState;
+use super::reverse_requests::release_unopened;
 use super::{ActiveSession, FINAL_NOTICE_TIMEOUT, HALF_CLOSED_TIMEOUT, SessionOutcome};
-use super::{closing, ending, in_passing, pausing};
+use super::{ending, in_passing};
 use ray_relay_access::connection::on_wake::WakeForwarder;
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::FrameError;
-use ray_relay_base::wire::dap::message::{event, notice};
-use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::dap::message::notice;
 use ray_relay_base::wire::dap::splice::{Side, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::session::FromFamily;
@@ -84,17 +83,19 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                     Box::pin(self.process_answers()).await;
                 }
                 NextSession::Rare(Rare::Decided(closed)) => self.disconnected(closed),
-                NextSession::Rare(Rare::Doubted(doubted)) => self.doubt(doubted),
+                NextSession::Rare(Rare::Doubted(question)) => {
+                    self.client.probe(question, self.session, &mut self.traffic);
+                }
                 NextSession::Rare(Rare::StillRuns(place)) => self.report_location(&place),
-                NextSession::Rare(Rare::Child) => self.open_children(),
-                NextSession::Rare(Rare::Waiting) => self.open_waiting(),
+                NextSession::Rare(Rare::Child) => self.editor().open_children(),
+                NextSession::Rare(Rare::Waiting) => self.editor().open_waiting(),
                 NextSession::Rare(Rare::Tick) => {}
                 NextSession::Passes(event) => {
                     // Boxed, so that it takes no space while the session waits.
                     match Box::pin(self.on_event(event)).await {
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Continue(Some(because)) => {
-                            let patience = match self.client.is_closed() {
+                            let patience = match self.client.state.is_closed() {
                                 true => HALF_CLOSED_TIMEOUT,
                                 false => LINGER_TIMEOUT,
                             };
@@ -105,16 +106,16 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                             break;
                         }
                     }
-                    if self.member.is_some() || self.questions.has_answers() {
+                    if self.member.is_some() || self.traffic.own.questions.has_answers() {
                         Box::pin(self.process_answers()).await;
                     }
-                    if self.splice.finished() || self.is_done() {
+                    if self.traffic.splice.finished() || self.is_done() {
                         break;
                     }
                 }
             }
         }
-        if self.client.is_lost() && self.may_park() {
+        if self.client.state.is_lost() && self.may_park() {
             self = match Box::pin(self.parked()).await {
                 Ok(park) => return SessionOutcome::Parked(park),
                 Err(ends) => ends,
@@ -124,17 +125,25 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             true => FINAL_NOTICE_TIMEOUT,
             false => FLUSH_TIMEOUT,
         };
-        let _ = timeout(patience, self.splice.flush(Side::Client)).await;
-        let mut outcome = self.live.outcome();
-        let id = self.live.worker.breakpoint().id;
-        if outcome == Outcome::Died && was_intended(&self.context.registry.snapshot(), id) {
-            outcome = Outcome::Finished;
-        }
-        self.release_subprocesses(outcome);
-        self.session.set_bytes(self.splice.bytes());
+        let _ = timeout(patience, self.traffic.splice.flush(Side::Client)).await;
+        let outcome = self.outcome();
+        release_unopened(self.context, &self.live, outcome);
+        let (up, down) = self.traffic.splice.bytes();
+        self.session.set_bytes(up, down);
         let (farewell, closing) = self.part();
         closing.end(outcome).await;
         SessionOutcome::Over(outcome, farewell.map(Box::new))
+    }
+
+    /// How the session ends. The death of a worker whose job has ended is no failure.
+    fn outcome(&self) -> Outcome {
+        let id = self.live.worker.breakpoint().id;
+        match self.live.outcome() {
+            Outcome::Died if was_intended(&self.context.registry.snapshot(), id) => {
+                Outcome::Finished
+            }
+            outcome => outcome,
+        }
     }
 
     /// Resolves with the next event; `count` ticks when the counters must be updated.
@@ -145,14 +154,12 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         // If the client disconnects, or the session is recorded, every message is seen.
         let all_seen = self.live.capture.is_on()
             || self.live.is_cut_off()
-            || self.client.is_closed()
-            || self.worker > WorkerState::Attached;
+            || self.client.state.is_closed()
+            || !self.worker.is_attached();
         let gone = self.is_over_for_client();
-        let child = self.children.pace.next().filter(|_| !gone);
+        let child = self.reverse_requests.next_child().filter(|_| !gone);
         let opens = !gone && self.resumption.is_none() && self.live.worker.holds();
-        let free = self.filter.has_no_rules()
-            && !self.live.audit.wants_commands()
-            && !self.is_over_for_client();
+        let free = self.filter.has_no_rules() && !self.live.audit.wants_commands() && !gone;
         let wants_stacks = self.wants_stacks();
         let rare = pin!(async {
             tokio::select! {
@@ -160,15 +167,15 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 biased;
                 signal = self.live.next() => Rare::Signal(signal),
                 event = ending::from_family(&mut self.member), if !gone => Rare::Family(event),
-                closed = closing::decided(&mut self.client) => Rare::Decided(closed),
+                closed = self.client.state.decided() => Rare::Decided(closed),
                 doubted = self.session.liveness().doubted() => Rare::Doubted(doubted),
-                place = pausing::still_runs(&mut self.pausing), if !gone => Rare::StillRuns(place),
+                place = self.task.pausing.still_runs(), if !gone => Rare::StillRuns(place),
                 () = until(child) => Rare::Child,
-                () = self.children.parked(), if opens => Rare::Waiting,
+                () = self.reverse_requests.subprocess_parked(), if opens => Rare::Waiting,
                 _ = count.tick() => Rare::Tick,
             }
         });
-        let (splice, filter) = (&mut self.splice, &self.filter);
+        let (splice, filter) = (&mut self.traffic.splice, &self.filter);
         let passes = async move {
             match all_seen {
                 true => splice.next().await,
@@ -185,11 +192,11 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
 
     /// Updates the byte counters, and the time of the client's activity.
     fn count(&mut self) {
-        let bytes = self.splice.bytes();
-        if bytes.0 != self.session.bytes().0 {
+        let (up, down) = self.traffic.splice.bytes();
+        if up != self.session.bytes().0 {
             self.live.active(Instant::now());
         }
-        self.session.set_bytes(bytes);
+        self.session.set_bytes(up, down);
     }
 
     /// Handles a message or the end of a connection. `Continue(Some)`: the session is ending, and has
@@ -198,13 +205,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         match seen {
             SpliceEvent::Captured(Side::Client, _) if self.is_over_for_client() => {}
             SpliceEvent::Captured(Side::Client, body) => {
-                if self.capture_from_client(&body).is_ok() {
+                if self.traffic.capture_from_client(&body).is_ok() {
                     return self.on_client(&body).await;
                 }
             }
             SpliceEvent::Captured(Side::Worker, body) => {
                 self.on_worker(body).await;
-                if self.worker > WorkerState::Attached {
+                if !self.worker.is_attached() {
                     // The adapter stays as long as its client, and clients answer with a disconnect of their own.
                     return ControlFlow::Continue(Some(match self.live.is_leaving() {
                         true => Outcome::Client,
@@ -213,19 +220,19 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 }
             }
             SpliceEvent::Eof(Side::Client)
-                if let ClientState::Deciding { closed, .. } = &mut self.client =>
+                if let ClientState::Deciding { closed, .. } = &mut self.client.state =>
             {
                 *closed = true;
             }
             SpliceEvent::Eof(Side::Client) if self.may_park() => {
-                self.client = ClientState::Lost;
+                self.client.state = ClientState::Lost;
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Eof(Side::Client) => {
                 let said_goodbye = self.live.leave();
-                self.client = ClientState::Closed;
+                self.client.state = ClientState::Closed;
                 if !said_goodbye {
-                    self.send_disconnect();
+                    self.traffic.send_disconnect();
                 }
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
@@ -238,7 +245,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
             SpliceEvent::Failed(Side::Client, error) => {
                 debug!(%error, "the connection to the client failed");
-                match std::mem::replace(&mut self.client, ClientState::Lost) {
+                match std::mem::replace(&mut self.client.state, ClientState::Lost) {
                     ClientState::Deciding { decision, .. } => {
                         let closed = decision.await;
                         self.disconnected(closed);
@@ -254,13 +261,13 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
                 return ControlFlow::Continue(Some(Outcome::Client));
             }
             SpliceEvent::Malformed(Side::Client, error) => {
-                self.send_to_client(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
-                self.send_to_client(&event(Event::Terminated, Value::Null));
+                self.traffic.send_to_client(&notice(&format!("this session ends, because the client sent something that is not understood: {error}"), true));
+                self.traffic.send_terminated();
                 return ControlFlow::Break(Outcome::Failed);
             }
             SpliceEvent::Malformed(Side::Worker, error) => {
-                self.send_to_client(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
-                self.send_to_client(&event(Event::Terminated, Value::Null));
+                self.traffic.send_to_client(&notice(&format!("this session ends, because the worker's debugger sent something that is not understood: {error}"), true));
+                self.traffic.send_terminated();
                 return ControlFlow::Break(Outcome::Failed);
             }
         }

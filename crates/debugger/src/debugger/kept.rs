@@ -52,6 +52,35 @@ pub struct AtPrompt {
     pub(super) leaves: bool,
 }
 
+/// The state of a prompt, as [`AtPrompt`] has it.
+#[derive(PartialEq, Eq)]
+pub(super) struct PromptState<'a> {
+    pub(super) question: &'a [u8],
+    pub(super) pending: &'a [u8],
+    pub(super) leaves: bool,
+}
+
+impl AtPrompt {
+    fn state(&self) -> PromptState<'_> {
+        PromptState {
+            question: &self.question,
+            pending: &self.pending,
+            leaves: self.leaves,
+        }
+    }
+}
+
+impl PromptState<'_> {
+    /// Copies it, to be stored.
+    pub(super) fn stored(&self) -> AtPrompt {
+        AtPrompt {
+            question: self.question.into(),
+            pending: self.pending.into(),
+            leaves: self.leaves,
+        }
+    }
+}
+
 impl Stored {
     /// The same, kept by `keep` as of now.
     #[must_use]
@@ -161,10 +190,10 @@ impl KeptConnection {
         self.write();
     }
 
-    /// Whether this state of the prompt is stored: its question, its pending lines, and whether it is being left.
-    pub(super) fn is_at(&self, (question, pending, leaves): (&[u8], &[u8], bool)) -> bool {
+    /// Whether this state of the prompt is stored.
+    pub(super) fn is_at(&self, state: &PromptState<'_>) -> bool {
         let at = self.stored.prompt.as_ref();
-        at.is_some_and(|at| (&*at.question, &*at.pending, at.leaves) == (question, pending, leaves))
+        at.is_some_and(|at| at.state() == *state)
     }
 
     fn write(&mut self) {

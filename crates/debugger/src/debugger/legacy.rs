@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
 use super::Stream;
-use super::kept::{AtPrompt, Stored};
+use super::kept::{AtPrompt, PromptState, Stored};
 use crate::pdb::PROMPT;
 use ray_relay_base::wire::dap::stored_messages::MAX_STORED_BYTES;
 use ray_relay_base::wire::tunnel::messages::ParkTerms;
@@ -360,23 +360,19 @@ impl LegacyConnection {
     }
 
     /// The state for another process.
-    fn at(&self) -> AtPrompt {
-        AtPrompt {
-            question: self.transcript.stored_question().into(),
-            pending: self.unsent().into(),
+    fn at(&self) -> PromptState<'_> {
+        PromptState {
+            question: self.transcript.stored_question(),
+            pending: self.unsent(),
             leaves: self.leaves,
         }
     }
 
     /// Stores the state, if the connection is kept.
     fn note(&mut self) {
-        let at = (
-            self.transcript.stored_question(),
-            self.unsent(),
-            self.leaves,
-        );
-        if self.stream.kept().is_some_and(|kept| !kept.is_at(at)) {
-            let at = self.at();
+        let at = self.at();
+        if self.stream.kept().is_some_and(|kept| !kept.is_at(&at)) {
+            let at = at.stored();
             if let Some(kept) = self.stream.kept_mut() {
                 kept.note_prompt(at);
             }

@@ -92,7 +92,7 @@ where
         let _ = timeout(FLUSH_TIMEOUT, pumping).await;
     }
     let _ = timeout(FLUSH_TIMEOUT, input.drain()).await;
-    session.set_bytes((input.bytes(), counts.written()));
+    session.set_bytes(input.bytes(), counts.written());
     (ending, busy)
 }
 

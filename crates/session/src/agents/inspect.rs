@@ -82,6 +82,23 @@ impl From<NoStream> for NotInspected {
     }
 }
 
+/// What an agent is asked for.
+#[derive(Clone, Copy)]
+struct InspectionSubject {
+    what: Inspection,
+    /// The failure, for its snapshot.
+    failure: Option<FailureId>,
+}
+
+impl From<Inspection> for InspectionSubject {
+    fn from(what: Inspection) -> Self {
+        Self {
+            what,
+            failure: None,
+        }
+    }
+}
+
 impl Agents {
     /// Takes a snapshot of the worker at `at`. Runs no code of its program, unless `evaluate` is set: values are then
     /// shown by the program's own `__repr__`.
@@ -98,7 +115,7 @@ impl Agents {
             true => Inspection::Evaluate,
             false => Inspection::Look,
         };
-        let json = self.inspect_worker(at, (what, None), patience).await?;
+        let json = self.inspect_worker(at, what.into(), patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
 
@@ -113,7 +130,7 @@ impl Agents {
         patience: Duration,
     ) -> Result<Listening, NotInspected> {
         let json = self
-            .inspect_worker(at, (Inspection::Open, None), patience)
+            .inspect_worker(at, Inspection::Open.into(), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         read(text).map_err(|_| NotInspected::Garbage)
@@ -136,7 +153,7 @@ impl Agents {
             pid: 0,
         };
         let json = self
-            .inspect_worker(&at, (Inspection::Hooked, None), patience)
+            .inspect_worker(&at, Inspection::Hooked.into(), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
         let hooked: Hooked = read(text).map_err(|_| NotInspected::Garbage)?;
@@ -159,7 +176,10 @@ impl Agents {
             worker_id: &task.worker_id,
             pid: task.pid.unwrap_or_default(),
         };
-        let what = (Inspection::Failed, Some(failed.failure));
+        let what = InspectionSubject {
+            what: Inspection::Failed,
+            failure: Some(failed.failure),
+        };
         let json = self.inspect_worker(&at, what, patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }
@@ -182,7 +202,7 @@ impl Agents {
     async fn inspect_worker(
         &self,
         at: &WorkerAt<'_>,
-        what: (Inspection, Option<FailureId>),
+        subject: InspectionSubject,
         patience: Duration,
     ) -> Result<Vec<u8>, NotInspected> {
         let until = Instant::now() + patience;
@@ -190,7 +210,7 @@ impl Agents {
         // Bounded, so that sessions still find free streams: further callers wait.
         let turn = timeout_at(until, link.process.inspections.acquire()).await;
         let _turn = turn.map_err(|_| NotInspected::Late)?;
-        let mut tunnel = self.open_inspection(&link, at, what, until).await?;
+        let mut tunnel = self.open_inspection(&link, at, subject, until).await?;
         let mut answer = Vec::new();
         let mut reader = (&mut tunnel).take(MAX_INSPECTION_BYTES as u64 + 1);
         match timeout_at(until, reader.read_to_end(&mut answer)).await {
@@ -204,7 +224,7 @@ impl Agents {
         &self,
         link: &Arc<Link>,
         at: &WorkerAt<'_>,
-        (what, failure): (Inspection, Option<FailureId>),
+        subject: InspectionSubject,
         until: Instant,
     ) -> Result<Tunnel, NoStream> {
         let remaining = until.saturating_duration_since(Instant::now());
@@ -216,9 +236,9 @@ impl Agents {
                 node_id: at.node_id.into(),
                 worker_id: at.worker_id.into(),
                 pid: at.pid,
-                what,
+                what: subject.what,
                 patience_ms: u64::try_from(of_agent.as_millis()).unwrap_or(u64::MAX),
-                failure,
+                failure: subject.failure,
             })
         };
         self.streamed(link, None, ask, remaining).await

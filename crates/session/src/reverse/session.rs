@@ -299,7 +299,7 @@ impl Arriving {
                     }
                     if bytes != last {
                         (last, last_active) = (bytes, now);
-                        session.set_bytes(bytes);
+                        session.set_bytes(bytes.0, bytes.1);
                     }
                     match limits.due(now) {
                         Some(Due::End(why)) => break SessionOver::new(Outcome::Limit, why),
@@ -321,7 +321,7 @@ impl Arriving {
             }
         };
         drop(joined);
-        session.set_bytes((passed.up(), passed.down()));
+        session.set_bytes(passed.up(), passed.down());
         over
     }
 }

@@ -41,6 +41,12 @@ pub struct Services<'a> {
     pub drain_timeout: Duration,
 }
 
+/// The client of a session, as it is recorded.
+pub(crate) struct RecordedClient<'c> {
+    pub(crate) protocol: Protocol,
+    pub(crate) name: &'c str,
+}
+
 /// An audited session whose worker has not been reached. Dropped before [`Self::part`], it releases everything, and its
 /// end is not audited.
 pub struct Begun<'a> {
@@ -152,7 +158,11 @@ impl<'a> Begun<'a> {
         client: &str,
         details: Map<String, Value>,
     ) -> Result<Self, SessionRefusal> {
-        Self::begin_waiting(services, session, permit, (protocol, client), details, None).await
+        let client = RecordedClient {
+            protocol,
+            name: client,
+        };
+        Self::begin_waiting(services, session, permit, client, details, None).await
     }
 
     /// The same for a session whose worker was reached before: failed recording and auditing are retried until `until`
@@ -164,7 +174,7 @@ impl<'a> Begun<'a> {
         services: Services<'a>,
         session: &'a Session,
         permit: Permit,
-        (protocol, client): (Protocol, &str),
+        client: RecordedClient<'_>,
         mut details: Map<String, Value>,
         until: Option<&CancellationToken>,
     ) -> Result<Self, SessionRefusal> {
@@ -172,6 +182,10 @@ impl<'a> Begun<'a> {
             until,
             logged: false,
         };
+        let RecordedClient {
+            protocol,
+            name: client,
+        } = client;
         let mut permit = permit.named().await.map_err(|why| match why {
             Denied::Hidden => SessionRefusal::Nothing(why.to_string()),
             Denied::Missing { .. } => SessionRefusal::Forbidden(why.to_string()),

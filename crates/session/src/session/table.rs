@@ -385,7 +385,7 @@ impl Session {
     }
 
     /// Sets the bytes received so far from the client and from the worker.
-    pub fn set_bytes(&self, (up, down): (u64, u64)) {
+    pub fn set_bytes(&self, up: u64, down: u64) {
         let counted = (
             self.entry.bytes_up.swap(up, Ordering::Relaxed),
             self.entry.bytes_down.swap(down, Ordering::Relaxed),

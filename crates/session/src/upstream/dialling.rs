@@ -170,12 +170,20 @@ pub(super) fn taker_of(holder: &registry::Holder) -> WorkerTaker {
     }
 }
 
+/// Limits of what is read from a debugger.
+pub(super) struct ReadLimits {
+    /// Largest message.
+    pub(super) max_frame: usize,
+    /// Its bytes are charged to this.
+    pub(super) account: Account,
+}
+
 /// Dials, and reads the first message of the greeting. The connection belongs to `tenant`.
 pub(super) async fn greet(
     dialling: Dialling,
     tenant: Box<dyn Tenant>,
     patience: Duration,
-    (max_frame, account): (usize, Account),
+    limits: ReadLimits,
     tasks: &TaskTracker,
 ) -> Result<Conversation<Worker>, ConnectError> {
     let owner = tasks.clone();
@@ -190,8 +198,8 @@ pub(super) async fn greet(
                 .map_err(|error| ConnectError::Refused(error.kind()))?;
         }
         let worker = Worker::new(stream, Some(tenant), owner);
-        let mut worker = Conversation::new(worker, max_frame);
-        worker.count(&account);
+        let mut worker = Conversation::new(worker, limits.max_frame);
+        worker.count(&limits.account);
         match timeout(patience, worker.read()).await {
             Ok(Ok(_)) => Ok(worker),
             Ok(Err(closed)) => Err(ConnectError::NotDap(closed)),

@@ -12,7 +12,7 @@ pub mod restored;
 mod subprocesses;
 mod tenancy;
 
-use self::dialling::{Dialling, greet, taker_of};
+use self::dialling::{Dialling, ReadLimits, greet, taker_of};
 pub use self::error::ConnectError;
 use self::restored::Ownership;
 pub use self::subprocesses::release_subprocesses;
@@ -87,9 +87,12 @@ pub async fn connect_within(
     dialling.keeper = kept.map(|(keeper, owner)| (keeper, Stored::of(owner)));
     let (absence, lease) = (dialling.absence(), permit.lease());
     let tasks = &context.shutdown.tasks;
-    let account = context.account(permit.principal());
+    let limits = ReadLimits {
+        max_frame,
+        account: context.account(permit.principal()),
+    };
     let tenant = Tenancy::boxed(lease, context.peers.agents.needed(), tasks);
-    let greeted = greet(dialling, tenant, patience, (max_frame, account), tasks).await;
+    let greeted = greet(dialling, tenant, patience, limits, tasks).await;
     let greeted = greeted.map_err(|why| why.of(permit.breakpoint().id).without(absence.as_ref()));
     match &greeted {
         Ok(_) => permit.dialled(true),

@@ -56,6 +56,14 @@ pub const EVALUATES: &str = "the task does not run on yet: an expression of a de
 /// Deadline for a resuming session to accept, which it does after its audit.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A debugger whose client is lost.
+pub struct ResumableDebugger {
+    /// The debugger.
+    pub debugger: Unattended,
+    /// State that its next client needs.
+    pub memory: ResumeState,
+}
+
 /// A session whose client is lost. Dropping it detaches its worker.
 pub struct Park<'a> {
     context: &'a Context,
@@ -119,13 +127,15 @@ enum ParkEnding {
 impl<'a> Park<'a> {
     /// Parks the session `live` of this protocol in its `slot`, as `view` describes; no longer than its limits allow.
     pub fn begin(
-        (context, session): (&'a Context, &'a Session),
+        context: &'a Context,
+        session: &'a Session,
         protocol: SessionProtocol,
         mut live: Live<'a>,
         slot: ParkSlot,
         mut view: ParkView,
-        (debugger, memory): (Unattended, ResumeState),
+        debugger: ResumableDebugger,
     ) -> Box<Self> {
+        let ResumableDebugger { debugger, memory } = debugger;
         let now = Timestamp::now();
         if let Some(limit) = live.limited_to() {
             view.until = view.until.min(now.after(limit));

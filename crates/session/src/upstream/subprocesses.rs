@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument as _, debug};
 
-use super::dialling::{Dialling, greet};
+use super::dialling::{Dialling, ReadLimits, greet};
 use super::tenancy::{LetRunError, Tenancy};
 use crate::agents::Agents;
 use crate::context::Context;
@@ -65,7 +65,10 @@ async fn release_one(
 ) -> Result<(), LetRunError> {
     let dialling = Dialling::again(breakpoint, agents).await?;
     let tenant = Tenancy::boxed(None, agents.needed(), tasks);
-    let bounds = (MAX_MESSAGE_BYTES, Account::default());
-    let debugger = greet(dialling, tenant, GREETING_TIMEOUT, bounds, tasks).await?;
+    let limits = ReadLimits {
+        max_frame: MAX_MESSAGE_BYTES,
+        account: Account::default(),
+    };
+    let debugger = greet(dialling, tenant, GREETING_TIMEOUT, limits, tasks).await?;
     Ok(let_subprocess_run(debugger, process).await?)
 }

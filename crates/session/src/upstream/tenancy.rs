@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::dialling::{Dialling, greet};
+use super::dialling::{Dialling, ReadLimits, greet};
 use super::error::ConnectError;
 use crate::agents::Needed;
 use ray_relay_base::memory::Account;
@@ -69,9 +69,12 @@ impl Tenancy {
     /// waiting, even if it gets there meanwhile (debugpy 1.8.0, 1.8.14 and 1.8.22, each tried twelve times).
     async fn free(&self, released: &ReleasedWorker) -> Result<(), LetRunError> {
         let dialling = Dialling::again(released.breakpoint(), &self.agents).await?;
-        let bounds = (MAX_MESSAGE_BYTES, Account::default());
+        let limits = ReadLimits {
+            max_frame: MAX_MESSAGE_BYTES,
+            account: Account::default(),
+        };
         let tenant = Self::boxed(None, self.agents.needed(), &self.tasks);
-        let debugger = greet(dialling, tenant, GREETING_TIMEOUT, bounds, &self.tasks).await?;
+        let debugger = greet(dialling, tenant, GREETING_TIMEOUT, limits, &self.tasks).await?;
         Ok(touch(debugger).await?)
     }
 

@@ -7,8 +7,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{AllTasks, PendingAnswers};
-use crate::cluster::jobs::JobKeys;
-use crate::cluster::rounds::job;
+use crate::cluster::jobs::{JobKeys, JobName};
 use crate::cluster::standing::Said;
 use ray_relay_session::session::family::{Answer, GroupTask, GroupTasks, Wish};
 
@@ -48,7 +47,7 @@ impl<'a> AllTasks<'a> {
             for task in tasks {
                 let mut wish = wish.clone();
                 if let Wish::Evaluate(expression) = &mut wish {
-                    expression.key = Some(keys.of(job(&task)));
+                    expression.key = Some(keys.of(JobName::of(&task.breakpoint)));
                 }
                 let mut answer = Box::pin(ask_one(group.clone(), task, wish, cancelled.clone()));
                 let first = match in_order {

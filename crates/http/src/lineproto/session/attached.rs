@@ -97,7 +97,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 let mut live = begun.attached_since(began);
                 let ran = self.run(&mut live, &mut debugger, &mut parking);
                 let (outcome, mut next) = Box::pin(ran).await;
-                session.set_bytes((self.input.bytes(), self.out.counts().written()));
+                session.set_bytes(self.input.bytes(), self.out.counts().written());
                 if matches!(next, NextPrompt::Lost) {
                     (live, debugger) = match self.park(live, debugger, parking, outcome).await {
                         Ok(()) => return NextPrompt::Lost,
@@ -121,7 +121,7 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
                 (closing, Outcome::Refused, NextPrompt::List)
             }
         };
-        session.set_bytes((self.input.bytes(), self.out.counts().written()));
+        session.set_bytes(self.input.bytes(), self.out.counts().written());
         closing.end(outcome).await;
         next
     }

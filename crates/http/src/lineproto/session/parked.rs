@@ -11,7 +11,7 @@ use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_debugger::debugger::unattended::Unattended;
 use ray_relay_session::session::live::{Live, SessionEnd};
-use ray_relay_session::upstream::park::{self, Park};
+use ray_relay_session::upstream::park::{self, Park, ResumableDebugger};
 
 /// A session that continues without its client.
 pub(in crate::lineproto) struct ParkedSession<'a> {
@@ -82,10 +82,11 @@ impl<'a, R: AsyncRead + Unpin> TerminalSession<'a, '_, R> {
             ),
         });
         let protocol = SessionProtocol::Terminal;
-        let relay = (self.context, self.session);
-        let remaining = self.session.park_view(until);
+        let (context, session) = (self.context, self.session);
+        let remaining = session.park_view(until);
+        let debugger = ResumableDebugger { debugger, memory };
         self.parked = Some(ParkedSession {
-            park: Park::begin(relay, protocol, live, slot, remaining, (debugger, memory)),
+            park: Park::begin(context, session, protocol, live, slot, remaining, debugger),
             span: Span::current(),
         });
         Ok(())

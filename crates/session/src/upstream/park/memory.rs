@@ -93,19 +93,27 @@ impl ResumeState {
         remaining: Option<Duration>,
     ) -> Option<Box<ParkTerms>> {
         let worker = &live.worker;
-        let session = (owner, worker.rights(), &**worker.breakpoint());
-        self.terms(session, live.began.elapsed(), remaining)
+        let lasted = live.began.elapsed();
+        self.terms(
+            owner,
+            worker.rights(),
+            worker.breakpoint(),
+            lasted,
+            remaining,
+        )
     }
 
     /// The same for a session by `permit` that has not reached its worker yet.
     pub fn keep_from_now(&self, permit: &Permit) -> Option<Box<ParkTerms>> {
-        let session = (permit.principal(), permit.rights(), &**permit.breakpoint());
-        self.terms(session, Duration::ZERO, None)
+        let (principal, breakpoint) = (permit.principal(), permit.breakpoint());
+        self.terms(principal, permit.rights(), breakpoint, Duration::ZERO, None)
     }
 
     fn terms(
         &self,
-        (principal, rights, breakpoint): (&Principal, &Rights, &Breakpoint),
+        principal: &Principal,
+        rights: &Rights,
+        breakpoint: &Breakpoint,
         lasted: Duration,
         remaining: Option<Duration>,
     ) -> Option<Box<ParkTerms>> {

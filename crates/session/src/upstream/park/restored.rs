@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tracing::{Instrument as _, info};
 
-use super::{Park, RETURN_TIMEOUT, ResumeState, has_task_of, slot};
+use super::{Park, RETURN_TIMEOUT, ResumableDebugger, ResumeState, has_task_of, slot};
 use crate::context::Context;
 use crate::session::Session;
-use crate::session::live::Begun;
+use crate::session::live::{Begun, RecordedClient};
 use crate::upstream::restored::{Claimed, LostSession};
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::recording::Protocol;
@@ -63,11 +63,15 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
     };
     let lease = permit.lease();
     let drain = &context.shutdown.drain;
+    let client = RecordedClient {
+        protocol: recorded_as,
+        name: &view.client,
+    };
     let begun = Begun::begin_waiting(
         context.services(),
         session,
         permit,
-        (recorded_as, &view.client),
+        client,
         details,
         Some(drain),
     );
@@ -106,9 +110,11 @@ async fn keep(context: &Context, session: &Session, claimed: Claimed) -> Outcome
         closing.end(Outcome::Limit).await;
         return Outcome::Limit;
     };
-    let relay = (context, session);
-    let waits = (debugger, ResumeState::of(&keep));
-    Park::begin(relay, protocol, live, slot, view, waits)
+    let waits = ResumableDebugger {
+        debugger,
+        memory: ResumeState::of(&keep),
+    };
+    Park::begin(context, session, protocol, live, slot, view, waits)
         .apart()
         .wait()
         .await

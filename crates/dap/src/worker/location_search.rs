@@ -5,13 +5,13 @@
 
 use serde_json::Value;
 
-use super::ActiveSession;
 use ray_relay_base::wire::dap::message::notice;
 use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
-use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_ray::ray::registry::Location;
+use ray_relay_session::session::GroupMember;
+use ray_relay_session::session::live::Live;
 
 /// Stacks that are inspected after a stop: the first may be of another thread.
 const MAX_STACKS: u8 = 4;
@@ -24,56 +24,61 @@ pub(super) struct LocationSearch {
     listed: bool,
 }
 
-impl<S: PeerStream> ActiveSession<'_, S> {
-    /// Starts the search after a stop: the next stacks have the location. Not during a detach, in which the relay waits
-    /// for an answer of its own.
-    pub(super) fn search_location(&mut self) {
-        if self.live.worker.holds() && !self.live.is_leaving() {
-            self.standing.remaining = MAX_STACKS;
+impl LocationSearch {
+    /// Starts the search after a stop of the session `live`: the next stacks have the location. Not during a detach, in
+    /// which the relay waits for an answer of its own.
+    pub(super) fn start(&mut self, live: &Live<'_>) {
+        if live.worker.holds() && !live.is_leaving() {
+            self.remaining = MAX_STACKS;
         }
     }
 
-    /// Whether the next stacks must be inspected, or may answer a request of the lead.
-    pub(super) fn wants_stacks(&self) -> bool {
-        self.standing.remaining > 0 || self.questions.has_pending()
+    /// Whether the next stacks must be inspected.
+    pub(super) fn is_active(&self) -> bool {
+        self.remaining > 0
     }
 
-    /// Inspects `answer`, a stack on its way to the client.
-    pub(super) fn note_location(&mut self, answer: &Value) {
-        if self.standing.remaining == 0 {
-            return;
+    /// The program of the session `live` resumes.
+    pub(super) fn clear(&mut self, live: &Live<'_>) {
+        self.remaining = 0;
+        if std::mem::take(&mut self.listed) {
+            live.worker.set_location(None);
         }
-        self.standing.remaining -= 1;
+    }
+
+    /// Inspects `answer`, a stack on its way to the client. `is_paused`: a thread of the task is paused; a request of
+    /// the relay's own may be answered after the program has resumed. Returns a notice for the client, if it needs one.
+    pub(super) fn note(
+        &mut self,
+        answer: &Value,
+        is_paused: bool,
+        live: &Live<'_>,
+        member: Option<&GroupMember>,
+    ) -> Option<Value> {
+        if self.remaining == 0 {
+            return None;
+        }
+        self.remaining -= 1;
         let StackAnswer { stack_frames } = typed_at(answer, "body");
         if asks_others(&stack_frames)
-            && let Some(member) = &self.member
+            && let Some(member) = member
         {
             member.request_group_stop();
         }
-        // A request of the relay's own may be answered after the program has resumed.
-        let stands = self.stands.any();
-        if let Some(place) = own_location(&stack_frames).filter(|_| stands) {
-            if is_cell(&place.file) {
-                let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
-                self.send_to_client(&notice(&text, false));
-            }
-            if let Some(member) = &self.member {
-                member.set_location(place.clone());
-            }
-            self.standing = LocationSearch {
-                remaining: 0,
-                listed: true,
-            };
-            self.live.worker.set_location(Some(place));
+        let location = own_location(&stack_frames).filter(|_| is_paused)?;
+        if let Some(member) = member {
+            member.set_location(location.clone());
         }
-    }
-
-    /// The program resumes.
-    pub(super) fn clear_location(&mut self) {
-        self.standing.remaining = 0;
-        if std::mem::take(&mut self.standing.listed) {
-            self.live.worker.set_location(None);
-        }
+        *self = Self {
+            remaining: 0,
+            listed: true,
+        };
+        let is_cell = is_cell(&location.file);
+        live.worker.set_location(Some(location));
+        is_cell.then(|| {
+            let text = format!("the task is stopped in {NO_SOURCE}; {INTO_A_MODULE}");
+            notice(&text, false)
+        })
     }
 }
 
