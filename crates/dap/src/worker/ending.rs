@@ -168,7 +168,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
     fn detach_with(&mut self, message: &Value) {
         // From now on the end of the worker's debugger is no death.
         self.live.cut_off();
-        self.traffic.splice.worker_mut().leave();
+        self.traffic.splice.detaching_worker().leave();
         self.traffic.send_to_client(message);
         self.notify_terminated();
     }

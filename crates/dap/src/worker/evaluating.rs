@@ -14,6 +14,8 @@ pub(super) enum Evaluating {
     Files(FilesRequest),
     /// Delays the client's `configurationDone`, which is forwarded afterwards.
     BeforeConfigured(Value),
+    /// Interrupts an expression, or resets the debugger. Nothing waits for the answer.
+    Command,
 }
 
 /// A pending change of the file mapping.

@@ -178,7 +178,7 @@ impl<S: PeerStream> ActiveSession<'_, S> {
             Some(Evaluating::BeforeConfigured(configured)) if !self.live.is_leaving() => {
                 self.traffic.send_to_worker(&configured);
             }
-            Some(Evaluating::BeforeConfigured(_)) | None => {}
+            Some(Evaluating::BeforeConfigured(_) | Evaluating::Command) | None => {}
         }
     }
 

@@ -221,7 +221,7 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
         };
         let ends = !self.worker.is_attached() || self.live.is_leaving();
         let splice = &mut self.traffic.splice;
-        if ends || !splice.worker().is_kept() || !splice.worker_mut().abandon() {
+        if ends || !splice.worker().is_kept() || !splice.detaching_worker().abandon() {
             return false;
         }
         self.live.worker.leave_to_keeper();

@@ -210,7 +210,7 @@ where
         None => memory.keep(&live, Some(Duration::ZERO)),
     };
     if let Some(keep) = keep {
-        Box::pin(splice.beside().keep_by(&keep)).await;
+        Box::pin(splice.worker_mut().keep_by(&keep)).await;
     }
     let (up, down) = rules(context, &live, &filter);
     let (client, from_client) = client.into_parts();

@@ -109,16 +109,18 @@ impl<S: PeerStream> Traffic<S> {
         self.splice.capture_answers(Side::Worker, evaluate);
     }
 
-    /// Evaluates an expression in the worker for the relay.
-    fn evaluate(&mut self, arguments: Value) {
+    /// Evaluates an expression in the worker for the relay. `purpose` is what its answer is for: all have the same
+    /// number, and are answered in order.
+    fn evaluate(&mut self, arguments: Value, purpose: Evaluating) {
         self.capture_evaluations();
         self.request(Command::Evaluate, arguments);
+        self.own.evaluations.push_back(purpose);
     }
 
     /// Interrupts an evaluation in the task: its client has cancelled it, or disconnects, which waits for its end.
     pub(super) fn interrupt(&mut self) {
-        if self.splice.worker().evaluates() {
-            self.evaluate(ray_relay_debugger::pdb::interrupt());
+        if self.splice.worker().evaluates() && self.own.evaluations.len() < MAX_EVALUATING {
+            self.evaluate(ray_relay_debugger::pdb::interrupt(), Evaluating::Command);
         }
     }
 
@@ -141,9 +143,8 @@ impl<S: PeerStream> Traffic<S> {
             rewrite::break_on_uncaught(&mut filters);
             self.request(Command::SetExceptionBreakpoints, filters);
         }
-        self.evaluate(pausing_monitoring());
         let held = Evaluating::BeforeConfigured(configured);
-        self.own.evaluations.push_back(held);
+        self.evaluate(pausing_monitoring(), held);
     }
 
     /// Sets the file mapping in the worker's debugger, as `asker` requests. `is_ready`: the session is in a state for
@@ -160,9 +161,9 @@ impl<S: PeerStream> Traffic<S> {
             Ok(_) if !is_ready => "the session is not ready for that; ask again in a moment",
             Ok(files) => {
                 self.splice.worker_mut().maps();
-                self.evaluate(files.setting());
+                let setting = files.setting();
                 let request = FilesRequest { asker, files };
-                self.own.evaluations.push_back(Evaluating::Files(request));
+                self.evaluate(setting, Evaluating::Files(request));
                 return;
             }
         };
@@ -220,7 +221,7 @@ impl<S: PeerStream> Traffic<S> {
         }
         self.request(Command::SetFunctionBreakpoints, json!({"breakpoints": []}));
         if self.splice.worker().has_mappings() {
-            self.evaluate(mappings::forgetting());
+            self.evaluate(mappings::forgetting(), Evaluating::Command);
         }
     }
 

@@ -333,7 +333,7 @@ impl Unattended {
     /// The connection to debugpy, if it is one.
     pub fn worker_mut(&mut self) -> Option<&mut Worker> {
         match &mut self.reader {
-            Reader::Splice(splice) => Some(splice.worker_mut()),
+            Reader::Splice(splice) => Some(splice.detaching_worker()),
             Reader::Prompt(prompt) => Some(prompt.stream_mut().get_mut()),
             Reader::Legacy(_) => None,
         }
@@ -342,7 +342,7 @@ impl Unattended {
     /// Sets the terms for keeping it when this process is lost, and the new holder if `tenant` is given. Cancel safe.
     pub async fn keep_by(&mut self, tenant: Option<Value>, keep: &ParkTerms) {
         let worker = match &mut self.reader {
-            Reader::Splice(splice) => splice.beside(),
+            Reader::Splice(splice) => splice.worker_mut(),
             Reader::Prompt(prompt) => prompt.stream_mut().get_mut(),
             Reader::Legacy(entered) => {
                 if let Some(tenant) = tenant {
@@ -380,7 +380,7 @@ impl Unattended {
     pub fn into_idle(self) -> (IdleConnection, StoredMessages) {
         let connection = match self.reader {
             Reader::Splice(mut splice) => {
-                IdleConnection::Worker(Box::new(splice.worker_mut().moved()))
+                IdleConnection::Worker(Box::new(splice.detaching_worker().moved()))
             }
             Reader::Prompt(prompt) => IdleConnection::Prompt(prompt),
             Reader::Legacy(entered) => IdleConnection::Legacy(entered),

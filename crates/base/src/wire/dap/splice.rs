@@ -104,13 +104,13 @@ where
         &self.up.worker
     }
 
-    /// The worker's end, for signals outside the message stream.
-    pub fn beside(&mut self) -> &mut W {
+    /// The worker's end, for what sends no message.
+    pub fn worker_mut(&mut self) -> &mut W {
         &mut self.up.worker
     }
 
     /// The worker's end, to detach from. Messages not yet written to it are lost, except the rest of one.
-    pub fn worker_mut(&mut self) -> &mut W {
+    pub fn detaching_worker(&mut self) -> &mut W {
         self.up.worker.complete(self.up.lane.rest());
         &mut self.up.worker
     }
