@@ -25,6 +25,19 @@ async fn unauthenticated_client_sees_nothing_and_has_3_tries() {
 }
 
 #[tokio::test]
+async fn too_long_line_is_a_wrong_token() {
+    let relay = relay(true, |_| {});
+    let mut person = Person::connect(&relay);
+    for _ in 0..3 {
+        person.until("token: ").await;
+        person.say(&format!("{}\n", "a".repeat(5000))).await;
+    }
+    let rest = person.rest().await;
+    assert!(!rest.contains("token: "), "{rest}");
+    assert_eq!(relay.kept.take().len(), 3);
+}
+
+#[tokio::test]
 async fn empty_lines_end_the_token_prompt() {
     let relay = relay(true, |_| {});
     let mut person = Person::connect(&relay);
