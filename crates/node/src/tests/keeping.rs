@@ -1,6 +1,7 @@
 //! Workers whose relay is lost, and the clients that resume their sessions.
 
 mod limits;
+mod subprocess;
 
 use std::time::Duration;
 
@@ -114,6 +115,8 @@ struct Scene {
     one: Relay,
     other: Relay,
     links: Vec<Socket>,
+    /// The port of the debugger.
+    listener: TcpListener,
     debugger: Dap<TcpStream>,
     client: Dap<Stream>,
     port: u16,
@@ -166,6 +169,7 @@ impl Scene {
             one,
             other,
             links: vec![link, second],
+            listener,
             debugger,
             client,
             port,
