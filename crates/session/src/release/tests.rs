@@ -205,11 +205,17 @@ async fn busy_legacy_prompt_outlasts_the_release_request() {
         // Paused only now: a clock that is would run ahead of the sockets.
         tokio::time::pause();
         let told = Instant::now();
-        caller.await.unwrap().unwrap();
+        let why = caller.await.unwrap().unwrap_err().to_string();
         let answered = told.elapsed();
         assert!((14..=15).contains(&answered.as_secs()), "{answered:?}");
+        assert!(
+            why.contains("has not confirmed `continue` within 15 s")
+                && why.contains("`ray-relay list`"),
+            "{why}"
+        );
         let snapshot = context.registry.snapshot();
-        assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
+        assert_eq!(snapshot.live[0].holder().unwrap().client, CLIENT);
+        assert!(snapshot.ended.is_empty());
         // Closing it would make the task fail, so it has to be kept.
         context.shutdown.tasks.close();
         assert_eq!(context.shutdown.tasks.len(), 1);
@@ -225,6 +231,8 @@ async fn busy_legacy_prompt_outlasts_the_release_request() {
             assert!((590..=600).contains(&given_up.as_secs()), "{given_up:?}");
             assert_eq!(stream.read(&mut said).await.unwrap(), 0);
         }
+        let snapshot = context.registry.snapshot();
+        assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
         tokio::time::resume();
     }
 }

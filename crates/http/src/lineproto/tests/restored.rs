@@ -160,6 +160,23 @@ async fn pending_input_is_delivered_before_a_release() {
     until_gone(&relay, &breakpoint).await;
 }
 
+#[tokio::test]
+async fn busy_prompt_is_not_reported_as_released() {
+    let relay = relay(false, |_| {});
+    let breakpoint = entered();
+    let busy = json!({"question": b"", "pending": b"p slow()\n", "leaves": false});
+    let mut prompt = given(&relay, &breakpoint, 600_000, busy).await;
+    until_listed(&relay.context, breakpoint.id, "parked").await;
+    assert_eq!(until(&mut prompt, "\n").await, "p slow()\n");
+    let context = &relay.context;
+    let list = context.registry.snapshot();
+    let row = list.find(breakpoint.id).unwrap();
+    let may = authorise(&Principal::anonymous(), row, Scope::Terminal).unwrap();
+    let why = context.sessions.parks.let_run(&may).await.unwrap_err();
+    assert!(why.to_string().contains("does not run on yet"), "{why}");
+    assert_eq!(until(&mut prompt, "\n").await, "c\n");
+}
+
 /// Ray may list it for a moment after it was entered.
 #[tokio::test]
 async fn restored_prompt_waits_for_a_conflicting_claim() {
