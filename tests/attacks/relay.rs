@@ -18,7 +18,7 @@ use tokio::time::timeout;
 pub(crate) const MAX_MEMORY_BYTES: u64 = 128 << 20;
 
 /// How long anything may take that is not an attack.
-pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long somebody with a token may have to wait. A crowd that kept them out would do so for the minute of
 /// `listen.handshake_timeout`; the relay is not optimised here, and beside a compiler it took 2.4 s once.

@@ -21,9 +21,8 @@ const AT_ONCE: Duration = Duration::from_millis(500);
 /// The same, as a multiple of what it takes without one: on a machine that has much else to do that is longer.
 const SLOWED: u32 = 5;
 
-/// How long a single one may take. The relay is not optimised here: next to seven other tests one attach waited 16 s for the thread
-/// that read a list of 100,000 rows. A relay that lets nobody in does so for a minute.
-const LOST: Duration = Duration::from_secs(30);
+/// How long a single one may take.
+const LOST: Duration = super::relay::AT_ONCE;
 
 /// How many are looked at.
 const ATTACHES: usize = 5;
