@@ -303,14 +303,9 @@ impl Running {
 
     /// Implements [`Audit::write`] for an entry that gets a line, until `deadline`.
     async fn put(&self, entry: &Entry, deadline: Instant) -> Result<(), Unavailable> {
-        let caught_up = match self.owed.is_empty() {
-            true => Ok(()),
-            // Earlier actions come first. One whose writing is cut off here is still owed. Boxed, because it is rare.
-            false => Box::pin(timeout_at(deadline, self.catch_up()))
-                .await
-                .unwrap_or_else(|_| Err(not_taken_within(WRITE_TIMEOUT))),
-        };
-        let written = match caught_up {
+        // Earlier actions come first. One whose writing is cut off here is still owed.
+        let caught_up = timeout_at(deadline, self.catch_up()).await;
+        let written = match caught_up.unwrap_or_else(|_| Err(not_taken_within(WRITE_TIMEOUT))) {
             Ok(()) => self.write(entry, deadline).await,
             Err(why) => {
                 self.unreported.fetch_add(1, Ordering::Relaxed);
