@@ -21,9 +21,8 @@ const ATTACH_TIMEOUT: Duration = Duration::from_millis(500);
 /// The same, as a multiple of what it takes without one: on a machine that has much else to do that is longer.
 const SLOWDOWN_FACTOR: u32 = 5;
 
-/// The limit of a single attach. The relay is not optimised here: next to seven other tests one attach waited 16 s for the
-/// thread that read a list of 100,000 rows. A relay that admits no client does so for a minute.
-const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
+/// The limit of a single attach.
+const LOSS_TIMEOUT: Duration = super::relay::ATTACH_TIMEOUT;
 
 /// The number of measured attaches.
 const ATTACH_ROUNDS: usize = 5;

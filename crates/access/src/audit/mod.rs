@@ -30,7 +30,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -187,11 +187,12 @@ impl Audit {
             Restrained::Suppressed => return Ok(()),
             Restrained::Write(sum) => sum,
         };
+        let deadline = Instant::now() + WRITE_TIMEOUT;
         if let Some(sum) = sum {
             // If it cannot be written, neither can the entry after it, which reports the error.
-            let _ = Box::pin(running.put(&sum)).await;
+            let _ = Box::pin(running.put(&sum, deadline)).await;
         }
-        running.put(&entry).await
+        running.put(&entry, deadline).await
     }
 
     /// Queues `entry`, of an action that happened although it could not be written. It is written as soon as the sink
@@ -285,7 +286,7 @@ impl Running {
         }
         let _turn = self.owed.turn.lock().await;
         while let Some(entry) = self.owed.first() {
-            self.write(&entry).await?;
+            self.write(&entry, Instant::now() + WRITE_TIMEOUT).await?;
             self.owed.entries.lock().pop_front();
         }
         Ok(())
@@ -296,15 +297,16 @@ impl Running {
         let sums = self.restraint.lock().sums(now(), all);
         for sum in sums {
             // A failure is reported by the call itself.
-            let _ = self.put(&sum).await;
+            let _ = self.put(&sum, Instant::now() + WRITE_TIMEOUT).await;
         }
     }
 
-    /// Implements [`Audit::write`] for an entry that gets a line.
-    async fn put(&self, entry: &Entry) -> Result<(), Unavailable> {
-        // Earlier actions come first.
-        let written = match self.catch_up().await {
-            Ok(()) => self.write(entry).await,
+    /// Implements [`Audit::write`] for an entry that gets a line, until `deadline`.
+    async fn put(&self, entry: &Entry, deadline: Instant) -> Result<(), Unavailable> {
+        // Earlier actions come first. One whose writing is cut off here is still owed.
+        let caught_up = timeout_at(deadline, self.catch_up()).await;
+        let written = match caught_up.unwrap_or_else(|_| Err(not_taken_within(WRITE_TIMEOUT))) {
+            Ok(()) => self.write(entry, deadline).await,
             Err(why) => {
                 self.unreported.fetch_add(1, Ordering::Relaxed);
                 Err(why)
@@ -328,7 +330,7 @@ impl Running {
         *self.failing.lock() = failing;
     }
 
-    async fn write(&self, entry: &Entry) -> Result<(), String> {
+    async fn write(&self, entry: &Entry, deadline: Instant) -> Result<(), String> {
         let (done, written) = oneshot::channel();
         let job = WriterJob::Line {
             time: SystemTime::now(),
@@ -343,7 +345,7 @@ impl Running {
                 .await
                 .unwrap_or_else(|_| Err(CLOSED_MESSAGE.to_owned()))
         };
-        match timeout(WRITE_TIMEOUT, write).await {
+        match timeout_at(deadline, write).await {
             Ok(result) => result,
             Err(_) => {
                 self.unreported.fetch_add(1, Ordering::Relaxed);

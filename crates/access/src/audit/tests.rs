@@ -312,6 +312,53 @@ async fn stalled_syslog_times_out_after_two_seconds() {
     assert!(text.contains(r#""event":"recovered""#), "{text}");
 }
 
+/// An audit log whose thread writes nothing.
+fn stalled(log: &Log) -> (Arc<Audit>, Writer, mpsc::Receiver<WriterJob>) {
+    let sink = sink::Sink::new(&log.config).unwrap().unwrap();
+    Audit::start(sink, Hashing::Plain, &log.config, log.metrics.clone()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn summary_and_entry_share_one_deadline() {
+    let log = Log::new();
+    let (audit, mut writer, mut jobs) = stalled(&log);
+    let refused = || Entry::new(EntryKind::Decision).with("outcome", "denied");
+    let flood = async {
+        for _ in 0..70 {
+            audit.write(refused()).await.unwrap();
+        }
+    };
+    let works = async {
+        while let Some(job) = jobs.recv().await {
+            writer.work(job, &mut jobs);
+        }
+    };
+    tokio::select! {
+        () = flood => {}
+        () = works => {}
+    }
+    // The next line has a summary before it, and the thread writes neither.
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let began = Instant::now();
+    audit.write(refused()).await.unwrap_err();
+    assert_eq!(began.elapsed(), WRITE_TIMEOUT);
+    assert_eq!(jobs.len(), 2, "the summary, and the entry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writers_behind_owed_entries_wait_no_longer() {
+    let log = Log::new();
+    let (audit, _writer, _jobs) = stalled(&log);
+    audit.owe(Entry::new(EntryKind::SessionEnded));
+    let began = Instant::now();
+    let write = || audit.write(Entry::new(EntryKind::SessionBegan));
+    let (a, b, c) = tokio::join!(write(), write(), write());
+    for written in [a, b, c] {
+        written.unwrap_err();
+    }
+    assert_eq!(began.elapsed(), WRITE_TIMEOUT);
+}
+
 #[tokio::test]
 async fn commands_are_recorded_only_if_configured() {
     assert!(Log::new().open().wants_commands());

@@ -39,7 +39,7 @@ pub enum Violation {
     Malformed(LinePosition),
     /// The last line has no line feed, and cannot be parsed.
     #[error(
-        "{0}: the last line is torn: the relay is writing it now, or died while writing it and has not been started since, or the line was cut"
+        "{0}: the last line is torn: the relay is writing it now, or died or had no room while writing it and has written nothing since, or the line was cut"
     )]
     Torn(LinePosition),
     /// Numbers are missing before the line.

@@ -231,6 +231,14 @@ impl Unattended {
         }
     }
 
+    /// Whether it is a legacy prompt that does not ask for a command, because a statement runs in it.
+    pub fn is_busy_prompt(&self) -> bool {
+        match &self.reader {
+            Reader::Splice(_) | Reader::Prompt(_) => false,
+            Reader::Legacy(entered) => !entered.is_paused(),
+        }
+    }
+
     /// Whether it is [quiet](Self::is_quiet), and a `taker` can resume it now. A prompt needs a paused task.
     pub fn is_ready(&self, taker: Taker) -> bool {
         let can = match (&self.reader, taker) {

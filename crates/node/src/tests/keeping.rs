@@ -1,6 +1,7 @@
 //! Tests workers whose relay is lost, and clients that resume their sessions.
 
 mod limits;
+mod subprocess;
 
 use std::time::Duration;
 
@@ -119,6 +120,8 @@ struct Scene {
     one: Relay,
     other: Relay,
     links: Vec<Socket>,
+    /// The port of the debugger.
+    listener: TcpListener,
     debugger: Dap<TcpStream>,
     client: Dap<Stream>,
     port: u16,
@@ -171,6 +174,7 @@ impl Scene {
             one,
             other,
             links: vec![link, second],
+            listener,
             debugger,
             client,
             port,

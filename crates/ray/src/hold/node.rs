@@ -197,8 +197,8 @@ impl<A> NodeHolds<A> {
             bytes,
         });
         if row.process.is_none() {
-            let (worker_id, port) = (row.held.worker_id.clone(), row.held.port);
-            self.assign_subprocesses(&worker_id, port, &keep.owner);
+            let held = row.held.clone();
+            self.assign_subprocesses(&held.worker_id, held.port, &held.name, &keep.owner);
         }
         Ok(())
     }
@@ -221,20 +221,22 @@ impl<A> NodeHolds<A> {
         if let Some(holder) = &open.holder {
             row.held.taken_by(holder);
         }
-        let taken_over = row.process.is_none() && owner.is_some_and(|own| own != row.held.name);
-        if taken_over {
+        let former = owner.filter(|own| row.process.is_none() && *own != row.held.name);
+        if let Some(former) = former {
             let taker = (&*row.held.name).into();
-            self.assign_subprocesses(&open.worker_id, open.port, &taker);
+            self.assign_subprocesses(&open.worker_id, open.port, &former, &taker);
         }
     }
 
-    /// Assigns the kept subprocesses of the worker to `owner`, its new owner.
-    fn assign_subprocesses(&mut self, worker_id: &Name, port: u16, owner: &Subject) {
+    /// Assigns the subprocesses of the worker that are kept for `former` to `owner`, its new owner. Those of anyone
+    /// else are about to be resumed.
+    fn assign_subprocesses(&mut self, worker_id: &Name, port: u16, former: &Name, owner: &Subject) {
         let of_worker =
             |row: &&mut NodeHold<A>| row.process.is_some() && row.is_of(worker_id, port);
         for row in self.rows.iter_mut().filter(of_worker) {
             if let Some(parked) = row.held.parked.as_mut()
                 && parked.owner != *owner
+                && Name::from(&*parked.owner) == *former
             {
                 // It is kept no longer than its worker, which a revocation ends.
                 (parked.owner, parked.credential) = (owner.clone(), None);
@@ -339,53 +341,4 @@ impl<A> NodeHold<A> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use ray_relay_base::wire::tunnel::messages::{Kind, WorkerTaker};
-
-    /// Sessions of two relays may have the same number.
-    #[test]
-    fn late_release_does_not_resume_another_relays_session() {
-        let open = Open {
-            stream: Hex([1; 8]),
-            secret: Hex([2; 16]),
-            cluster: "east".into(),
-            node_id: "a1".into(),
-            worker_id: "w".into(),
-            kind: Kind::Debugpy,
-            port: 4000,
-            holder: Some(WorkerTaker {
-                name: "ada".into(),
-                session: "7".into(),
-                client: "nvim".into(),
-                peer: None,
-            }),
-            resume: None,
-            process: None,
-            keep: None,
-        };
-        let keep = ParkTerms {
-            owner: "ada".into(),
-            credential: None,
-            keeps_ms: 1000,
-            at_least_ms: None,
-            at_most_ms: None,
-            lasted_ms: 0,
-            capabilities: "{}".into(),
-            attach: 7,
-            cluster_session: None,
-            entered: None,
-        };
-        let mut holds = NodeHolds::default();
-        let first = holds.take(&open, Hex([1; 8]), 1).unwrap();
-        holds.park(first, &keep, 9, false, "first").unwrap();
-        let outdated = LetRun::of(&holds.rows()[0]);
-        holds.release(first);
-        let next = holds.take(&open, Hex([2; 8]), 2).unwrap();
-        holds.park(next, &keep, 9, false, "next").unwrap();
-        assert_eq!(holds.to_let_run(&outdated), None);
-        let current = LetRun::of(&holds.rows()[0]);
-        assert_eq!(holds.to_let_run(&current), Some(&"next"));
-    }
-}
+mod tests;

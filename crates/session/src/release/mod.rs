@@ -94,14 +94,26 @@ pub async fn release(
             Kind::Pdb => {
                 let entered = upstream::connect_pdb(&owned, &permit, None);
                 let entered = entered.await.map_err(LetRunError::Upstream)?;
-                // It may take long: the task has received the command.
-                let going = owned.shutdown.tasks.spawn(entered.leave());
-                let _ = timeout(CONTINUE_TIMEOUT, going).await;
-                Ok(())
+                // A statement may run in the prompt for longer than the caller waits. The task is held until it ends.
+                let leaving = owned.shutdown.tasks.spawn(async move {
+                    entered.leave().await;
+                    drop(permit);
+                });
+                let left = timeout(CONTINUE_TIMEOUT, leaving).await;
+                let left = left.map_err(|_| SessionRefusal::Unable(prompt_unconfirmed()))?;
+                left.map_err(|_| NotReleased::Ending)
             }
         }
     });
     done.await.map_err(|_| NotReleased::Ending)?
+}
+
+/// The message for a task whose prompt has not accepted `continue` in time.
+fn prompt_unconfirmed() -> String {
+    format!(
+        "its prompt has not confirmed `continue` within {} s, because a statement may still run there; `ray-relay list` shows when the task resumes",
+        CONTINUE_TIMEOUT.as_secs()
+    )
 }
 
 fn no_such_breakpoint() -> SessionRefusal {

@@ -209,11 +209,17 @@ async fn busy_legacy_prompt_outlasts_the_release_request() {
         // Pause the clock only now: a paused clock would run ahead of the sockets.
         tokio::time::pause();
         let sent_at = Instant::now();
-        caller.await.unwrap().unwrap();
+        let error = caller.await.unwrap().unwrap_err().to_string();
         let answered = sent_at.elapsed();
         assert!((14..=15).contains(&answered.as_secs()), "{answered:?}");
+        assert!(
+            error.contains("has not confirmed `continue` within 15 s")
+                && error.contains("`ray-relay list`"),
+            "{error}"
+        );
         let snapshot = context.registry.snapshot();
-        assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
+        assert_eq!(snapshot.live[0].holder().unwrap().client, CLIENT);
+        assert!(snapshot.ended.is_empty());
         // Closing the connection would make the task fail.
         context.shutdown.tasks.close();
         assert_eq!(context.shutdown.tasks.len(), 1);
@@ -232,6 +238,8 @@ async fn busy_legacy_prompt_outlasts_the_release_request() {
             );
             assert_eq!(stream.read(&mut received).await.unwrap(), 0);
         }
+        let snapshot = context.registry.snapshot();
+        assert!(snapshot.live.is_empty() && snapshot.ended[0].state.word() == "released");
         tokio::time::resume();
     }
 }

@@ -194,12 +194,13 @@ impl<'a> Park<'a> {
     /// # Errors
     /// It cannot be interrupted: a sentence.
     async fn interrupt_expression(&mut self) -> Result<(), String> {
-        if !self.waiting.debugger.evaluates() {
+        let goes_on = |debugger: &Unattended| debugger.evaluates() || debugger.is_busy_prompt();
+        if !goes_on(&self.waiting.debugger) {
             return Ok(());
         }
         self.waiting.debugger.interrupt().await;
         let quiet = async {
-            while self.waiting.debugger.evaluates() {
+            while goes_on(&self.waiting.debugger) {
                 if self.waiting.debugger.next().await.is_over() {
                     break;
                 }

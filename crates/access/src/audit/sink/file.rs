@@ -1,7 +1,8 @@
 //! The audit file: opened without losing or overwriting anything, rotated, and watched for replacement.
 //!
 //! Invariants: a line is acknowledged only after `fdatasync`. Lines written but not acknowledged are cut off again,
-//! or are found when the file is next opened. A rotated file is never written again or overwritten. One process
+//! or are found when the file is next opened. A torn last line gets its line feed together with the next lines, so
+//! that a full disk leaves it the last line. A rotated file is never written again or overwritten. One process
 //! writes at a time (`flock`). A rotated file has the name of the live one with the number of its last line:
 //! `audit.log.000000004711`.
 
@@ -35,6 +36,8 @@ struct OpenFile {
     identity: (u64, u64),
     /// Number of acknowledged bytes.
     length: u64,
+    /// Whether the last line has no line feed yet.
+    unended: bool,
 }
 
 /// The end of a file when it was opened.
@@ -42,15 +45,16 @@ struct OpenFile {
 pub(in crate::audit) struct Tail {
     /// The last whole line, and whether its hash is valid.
     pub(in crate::audit) last: Option<(ChainHead, bool)>,
-    /// Bytes after the last line feed that are no line: length and SHA-256. They have been terminated with a line
-    /// feed.
+    /// Bytes after the last line feed that are no line: length and SHA-256.
     pub(in crate::audit) torn: Option<(u64, Hash)>,
+    /// Whether the last line has no line feed, whole or torn.
+    unended: bool,
     /// Whether the file was empty.
     pub(in crate::audit) empty: bool,
 }
 
 impl LogFile {
-    pub(super) fn new(path: PathBuf, max_size: u64, keep: usize) -> Self {
+    pub(in crate::audit) fn new(path: PathBuf, max_size: u64, keep: usize) -> Self {
         Self {
             path,
             max_size,
@@ -119,12 +123,13 @@ impl LogFile {
         self.open = Some(OpenFile {
             identity: (metadata.dev(), metadata.ino()),
             length: metadata.len(),
+            unended: tail.unended,
             file,
         });
         Ok(tail)
     }
 
-    /// Reads the end of `file`, and terminates a line without a line feed.
+    /// Reads the end of `file`.
     fn read_tail(&self, file: &mut File, length: u64, hashing: &Hashing) -> Result<Tail, String> {
         let failure = |what: &str, why: io::Error| format!("{what} {}: {why}", self.path.display());
         let mut bytes = Vec::new();
@@ -137,7 +142,10 @@ impl LogFile {
                 ..Tail::default()
             });
         }
-        let mut tail = Tail::default();
+        let mut tail = Tail {
+            unended: !bytes.ends_with(b"\n"),
+            ..Tail::default()
+        };
         let end = bytes.iter().rposition(|byte| *byte == b'\n');
         let rest = &bytes[end.map_or(0, |end| end + 1)..];
         let mut whole = end.map(|end| {
@@ -164,11 +172,6 @@ impl LogFile {
                 ));
             }
         }
-        if !rest.is_empty() {
-            file.write_all(b"\n")
-                .and_then(|()| file.sync_data())
-                .map_err(|why| failure("cannot write", why))?;
-        }
         Ok(tail)
     }
 
@@ -194,11 +197,11 @@ impl LogFile {
         }
     }
 
-    /// Whether `more` bytes have to go into a new file.
+    /// Whether `more` bytes have to go into a new file. A torn line and the record about it stay together.
     pub(in crate::audit) fn is_full(&self, more: u64) -> bool {
-        self.open
-            .as_ref()
-            .is_some_and(|open| open.length > 0 && open.length + more > self.max_size)
+        self.open.as_ref().is_some_and(|open| {
+            !open.unended && open.length > 0 && open.length + more > self.max_size
+        })
     }
 
     /// Renames the file, whose last line has the number `last`, and opens a new one. Returns the old one's new name.
@@ -237,12 +240,20 @@ impl LogFile {
         }
     }
 
-    pub(super) fn append(&mut self, lines: &[u8]) -> Result<(), String> {
+    pub(in crate::audit) fn append(&mut self, lines: &[u8]) -> Result<(), String> {
         let path = self.path.display().to_string();
         let open = self
             .open
             .as_mut()
             .ok_or_else(|| format!("{path} is not open"))?;
+        let ended;
+        let lines = match open.unended {
+            true => {
+                ended = [b"\n", lines].concat();
+                &ended
+            }
+            false => lines,
+        };
         let written = open
             .file
             .write_all(lines)
@@ -250,6 +261,7 @@ impl LogFile {
         match written {
             Ok(()) => {
                 open.length += lines.len() as u64;
+                open.unended = false;
                 Ok(())
             }
             Err(why) => {

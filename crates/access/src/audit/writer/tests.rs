@@ -208,6 +208,60 @@ fn torn_last_line_is_chained_over() {
 }
 
 #[test]
+fn torn_line_on_a_full_disk_is_recovered_once_there_is_room() {
+    let (_dir, path) = folder();
+    let mut writer = start(&config(&path)).unwrap();
+    writer.write(&[line("a")]).unwrap();
+    // As after an append that wrote a part, and could not be cut off again.
+    let mut whole = std::fs::File::options().append(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut whole, b"{\"time\":\"20").unwrap();
+    file_of(&mut writer).close();
+    for _ in 0..3 {
+        let lines = [line("b")];
+        let before = writer.prepare(&lines).unwrap();
+        file_of(&mut writer).fill_disk();
+        assert_refused(writer.append(&before), "No space left");
+    }
+    assert!(matches!(
+        verify(&Hashing::Plain, &path).findings[..],
+        [Violation::Torn(_)]
+    ));
+    writer.write(&[line("c")]).unwrap();
+    assert_eq!(assert_intact(&path).torn.len(), 1);
+    // A start has the same room.
+    drop(writer);
+    std::io::Write::write_all(&mut whole, b"{").unwrap();
+    let mut file = crate::audit::sink::file::LogFile::new(path.clone(), 1 << 20, 0);
+    for _ in 0..3 {
+        assert!(file.open(&Hashing::Plain).unwrap().torn.is_some());
+        file.fill_disk();
+        assert_refused(file.append(b"x\n"), "No space left");
+    }
+    start(&config(&path)).unwrap();
+    assert_eq!(assert_intact(&path).torn.len(), 2);
+}
+
+#[test]
+fn torn_line_stays_in_the_file_that_has_its_record() {
+    let (_dir, path) = folder();
+    let mut config = config(&path);
+    config.max_size = 1500;
+    let mut writer = start(&config).unwrap();
+    while std::fs::metadata(&path).unwrap().len() < 1100 {
+        writer.write(&[line("a")]).unwrap();
+    }
+    let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+    std::io::Write::write_all(&mut file, &[b'x'; 200]).unwrap();
+    file_of(&mut writer).close();
+    writer.write(&[line("b")]).unwrap();
+    assert_eq!(in_order(std::slice::from_ref(&path)).unwrap().len(), 1);
+    assert_eq!(assert_intact(&path).torn.len(), 1);
+    writer.write(&[line("c")]).unwrap();
+    assert_eq!(in_order(std::slice::from_ref(&path)).unwrap().len(), 2);
+    assert_eq!(assert_intact(&path).torn.len(), 1);
+}
+
+#[test]
 fn foreign_file_is_not_overwritten() {
     let (dir, path) = folder();
     for text in [

@@ -69,3 +69,24 @@ async fn quiet_stream_sends_keepalives() {
     assert_eq!(next(&mut feed).await.unwrap(), ": alive\n\n");
     assert_eq!(started.elapsed(), KEEP_ALIVE);
 }
+
+#[tokio::test]
+async fn end_of_a_breakpoint_that_was_never_sent_is_not_sent() {
+    for why in [None, Some("killed")] {
+        let registry = Registry::offline(&["default"], &config().registry);
+        let mut events = registry.events();
+        let row = breakpoint("aa11");
+        let id = row.id;
+        registry.insert(row);
+        registry.end(id, why);
+        let mut feed = feed(&registry);
+        assert!(next(&mut feed).await.unwrap().contains("snapshot"));
+        let appeared = events.recv().await.unwrap();
+        let ended = events.recv().await.unwrap();
+        assert!(matches!(feed.update(&ended), EventUpdate::Nothing));
+        // The same end of one that was sent.
+        assert!(matches!(feed.update(&appeared), EventUpdate::Event(_)));
+        assert!(matches!(feed.update(&ended), EventUpdate::Event(_)));
+        assert!(matches!(feed.update(&ended), EventUpdate::Nothing));
+    }
+}

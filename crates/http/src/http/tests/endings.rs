@@ -140,6 +140,42 @@ async fn revocation_aborts_a_pending_request() {
     arrivals.recv().await.unwrap();
 }
 
+/// So the end of its principal, which ends the answer, ends it too.
+#[tokio::test]
+async fn upload_ends_with_its_answer() {
+    let (reached, mut seen) = mpsc::unbounded_channel();
+    let (address, _head) = head(move |request: Request<Incoming>| {
+        let reached = reached.clone();
+        async move {
+            let mut upload = request.into_body();
+            tokio::spawn(async move {
+                while let Some(frame) = upload.frame().await {
+                    reached.send(frame.is_ok()).unwrap();
+                }
+            });
+            ok("stored")
+        }
+    })
+    .await;
+    let ann = reader();
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    let (send, receive) = mpsc::channel::<Frame<Bytes>>(1);
+    let frames = stream::unfold(receive, |mut receive| async {
+        receive.recv().await.map(|frame| (Ok(frame), receive))
+    });
+    let request = relay
+        .request("PUT", "/api/packages/gcs/x.zip")
+        .header("authorization", bearer("ann"))
+        .body(StreamBody::new(frames).boxed_unsync())
+        .unwrap();
+    send.send(Frame::data("part".into())).await.unwrap();
+    let response = relay.client().await.send(request).await;
+    assert!(seen.recv().await.unwrap());
+    assert_eq!(text(response).await, "stored");
+    let cut = timeout(Duration::from_secs(5), seen.recv()).await;
+    assert_eq!(cut.unwrap(), Some(false));
+}
+
 #[tokio::test]
 async fn revocation_closes_a_websocket_with_the_reason() {
     let (address, _head) = sockets(echo).await;

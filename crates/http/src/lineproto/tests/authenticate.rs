@@ -25,6 +25,19 @@ async fn unauthenticated_client_sees_nothing_and_has_3_tries() {
 }
 
 #[tokio::test]
+async fn too_long_line_is_a_wrong_token() {
+    let relay = relay(true, |_| {});
+    let mut client = Client::connect(&relay);
+    for _ in 0..3 {
+        client.until("token: ").await;
+        client.send(&format!("{}\n", "a".repeat(5000))).await;
+    }
+    let output = client.read_all().await;
+    assert!(!output.contains("token: "), "{output}");
+    assert_eq!(relay.spy.take().len(), 3);
+}
+
+#[tokio::test]
 async fn empty_lines_end_the_token_prompt() {
     let relay = relay(true, |_| {});
     let mut client = Client::connect(&relay);

@@ -172,6 +172,28 @@ async fn pending_input_is_delivered_before_a_release() {
     until_released(&relay, &breakpoint).await;
 }
 
+#[tokio::test]
+async fn busy_prompt_is_not_reported_as_released() {
+    let relay = relay(false, |_| {});
+    let breakpoint = legacy_breakpoint();
+    let busy = json!({"question": b"", "pending": b"p slow()\n", "leaves": false});
+    let mut prompt = restored_prompt(&relay, &breakpoint, 600_000, busy).await;
+    until_state(&relay.context, breakpoint.id, "parked").await;
+    assert_eq!(read_until(&mut prompt, "\n").await, "p slow()\n");
+    let context = &relay.context;
+    let list = context.registry.snapshot();
+    let row = list.find(breakpoint.id).unwrap();
+    let authorised = authorise(&Principal::anonymous(), row, Scope::Terminal).unwrap();
+    let error = context
+        .sessions
+        .parks
+        .let_run(&authorised)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("does not run on yet"), "{error}");
+    assert_eq!(read_until(&mut prompt, "\n").await, "c\n");
+}
+
 /// Ray may still list the prompt for a moment after a client entered it.
 #[tokio::test]
 async fn restored_prompt_waits_for_a_conflicting_claim() {
