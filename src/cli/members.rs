@@ -1,5 +1,6 @@
 //! Selects the paused tasks of a command for many.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
@@ -7,9 +8,11 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
+use super::job;
 use super::relay_client::{RelayClient, RelayError};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
+use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
 use ray_relay_view::listing::fold::ranks::Ranks;
 
@@ -22,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// Which of those that are paused.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MembersArgs {
-    /// Those of this job, by its id (such as 01000000)
+    /// Those of this job, by its submission id, job id or Ray Train run
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Those of these ranks, such as 0-7,9; where ranks are not known, of these pids
@@ -37,18 +40,19 @@ impl MembersArgs {
     }
 
     /// Selects tasks of the list of `relay`, by these arguments and by `pattern`. Waits for names that are not known
-    /// yet.
+    /// yet. `None`, after a message, if none fits a filter.
     ///
     /// # Errors
-    /// No task matches, or the relay does not answer.
+    /// There is no such job, no task called `pattern` is paused, or the relay does not answer.
     pub(super) async fn of(
         &self,
         relay: &RelayClient,
         pattern: Option<&str>,
-    ) -> Result<MeantTasks, Failure> {
+    ) -> Result<Option<MeantTasks>, Failure> {
+        let job = job::requested(relay, self.job.as_deref()).await?;
         let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
-            job: self.job.clone(),
+            job,
             ranks: self.ranks.clone(),
         };
         let choose = |list: &Value| {
@@ -61,8 +65,29 @@ impl MembersArgs {
             (members, unnamed)
         };
         let (members, _) = once_named(relay, choose).await?;
-        Ok(members.map_err(SessionError::from)?)
+        match members {
+            Ok(members) => Ok(Some(members)),
+            Err(why @ (NoMember::Waiting | NoMember::Fitting)) if pattern.is_none_or(is_filter) => {
+                let what = match &selection.job {
+                    Some(job) if pattern.is_none() && self.ranks.is_none() => {
+                        format!(
+                            "nothing of job {} waits at a breakpoint",
+                            replaced(job.name())
+                        )
+                    }
+                    _ => why.to_string(),
+                };
+                writeln!(io::stderr(), "ray-relay: {what}")?;
+                Ok(None)
+            }
+            Err(why) => Err(SessionError::from(why).into()),
+        }
     }
+}
+
+/// Whether `pattern` selects among what exists, and does not name one task or function.
+pub(super) fn is_filter(pattern: &str) -> bool {
+    pattern.contains('*')
 }
 
 /// Applies `choose` to the list of `relay`. It returns its result and how many unnamed tasks may be missing, which are

@@ -338,6 +338,9 @@ rank, in step (/job.py): another one for each of 5, such as
         "1-5: *** evaluating anything but the name of a variable needs the permission `debug`";
     assert!(text.contains(refused), "{text}");
     let (output, text) = ray_relay(address, Some(&five), &["diff", "--ranks", "0,7"]).await;
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("no task that waits fits"), "{text}");
+    let (output, text) = ray_relay(address, Some(&five), &["diff", "rank-7"]).await;
     assert_eq!(output.status.code(), Some(66), "{text}");
     relay.abort().await;
 }

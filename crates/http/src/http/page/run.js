@@ -9,7 +9,7 @@ import { mayPrompt, WithTerminal } from './terminal.js';
 import { make, time, write } from './text.js';
 
 function facts(row) {
-  const pairs = whereabouts(row, row.submission_id ?? row.job_id);
+  const pairs = whereabouts(row);
   return factsOf(pairs.filter(([, text]) => text));
 }
 

@@ -74,7 +74,7 @@ export function explained(row, me) {
 /** All that a filter finds it by. */
 export function texts(row, me) {
   const { word } = status(row, me);
-  return [row.id, title(row), place(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, holds(row)];
+  return [row.id, title(row), place(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.submission_id, row.train_run, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, holds(row)];
 }
 
 /** Which ranks or how many of `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. */

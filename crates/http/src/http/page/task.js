@@ -9,10 +9,12 @@ import { isOwn, place, title } from './stop.js';
 import { WithTerminal } from './terminal.js';
 import { copy, holds, make, time, write } from './text.js';
 
-/** By which Ray knows a task of this job, whether it stands or runs, and what it holds. */
-export function whereabouts(row, job) {
+/** The ids of a paused or running task, and what it holds. */
+export function whereabouts(row) {
   return [
-    ['Job', job],
+    ['Job', row.submission_id || row.job_id],
+    ['Ray job id', row.submission_id && row.job_id],
+    ['Ray Train run', row.train_run],
     ['Task', row.task_id],
     ['Actor', row.actor_id],
     ['Worker', row.worker_id],
@@ -28,7 +30,7 @@ function facts(row) {
   const holder = row.holder;
   return [
     ['Id', row.id],
-    ...whereabouts(row, row.job_id),
+    ...whereabouts(row),
     ['Debugger', row.kind === 'pdb' ? 'pdb (legacy)' : row.kind],
     ['Held by', holder && [holder.client, holder.subject, holder.peer].filter(Boolean).join(', ')],
   ].filter(([, text]) => text);

@@ -79,6 +79,7 @@ async fn every_route_has_its_answer_for_a_narrowed_admin() {
         ("GET", "/relay/docs/operate", nothing(), 200, 200),
         ("GET", "/relay/v1/breakpoints", nothing(), 403, 403),
         ("GET", "/relay/v1/events", nothing(), 403, 403),
+        ("GET", "/relay/v1/jobs", nothing(), 400, 400),
         ("GET", "/relay/v1/tasks", nothing(), 403, 403),
         ("POST", "/relay/v1/looks", nothing(), 403, 403),
         ("GET", "/relay/v1/nodes", nothing(), 403, 403),
