@@ -355,6 +355,13 @@ impl RelayClient {
         self.accepted_answer(response, is_whole).await
     }
 
+    /// Fetches the differences between the tasks that `payload` names.
+    pub(super) async fn differences(&self, payload: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/compare";
+        let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
+        self.answer(response, "groups").await
+    }
+
     /// Sends a request; again if the token of a command is refused.
     async fn send(
         &self,

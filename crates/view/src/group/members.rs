@@ -192,6 +192,14 @@ impl MeantTasks {
         any
     }
 
+    /// Keeps those with one of these `ids`.
+    pub fn retain(&mut self, ids: &BTreeSet<String>) {
+        let all = std::mem::take(&mut self.rows).into_iter();
+        let all = all.zip(std::mem::take(&mut self.who));
+        let is_kept = |row: &Value| ids.contains(typed_at::<&str>(row, "id"));
+        (self.rows, self.who) = all.filter(|(row, _)| is_kept(row)).unzip();
+    }
+
     /// Returns their ids, in order.
     pub fn ids(&self) -> Vec<&str> {
         let ids = self.rows.iter().filter_map(|row| typed_at(row, "id"));
