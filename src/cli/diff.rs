@@ -11,8 +11,7 @@ use super::completions;
 use super::failure::{Exit, Failure};
 use super::members::{MembersArgs, complete};
 use super::relay_args::RelayArgs;
-use super::relay_client::RelayClient;
-use super::snapshot::patiently;
+use super::relay_client::{RelayClient, patiently};
 use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::text::replaced;
@@ -33,7 +32,7 @@ Tasks of one function or actor class are a group. Where no group has two, all ar
 
 It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and without `debug` the text of values is hidden. With `debug` values are written by the program's own __repr__ and compared as far as --limit. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
 
-Exit codes: 0 done, whether anything differs or not, 1 not all could be looked at, 69 the relay or the tasks' debuggers cannot be reached, 77 refused, 66 no such task waits.";
+Exit codes: 0 done, whether anything differs or not, 1 not all could be looked at, 69 the relay or the tasks' debuggers cannot be reached, 77 refused, 66 no such task waits, or no job is called so. Where a pattern, --job and --ranks select nothing, it is 0.";
 
 /// `diff`
 #[derive(Debug, Args)]
@@ -73,7 +72,14 @@ enum Look {
 
 pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let members = args.members.of(&client, args.target.as_deref()).await?;
+    let target = args.target.as_deref();
+    let Some(members) = args.members.of(&client, target).await? else {
+        if args.json {
+            let none = json!({"members": [], "groups": [], "stacks": []});
+            print(&format!("{none:#}\n"))?;
+        }
+        return Ok(());
+    };
     let locals = !args.no_locals;
     let payload = json!({"ids": members.ids(), "locals": locals, "process": locals, "limit": args.limit, "looks": true});
     let mut answer = match patiently(async || client.compare(&payload).await).await {

@@ -163,7 +163,7 @@ fn vscode(relay: &RelayUrl, breakpoint: Option<BreakpointId>) -> String {
 fn vscode_of_own(relay: &RelayUrl) -> String {
     let note = "// The paused tasks of the jobs that you submitted through this relay, now and later, each\n\
          // as a session of its own. In place of \"mine\": true, for all that you may attach to; besides\n\
-         // that, for one job: \"task\": \"*02000000\", its id in `ray-relay list`.";
+         // that, for one job: \"job\": \"raysubmit_...\", as `ray-relay list` shows it.";
     let values = [
         ("name", "Ray"),
         ("note", note),

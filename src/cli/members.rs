@@ -1,17 +1,23 @@
 //! Selects the paused tasks of a command for many.
 
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::relay_client::{RelayClient, RelayError};
+use super::job;
+use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
+use ray_relay_base::wire::text::replaced;
 use ray_relay_view::group::members::{Meant, MeantTasks, NoMember, NotReady, unnamed};
-use ray_relay_view::listing::fold::ranks::Ranks;
+use ray_relay_view::listing::fold::ranks::{BadRanks, Ranks};
 
 /// How long to wait for names that are not known yet.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,12 +28,72 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// Which of those that are paused.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MembersArgs {
-    /// Those of this job, by its id (such as 01000000)
+    /// Those of this job, by its submission id, job id or Ray Train run
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
-    /// Those of these ranks, such as 0-7,9; where ranks are not known, of these pids
+    /// Those of these ranks, such as 0-7,9, or `odd`
+    ///
+    /// Where ranks are not known, pids count. `odd` stands for the ranks that differ from most, as `ray-relay diff` finds
+    /// them, and needs the permission `view`.
     #[arg(long, value_name = "RANKS")]
-    pub ranks: Option<Ranks>,
+    pub ranks: Option<RequestedRanks>,
+}
+
+/// The value of `--ranks`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestedRanks {
+    /// These numbers.
+    Numbers(Ranks),
+    /// Those that a comparison finds odd.
+    Odd,
+}
+
+impl FromStr for RequestedRanks {
+    type Err = BadRanks;
+
+    fn from_str(text: &str) -> Result<Self, BadRanks> {
+        match text {
+            "odd" => Ok(Self::Odd),
+            text => text.parse().map(Self::Numbers),
+        }
+    }
+}
+
+/// The relay's comparison of several tasks.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Differences {
+    members: Vec<DifferencesMember>,
+    groups: Vec<DifferencesGroup>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DifferencesMember {
+    breakpoint: ComparedBreakpoint,
+    error: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ComparedBreakpoint {
+    id: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DifferencesGroup {
+    /// Indexes of members.
+    odd: Vec<usize>,
+}
+
+impl Differences {
+    /// The ids of the odd members.
+    fn odd(&self) -> BTreeSet<String> {
+        let odd = self.groups.iter().flat_map(|group| &group.odd);
+        let members = odd.filter_map(|at| self.members.get(*at));
+        members.map(|member| member.breakpoint.id.clone()).collect()
+    }
 }
 
 impl MembersArgs {
@@ -37,19 +103,23 @@ impl MembersArgs {
     }
 
     /// Selects tasks of the list of `relay`, by these arguments and by `pattern`. Waits for names that are not known
-    /// yet.
+    /// yet. `None`, after a message, if none fits a filter.
     ///
     /// # Errors
-    /// No task matches, or the relay does not answer.
+    /// There is no such job, no task called `pattern` is paused, or the relay does not answer.
     pub(super) async fn of(
         &self,
         relay: &RelayClient,
         pattern: Option<&str>,
-    ) -> Result<MeantTasks, Failure> {
+    ) -> Result<Option<MeantTasks>, Failure> {
+        let job = job::requested(relay, self.job.as_deref()).await?;
         let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
-            job: self.job.clone(),
-            ranks: self.ranks.clone(),
+            job,
+            ranks: match &self.ranks {
+                Some(RequestedRanks::Numbers(ranks)) => Some(ranks.clone()),
+                Some(RequestedRanks::Odd) | None => None,
+            },
         };
         let choose = |list: &Value| {
             let members = MeantTasks::of(list, &selection);
@@ -61,8 +131,63 @@ impl MembersArgs {
             (members, unnamed)
         };
         let (members, _) = once_named(relay, choose).await?;
-        Ok(members.map_err(SessionError::from)?)
+        match members {
+            Ok(members) if self.ranks == Some(RequestedRanks::Odd) => {
+                odd_members(relay, members).await
+            }
+            Ok(members) => Ok(Some(members)),
+            Err(why @ (NoMember::Waiting | NoMember::Fitting)) if pattern.is_none_or(is_filter) => {
+                let what = match &selection.job {
+                    Some(job) if pattern.is_none() && self.ranks.is_none() => {
+                        format!(
+                            "nothing of job {} waits at a breakpoint",
+                            replaced(job.name())
+                        )
+                    }
+                    _ => why.to_string(),
+                };
+                writeln!(io::stderr(), "ray-relay: {what}")?;
+                Ok(None)
+            }
+            Err(why) => Err(SessionError::from(why).into()),
+        }
     }
+}
+
+/// Those of `members` that a comparison finds odd; `None`, after a message, if there is none.
+///
+/// # Errors
+/// The relay does not compare them.
+async fn odd_members(
+    relay: &RelayClient,
+    mut members: MeantTasks,
+) -> Result<Option<MeantTasks>, Failure> {
+    let payload = json!({ "ids": members.ids() });
+    let answer = match patiently(async || relay.differences(&payload).await).await {
+        Ok(answer) => Differences::deserialize(answer).unwrap_or_default(),
+        Err(why) => return Err(SessionError::of_refusal(why)?.into()),
+    };
+    let failed = answer.members.iter().filter(|one| one.error.is_some());
+    let failed = match failed.count() {
+        0 => String::new(),
+        count => format!(", and {count} could not be compared: `ray-relay diff` says why"),
+    };
+    let odd = answer.odd();
+    if odd.is_empty() {
+        writeln!(io::stderr(), "ray-relay: no rank is odd{failed}")?;
+        return Ok(None);
+    }
+    if !failed.is_empty() {
+        let count = odd.len();
+        writeln!(io::stderr(), "ray-relay: {count} odd{failed}")?;
+    }
+    members.retain(&odd);
+    Ok(Some(members))
+}
+
+/// Whether `pattern` selects among what exists, and does not name one task or function.
+pub(super) fn is_filter(pattern: &str) -> bool {
+    pattern.contains('*')
 }
 
 /// Applies `choose` to the list of `relay`. It returns its result and how many unnamed tasks may be missing, which are

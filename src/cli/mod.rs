@@ -24,6 +24,7 @@ mod failure;
 mod health;
 mod help;
 mod hook;
+mod job;
 mod keeper;
 mod kube;
 mod launch_config;
@@ -114,7 +115,7 @@ Environment:
 
 Exit codes:
   0  done        1  failed        2  wrong usage
-  66 there is no such task or session (any more)
+  66 there is no such task, session or job (any more)
   69 the relay, or the task's debugger, cannot be reached
   70 a part of the relay itself has ended (a defect)
   77 the relay wants a token, or the token does not permit it

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::failure::Fails;
+use super::job;
 use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::release::{called, is_of};
@@ -20,6 +21,8 @@ use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_view::group::members::count_unnamed;
+use ray_relay_view::listing::job::MeantJob;
+use ray_relay_view::listing::received::RowAnswer;
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -34,7 +37,7 @@ The task stays at its line, kept for you alone, whatever becomes of your editor 
 
 The relay limits the time: `[park] max`, or `park_max` of the policy. Without --for it is the time for which a lost session is kept (15m, unless configured otherwise). The park ends earlier when your credential is revoked or expires, which is said, or at a limit of the policy. To park a task that you debug at this moment, leave it in your editor (VS Code: Disconnect and Suspend).
 
-Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 no such task waits, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
+Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 no such task waits, or no job is called so, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
 
 /// The name belongs to tasks of several jobs, and maybe of several users.
 #[derive(Debug, thiserror::Error)]
@@ -53,17 +56,18 @@ impl Fails for SeveralJobs {
 /// Maximum number of jobs in a message.
 const MAX_NAMED_JOBS: usize = 8;
 
-/// Selects the tasks from `rows` of the list.
-fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
+/// Selects the tasks from `rows` of the list, of `job` if that is given.
+fn chosen(args: &ParkArgs, job: Option<&MeantJob>, rows: &[Value]) -> Result<Vec<Value>, Failure> {
     let mut chosen = called(rows, &args.target)?;
-    chosen.retain(|row| is_of(row, args.job.as_deref(), args.cluster.as_deref()));
+    chosen.retain(|row| is_of(row, job, args.cluster.as_deref()));
     if chosen.is_empty() {
         return Err(SessionError::Unknown(replaced(&args.target).into_owned()).into());
     }
     let mut jobs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for row in &chosen {
-        let word = |key: &str| row[key].as_str().unwrap_or("-");
-        *jobs.entry((word("cluster"), word("job_id"))).or_default() += 1;
+    for row in chosen.iter().map(typed::<RowAnswer<'_>>) {
+        let job = row.job_names().next().unwrap_or("-");
+        let of = (row.cluster.unwrap_or("-"), job);
+        *jobs.entry(of).or_default() += 1;
     }
     if jobs.len() > 1 {
         let named = jobs.iter().take(MAX_NAMED_JOBS);
@@ -84,10 +88,11 @@ fn chosen(args: &ParkArgs, rows: &[Value]) -> Result<Vec<Value>, Failure> {
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
+    let job = job::requested(&client, args.job.as_deref()).await?;
     let is_id = args.target.parse::<BreakpointId>().is_ok();
     let choose = |list: &Value| {
         let rows = rows_of(list);
-        let selected = chosen(&args, rows);
+        let selected = chosen(&args, job.as_ref(), rows);
         let called = selected.as_deref().unwrap_or_default();
         let unnamed = match is_id {
             true => 0,
@@ -179,7 +184,10 @@ mod tests {
     fn selected(line: &[&str], rows: &[Value]) -> Result<Vec<Value>, Failure> {
         let arguments = ["ray-relay", "park"].iter().chain(line);
         match Cli::try_parse_from(arguments).unwrap().command {
-            Command::Park(args) => chosen(&args, rows),
+            Command::Park(args) => {
+                let job = args.job.as_deref().map(MeantJob::named);
+                chosen(&args, job.as_ref(), rows)
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -4,6 +4,7 @@
 //! are easily mixed up, and the error messages say so.
 
 mod error;
+mod retry;
 
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::error::{RelayError, refusal};
+pub(super) use self::retry::patiently;
 use super::sse::EventFeed;
 use super::{RelayArgs, relay_dial};
 use ray_relay_base::dial;
@@ -140,6 +142,20 @@ impl RelayClient {
                     return Ok(page);
                 }
             }
+        }
+    }
+
+    /// Fetches the jobs called `name`.
+    pub(super) async fn jobs(&self, name: &str) -> Result<Value, RelayError> {
+        let path = "/relay/v1/jobs";
+        let query = format!("{path}?job={}", percent_encoded(name));
+        let response = self.get(&query).await?;
+        match self.answer(response, "jobs").await {
+            // The answer of a relay without that path.
+            Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
+                Err(RelayError::Older { relay })
+            }
+            answer => answer,
         }
     }
 
@@ -337,6 +353,13 @@ impl RelayClient {
         let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
         let is_whole = |answer: &Value| answer.get("looks").is_some_and(Value::is_object);
         self.accepted_answer(response, is_whole).await
+    }
+
+    /// Fetches the differences between the tasks that `payload` names.
+    pub(super) async fn differences(&self, payload: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/compare";
+        let response = self.post(path, payload, SNAPSHOT_DEADLINE).await?;
+        self.answer(response, "groups").await
     }
 
     /// Sends a request; again if the token of a command is refused.

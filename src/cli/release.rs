@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::ReleaseArgs;
 use super::failure::{Exit, Failure};
+use super::job;
 use super::members::{complete, once_named, rows_of};
 use super::relay_client::RelayClient;
 use super::terminal::print;
@@ -17,6 +18,7 @@ use ray_relay_base::wire::json::{typed, typed_at, typed_list};
 use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::registry::{BreakpointId, BreakpointIdPrefix, names_worker};
 use ray_relay_view::group::members::count_unnamed;
+use ray_relay_view::listing::job::MeantJob;
 use ray_relay_view::listing::received::RowAnswer;
 use ray_relay_view::listing::row::Row;
 
@@ -35,7 +37,7 @@ A task whose debugger is gone (`unreachable` in the list) cannot be released. --
 
 For a policy that does it by itself see [release] of the configuration.
 
-Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint; 69 the relay cannot be reached; 77 it wants a token, or yours releases nothing.";
+Exit codes: 0 done, or nothing waits that fits; 1 not for all of them; 66 there is no such breakpoint or job; 69 the relay cannot be reached; 77 it wants a token, or yours releases nothing.";
 
 /// Maximum number of tasks of the same name in a message.
 const MAX_CANDIDATES: usize = 8;
@@ -50,12 +52,14 @@ const PARKED: &str = "parked";
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
+    let job = job::requested(&client, args.job.as_deref()).await?;
+    let job = job.as_ref();
     let is_narrowed = args.job.is_some() || args.cluster.is_some();
     let is_id = |target: &String| target.parse::<BreakpointId>().is_ok();
     let by_name = args.job.is_some() || args.target.as_ref().is_some_and(|one| !is_id(one));
     let choose = |list: &Value| {
         let rows = rows_of(list).to_vec();
-        let called = chosen(&args, None, rows.clone()).unwrap_or_default();
+        let called = chosen(&args, job, None, rows.clone()).unwrap_or_default();
         let unnamed = match by_name {
             true => count_unnamed(rows.iter(), &called),
             false => 0,
@@ -69,7 +73,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
         true => client.subject().await?,
         false => None,
     };
-    let chosen = chosen(&args, own.as_ref(), rows)?;
+    let chosen = chosen(&args, job, own.as_ref(), rows)?;
     // A worker that is in no list: the relay queries the head for it. Its job and cluster are unknown here.
     let unlisted = args.target.as_deref();
     let unlisted = unlisted.filter(|target| !is_narrowed && names_worker(target));
@@ -137,9 +141,11 @@ struct ReleaseAnswer<'a> {
     error: Option<&'a str>,
 }
 
-/// Selects the tasks from `rows` of the list; `own`: the caller's name, if any task is parked.
+/// Selects the tasks from `rows` of the list, of `job` if that is given; `own`: the caller's name, if any task is
+/// parked.
 fn chosen(
     args: &ReleaseArgs,
+    job: Option<&MeantJob>,
     own: Option<&Value>,
     rows: Vec<Value>,
 ) -> Result<Vec<Value>, SessionError> {
@@ -147,16 +153,15 @@ fn chosen(
         Some(target) => called(&rows, target)?,
         None => rows,
     };
-    chosen.retain(|row| fits(args, own, row));
+    chosen.retain(|row| is_of(row, job, args.cluster.as_deref()) && fits(args, own, row));
     Ok(chosen)
 }
 
 fn fits(args: &ReleaseArgs, own: Option<&Value>, row: &Value) -> bool {
-    is_of(row, args.job.as_deref(), args.cluster.as_deref())
-        && args.older_than.is_none_or(|age| {
-            let waiting: Option<f64> = typed_at(row, "waiting_seconds");
-            waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
-        })
+    args.older_than.is_none_or(|age| {
+        let waiting: Option<f64> = typed_at(row, "waiting_seconds");
+        waiting.is_some_and(|waiting| waiting >= age.as_secs_f64())
+    })
         // For several, never includes those that a user works on.
         && (args.target.is_some()
             || match args.force {
@@ -172,8 +177,8 @@ fn is_own_park(own: Option<&Value>, row: &Value) -> bool {
 }
 
 /// Whether `row` of the list belongs to this job and cluster, if given.
-pub(super) fn is_of(row: &Value, job: Option<&str>, cluster: Option<&str>) -> bool {
-    job.is_none_or(|job| is(row, "job_id", job))
+pub(super) fn is_of(row: &Value, job: Option<&MeantJob>, cluster: Option<&str>) -> bool {
+    job.is_none_or(|job| job.has(&typed(row)))
         && cluster.is_none_or(|cluster| is(row, "cluster", cluster))
 }
 
@@ -298,7 +303,8 @@ mod tests {
         let held = json!({"id": "3kfz0q8m", "name": "step", "waiting_seconds": 1900.0, "state": "attached"});
         let ann = json!("ann");
         let is_selected = |args: &ReleaseArgs, row: &Value| {
-            let chosen = chosen(args, Some(&ann), vec![row.clone()]);
+            let job = args.job.as_deref().map(MeantJob::named);
+            let chosen = chosen(args, job.as_ref(), Some(&ann), vec![row.clone()]);
             !chosen.unwrap().is_empty()
         };
         assert!(is_selected(&args(&["3kfz"]), &row) && !is_selected(&args(&["3kfa"]), &row));

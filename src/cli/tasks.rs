@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::ListArgs;
 use super::failure::Failure;
+use super::job;
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
@@ -34,7 +35,7 @@ pub struct TasksArgs {
     /// Only those whose name, function, actor's class or actor's name this is: a pattern such as 'train_*'
     #[arg(value_name = "PATTERN")]
     pub name: Option<String>,
-    /// Only those of this job, by its id (such as 01000000) or submission id
+    /// Only those of this job, by its submission id, job id or Ray Train run
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Only those that have run for so long, and were at the same place in two looks
@@ -68,7 +69,7 @@ impl From<ListArgs> for TasksArgs {
     fn from(args: ListArgs) -> Self {
         Self {
             name: None,
-            job: None,
+            job: args.job,
             hung: None,
             apart: Duration::ZERO,
             hooks: args.hooks,
@@ -100,12 +101,12 @@ Below the table: each job with tasks that stand at a breakpoint while others of 
 
 Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
 
-Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
+Exit codes: 0 done, 66 no job is called so, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut answer = match args.hung {
-        None => client.tasks(&query(&args)).await?,
+        None => client.tasks(&query(&args)).await.map_err(job::unknown)?,
         Some(age) => hung_tasks(&client, &args, age).await?,
     };
     arrange(&mut answer, &args);
@@ -141,7 +142,7 @@ async fn hung_tasks(
     let mut payload = Value::Object(query(args));
     payload["older_than"] = age.as_secs_f64().into();
     payload["locals"] = false.into();
-    let first = client.looks(&payload).await?;
+    let first = client.looks(&payload).await.map_err(job::unknown)?;
     sleep(args.apart).await;
     let second = client.looks(&payload).await?;
     Ok(unmoved(&first, &second, age))
@@ -189,6 +190,7 @@ fn arrange(answer: &mut Value, args: &TasksArgs) {
     let choice = ListSelection {
         order: args.sort,
         filters: args.filter.clone(),
+        job: None,
     };
     let mut all = match take(answer, "tasks") {
         Value::Array(all) => all,
@@ -196,9 +198,9 @@ fn arrange(answer: &mut Value, args: &TasksArgs) {
     };
     all.sort_by_cached_key(|row| {
         let row: RowAnswer<'_> = typed(row);
-        let [cluster, job, group, name, id] =
-            [row.cluster, row.job_id, row.group, row.name, row.task_id]
-                .map(|text| text.map(str::to_owned));
+        let job = row.job_names().next();
+        let [cluster, job, group, name, id] = [row.cluster, job, row.group, row.name, row.task_id]
+            .map(|text| text.map(str::to_owned));
         (cluster, job, group, row.rank.unwrap_or(u32::MAX), name, id)
     });
     let rows: Vec<Row> = all.iter().map(read).collect();

@@ -9,6 +9,7 @@ mod discovery;
 mod drain;
 mod foreign;
 mod ingress;
+mod jobs;
 mod late;
 mod notice;
 mod origins;

@@ -339,7 +339,18 @@ rank, in step (/job.py): another one for each of 5, such as
     let refused =
         "1-5: *** evaluating anything but the name of a variable needs the permission `debug`";
     assert!(text.contains(refused), "{text}");
+    let words = ["exec", "--ranks", "odd", "--", "p loss"];
+    let (_, text) = ray_relay(address, Some(&five), &words).await;
+    let is_of_one = text.contains("*** evaluating") && !text.contains("1-5");
+    assert!(is_of_one && text.contains('3'), "{text}");
+    let words = ["diff", "--ranks", "odd", "rank-1"];
+    let (output, text) = ray_relay(address, Some(&five), &words).await;
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text, "ray-relay: no rank is odd\n");
     let (output, text) = ray_relay(address, Some(&five), &["diff", "--ranks", "0,7"]).await;
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("no task that waits fits"), "{text}");
+    let (output, text) = ray_relay(address, Some(&five), &["diff", "rank-7"]).await;
     assert_eq!(output.status.code(), Some(66), "{text}");
     relay.abort().await;
 }

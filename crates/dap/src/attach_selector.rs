@@ -14,10 +14,11 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix}
 use ray_relay_session::session::refusal::SessionRefusal;
 
 /// The documented keys of `rayRelay`, for the error that suggests the nearest one.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "breakpoint",
     "task",
     "worker",
+    "job",
     "running",
     "reason",
     "next",
@@ -42,6 +43,8 @@ pub struct AttachSelector {
     pub task: Option<String>,
     /// `worker`: a worker id or a prefix of at least six characters.
     pub worker: Option<String>,
+    /// `job`: a submission id, a job id or the name of a Ray Train run.
+    pub job: Option<Box<str>>,
     /// `running`: the task is not paused; a debugger is opened in it.
     pub running: bool,
     /// `reason`: why, for the audit log.
@@ -176,6 +179,7 @@ impl AttachSelector {
                 }
                 self.worker = Some(text);
             }
+            "job" => self.job = Some(entry.text()?.into()),
             "running" => self.running = entry.flag()?,
             "reason" => self.reason = Some(one_line(&entry.text()?)),
             "next" => self.next = entry.flag()?,
@@ -312,6 +316,7 @@ pub fn names(selector: &AttachSelector, breakpoint: &Breakpoint) -> bool {
             .cluster
             .as_ref()
             .is_none_or(|cluster| **cluster == *breakpoint.cluster)
+        && selector.job.as_ref().is_none_or(|job| names.is_of_job(job))
         && selector.task.as_ref().is_none_or(|task| {
             let task = Pattern::new(task.as_str());
             let known = [&names.name, &names.task_id, &names.actor_name];
@@ -397,6 +402,23 @@ mod tests {
         // The relay sends these keys in its own requests to open a session.
         let block = json!({"breakpoint": "12345678", "running": true, "family": "x"});
         assert!(read(block).unwrap().running);
+    }
+
+    #[test]
+    fn job_is_selected_by_each_of_its_names() {
+        let mut own = ray_relay_ray::ray::testing::paused("step", 1);
+        let unknown = own.clone();
+        let names = own.names_mut();
+        names.job_id = Some("01000000".to_owned());
+        names.submission_id = Some("raysubmit_a".to_owned());
+        names.train_run = Some("nightly".to_owned());
+        for job in ["01000000", "raysubmit_a", "nightly"] {
+            let selector = read_selector(&json!({"rayRelay": {"all": true, "job": job}})).unwrap();
+            assert!(fits(&selector, &own) && !fits(&selector, &unknown), "{job}");
+        }
+        let other = read_selector(&json!({"rayRelay": {"job": "raysubmit"}})).unwrap();
+        assert!(!fits(&other, &own));
+        assert!(read_selector(&json!({"rayRelay": {"job": ""}})).is_err());
     }
 
     #[test]

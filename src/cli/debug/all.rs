@@ -40,7 +40,9 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let (args, terminal) = (&args, &mut Terminal::open()?);
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
-    let mut members = args.members.of(&client, target).await?;
+    let Some(mut members) = args.members.of(&client, target).await? else {
+        return Ok(());
+    };
     terminal.input.print(&members.legend())?;
     let unnamed = members.unnamed;
     let group = announced(&members, &client, CLIENT).await?;

@@ -53,7 +53,12 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let args = &args;
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
-    let mut members = args.members.of(&client, target).await?;
+    let Some(mut members) = args.members.of(&client, target).await? else {
+        if args.json {
+            print(&format!("{:#}\n", json!({"members": [], "commands": []})))?;
+        }
+        return Ok(());
+    };
     let group = &announced(&members, &client, CLIENT).await?;
     let room = MAX_OUTPUT_BYTES / members.len();
     let shared = Shared {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::job;
 use super::super::relay_client::RelayClient;
 use super::super::tasks::{Column, lined_up, read_timed};
 use super::super::terminal::{self, print};
@@ -14,10 +15,12 @@ use ray_relay_view::listing::select::ListSelection;
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay)?;
+    let job = job::requested(&client, args.job.as_deref()).await?;
     let answer = client.failed_tasks().await?;
     let choice = ListSelection {
         order: args.sort,
         filters: args.filter,
+        job,
     };
     let all = json::list(&answer, "tasks");
     let rows: Vec<Row> = all.iter().map(read).collect();
@@ -34,7 +37,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         ([], false) => "Nothing is kept of any task that failed.\n".to_owned(),
         (chosen, _) => table(chosen, terminal::columns()),
     };
-    if hidden > 0 {
+    if hidden > 0 && choice.job.is_none() {
         text += &format!("{hidden} more do not fit --filter.\n");
     }
     print(&text)?;

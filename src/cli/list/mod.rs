@@ -9,10 +9,17 @@ mod watch;
 
 use std::io::{self, Write};
 
+use serde_json::Value;
+
+use super::job;
 use super::relay_client::RelayClient;
 use super::tasks::{self, TasksArgs};
 use super::terminal;
 use super::{Failure, ListArgs};
+use ray_relay_base::wire::json;
+use ray_relay_base::wire::text::replaced;
+use ray_relay_view::listing::job::MeantJob;
+use ray_relay_view::listing::row::List;
 use ray_relay_view::listing::select::{ListSelection, arranged};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -45,7 +52,7 @@ On a terminal, five or more free tasks of a group at the same place are one line
 
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
 
-Exit codes: 0 done, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
+Exit codes: 0 done, 66 no job is called so, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     if args.running {
@@ -58,6 +65,7 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     let choice = ListSelection {
         order: args.sort,
         filters: args.filter,
+        job: job::requested(&client, args.job.as_deref()).await?,
     };
     if args.watch {
         let how = view::How {
@@ -66,8 +74,16 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         };
         return watch::run(&client, how, args.ended, choice).await;
     }
-    let fitting = client.breakpoints_fitting(args.ended, &choice.filters);
-    let mut list = arranged(fitting.await?, &choice);
+    // The relay would count what a filter leaves out of other jobs as well.
+    let list = match choice.job {
+        Some(_) => client.breakpoints(args.ended).await?,
+        None => {
+            client
+                .breakpoints_fitting(args.ended, &choice.filters)
+                .await?
+        }
+    };
+    let mut list = arranged(list, &choice);
     let nodes = match args.verbose {
         true => Some(client.nodes().await?),
         false => None,
@@ -82,7 +98,11 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let columns = terminal::columns();
+    let is_empty = json::list(&list, "breakpoints").is_empty();
     let mut text = match args.flat {
+        _ if is_empty && choice.filters.is_empty() && choice.job.is_some() => {
+            nothing_of(&list, choice.job.as_ref())
+        }
         true => page::page(&list, columns),
         false => page::folded(&list, columns),
     };
@@ -92,6 +112,16 @@ pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     }
     pager::write(&text)?;
     Ok(())
+}
+
+/// Reports that no task of `job` is paused, and why the list may be incomplete.
+fn nothing_of(list: &Value, job: Option<&MeantJob>) -> String {
+    let troubles = List::read(list).troubles();
+    let troubles: String = troubles.iter().map(|one| format!("! {one}\n")).collect();
+    let job = replaced(job.map_or("", MeantJob::name)).into_owned();
+    format!(
+        "{troubles}Nothing of job {job} waits at a breakpoint; `ray-relay tasks --job {job}` shows what runs of it.\n"
+    )
 }
 
 #[cfg(test)]

@@ -5,15 +5,12 @@ mod saved;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
-use hyper::StatusCode;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep};
 
 use self::saved::SavedError;
-use crate::cli::relay_client::{RelayClient, RelayError};
+use crate::cli::relay_client::{RelayClient, RelayError, patiently};
 use crate::cli::release::called;
 use crate::cli::terminal::print;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
@@ -26,10 +23,6 @@ use ray_relay_view::listing::row::Row;
 
 /// Number of tasks inspected at a time: the relay's limit for one user.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
-
-/// How long and how often to retry while the same user inspects as many tasks elsewhere.
-const RETRY_PERIOD: Duration = Duration::from_secs(60);
-const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 pub(in crate::cli) const AFTER_HELP: &str = "\
 Examples:
@@ -56,7 +49,7 @@ What it does not allow:
 
 Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions of a group, and those that led to it, follow. Their arguments are written by type alone; no code of the program ran for that.
 
-Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs.";
+Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs, or no job is called so. Where --job or a pattern such as 'train_*' selects nothing, it is 0.";
 
 pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     if let Some(saved_file) = args.target.as_deref().and_then(saved::find) {
@@ -166,23 +159,6 @@ async fn fetched(
         payload["limit"] = limit.into();
     }
     patiently(async || client.snapshot(&payload).await).await
-}
-
-/// Calls `send`, and retries for a while if too many requests are in progress.
-pub(in crate::cli) async fn patiently(
-    send: impl AsyncFn() -> Result<Value, RelayError>,
-) -> Result<Value, RelayError> {
-    let until = Instant::now() + RETRY_PERIOD;
-    loop {
-        match send().await {
-            Err(RelayError::Refused { status, .. })
-                if status == StatusCode::TOO_MANY_REQUESTS && Instant::now() < until =>
-            {
-                sleep(RETRY_DELAY).await;
-            }
-            result => return result,
-        }
-    }
 }
 
 /// Converts the relay's `threads`: the variables of each frame by name, and without lines of source.

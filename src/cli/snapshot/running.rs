@@ -9,6 +9,8 @@ use tokio::time::sleep;
 use super::saved;
 use crate::cli::SnapshotArgs;
 use crate::cli::failure::{Exit, Failure};
+use crate::cli::job;
+use crate::cli::members;
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::print;
 use crate::cli::worker_session::WorkerSessionError as SessionError;
@@ -36,7 +38,7 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
     if args.objects {
         payload["objects"] = true.into();
     }
-    let answer = client.looks(&payload).await?;
+    let answer = client.looks(&payload).await.map_err(job::unknown)?;
     if let Some(path) = &args.save {
         saved::write(path, &answer)?;
     }
@@ -66,6 +68,12 @@ pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
         .filter_map(|look| typed_at(look, "error"))
         .collect();
     match (&*silent, looks.len()) {
+        (_, 0) if is_filter(args) => match args.json {
+            true => Ok(()),
+            false => Ok(print(
+                "Nothing runs that fits; `ray-relay tasks` lists what does.\n",
+            )?),
+        },
         (_, 0) => {
             let none = "nothing runs that fits; `ray-relay tasks` lists what does";
             Err(SessionError::NotFound(none.to_owned()).into())
@@ -76,8 +84,16 @@ pub(super) fn show(answer: &Value, args: &SnapshotArgs) -> Result<(), Failure> {
     }
 }
 
+/// Whether the arguments select among what exists, and do not name one task or function.
+fn is_filter(args: &SnapshotArgs) -> bool {
+    match &args.running {
+        Some(pattern) => members::is_filter(pattern),
+        None => args.job.is_some(),
+    }
+}
+
 fn print_answer(answer: &Value, args: &SnapshotArgs, behind: &str) -> Result<(), Failure> {
-    let members = members(answer);
+    let members = read_members(answer);
     if args.json {
         let mut answer = answer.clone();
         put(&mut answer, "places", locations::json(&members));
@@ -113,7 +129,7 @@ fn first_task(look: &Value) -> &Value {
     json::list(look, "tasks").first().unwrap_or(&Value::Null)
 }
 
-fn members(answer: &Value) -> Vec<Member> {
+fn read_members(answer: &Value) -> Vec<Member> {
     let jobs = looks(answer).iter().map(first_task);
     let jobs: BTreeSet<&str> = jobs.filter_map(|task| typed_at(task, "job_id")).collect();
     let read = |look: &Value| Member::read(look, jobs.len() > 1);
@@ -191,7 +207,7 @@ pub(in crate::cli) fn process(look: &Value) -> (Option<&str>, Option<&str>) {
 /// The processes of `answer`, by their keys.
 fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
     let keys = looks(answer).iter().map(process);
-    keys.zip(members(answer)).collect()
+    keys.zip(read_members(answer)).collect()
 }
 
 /// Describes the changes from `before` to `now`.

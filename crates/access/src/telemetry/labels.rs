@@ -259,6 +259,8 @@ labels! {
         Snapshot = "snapshot",
         /// Tasks that wait beside each other, `/relay/v1/compare`.
         Compare = "compare",
+        /// Jobs by their names, `/relay/v1/jobs`.
+        Jobs = "jobs",
         /// Tasks that run, `/relay/v1/tasks`.
         Tasks = "tasks",
         /// Looks at tasks that run, `/relay/v1/looks`.

@@ -165,6 +165,7 @@ impl AttachFlow<'_> {
             let scopes = access.rights_on_running(one).scopes;
             (scopes.contains(Scope::List) || scopes.contains(Scope::View))
                 && pattern.as_ref().is_none_or(|name| is_called(one, name))
+                && (selector.job.as_deref()).is_none_or(|job| one.names.is_of_job(job))
                 && (selector.worker.as_deref()).is_none_or(|id| one.worker_id.starts_with(id))
         };
         let mut processes: BTreeMap<(Arc<str>, String), (RunningProcess, bool)> = BTreeMap::new();

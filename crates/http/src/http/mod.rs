@@ -35,6 +35,7 @@ pub mod group;
 mod guard;
 mod hop;
 mod in_progress;
+mod jobs;
 mod moving;
 mod nodes;
 pub mod origin;

@@ -16,8 +16,8 @@ use super::refusal::HttpRefusal;
 use super::route::CLUSTERS;
 use super::route::RouteAccess::{self, Authenticated, Relay, Somewhere};
 use super::{
-    api, audit, authenticate, compare, connect, doctor, entrance, events, group, nodes, page, park,
-    release, reverse, revocations, running, sessions, snapshot, terminal, whoami,
+    api, audit, authenticate, compare, connect, doctor, entrance, events, group, jobs, nodes, page,
+    park, release, reverse, revocations, running, sessions, snapshot, terminal, whoami,
 };
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{RelayScope, Scope};
@@ -135,9 +135,13 @@ routes! {
     /// looked at has its `error` among `members`.
     "/relay/v1/compare",                Yes,                 Somewhere(Scope::View, BREAKPOINT),     Compare,     post(compare::answer, r#"{"ids": ["ID"]}"#);
     // Authorized for each task.
+    /// The job that `?job=` names, by its submission id, its job id or the name of a Ray Train run: `jobs`, with
+    /// `cluster`, `name`, `job_id`, `submission_id` and `ended`. There is one for each cluster that has such a job, and
+    /// those that have ended, as long as Ray lists them. A job that you may not see gets 404, as one that does not exist.
+    "/relay/v1/jobs",                   Yes,                 Authenticated,                          Jobs,        get(jobs::answer);
     /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
-    /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=`,
-    /// `cluster=`, `older_than=600` (seconds) and `filter=` select. With `hook=true` each row has `hook`, whether its
+    /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=` (by any
+    /// of its names), `cluster=`, `older_than=600` (seconds) and `filter=` select. With `hook=true` each row has `hook`, whether its
     /// worker has the hook: its node's agent is asked. Where that is null, `hook_unknown` says why. `jobs` are those with
     /// tasks that stand (`standing`) while others run (`running`, by group, with their ranks); where a limit is known,
     /// `collective_left_seconds` is the time until their collectives time out.

@@ -8,6 +8,7 @@ mod authorisation;
 mod compare;
 mod described;
 mod endings;
+mod jobs;
 mod lifecycle;
 mod list;
 mod narrowed_admin;

@@ -84,6 +84,7 @@ impl Notice {
                 "task": {
                     "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
                     "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
+                    "submission_id": task.names.submission_id.as_deref().map(line),
                     "name": line(task.name()), "exception": line(&failed.exception), "location": location_json(failed.location.as_ref()),
                 },
             }),
@@ -142,6 +143,7 @@ impl NoticeContent<'_> {
                 "node_ip": breakpoint.node_ip,
                 "worker_id": *breakpoint.worker_id,
                 "job_id": breakpoint.names.job_id.as_deref().map(line),
+                "submission_id": breakpoint.names.submission_id.as_deref().map(line),
                 "name": line(&breakpoint.name()),
                 "location": location,
                 "stop": breakpoint.stop,
@@ -174,7 +176,7 @@ impl NoticeContent<'_> {
             Placeholder::Name => line(&breakpoint.name()),
             Placeholder::Cluster => breakpoint.cluster.to_string(),
             Placeholder::Node => breakpoint.node_ip.to_string(),
-            Placeholder::Job => match &breakpoint.names.job_id {
+            Placeholder::Job => match breakpoint.names.job() {
                 Some(job) => line(job),
                 None => "an unknown job".to_owned(),
             },

@@ -11,6 +11,7 @@ pub mod authenticate;
 mod authorise;
 mod collective;
 pub mod family;
+mod jobs;
 pub mod leaving;
 pub mod limits;
 pub mod live;
@@ -26,6 +27,7 @@ pub mod worker_end;
 
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
 pub use family::{ChildEnding, Families, FromFamily, GroupMember, GroupRoot, Initiator};
+pub use jobs::{NoJob, find_jobs};
 pub use parks::Parks;
 pub use permit::{Attached, Permit};
 pub use table::{Session, SessionRow, SessionTable};

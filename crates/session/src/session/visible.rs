@@ -7,7 +7,7 @@ use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Breakpoint, Search, Snapshot};
 
 /// Scopes that reveal the existence of a breakpoint.
-const SEEING_SCOPES: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
+pub(super) const SEEING_SCOPES: [Scope; 3] = [Scope::List, Scope::View, Scope::Terminal];
 
 /// The part of `snapshot` that `principal` may see. Filter each snapshot again: what narrows the rights may become
 /// known only after a breakpoint has appeared.

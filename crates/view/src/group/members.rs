@@ -8,6 +8,7 @@ use crate::listing::fold::answer_text;
 use crate::listing::fold::compared::Compared;
 use crate::listing::fold::ranks::Ranks;
 use crate::listing::fold::who::{self, Names, Who, identified};
+use crate::listing::job::MeantJob;
 use crate::listing::received::RowAnswer;
 use crate::listing::row::Row;
 use ray_relay_access::policy::Pattern;
@@ -19,14 +20,15 @@ use ray_relay_base::wire::json::{self, typed, typed_at};
 pub struct Meant {
     /// Ids, names and groups, with `*` as wildcard. One of them has to match.
     pub patterns: Vec<String>,
-    /// The job's id.
-    pub job: Option<String>,
+    /// The job.
+    pub job: Option<MeantJob>,
     /// Ranks, or pids of tasks without one.
     pub ranks: Option<Ranks>,
 }
 
 impl Meant {
-    /// Parses the words that a user types after `all`: patterns, `job=ID` and `ranks=0-7,9`.
+    /// Parses the words that a user types after `all`: patterns, `job=NAME` and `ranks=0-7,9`. The job is known by its
+    /// name alone.
     ///
     /// # Errors
     /// The fault, in a sentence.
@@ -34,7 +36,7 @@ impl Meant {
         let mut meant = Self::default();
         for word in words.split_whitespace() {
             match word.split_once('=') {
-                Some(("job", job)) if !job.is_empty() => meant.job = Some(job.to_owned()),
+                Some(("job", job)) if !job.is_empty() => meant.job = Some(MeantJob::named(job)),
                 Some(("ranks", ranks)) => {
                     let ranks = ranks
                         .parse::<Ranks>()
@@ -114,8 +116,9 @@ impl MeantTasks {
     /// No task is selected.
     pub fn of(list: &Value, meant: &Meant) -> Result<Self, NoMember> {
         let all = json::list(list, "breakpoints");
-        let is_of_job = |row: &&Value| meant.job.is_none() || job_of(row) == meant.job.as_deref();
-        let may_be_of_job = |row: &&Value| is_of_job(row) || job_of(row).is_none();
+        let is_of_job = |row: &&Value| meant.job.as_ref().is_none_or(|job| job.has(&typed(row)));
+        let has_job = |row: &&Value| typed::<RowAnswer<'_>>(row).job_id.is_some();
+        let may_be_of_job = |row: &&Value| is_of_job(row) || !has_job(row);
         let patterns = meant.patterns.iter();
         let patterns: Vec<Pattern> = patterns
             .map(|pattern| Pattern::new(pattern.to_lowercase()))
@@ -189,6 +192,14 @@ impl MeantTasks {
         any
     }
 
+    /// Keeps those with one of these `ids`.
+    pub fn retain(&mut self, ids: &BTreeSet<String>) {
+        let all = std::mem::take(&mut self.rows).into_iter();
+        let all = all.zip(std::mem::take(&mut self.who));
+        let is_kept = |row: &Value| ids.contains(typed_at::<&str>(row, "id"));
+        (self.rows, self.who) = all.filter(|(row, _)| is_kept(row)).unzip();
+    }
+
     /// Returns their ids, in order.
     pub fn ids(&self) -> Vec<&str> {
         let ids = self.rows.iter().filter_map(|row| typed_at(row, "id"));
@@ -230,10 +241,6 @@ impl MeantTasks {
     pub fn json(&self, at: usize, error: Option<&str>) -> Value {
         who::json(&self.who[at], &self.rows[at], error)
     }
-}
-
-fn job_of(row: &Value) -> Option<&str> {
-    typed_at(row, "job_id")
 }
 
 fn pid(row: &Value) -> Option<u32> {

@@ -37,6 +37,11 @@ pub struct JsonRow<'a> {
     pid: u32,
     /// Ray's job id.
     job_id: Option<&'a str>,
+    /// The id that the job was submitted with.
+    submission_id: Option<&'a str>,
+    /// The name of the Ray Train run, where Ray tracks it (`RAY_TRAIN_ENABLE_STATE_TRACKING=1`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_run: Option<&'a str>,
     /// Ray's task id.
     task_id: Option<&'a str>,
     /// The task, actor method, replica or driver.
@@ -103,6 +108,8 @@ impl<'a> JsonRow<'a> {
             worker_id: &breakpoint.worker_id,
             pid: breakpoint.pid,
             job_id: names.job_id.as_deref(),
+            submission_id: names.submission_id.as_deref(),
+            train_run: names.train_run.as_deref(),
             task_id: names.task_id.as_deref(),
             name: breakpoint.name(),
             name_pending: breakpoint.kind.speaks_dap() && !breakpoint.is_named(),

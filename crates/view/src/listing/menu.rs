@@ -189,7 +189,7 @@ mod tests {
         assert!(text.contains("train.py:26"));
         let text = menu().render(true, Some(70), 0..3);
         let head = text.lines().next().unwrap();
-        assert!(head.ends_with("PID  JOB  TASK ID  WORKER"), "{text}");
+        assert!(head.ends_with("PID  TASK ID  WORKER"), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod fold;
 pub mod grouped;
 mod holds;
 pub mod hooks;
+pub mod job;
 pub mod json;
 pub mod menu;
 pub mod received;

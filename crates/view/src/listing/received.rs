@@ -25,6 +25,8 @@ pub struct RowAnswer<'a> {
     pub worker_id: Option<&'a str>,
     pub pid: Option<u64>,
     pub job_id: Option<&'a str>,
+    pub submission_id: Option<&'a str>,
+    pub train_run: Option<&'a str>,
     pub task_id: Option<&'a str>,
     pub name: Option<&'a str>,
     pub name_pending: bool,
@@ -152,7 +154,13 @@ pub fn troubles(answer: &Value) -> String {
     clusters.filter_map(line).collect()
 }
 
-impl RowAnswer<'_> {
+impl<'a> RowAnswer<'a> {
+    /// Returns the names of its job, the one for users first.
+    pub fn job_names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let names = [self.submission_id, self.job_id, self.train_run];
+        names.into_iter().flatten().filter(|name| !name.is_empty())
+    }
+
     /// Returns the time of the answer, by the relay's clock.
     pub fn now(&self) -> Option<f64> {
         Some(self.first_seen? + self.waiting_seconds?)

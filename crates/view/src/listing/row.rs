@@ -67,10 +67,12 @@ pub struct Row {
     pub state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
     pub kind: String,
+    /// The id that its job was submitted with, otherwise Ray's job id, or `-`.
+    pub job: String,
+    /// All names of its job.
+    pub(crate) job_names: Vec<String>,
     /// The process id, or `-`. This and the next fields appear in verbose tables.
     pub pid: String,
-    /// Ray's job id, or `-`.
-    pub job: String,
     /// Its resources on the node, `2 GPU, 1 CPU`, or `-` if unknown.
     pub holds: String,
     /// Number of its GPUs.
@@ -268,7 +270,11 @@ impl Row {
                 .pid
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
-            job: cell(row.job_id),
+            job: cell(row.job_names().next()),
+            job_names: row
+                .job_names()
+                .filter_map(|name| text(Some(name)))
+                .collect(),
             holds: resources.map_or_else(none, |resources| {
                 let amounts = resources.iter().map(|(name, amount)| (*name, *amount));
                 replaced(&format_resources(amounts)).into_owned()

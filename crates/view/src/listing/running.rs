@@ -53,6 +53,9 @@ pub struct RunningRow<'a> {
     job_id: Option<&'a str>,
     /// The id that the job was submitted with.
     submission_id: Option<&'a str>,
+    /// The name of the Ray Train run, where Ray tracks it (`RAY_TRAIN_ENABLE_STATE_TRACKING=1`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    train_run: Option<&'a str>,
     /// Ray's task id.
     task_id: Option<&'a str>,
     /// Ray's actor id.
@@ -93,6 +96,7 @@ impl<'a> RunningRow<'a> {
             world_size: names.world_size,
             job_id: names.job_id.as_deref(),
             submission_id: names.submission_id.as_deref(),
+            train_run: names.train_run.as_deref(),
             task_id: names.task_id.as_deref(),
             actor_id: names.actor_id.as_deref(),
             actor_name: names.actor_name.as_deref(),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
+use super::job::MeantJob;
 use super::json::JsonRow;
 use super::row::Row;
 use ray_relay_access::policy::Pattern;
@@ -182,6 +183,7 @@ impl SortKey {
             Self::State => breakpoint.state.word().into(),
             Self::Cluster => replaced(&breakpoint.cluster),
             Self::Id => breakpoint.id.to_string().into(),
+            Self::Job if names.submission_id.is_some() => known(&names.submission_id),
             Self::Job => known(&names.job_id),
             Self::Task => known(&names.task_id),
             Self::Pid if breakpoint.pid > 0 => breakpoint.pid.to_string().into(),
@@ -255,16 +257,27 @@ impl Filter {
 
     /// Whether `row` matches.
     pub fn fits(&self, row: &Row) -> bool {
-        self.fits_where(|key| key.text(row).into())
+        let job_names = row.job_names.iter().map(String::as_str);
+        self.fits_where(|key| key.text(row).into(), job_names)
     }
 
     /// Whether the row of `breakpoint` at `now` matches, without building it.
     pub fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
-        self.fits_where(|key| key.text_of(breakpoint, now))
+        let names = &breakpoint.names;
+        let job_names = [&names.job_id, &names.train_run].into_iter().flatten();
+        let job_names = job_names.map(String::as_str);
+        self.fits_where(|key| key.text_of(breakpoint, now), job_names)
     }
 
-    fn fits_where<'a>(&self, text: impl Fn(SortKey) -> Cow<'a, str>) -> bool {
-        let matches = |key: SortKey| self.pattern.matches(&text(key).to_lowercase());
+    fn fits_where<'a>(
+        &self,
+        text: impl Fn(SortKey) -> Cow<'a, str>,
+        job_names: impl Iterator<Item = &'a str> + Clone,
+    ) -> bool {
+        let fits = |text: &str| self.pattern.matches(&text.to_lowercase());
+        // A job is found by each of its names.
+        let is_of_job = || job_names.clone().any(fits);
+        let matches = |key: SortKey| fits(&text(key)) || key == SortKey::Job && is_of_job();
         match self.key {
             Some(key) => matches(key),
             None => KEYS
@@ -280,17 +293,25 @@ pub struct ListSelection {
     pub order: Option<Order>,
     /// All of them have to match.
     pub filters: Vec<Filter>,
+    /// Only this job.
+    pub job: Option<MeantJob>,
 }
 
 impl ListSelection {
     /// Whether rows are neither filtered nor sorted.
     fn is_none(&self) -> bool {
-        self.order.is_none() && self.filters.is_empty()
+        self.order.is_none() && self.filters.is_empty() && self.job.is_none()
     }
 
     /// Whether `row` is shown.
     pub fn fits(&self, row: &Row) -> bool {
-        self.filters.iter().all(|filter| filter.fits(row))
+        self.is_of_job(row) && self.filters.iter().all(|filter| filter.fits(row))
+    }
+
+    fn is_of_job(&self, row: &Row) -> bool {
+        let names = row.job_names.iter().map(String::as_str);
+        let job = self.job.as_ref();
+        job.is_none_or(|job| job.has_named(&row.cluster, names))
     }
 
     /// Returns the indexes of the shown rows, in order.
@@ -304,7 +325,7 @@ impl ListSelection {
 }
 
 /// Filters and sorts the rows of `list`, the relay's answer (`/relay/v1/breakpoints`). Adds the number of filtered
-/// rows (`hidden`), including those that the relay has left out.
+/// rows (`hidden`), including those that the relay has left out, but not those of other jobs than the selected one.
 pub fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     if choice.is_none() {
         return list;
@@ -317,7 +338,8 @@ pub fn arranged(mut list: Value, choice: &ListSelection) -> Value {
     let places = choice.of(&rows);
     let chosen: Vec<Value> = places.iter().filter_map(|at| all[*at].take()).collect();
     let left_out = typed_at::<u64>(&list, "hidden");
-    let hidden = left_out + (rows.len() - chosen.len()) as u64;
+    let of_job = rows.iter().filter(|row| choice.is_of_job(row)).count();
+    let hidden = left_out + (of_job - chosen.len()) as u64;
     put(&mut list, "hidden", hidden);
     put(&mut list, "breakpoints", chosen);
     list
@@ -347,6 +369,7 @@ mod tests {
                 .iter()
                 .map(|filter| filter.parse().unwrap())
                 .collect(),
+            job: None,
         };
         selection.of(&rows())
     }
@@ -400,7 +423,7 @@ mod tests {
         #[test]
         fn sorting_keeps_all_rows_and_filters_only_remove(key in 0..KEYS.len(), desc: bool, text in "[a-z0-9.* =]{0,6}") {
             let order = format!("{}{}", KEYS[key].0, if desc { ",desc" } else { "" });
-            let mut all = ListSelection { order: Some(order.parse().unwrap()), filters: Vec::new() };
+            let mut all = ListSelection { order: Some(order.parse().unwrap()), ..ListSelection::default() };
             let mut sorted = all.of(&rows());
             if let Ok(filter) = text.parse::<Filter>() {
                 all.filters.push(filter);

@@ -67,6 +67,7 @@ pub fn jobs<'a>(
         });
         json!({
             "cluster": of.0, "job_id": of.1,
+            "submission_id": stops.iter().find_map(|one| one.names.submission_id.as_deref()),
             "standing": stops.len(), "standing_seconds": longest.map(seconds),
             "running": running.collect::<Vec<_>>(),
             "collective_timeout_seconds": limit.map(|limit| seconds(limit.limit)),
@@ -81,6 +82,7 @@ pub fn jobs<'a>(
 #[serde(default)]
 struct JobAnswer<'a> {
     job_id: Option<&'a str>,
+    submission_id: Option<&'a str>,
     standing: usize,
     standing_seconds: Option<f64>,
     #[serde(borrow)]
@@ -114,7 +116,7 @@ pub fn lines(answer: &Value) -> String {
         let groups: Vec<String> = job.running.iter().map(group).collect();
         lines += &format!(
             "job {}: {paused}, for {since}, while others run: {}",
-            replaced(job.job_id.unwrap_or("?")),
+            replaced(job.submission_id.or(job.job_id).unwrap_or("?")),
             groups.join(", ")
         );
         match job.collective_left_seconds {
@@ -191,7 +193,7 @@ mod tests {
         let rows = jobs(&list, all.iter(), at(2600));
         assert_eq!(
             rows,
-            json!([{"cluster": "default", "job_id": "01000000", "standing": 1, "standing_seconds": 600.0,
+            json!([{"cluster": "default", "job_id": "01000000", "submission_id": null, "standing": 1, "standing_seconds": 600.0,
                 "running": [{"group": "Trainer", "tasks": 3, "ranks": [0, 1, 2], "running_seconds": 1600.0}],
                 "collective_timeout_seconds": 1800.0, "collective_left_seconds": 1200.0}])
         );

@@ -72,6 +72,16 @@ const COLUMNS: [Column; 16] = [
         ..PLAIN
     },
     Column {
+        title: "JOB",
+        // The end of an id tells it from others.
+        least: Some(8),
+        keep: KeptEnd::End,
+        drop_order: Some(0),
+        cell: |_, row| row.job.clone(),
+        is_shown: |list, extras| extras.ids || list.rows.iter().any(|row| row.job != "-"),
+        ..PLAIN
+    },
+    Column {
         title: "TASK",
         least: Some(8),
         cell: |_, row| row.task.clone(),
@@ -132,7 +142,6 @@ const COLUMNS: [Column; 16] = [
     },
     id("HOLDS", |_, row| row.holds.clone()),
     id("PID", |_, row| row.pid.clone()),
-    id("JOB", |_, row| row.job.clone()),
     id("TASK ID", |_, row| row.task_id.clone()),
     id("WORKER", |_, row| row.worker.clone()),
 ];

@@ -78,7 +78,7 @@ words! {
         Cluster = "cluster",
         /// The address of the node.
         Node = "node",
-        /// Ray's job id.
+        /// The id that the job was submitted with, otherwise Ray's job id.
         Job = "job",
         /// File and line of the stop.
         Location = "location",

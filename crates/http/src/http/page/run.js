@@ -9,7 +9,7 @@ import { mayPrompt, TerminalView } from './terminal.js';
 import { make, time, write } from './text.js';
 
 function facts(row) {
-  const pairs = identifiers(row, row.submission_id ?? row.job_id);
+  const pairs = identifiers(row);
   return factList(pairs.filter(([, text]) => text));
 }
 

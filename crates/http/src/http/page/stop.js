@@ -74,7 +74,7 @@ export function statusDetails(row, me) {
 /** The texts that a filter searches. */
 export function searchTexts(row, me) {
   const { word } = status(row, me);
-  return [row.id, title(row), locationText(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, resourceText(row)];
+  return [row.id, title(row), locationText(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.submission_id, row.train_run, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, resourceText(row)];
 }
 
 /** A label for `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. */

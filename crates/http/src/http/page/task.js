@@ -9,10 +9,12 @@ import { isOwn, locationText, title } from './stop.js';
 import { TerminalView } from './terminal.js';
 import { copy, resourceText, make, time, write } from './text.js';
 
-/** The ids of a task in Ray, and its resources. */
-export function identifiers(row, job) {
+/** The ids of a paused or running task, and its resources. */
+export function identifiers(row) {
   return [
-    ['Job', job],
+    ['Job', row.submission_id || row.job_id],
+    ['Ray job id', row.submission_id && row.job_id],
+    ['Ray Train run', row.train_run],
     ['Task', row.task_id],
     ['Actor', row.actor_id],
     ['Worker', row.worker_id],
@@ -28,7 +30,7 @@ function facts(row) {
   const holder = row.holder;
   return [
     ['Id', row.id],
-    ...identifiers(row, row.job_id),
+    ...identifiers(row),
     ['Debugger', row.kind === 'pdb' ? 'pdb (legacy)' : row.kind],
     ['Held by', holder && [holder.client, holder.subject, holder.peer].filter(Boolean).join(', ')],
   ].filter(([, text]) => text);

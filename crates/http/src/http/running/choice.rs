@@ -19,7 +19,7 @@ const MAX_PATTERN_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct TaskChoice {
     cluster: Option<Pattern>,
-    /// A job, by its id or submission id.
+    /// A job, by any of its names.
     pub(super) job: Option<String>,
     name: Option<Pattern>,
     older_than: Option<Duration>,
@@ -90,10 +90,9 @@ impl TaskChoice {
 
     /// Whether `task` belongs to the selected job.
     pub(super) fn fits_job(&self, task: &Running) -> bool {
-        let own = [&task.names.job_id, &task.names.submission_id];
         self.job
             .as_ref()
-            .is_none_or(|job| own.into_iter().flatten().any(|own| own == job))
+            .is_none_or(|job| task.names.is_of_job(job))
     }
 
     /// Whether `running`, with the JSON `row`, is selected at `now`. A task of unknown age never matches `older_than`.

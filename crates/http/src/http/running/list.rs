@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::choice::TaskChoice;
 use super::shown::held;
-use super::{SLOW, clusters, failed, hooked, may, row, running};
+use super::{clusters, failed, hooked, may, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;
@@ -30,8 +30,8 @@ use ray_relay_view::listing::standing;
 const DEFAULT_PAGE_ROWS: usize = 1000;
 const MAX_PAGE_ROWS: usize = 10_000;
 
-const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its id or \
-    submission id), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
+const PARAMETERS: &str = "the parameters of /relay/v1/tasks are cluster and name (patterns such as train*), job (its \
+    submission id or job id, or the name of a Ray Train run), older_than (seconds), filter (as `ray-relay tasks --filter` takes it, again and again), state (running, or \
     failed: what is kept of those), hook (true: whether each has the hook), limit (rows of a page) and after (`next` of the page before)";
 
 /// Parameters of a page.
@@ -121,8 +121,9 @@ pub(in crate::http) async fn list(
             return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
         }
     };
-    let Some(mut per_cluster) = running(ctx, principal, Scope::List, &request.choice).await else {
-        return answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW);
+    let mut per_cluster = match running(ctx, principal, Scope::List, &request.choice).await {
+        Ok(per_cluster) => per_cluster,
+        Err(why) => return why.answer(),
     };
     let now = SystemTime::now();
     let (mut total, mut rows, mut page) = (0, Vec::new(), Vec::new());

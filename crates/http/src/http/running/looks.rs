@@ -22,8 +22,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::{RawSelection, TaskChoice};
 use super::objects::{self, AwaitedObjects};
 use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown, text_of};
-use super::{SLOW, clusters, failed, idle, may, row, running, view_permission};
-use crate::http::answer::{self, Body};
+use super::{clusters, failed, idle, may, row, running, view_permission};
+use crate::http::answer::Body;
 use crate::http::exchange::{Exchange, Post};
 use crate::http::refusal::HttpRefusal;
 use crate::http::{audit, body};
@@ -111,8 +111,9 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(id) = failed {
         return failed::look(exchange, principal, &id, locals).await;
     }
-    let Some(per_cluster) = running(ctx, principal, Scope::View, &choice).await else {
-        return Ok(answer::error(hyper::StatusCode::SERVICE_UNAVAILABLE, SLOW));
+    let per_cluster = match running(ctx, principal, Scope::View, &choice).await {
+        Ok(per_cluster) => per_cluster,
+        Err(why) => return Ok(why.answer()),
     };
     let all = per_cluster.iter().flat_map(|one| &one.rows);
     let mut selected = processes(ctx, principal, all, &choice);

@@ -12,20 +12,25 @@ pub(super) mod looks;
 pub(in crate::http) mod objects;
 mod shown;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::list::list;
 pub(super) use self::shown::held;
+use super::answer::{self, Body};
+use super::jobs;
 use super::route::RequiredPermission;
 use choice::TaskChoice;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{BreakpointId, Running, RunningIn, RunningQuery};
 use ray_relay_session::context::Context;
+use ray_relay_session::session::NoJob;
 use ray_relay_view::listing::running::RunningRow;
 
 /// Time limit for the heads to list running tasks, including earlier requests in the queue.
@@ -34,24 +39,78 @@ const HEADS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Error if they take longer.
 const SLOW: &str = "the Ray heads do not say in time what runs; ask again in a moment, or for one cluster or job alone";
 
+/// Why there is no list of running tasks.
+enum NotListed {
+    /// The heads take too long.
+    Slow,
+    /// There is no such job.
+    NoJob(NoJob),
+}
+
+impl NotListed {
+    fn answer(&self) -> Response<Body> {
+        match self {
+            Self::Slow => answer::error(StatusCode::SERVICE_UNAVAILABLE, SLOW),
+            Self::NoJob(why) => jobs::none(why),
+        }
+    }
+}
+
 /// Running tasks in clusters where `principal` has `scope` somewhere, as preselected by `choice`. The caller has to
-/// check its rights on each task. `None`: the heads take too long.
+/// check its rights on each task.
+///
+/// # Errors
+/// [`NotListed`].
 async fn running(
     ctx: &Context,
     principal: &Principal,
     scope: Scope,
     choice: &TaskChoice,
-) -> Option<Vec<RunningIn>> {
-    let access = principal.access();
-    let on =
-        |cluster: &str| choice.fits_cluster(cluster) && access.may_somewhere_on(scope, cluster);
-    let query = RunningQuery {
-        on: &on,
-        job: choice.job.as_deref(),
+) -> Result<Vec<RunningIn>, NotListed> {
+    let Some(name) = &choice.job else {
+        return running_of(ctx, principal, scope, choice, None).await;
     };
-    timeout(HEADS_TIMEOUT, ctx.registry.running(&query))
-        .await
-        .ok()
+    let jobs = match jobs::find(ctx, principal, name).await {
+        Ok(jobs) => jobs,
+        // Without a list of jobs, the name may still be Ray's job id. The answer has the trouble of the head.
+        Err(NoJob::Unclear { .. }) => {
+            return running_of(ctx, principal, scope, choice, Some((name, None))).await;
+        }
+        Err(why) => return Err(NotListed::NoJob(why)),
+    };
+    let mut clusters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for job in &jobs {
+        if let Some(id) = &job.job_id {
+            clusters.entry(id).or_default().insert(&job.cluster);
+        }
+    }
+    let mut found = Vec::new();
+    for (id, clusters) in clusters {
+        let of_job = Some((id, Some(clusters)));
+        found.extend(running_of(ctx, principal, scope, choice, of_job).await?);
+    }
+    Ok(found)
+}
+
+/// The same of one job, by Ray's id, in those clusters that have it.
+async fn running_of(
+    ctx: &Context,
+    principal: &Principal,
+    scope: Scope,
+    choice: &TaskChoice,
+    job: Option<(&str, Option<BTreeSet<&str>>)>,
+) -> Result<Vec<RunningIn>, NotListed> {
+    let access = principal.access();
+    let (job, clusters) = job.unzip();
+    let clusters = clusters.flatten();
+    let on = |cluster: &str| {
+        clusters.as_ref().is_none_or(|all| all.contains(cluster))
+            && choice.fits_cluster(cluster)
+            && access.may_somewhere_on(scope, cluster)
+    };
+    let query = RunningQuery { on: &on, job };
+    let listed = timeout(HEADS_TIMEOUT, ctx.registry.running(&query)).await;
+    listed.map_err(|_| NotListed::Slow)
 }
 
 /// Whether `principal` has `scope` on `running`.

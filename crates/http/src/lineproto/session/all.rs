@@ -4,9 +4,11 @@
 //! decides about permissions, audit, output and parking. This module checks the permission `terminal`, as for one task.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::AsyncRead;
+use tokio::time::timeout;
 
 use super::TerminalSession;
 use crate::lineproto::prompt;
@@ -18,12 +20,16 @@ use ray_relay_base::wire::text::replaced;
 use ray_relay_debugger::pdb::Options;
 use ray_relay_ray::ray::registry::BreakpointId;
 use ray_relay_session::session::state::SessionState;
-use ray_relay_session::session::{audit, visible};
+use ray_relay_session::session::{audit, find_jobs, visible};
 use ray_relay_view::group::live::open_all;
 use ray_relay_view::group::members::{Meant, MeantTasks};
 use ray_relay_view::group::prompt::PromptGroup;
+use ray_relay_view::listing::job::{JobKey, MeantJob};
 use ray_relay_view::listing::json;
 use ray_relay_view::listing::select::{ListSelection, arranged};
+
+/// Time limit for the heads to list their jobs.
+const JOB_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Maximum number of tasks at one prompt.
 const MAX_TASKS: usize = 256;
@@ -106,7 +112,10 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         words: &str,
         choice: &ListSelection,
     ) -> Result<(MeantTasks, String), String> {
-        let selection = Meant::read(words)?;
+        let mut selection = Meant::read(words)?;
+        if let Some(job) = &mut selection.job {
+            *job = self.known_job(job.name()).await?;
+        }
         let permitted = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&permitted), choice);
         let members = MeantTasks::of(&list, &selection).map_err(|why| why.to_string())?;
@@ -135,6 +144,24 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         );
         Box::pin(on_record).await.map_err(|why| why.to_string())?;
         Ok((members, request.to_string()))
+    }
+
+    /// Returns the job called `name`.
+    ///
+    /// # Errors
+    /// A sentence: there is none, or a head does not answer.
+    async fn known_job(&self, name: &str) -> Result<MeantJob, String> {
+        let registry = &self.context.registry;
+        let found = timeout(JOB_TIMEOUT, find_jobs(registry, &self.principal, name)).await;
+        let found = found.map_err(|_| "the Ray heads do not list their jobs in time".to_owned());
+        let jobs = found?.map_err(|why| why.to_string())?;
+        let keys = jobs.into_iter().filter_map(|job| {
+            Some(JobKey {
+                cluster: job.cluster.to_string(),
+                job_id: job.job_id?,
+            })
+        });
+        Ok(MeantJob::known(name, keys))
     }
 
     /// Returns the `members`, by index, on which this principal may have no prompt, with the reason. Records each.

@@ -50,7 +50,7 @@ fn notice_names_the_task_its_location_and_waiting_time() {
         "id": null, "event": "paused", "time": null, "text": format!("{text} {link}"), "link": link,
         "breakpoint": {
             "id": breakpoint.id, "cluster": "default", "node_id": *breakpoint.node_id, "node_ip": "10.88.0.1",
-            "worker_id": *breakpoint.worker_id, "job_id": null, "name": "square",
+            "worker_id": *breakpoint.worker_id, "job_id": null, "submission_id": null, "name": "square",
             "location": {"file": "square.py", "line": 12, "function": "square"},
             "stop": 1, "waiting_seconds": 1860, "holder": null,
         },

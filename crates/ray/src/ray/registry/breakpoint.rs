@@ -154,6 +154,8 @@ pub struct Names {
     pub job_id: Option<String>,
     /// Submission id of the job, if it was submitted through the job API.
     pub submission_id: Option<String>,
+    /// Name of the Ray Train run that it belongs to, if its job uses Ray Train.
+    pub train_run: Option<String>,
     /// Name of the principal that submitted the job through a relay.
     pub submitter: Option<String>,
     /// Task, if the worker runs one (a Serve replica and a driver do not).
@@ -185,6 +187,17 @@ pub struct Names {
 }
 
 impl Names {
+    /// The name of its job for users: the id that it was submitted with, otherwise Ray's job id.
+    pub fn job(&self) -> Option<&str> {
+        self.submission_id.as_deref().or(self.job_id.as_deref())
+    }
+
+    /// Whether `name` is one of the names of its job: job id, submission id or Ray Train run.
+    pub fn is_of_job(&self, name: &str) -> bool {
+        let names = [&self.job_id, &self.submission_id, &self.train_run];
+        names.into_iter().flatten().any(|known| known == name)
+    }
+
     /// Whether it is a replica of Ray Serve, according to its group.
     pub fn is_replica(&self) -> bool {
         self.group

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use self::ranks::{WorldRank, rank_in, trailing_index};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::resources::Resources;
-use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow};
+use crate::ray::registry::rows::{ActorRow, JobRow, RuntimeEnv, TaskRow, TrainRunRow};
 use crate::ray::registry::traceback;
 use crate::ray::registry::traceback::Stopped;
 use ray_relay_base::wire::text::one_line;
@@ -174,6 +174,35 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
 pub(super) fn add_job(names: &mut Names, job: &JobRow) {
     names.submission_id = known(&job.submission_id);
     names.submitter = submitter(job);
+}
+
+/// Classes of Ray Train's actors: its ranks, and what manages them.
+const TRAIN_CLASSES: [&str; 2] = ["RayTrainWorker", "TrainController"];
+
+/// Whether a class of this name is one of Ray Train's, so that its runs are worth a query.
+pub(super) fn is_of_train(class_name: &str) -> bool {
+    TRAIN_CLASSES.contains(&class_name)
+}
+
+/// Adds the run of Ray Train: that of its actor, otherwise the only one of its job.
+pub(super) fn add_train_run(names: &mut Names, runs: &[TrainRunRow]) {
+    let Some(job) = names.job_id.as_deref() else {
+        return;
+    };
+    let of_job: Vec<&TrainRunRow> = runs.iter().filter(|run| run.job_id == job).collect();
+    let actor = names.actor_id.as_deref();
+    let has_actor = |run: &TrainRunRow| {
+        let mut workers = run.attempts.iter().flat_map(|attempt| &attempt.workers);
+        actor.is_some_and(|actor| {
+            run.controller_actor_id == actor || workers.any(|worker| worker.actor_id == actor)
+        })
+    };
+    let own = of_job.iter().find(|run| has_actor(run));
+    let run = match (own, &*of_job) {
+        (Some(run), _) | (None, [run]) => Some(shortened(&run.name)),
+        (None, _) => None,
+    };
+    names.train_run = run.filter(|name| !name.is_empty());
 }
 
 /// The principal that has submitted `job` through a relay.

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use crate::ray::head::{HeadAnswer as Body, HeadClient, HeadError};
 use crate::ray::registry::bounded::FirstRows;
 use crate::ray::registry::rows::{
-    ActorRow, Envelope, JobRow, MAX_QUERY_ROWS, NodeRow, ObjectRow, QueryResult, TaskRow, Version,
-    WorkerRow,
+    ActorRow, Envelope, JobRow, MAX_QUERY_ROWS, NodeRow, ObjectRow, QueryResult, TaskRow,
+    TrainRunRow, TrainRuns, Version, WorkerRow,
 };
 use ray_relay_base::wire::text::{one_line, percent_encoded};
 
@@ -148,6 +148,18 @@ pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
 pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
     let jobs: FirstRows<JobRow, { MAX_QUERY_ROWS as usize }> = head.get_json("/api/jobs/").await?;
     Ok(jobs.read)
+}
+
+/// The runs of Ray Train, the latest first; none if it is not used, or is Train v1. The first such query makes the head
+/// start a driver of its own, so send it only where Ray Train runs, or for a name that nothing else has.
+pub(super) async fn train_runs(head: &HeadClient) -> Vec<TrainRunRow> {
+    match head.get_json::<TrainRuns>("/api/train/v2/runs/v1").await {
+        Ok(runs) => runs.train_runs.read,
+        Err(error) => {
+            tracing::debug!(%error, "the head lists no runs of Ray Train");
+            Vec::new()
+        }
+    }
 }
 
 /// The Ray version of the head.

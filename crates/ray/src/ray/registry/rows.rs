@@ -294,6 +294,45 @@ pub(super) struct JobMetadata {
     pub(super) submitter: String,
 }
 
+impl JobRow {
+    /// Whether it has reached a final state.
+    pub(super) fn ended(&self) -> bool {
+        matches!(self.status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED")
+    }
+}
+
+/// The response of `/api/train/v2/runs/v1`.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct TrainRuns {
+    #[serde(default)]
+    pub(super) train_runs: FirstRows<TrainRunRow, { MAX_QUERY_ROWS as usize }>,
+}
+
+/// A run of Ray Train.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub(super) struct TrainRunRow {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) name: String,
+    #[serde(default, deserialize_with = "id")]
+    pub(super) job_id: String,
+    #[serde(default, deserialize_with = "id")]
+    pub(super) controller_actor_id: String,
+    #[serde(default)]
+    pub(super) attempts: Vec<TrainAttemptRow>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub(super) struct TrainAttemptRow {
+    #[serde(default)]
+    pub(super) workers: Vec<TrainWorkerRow>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub(super) struct TrainWorkerRow {
+    #[serde(default, deserialize_with = "id")]
+    pub(super) actor_id: String,
+}
+
 /// Jobs to query one by one if a head has more tasks than one response.
 const MAX_JOBS: usize = 20;
 

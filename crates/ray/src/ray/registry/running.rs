@@ -12,14 +12,14 @@ use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::breakpoint::Names;
 use crate::ray::registry::clusters::ClusterHandle;
 use crate::ray::registry::rows::newest_running;
-use crate::ray::registry::rows::{ActorRow, JobRow, QueryResult, TaskRow, WorkerRow};
+use crate::ray::registry::rows::{ActorRow, JobRow, QueryResult, TaskRow, TrainRunRow, WorkerRow};
 use crate::ray::registry::{names, query};
 
 /// A query for running tasks.
 pub struct RunningQuery<'a> {
     /// The clusters to include.
     pub on: &'a (dyn Fn(&str) -> bool + Sync),
-    /// Only this job, by its id or submission id.
+    /// Only this job, by Ray's job id.
     pub job: Option<&'a str>,
 }
 
@@ -150,22 +150,28 @@ async fn rows(
         tracing::debug!(%error, "cannot look up the jobs");
         Vec::new()
     });
-    let meant = job.map(|job| job_id(&jobs, job));
-    let tasks = match meant {
+    let tasks = match job {
         Some(job) => query::running_tasks_of_job(head, job).await?,
         None => query::running_tasks(head).await?,
     };
     let workers = workers?;
     let mut complete = !tasks.truncated() && !workers.truncated();
-    let crowded = tasks.truncated() && meant.is_none();
+    let crowded = tasks.truncated() && job.is_none();
     let mut tasks = tasks.into_rows();
     if crowded {
         (tasks, complete) = of_each_job(head, tasks, &jobs).await?;
     }
     let workers = workers.into_rows();
-    let known = Rows::new(cluster, &workers, &actors, &jobs);
+    let runs = match actors.iter().any(|a| names::is_of_train(&a.class_name)) {
+        true => query::train_runs(head).await,
+        false => Vec::new(),
+    };
+    let known = Rows {
+        runs: &runs,
+        ..Rows::new(cluster, &workers, &actors, &jobs)
+    };
     let mut rows = known.all(&tasks);
-    if let Some(job) = meant {
+    if let Some(job) = job {
         rows.retain(|row| row.names.job_id.as_deref() == Some(job));
     }
     // If a response was incomplete, an actor may be busy with an unlisted task.
@@ -245,12 +251,6 @@ pub(super) async fn of_row(
     Some(Rows::new(cluster, &[], &actors, jobs).task(row))
 }
 
-/// The id of the job with the id or submission id `job`.
-fn job_id<'a>(jobs: &'a [JobRow], job: &'a str) -> &'a str {
-    let submitted = jobs.iter().find(|row| row.submission_id == job);
-    submitted.map_or(job, |row| &row.job_id)
-}
-
 /// The tasks of the latest jobs, merged with `tasks`, which may be of others; and whether those are all.
 async fn of_each_job(
     head: &HeadClient,
@@ -277,6 +277,8 @@ struct Rows<'a> {
     actors: &'a [ActorRow],
     actors_by_id: HashMap<&'a str, &'a ActorRow>,
     jobs: HashMap<&'a str, &'a JobRow>,
+    /// Runs of Ray Train.
+    runs: &'a [TrainRunRow],
 }
 
 impl<'a> Rows<'a> {
@@ -294,6 +296,7 @@ impl<'a> Rows<'a> {
             actors,
             actors_by_id: actors.iter().map(|a| (&*a.actor_id, a)).collect(),
             jobs: jobs.map(|job| (&*job.job_id, job)).collect(),
+            runs: &[],
         }
     }
 
@@ -409,7 +412,8 @@ impl<'a> Rows<'a> {
     fn driver(&self, worker: &WorkerRow) -> Option<Running> {
         let job_id = names::job_of_driver(&worker.worker_id)?;
         let job = self.jobs.get(job_id).copied();
-        let names = names::of_driver(job_id, job).names;
+        let mut names = names::of_driver(job_id, job).names;
+        names::add_train_run(&mut names, self.runs);
         Some(Running {
             started: job.and_then(|job| job.start_time).map(time),
             ..self.of_worker(worker, names)
@@ -430,12 +434,13 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Adds the information of the job's row.
+    /// Adds the other names of the job.
     fn running(&self, mut running: Running) -> Running {
         let job = running.names.job_id.as_deref();
         let job = job.and_then(|job| self.jobs.get(job));
         let submission = job.map(|job| job.submission_id.clone());
         running.names.submission_id = submission.filter(|id| !id.is_empty());
+        names::add_train_run(&mut running.names, self.runs);
         running
     }
 }

@@ -30,7 +30,7 @@ impl Who {
         let cells = Row::of(row);
         // A relay of an older version reports no group of paused tasks.
         let mut group = replaced(row.group.or(row.name).unwrap_or("?")).into_owned();
-        if several_jobs && let Some(job) = row.job_id {
+        if several_jobs && let Some(job) = row.job_names().next() {
             group = format!("{} {group}", replaced(job));
         }
         Self {

@@ -209,7 +209,7 @@ impl<'a> LookupClient<'a> {
         Ok(Vec::new())
     }
 
-    /// Adds the submission ids of the jobs, which rows of tasks and actors do not have.
+    /// Adds the other names of the jobs, which rows of tasks and actors do not have.
     async fn add_submissions<'f>(self, found: impl Iterator<Item = &'f mut Found>) {
         let mut of_jobs: Vec<_> = found.filter(|f| f.names.job_id.is_some()).collect();
         if of_jobs.is_empty() {
@@ -221,6 +221,16 @@ impl<'a> LookupClient<'a> {
             let id = found.names.job_id.as_deref();
             if let Some(job) = id.and_then(|id| by_id.get(id)) {
                 names::add_job(&mut found.names, job);
+            }
+        }
+        let is_of_train = |found: &Found| {
+            let class = found.names.group.as_deref();
+            class.is_some_and(names::is_of_train)
+        };
+        if of_jobs.iter().any(|found| is_of_train(found)) {
+            let runs = query::train_runs(self.head).await;
+            for found in of_jobs {
+                names::add_train_run(&mut found.names, &runs);
             }
         }
     }

@@ -34,6 +34,7 @@ pub(super) struct World {
     pub(super) tasks: Vec<Value>,
     pub(super) actors: Vec<Value>,
     pub(super) jobs: Vec<Value>,
+    pub(super) train_runs: Vec<Value>,
     /// Status and text of all answers, if set.
     pub(super) broken: Option<(u16, &'static str)>,
     /// Fails requests for workers.
@@ -185,6 +186,12 @@ impl World {
         let rows = match path {
             "/api/version" => return (200, json!({"ray_version": "2.60.0"}).to_string()),
             "/api/jobs/" => return (200, Value::from(self.jobs.clone()).to_string()),
+            "/api/train/v2/runs/v1" if self.train_runs.is_empty() => {
+                return (500, "Train state data is not available.".to_owned());
+            }
+            "/api/train/v2/runs/v1" => {
+                return (200, json!({"train_runs": self.train_runs}).to_string());
+            }
             "/worker/traceback" => match self.stack {
                 Some(stack) => return (200, stack.to_owned()),
                 None => return (403, "Profiling is disabled by default".to_owned()),

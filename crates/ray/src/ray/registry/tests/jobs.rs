@@ -1,4 +1,4 @@
-//! Tests the end of a job as a fake head reports it.
+//! Tests which jobs a name stands for, and how a job ended, as a fake head reports it.
 #![allow(clippy::unwrap_used)]
 
 use serde_json::json;
@@ -39,4 +39,74 @@ async fn job_end_is_awaited_and_reported() {
         job_end.as_deref(),
         Some("raysubmit_c (job 03000000) has ended: SUCCEEDED")
     );
+}
+
+#[tokio::test]
+async fn name_of_a_job_is_any_of_its_ids_or_its_train_run() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.jobs = vec![
+            json!({"job_id": "01000000", "submission_id": "raysubmit_a", "status": "FAILED"}),
+            json!({"job_id": "02000000", "submission_id": null, "status": "RUNNING"}),
+            json!({"job_id": null, "submission_id": "raysubmit_d", "status": "PENDING"}),
+        ];
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    let called = async |name: &str| {
+        let found = registry.jobs_called(name, |_| true).await;
+        assert_eq!(found.trouble, None);
+        let names = found
+            .jobs
+            .iter()
+            .map(|job| (job.name().to_owned(), job.ended));
+        names.collect::<Vec<_>>()
+    };
+    let job = |name: &str, ended| vec![(name.to_owned(), ended)];
+    for name in ["01000000", "raysubmit_a"] {
+        assert_eq!(called(name).await, job("raysubmit_a", true));
+    }
+    assert_eq!(called("02000000").await, job("02000000", false));
+    assert_eq!(called("raysubmit_d").await, job("raysubmit_d", false));
+    assert!(head.requests("/api/train").is_empty());
+    assert_eq!(called("nightly").await, []);
+    head.with(|w| {
+        let run = |name: &str, job: &str| json!({"name": name, "job_id": job, "attempts": []});
+        w.train_runs = vec![run("nightly", "02000000"), run("other", "01000000")];
+    });
+    assert_eq!(called("nightly").await, job("02000000", false));
+    assert_eq!(called("night").await, []);
+    let elsewhere = registry
+        .jobs_called("02000000", |cluster| cluster == "other")
+        .await;
+    assert!(elsewhere.jobs.is_empty());
+    head.with(|w| w.broken = Some((500, "the GCS is away")));
+    let unclear = registry.jobs_called("02000000", |_| true).await;
+    assert!(unclear.jobs.is_empty());
+    assert!(unclear.trouble.unwrap().contains("the GCS is away"));
+}
+
+/// The head forgets jobs, and may be away.
+#[tokio::test(start_paused = true)]
+async fn job_of_a_listed_task_is_known_without_the_head() {
+    let head = FakeHead::start().await;
+    head.with(|w| {
+        w.workers.push(worker("w1", 1));
+        let mut square = task("w1", "square");
+        square["job_id"] = "05000000".into();
+        w.tasks.push(square);
+        w.jobs = vec![
+            json!({"job_id": "05000000", "submission_id": "raysubmit_1", "status": "RUNNING"}),
+        ];
+    });
+    let (registry, _guard) = watch(&head, &settings());
+    wait_for_list(&registry, |s| {
+        s.live.iter().any(|b| b.names.submission_id.is_some())
+    })
+    .await;
+    head.with(|w| w.broken = Some((500, "the GCS is away")));
+    for name in ["05000000", "raysubmit_1"] {
+        let found = registry.jobs_called(name, |_| true).await;
+        let ids: Vec<_> = found.jobs.iter().map(|job| job.job_id.as_deref()).collect();
+        assert_eq!(ids, [Some("05000000")], "{name}");
+    }
 }

@@ -134,7 +134,7 @@ async fn running_tasks_are_fetched_only_on_request() {
 }
 
 #[tokio::test]
-async fn running_tasks_of_one_job_are_fetched_by_either_id() {
+async fn running_tasks_of_one_job_are_fetched_by_its_id() {
     let head = head().await;
     head.with(|world| {
         let mut other = task("w4", "other");
@@ -142,23 +142,47 @@ async fn running_tasks_of_one_job_are_fetched_by_either_id() {
         world.tasks.push(other);
     });
     let registry = registry_of(&head).await;
-    for job in ["01000000", "raysubmit_x"] {
-        let result = running_in(&registry, Some(job)).await;
-        let names: Vec<_> = result.rows.iter().map(Running::name).collect();
-        assert_eq!(names.len(), 3, "{names:?}");
-        assert!(
-            !names.contains(&"other") && !names.contains(&"Serve app:Echo"),
-            "{names:?}"
-        );
-    }
+    let result = running_in(&registry, Some("01000000")).await;
+    let names: Vec<_> = result.rows.iter().map(Running::name).collect();
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(
+        !names.contains(&"other") && !names.contains(&"Serve app:Echo"),
+        "{names:?}"
+    );
     let requests = head.requests("filter_keys=job_id");
-    assert_eq!(requests.len(), 2);
+    assert_eq!(requests.len(), 1);
     assert!(
         running_in(&registry, Some("09000000"))
             .await
             .rows
             .is_empty()
     );
+}
+
+/// The head starts a driver of its own to answer about Ray Train.
+#[tokio::test]
+async fn rank_of_ray_train_has_the_name_of_its_run() {
+    let head = head().await;
+    let registry = registry_of(&head).await;
+    let found = running_in(&registry, None).await;
+    assert!(found.rows.iter().all(|row| row.names.train_run.is_none()));
+    assert!(head.requests("/api/train").is_empty());
+    let run = |name: &str, actor: &str| json!({"name": name, "job_id": "01000000", "attempts": [{"workers": [{"actor_id": actor}]}]});
+    head.with(|world| {
+        world.actors[0]["class_name"] = "RayTrainWorker".into();
+        world.train_runs = vec![run("tuned_1", "a9"), run("tuned_0", "a2")];
+    });
+    let found = running_in(&registry, None).await;
+    let of = |name: &str| named(&found, name).names.train_run.clone();
+    assert_eq!(of("Trainer.step").as_deref(), Some("tuned_0"));
+    assert_eq!(of("square"), None, "its job has two runs");
+    head.with(|world| _ = world.train_runs.pop());
+    let found = running_in(&registry, None).await;
+    let of = |name: &str| named(&found, name).names.train_run.clone();
+    for name in ["square", "Trainer.step", "driver: python train.py"] {
+        assert_eq!(of(name).as_deref(), Some("tuned_1"), "{name}");
+    }
+    assert_eq!(of("Serve app:Echo"), None, "of another job");
 }
 
 #[tokio::test]

@@ -1,0 +1,115 @@
+//! `GET /relay/v1/jobs?job=NAME`: the jobs that a name stands for, as every command with `--job` takes it.
+//!
+//! The answer is `{"jobs": [{"cluster", "name", "job_id", "submission_id", "ended"}]}`. A job that the principal may not
+//! know of is answered like one that does not exist.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::http::request::Parts;
+use hyper::{Response, StatusCode};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::answer::{self, Body};
+use super::exchange::Exchange;
+use super::query;
+use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Scope;
+use ray_relay_base::wire::text::one_line;
+use ray_relay_ray::ray::registry::Job;
+use ray_relay_session::context::Context;
+use ray_relay_session::session::{NoJob, find_jobs};
+
+/// Time limit for the heads to list their jobs.
+const HEADS_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Maximum length of a name, in bytes.
+const MAX_NAME_BYTES: usize = 256;
+
+/// Finds the jobs called `name` that `principal` may know of.
+///
+/// # Errors
+/// [`NoJob`], also if the heads take too long.
+pub(super) async fn find(
+    ctx: &Context,
+    principal: &Principal,
+    name: &str,
+) -> Result<Vec<Job>, NoJob> {
+    let found = timeout(HEADS_TIMEOUT, find_jobs(&ctx.registry, principal, name)).await;
+    let found = found.unwrap_or_else(|_| {
+        Err(NoJob::Unclear {
+            name: one_line(name),
+            trouble: "the Ray heads do not list their jobs in time".to_owned(),
+        })
+    });
+    match (found, of_failed(ctx, principal, name)) {
+        (Err(NoJob::Unknown(_) | NoJob::Unclear { .. }), Some(job)) => Ok(vec![job]),
+        (found, _) => found,
+    }
+}
+
+/// The job called `name` of a failed task that an agent keeps: Ray may have forgotten the job.
+fn of_failed(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
+    let all = ctx.peers.agents.failures();
+    let failed = all.iter().find(|failed| {
+        let rights = principal.access().rights_on_running(&failed.task);
+        rights.scopes.contains(Scope::List) && failed.task.names.is_of_job(name)
+    })?;
+    Some(Job {
+        cluster: Arc::clone(&failed.task.cluster),
+        job_id: failed.task.names.job_id.clone(),
+        submission_id: failed.task.names.submission_id.clone(),
+        ended: true,
+    })
+}
+
+/// Answers that a name stands for no job.
+pub(super) fn none(why: &NoJob) -> Response<Body> {
+    let status = match why {
+        NoJob::Unknown(_) => StatusCode::NOT_FOUND,
+        NoJob::Several { .. } => StatusCode::CONFLICT,
+        NoJob::Unclear { .. } => StatusCode::BAD_GATEWAY,
+    };
+    answer::error(status, why)
+}
+
+/// Answers with the jobs that the query names.
+pub(super) async fn answer(
+    exchange: &Exchange<'_>,
+    parts: &Parts,
+    principal: &Principal,
+) -> Response<Body> {
+    let bad = |sentence: String| answer::error(StatusCode::BAD_REQUEST, sentence);
+    let parameters = match query::pairs(parts.uri.query()) {
+        Ok(pairs) => pairs,
+        Err(sentence) => return bad(sentence),
+    };
+    let name = match parameters.as_slice() {
+        [(key, name)] if key == "job" && (1..=MAX_NAME_BYTES).contains(&name.len()) => name,
+        _ => {
+            return bad(format!(
+                "the only parameter of /relay/v1/jobs is job: a submission id, a job id or the name of a Ray Train run, of 1 to {MAX_NAME_BYTES} bytes"
+            ));
+        }
+    };
+    let Ok(_share) = exchange.ctx.snapshots.take(principal) else {
+        let sentence = "too many of these requests run at a time, yours or all together: try again";
+        return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
+    };
+    let jobs = match find(exchange.ctx, principal, name).await {
+        Ok(jobs) => jobs,
+        Err(why) => return none(&why),
+    };
+    // A principal that was revoked meanwhile gets no answer.
+    if let Some(ended) = principal.is_over() {
+        return answer::error(StatusCode::UNAUTHORIZED, ended);
+    }
+    let rows = jobs.iter().map(|job| {
+        json!({
+            "cluster": &*job.cluster, "name": job.name(), "job_id": job.job_id, "submission_id": job.submission_id,
+            "ended": job.ended,
+        })
+    });
+    answer::json(StatusCode::OK, &json!({ "jobs": rows.collect::<Vec<_>>() }))
+}
