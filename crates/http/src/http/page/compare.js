@@ -94,7 +94,7 @@ function classes(differences) {
 }
 
 /** The elements of one frame of a group: what differs in it, and what does not. */
-function frameOf(told, [frame, { differences, same, not_compared: unsure }], isOpen) {
+function frameOf(told, [frame, { differences, same, noise, not_compared: unsure }], isOpen) {
   const name = frame ? called(frame) : 'The exception';
   const says = differences.length > 0 ? `${differences.length} differ` : 'nothing differs';
   const summary = make('summary', { title: frame || null }, make('span', { class: 'name' }, name), ` · ${says}`);
@@ -102,21 +102,21 @@ function frameOf(told, [frame, { differences, same, not_compared: unsure }], isO
     const rows = all.map((one) => row(one.name ?? WORDS[one.what], make('td', {}, shown(one.text))));
     return rows.length > 0 ? make('details', { class: 'frame' }, make('summary', {}, `${rows.length} ${word}`), table(['Variable', 'Value'], rows, `${rows.length} ${word} in ${name}`)) : null;
   };
-  return make('details', { class: 'frame', open: isOpen }, summary, ...told.differing(differences, name), list(same, 'alike'), list(unsure, 'not compared'));
+  return make('details', { class: 'frame', open: isOpen }, summary, ...told.differing(differences, name), list(same, 'alike'), list(noise, 'other in each process'), list(unsure, 'not compared'));
 }
 
 /** The elements of one of the relay's groups. */
 function groupOf(told, group) {
   const frames = new Map();
-  for (const key of ['differences', 'same', 'not_compared']) {
+  for (const key of ['differences', 'same', 'noise', 'not_compared']) {
     for (const one of group[key] ?? []) {
       if (one.what !== 'variable' && !WORDS[one.what]) continue;
       const frame = one.frame ?? '';
-      if (!frames.has(frame)) frames.set(frame, { differences: [], same: [], not_compared: [] });
+      if (!frames.has(frame)) frames.set(frame, { differences: [], same: [], noise: [], not_compared: [] });
       frames.get(frame)[key].push(one);
     }
   }
-  const all = group.alike + group.differences.length + (group.not_compared ?? []).length;
+  const all = [group.differences, group.noise ?? [], group.not_compared ?? []].reduce((sum, some) => sum + some.length, group.alike);
   const marked = [...new Set(group.differences.flatMap(({ answers }) => answers.flatMap((one) => (one.odd ? one.members : []))))].sort((a, b) => a - b);
   const says = () => (marked.length > 0 ? `${told.of(marked)} differ from most somewhere, none of them more often than the others.` : null);
   const odd = group.odd.length > 0 ? `${told.of(group.odd)} ${group.odd.length === 1 ? 'is the odd one out: it differs' : 'are the odd ones out: each differs'} from most in ${group.odd_in} of ${all} values.` : says();
@@ -164,7 +164,7 @@ export class Comparison {
     this.turn = turn;
     write(this.told, `Looking at ${this.rows.length} tasks …`);
     try {
-      const answer = await json('v1/compare', { method: 'POST', body: { ids: this.rows.map((row) => row.id) }, patience: 70_000 });
+      const answer = await json('v1/compare', { method: 'POST', body: { ids: this.rows.map((row) => row.id), process: true }, patience: 70_000 });
       if (this.turn === turn) this.show(new Told(answer));
     } catch (error) {
       if (this.turn === turn) write(this.told, error.message);
