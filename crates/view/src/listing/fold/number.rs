@@ -19,7 +19,7 @@ pub(super) fn by_value(text: &str) -> Cow<'_, str> {
     }
     match digits.parse::<f64>() {
         Ok(number) if number.is_nan() => "nan".into(),
-        Ok(number) if number == 0.0 => "0".into(),
+        Ok(0.0) => "0".into(),
         Ok(number) => number.to_string().into(),
         Err(_) => Cow::Borrowed(text),
     }
