@@ -35,11 +35,15 @@ impl Visibility {
         matches!(self, Self::Structure(_))
     }
 
-    /// Whether the text of the variable `name` is shown.
-    pub fn shows(&self, name: &str) -> bool {
+    /// Whether the text of the variable `path` is shown, by its own name or that of a value around it: as of
+    /// `self.config['api_key']`.
+    pub fn shows(&self, path: &str) -> bool {
         match self {
             Self::Full | Self::Text => true,
-            Self::Structure(show) => show.iter().any(|pattern| pattern.matches(name)),
+            Self::Structure(show) => {
+                let shows = |name: &str| show.iter().any(|pattern| pattern.matches(name));
+                names(path).map_or_else(|| shows(path), |names| names.into_iter().any(shows))
+            }
         }
     }
 
@@ -59,6 +63,35 @@ impl Visibility {
             key,
         }
     }
+}
+
+/// Returns the names in a `path`, such as `self.config['lr']`; `None`: it is no path.
+fn names(path: &str) -> Option<Vec<&str>> {
+    let end = path.find(['.', '[']).unwrap_or(path.len());
+    let (first, mut rest) = path.split_at(end);
+    let mut names = vec![first];
+    while !rest.is_empty() {
+        if let Some(attribute) = rest.strip_prefix('.') {
+            let end = attribute.find(['.', '[']).unwrap_or(attribute.len());
+            names.push(&attribute[..end]);
+            rest = &attribute[end..];
+        } else if let Some(key) = rest.strip_prefix("['") {
+            let (name, behind) = key.split_once("']")?;
+            names.push(name);
+            rest = behind;
+        } else {
+            let (index, behind) = rest.strip_prefix('[')?.split_once(']')?;
+            let digits = index.strip_prefix('-').unwrap_or(index);
+            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+                return None;
+            }
+            rest = behind;
+        }
+    }
+    names
+        .iter()
+        .all(|name| is_identifier(name))
+        .then_some(names)
 }
 
 /// Replaces a text of the program: `str, 24 characters`.
@@ -133,6 +166,32 @@ pub fn written(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rule_shows_an_attribute_as_it_does_a_variable() {
+        let pattern = |text: &str| Pattern::new(text);
+        let visible = Visibility::Structure(vec![pattern("api_key"), pattern("shard*")]);
+        for path in [
+            "api_key",
+            "self.api_key",
+            "self.config['api_key']",
+            "self.shards[3].url",
+            "shard_1['a'][0]",
+        ] {
+            assert!(visible.shows(path), "{path}");
+        }
+        for path in [
+            "self.key",
+            "self.api_key_2",
+            "self['x.api_key']",
+            "self['a b'].api_key",
+            "self['a\\'].api_key",
+            "self[‹str, 3 characters›].api_key",
+            "",
+        ] {
+            assert!(!visible.shows(path), "{path}");
+        }
+    }
 
     #[test]
     fn only_known_non_text_values_are_unmasked() {

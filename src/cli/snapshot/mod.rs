@@ -24,11 +24,15 @@ use ray_relay_view::listing::row::Row;
 /// Number of tasks inspected at a time: the relay's limit for one user.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 
+/// The depth to which values inside of variables are read, and how many of a frame are shown.
+const MAX_DEPTH: usize = 16;
+const MAX_INNER_VALUES: usize = 60;
+
 pub(in crate::cli) const AFTER_HELP: &str = "\
 Examples:
   ray-relay snapshot 3kfz0q8m
   ray-relay snapshot --all --json > paused.json
-      {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
+      {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}, with what is inside of a variable by its path, as \"self.loss\"; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
   ray-relay snapshot --running 'train_*' --objects
   ray-relay snapshot --job 01000000 --watch 5s
   ray-relay snapshot --job 01000000 --save hang.json
@@ -171,12 +175,10 @@ fn threads(mut threads: Value) -> Value {
                 let mut brief = json!({
                     "file": of("file"), "line": of("line"), "function": of("function"), "source": of("source"),
                 });
-                let named = |variable: &Value| {
-                    let name = variable.get("name")?.as_str()?.to_owned();
-                    Some((name, variable.get("value").cloned().unwrap_or_default()))
-                };
-                let variables = json::list(frame, "variables").iter();
-                let locals: Map<String, Value> = variables.filter_map(named).collect();
+                let mut locals = Map::new();
+                for variable in json::list(frame, "variables") {
+                    put_variable(&mut locals, variable, MAX_DEPTH);
+                }
                 if !locals.is_empty() {
                     brief["locals"] = locals.into();
                 }
@@ -185,6 +187,22 @@ fn threads(mut threads: Value) -> Value {
         }
     }
     threads
+}
+
+/// Adds a variable with its value, and what is inside of it by its path, as `self.loss`, up to `depth` levels.
+fn put_variable(locals: &mut Map<String, Value>, variable: &Value, depth: usize) {
+    let Some(name) = variable.get("name").and_then(Value::as_str) else {
+        return;
+    };
+    let inside = json::list(variable, "inside");
+    // What has parts with names of their own is not repeated below the top.
+    if depth == MAX_DEPTH || inside.is_empty() {
+        let value = variable.get("value").cloned().unwrap_or_default();
+        locals.insert(name.to_owned(), value);
+    }
+    for part in inside.iter().filter(|_| depth > 0) {
+        put_variable(locals, part, depth - 1);
+    }
 }
 
 /// Formats the snapshot of one task.
@@ -223,8 +241,16 @@ fn frames(text: &mut String, frames: &[Value]) {
             *text += &format!("    -> {}\n", replaced(source));
         }
         let locals = frame.get("locals").and_then(Value::as_object);
+        let mut inside = 0;
         for (name, value) in locals.into_iter().flatten() {
-            *text += &format!("       {} = {}\n", replaced(name), word(Some(value)));
+            inside += usize::from(name.contains(['.', '[']));
+            if inside <= MAX_INNER_VALUES || !name.contains(['.', '[']) {
+                *text += &format!("       {} = {}\n", replaced(name), word(Some(value)));
+            }
+        }
+        if inside > MAX_INNER_VALUES {
+            let more = inside - MAX_INNER_VALUES;
+            *text += &format!("       … {more} more values inside of these; --json has all\n");
         }
     }
 }
@@ -242,19 +268,22 @@ mod tests {
     fn snapshot_shows_names_with_values() {
         let threads_json = json!([{"name": "MainThread", "frames": [
             {"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "first": 1, "lines": ["", ""],
-             "variables": [{"name": "x", "type": "int", "value": "1"}]},
+             "variables": [{"name": "x", "type": "int", "value": "1"}, {"name": "self", "value": "<T>", "inside": [
+                {"name": "self.loss", "value": "nan"},
+                {"name": "self.optim", "value": "O(lr=0.1)", "inside": [{"name": "self.optim.lr", "value": "0.1"}]}]}]},
             {"file": "b.py", "line": 3, "function": "g", "source": "", "variables": []},
         ]}]);
         let shown = threads(threads_json);
         assert_eq!(
             shown[0]["frames"][0],
-            json!({"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()", "locals": {"x": "1"}})
+            json!({"file": "a.py", "line": 2, "function": "f", "source": "breakpoint()",
+                "locals": {"x": "1", "self": "<T>", "self.loss": "nan", "self.optim.lr": "0.1"}})
         );
         assert!(shown[0]["frames"][1].get("locals").is_none());
         let snapshot = json!({"breakpoint": {}, "threads": shown});
         let text = text(&snapshot);
         assert!(
-            text.contains("    a.py(2)f()\n    -> breakpoint()\n       x = 1\n"),
+            text.contains("    a.py(2)f()\n    -> breakpoint()\n       x = 1\n       self = <T>\n       self.loss = nan\n"),
             "{text}"
         );
     }

@@ -47,6 +47,8 @@ _KEPT, _AGAIN = 1, 60
 _REQUEST = 4096
 # Limits: threads, frames of each and outermost ones of these, variables of each, and characters in total.
 _THREADS, _FRAMES, _OUTER, _LOCALS, _ROOM = 64, 64, 16, 40, 130000
+# Limits of nested values: of one frame, of all, and frames of each thread that have them.
+_INSIDE, _ALL_INSIDE, _OPENED = 48, 240, 2
 # Limits: notes of an exception, and remembered kinds of failures.
 _NOTES, _KINDS = 4, 256
 # When each kind was last reported, by type and origin.
@@ -600,6 +602,12 @@ def _post_mortem(error):
     return _seen(threads, cut + len(found) - len(threads))
 
 
+def _is_of_program(file):
+    """Whether it is the program's own code, and no library's."""
+    own = os.path.dirname(os.__file__)
+    return not (file.startswith(("<frozen", own)) or "/site-packages/" in file or "/dist-packages/" in file)
+
+
 def _stack(frame):
     """The frames with their lines, before any other thread continues."""
     stack = []
@@ -738,6 +746,28 @@ def _attributes(value):
     """The dictionary of an instance, if it is Python's own; None if there is none or the program makes it."""
     attributes = _get(value, "__dict__")
     return attributes if type(attributes) is dict else None
+
+
+def _slots(value):
+    """What is in the slots of an instance."""
+    found = []
+    for base in _mro(type(value)):
+        for name, slot in list(_dict(base).items()):
+            if type(slot) is types.MemberDescriptorType and type(name) is str:
+                try:
+                    found.append((name, slot.__get__(value)))
+                except AttributeError:
+                    pass  # Nothing was put there.
+    return found
+
+
+def _named(value):
+    """The attributes of an instance, and what is in the `__slots__` of its classes, as pairs; None: it has neither."""
+    attributes = _attributes(value)
+    has_slots = any("__slots__" in _dict(base) and _flags(base) & _OF_PYTHON for base in _mro(type(value)))
+    if attributes is None and not has_slots:
+        return None
+    return list((attributes or {}).items()) + (_slots(value) if has_slots else [])
 
 
 def _of_module(kind, module, name):
@@ -900,7 +930,7 @@ class _Values:
         known = _array(value, kind, name)
         if known is not None:
             return known
-        attributes = _attributes(value)
+        attributes = _named(value)
         if attributes is None:
             return "<%s>" % (_source_name(name) if self.hides else name)
         return "%s(%s)" % (self.of_type(kind), self.pairs(attributes, depth, "%s=%s", self.attribute))
@@ -944,7 +974,7 @@ class _Values:
         def pair(one):
             return form % (key(one[0]), self.under(one[0], lambda: self.item(one[1], depth)))
 
-        return self.items(dict.items(values), depth, pair)
+        return self.items(values, depth, pair)
 
     def of_integer(self, value, most, depth):
         bits = int.bit_length(value)
@@ -975,7 +1005,7 @@ class _Values:
         return text if base is set else "frozenset(%s)" % text
 
     def of_dict(self, value, most, depth):
-        return "{%s}" % self.pairs(value, depth, "%s: %s", lambda key: self.key(key, depth))
+        return "{%s}" % self.pairs(dict.items(value), depth, "%s: %s", lambda key: self.key(key, depth))
 
     def key(self, key, depth):
         return repr(key) if _is_identifier(key) else self.item(key, depth)
@@ -1013,6 +1043,122 @@ def _fits(pattern, name):
             return False
         at += len(part)
     return True
+
+
+# What is named inside of variables: how deep, how many of one value, of one sequence, of one frame, and of all.
+_LEVELS, _OF_ONE, _OF_SEQUENCE, _OF_FRAME, _OF_ALL = 6, 100, 16, 300, 600
+# Modules whose objects say nothing of what a program computes. They hold locks, processes and connections.
+_PLUMBING = frozenset(
+    "_asyncio _contextvars _io _queue _socket _thread _weakref asyncio concurrent contextvars grpc io logging multiprocessing queue"
+    " ray selectors socket ssl subprocess tempfile threading weakref".split())
+
+
+# By identity: a program can define what is equal to a type.
+_SINGLE = (int, float, str, bool, type(None), complex, bytes, bytearray, range, type(Ellipsis), types.ModuleType, types.FunctionType,
+           types.BuiltinFunctionType, types.MethodType)
+
+
+def _is_plumbing(kind):
+    module = _module(kind)
+    return type(module) is str and module.split(".")[0] in _PLUMBING
+
+
+def _fields(value):
+    """The names of a named tuple's items; None: it is none."""
+    for base in _mro(type(value)):
+        names = _dict(base).get("_fields")
+        if names is not None:
+            known = type(names) is tuple and len(names) == tuple.__len__(value) and all(_is_identifier(one) for one in names)
+            return names if known else None
+    return None
+
+
+def _is_single(value):
+    """Whether nothing is inside of it that has a name or place of its own."""
+    kind = type(value)
+    if any(kind is one for one in _SINGLE) or _is_a(value, type):
+        return True
+    return _is_plumbing(kind) or _array(value, kind, _type_name(kind)) is not None or _member(value, kind) is not None
+
+
+def _parts(value, hides, numbers):
+    """What is inside of it: how a path goes on to each, its name or place, and the value; and whether there is more. Where text
+    is hidden, keys are shown that are identifiers, and numbers if it has no sequence of many."""
+    if _is_single(value):
+        return [], False
+    found, more = [], False
+    if _is_a(value, dict):
+        for key, one in list(islice(dict.items(value), _OF_ONE)):
+            is_shown = type(key) is int and (numbers or not hides) and int.bit_length(key) <= _BITS
+            if is_shown or _is_identifier(key) or not hides and type(key) is str and len(key) <= _NAME_CHARS:
+                found.append(("[%r]" % key, key, one))
+            else:
+                more = True
+        more |= dict.__len__(value) > _OF_ONE
+    elif _is_a(value, list) or _is_a(value, tuple):
+        base = list if _is_a(value, list) else tuple
+        fields = _fields(value) if base is tuple else None
+        some = list(islice(base.__iter__(value), _OF_ONE if fields else _OF_SEQUENCE))
+        more = base.__len__(value) > len(some)
+        if fields:
+            found = [("." + name, name, one) for name, one in zip(fields, some)]
+        elif not all(_is_single(one) for one in some):
+            found = [("[%d]" % at, at, one) for at, one in enumerate(some)]
+    elif _is_a(value, BaseException):
+        found = [(".args", "args", BaseException.__dict__["args"].__get__(value))]
+    attributes = _named(value) or []
+    for name, one in attributes[:_OF_ONE]:
+        if _is_identifier(name):
+            found.append(("." + name, name, one))
+        else:
+            more = True
+    return found, more or len(attributes) > _OF_ONE
+
+
+class _Expansion:
+    """Finds what is inside of variables, by paths as Python has them: `self.optim.groups[0]['lr']`. What is less deep comes
+    first. None of the program's code is run.
+
+    `entry(name, value, numbers)` makes the entry of a value, in which those inside of it become `inside`: each with its path
+    as `name`. `more`: there was no room for others. `again`: they are told at a variable before this one, or further in.
+    """
+
+    def __init__(self, values, entry, most=_OF_ALL, of_frame=_OF_FRAME):
+        self.values, self.entry, self.left, self.of_frame, self.seen = values, entry, most, of_frame, {}
+
+    def frame(self, variables):
+        """Expands `variables` of one frame: for each its name, its entry, and the value."""
+        hides, left = self.values.hides, min(self.of_frame, self.left)
+        self.left -= left
+        first = sorted(variables, key=lambda one: one[0] != "self")
+        waiting = [(entry, name, value, True, hides and not self.values.shows(name), 0) for name, entry, value in first]
+        try:
+            for entry, path, value, numbers, hides_inside, level in waiting:
+                numbers, inside = numbers and not _is_many(value), []
+                found, more = _parts(value, hides_inside, numbers)
+                if not found:
+                    continue
+                if id(value) in self.seen:
+                    entry["again"] = True
+                    continue
+                self.seen[id(value)] = value
+                some = found[:left] if level < _LEVELS else []
+                left -= len(some)
+                if more or len(some) < len(found):
+                    entry["more"] = True
+                for step, name, one in some:
+                    self.values.hides = hides_inside
+                    made = self.entry(name, one, numbers)
+                    made["name"] = path + step
+                    inside.append(made)
+                    waiting.append((made, path + step, one, numbers, hides_inside and not self.values.shows(name), level + 1))
+                if inside:
+                    entry["inside"] = inside
+        except Exception:
+            pass  # The program changes it at the same time: what was found is told.
+        finally:
+            self.values.hides = hides
+            self.left += left
 # </structure>
 
 
@@ -1021,10 +1167,11 @@ class _Room:
 
     def __init__(self, evaluate):
         self.left, self.evaluate, self.values, self.structure = _ROOM, evaluate, _Values(), _Values(hides=True)
+        self.expansion, self.opened = _Expansion(self.structure, self.inner, _ALL_INSIDE, _INSIDE), 0
 
     def thread(self, about, stack):
         """The innermost and the outermost frames, without variables when the room is used up."""
-        cut, outer = max(0, len(stack) - _FRAMES), []
+        cut, outer, self.opened = max(0, len(stack) - _FRAMES), [], _OPENED
         if cut:
             outer = [{"file": "<not shown>", "line": 0, "function": "\u2026 %d frames" % cut, "locals": [], "locals_cut": 0}]
         inner = [self.frame(frame, line) for frame, line in stack[:_FRAMES - _OUTER]]
@@ -1036,17 +1183,22 @@ class _Room:
         names = frame.f_locals
         # A namespace object of the program is not read.
         if type(names) is dict or _type_name(type(names)) == "FrameLocalsProxy":
-            is_module = names is frame.f_globals
+            is_module, entries = names is frame.f_globals, []
             for name, value in list(islice(names.items(), 10 * _LOCALS)):
                 if type(name) is not str or name[:2] == "__" == name[-2:]:
                     continue
-                if is_module and (type(value) in (types.ModuleType, types.FunctionType) or _is_a(value, type)):
+                if is_module and (_is_a(value, type) or any(type(value) is one for one in (types.ModuleType, types.FunctionType))):
                     continue
                 if len(shown) >= _LOCALS or self.left <= 0:
                     more += 1
                     continue
-                shown.append(self.local(name, value))
-            value = None
+                entries.append((name, self.local(name, value), value))
+            if self.opened > 0 and not is_module and _is_of_program(code.co_filename):
+                self.opened -= 1
+                self.expansion.frame(entries)
+            for name, entry, value in entries:
+                self.put(shown, entry)
+            entries = value = None
             # Before Python 3.13 a frame keeps what it was asked for, and with that every value, longer than the program
             # does. Where nobody else has that dictionary (the frame, `names`, the call), it is emptied again.
             if type(names) is dict and code.co_flags & _OPTIMIZED and sys.getrefcount(names) <= 3:
@@ -1056,8 +1208,27 @@ class _Room:
         return {"file": code.co_filename, "line": line, "function": getattr(code, "co_qualname", code.co_name),
                 "locals": shown, "locals_cut": more}
 
-    def local(self, name, value):
-        shown, hidden = self.values.named(name, value), self.structure.named(name, value)
+    def put(self, shown, entry):
+        """Appends the entry, and behind it those inside of it that have nothing inside themselves."""
+        inside = entry.pop("inside", [])
+        is_shown = entry["name"].isidentifier() or not (inside or "again" in entry)
+        for key in ("more", "again"):
+            entry.pop(key, None)
+        if is_shown:
+            shown.append(entry)
+        for one in inside:
+            one["structure"]["name"] = one["name"]
+            self.put(shown, one)
+
+    def inner(self, name, value, numbers):
+        evaluate, self.evaluate = self.evaluate, False
+        try:
+            return self.local(name, value, numbers)
+        finally:
+            self.evaluate = evaluate
+
+    def local(self, name, value, numbers=True):
+        shown, hidden = self.values.named(name, value), self.structure.named(name, value, numbers)
         shown["structure"] = dict(hidden)
         if self.evaluate:
             try:
@@ -1065,7 +1236,7 @@ class _Room:
             except Exception as why:
                 text = "<not shown: %s>" % _text(_name(type(why)))
             shown["value"], shown["cut"] = text[:_VALUE], len(text) > _VALUE
-        self.left -= 100 + len(name) + len(shown["type"]) + len(shown["value"]) + len(hidden["value"])
+        self.left -= 100 + len(str(name)) + len(shown["type"]) + len(shown["value"]) + len(hidden["value"])
         return shown
 
 

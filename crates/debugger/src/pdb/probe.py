@@ -280,9 +280,9 @@ def _run(ask):
     import linecache, os
 
     if ask["op"] == "snapshot":
-        # None: values are written by the program's own code.
-        ask["shown"] = structure["_Shown"](ask) if ask.get("visible", "full") != "full" else None
-        ask["digests"] = structure["_Digests"](bytes.fromhex(ask["key"])) if ask.get("key") and ask["shown"] is None else None
+        # Otherwise variables are written by the program's own code, and what is inside of them is not.
+        ask["hides"] = ask.get("visible", "full") != "full"
+        ask["shown"], ask["modules"] = structure["_Shown"](ask), {}
         return _snapshot(ask)
     frame = _target()
     globs = frame.f_globals if frame is not None else g

@@ -9,7 +9,8 @@ import time
 _VALUE_TIMEOUT, _VALUES_TIMEOUT, _THREAD = 0.5, 5.0, "ray-relay-probe"
 
 # Built-in types that are rendered without the program's code, and the maximal depth.
-_PLAIN, _DEPTH = {int, float, complex, bool, type(None), str, bytes, bytearray, type(Ellipsis), range}, 20
+_PLAIN, _DEPTH = (int, float, str, bool, type(None), complex, bytes, bytearray, type(Ellipsis), range), 20
+_MARKS = ((list, "[]"), (tuple, "()"), (dict, "{}"), (set, "{}"), (frozenset, "{}"))
 # The reprs of Python itself.
 _OWN = [kind.__dict__["__repr__"] for kind in (object, type, type(lambda: 0), type(len), type(threading.Lock()))]
 
@@ -32,13 +33,14 @@ def _cut(text, limit):
 def _plain(value, limit, depth=_DEPTH):
     # The text of `value`, cut soon after `limit`. None if the program's code would have to run.
     kind = type(value)
-    if kind in _PLAIN:
-        if kind in (str, bytes, bytearray):
+    # By identity: a program can define what is equal to a type.
+    if any(kind is one for one in _PLAIN):
+        if kind is str or kind is bytes or kind is bytearray:
             return repr(value[: limit + 1])
         if kind is int and value.bit_length() > min(4 * limit, 14000):
             return "<%d bits>" % value.bit_length()
         return repr(value)
-    marks = {list: "[]", tuple: "()", set: "{}", frozenset: "{}", dict: "{}"}.get(kind)
+    marks = next((marks for base, marks in _MARKS if kind is base), None)
     if marks is None and not _has_own_repr(kind):
         return repr(value)
     if marks is None or depth == 0:
@@ -55,7 +57,7 @@ def _plain(value, limit, depth=_DEPTH):
             return None
         texts.append(": ".join(parts))
         room -= len(texts[-1]) + 2
-    if kind in (set, frozenset):
+    if kind is set or kind is frozenset:
         texts.sort()  # The order of a set differs between processes.
     text = marks[0] + ", ".join(texts) + ("," if kind is tuple and len(value) == 1 else "") + marks[1]
     return "frozenset(%s)" % text if kind is frozenset else text
@@ -148,19 +150,36 @@ def _look(frame, line, ask, texts):
         first = shown["first"] = max(1, line - ask["around"])
         lines = linecache.getlines(code.co_filename, frame.f_globals)[first - 1 : line + ask["around"]]
         shown["lines"] = [text.rstrip()[:300] for text in lines]
-    if ask["locals"] and not own and ask["shown"] is not None:
-        shown["variables"] = ask["shown"].all(_locals(frame, ask)) if texts.room > 0 else []
-        texts.room -= sum(len(one["value"]) for one in shown["variables"])
-    elif ask["locals"] and not own:
-        names = shown["locals"] = {}
-        shown["types"] = {}
-        for name, value in _locals(frame, ask):
+    if not ask["locals"] or own:
+        return shown
+    pairs, expands = _locals(frame, ask), texts.room > 0 and _is_of_program(code.co_filename)
+    if ask["hides"]:
+        shown["variables"] = ask["shown"].all(pairs, expands) if texts.room > 0 else []
+        texts.room -= sum(_size(one) for one in shown["variables"])
+    else:
+        names, shown["types"], shown["about"] = {}, {}, {}
+        shown["locals"] = names
+        for entry, (name, value) in zip(ask["shown"].all(pairs, expands), pairs):
             shown["types"][name] = _type_name(value)
             texts.put(names, name, value)
-        if ask["digests"] is not None:
-            found = ((name, ask["digests"].of(value)) for name, value in _locals(frame, ask))
-            shown["digests"] = {name: {"digest": one[0], "partial": not one[1]} for name, one in found if one is not None}
+            shown["about"][name] = {key: entry[key] for key in ("digest", "partial", "inside", "more", "again") if key in entry}
+            texts.room -= sum(_size(one) for one in entry.get("inside", ()))
+    if expands and type(frame.f_globals) is dict:
+        ask["modules"].setdefault(str(frame.f_globals.get("__name__")), (code.co_filename, frame.f_globals))
     return shown
+
+
+def _size(entry):
+    # Characters of an entry, with those of what is inside of it.
+    return len(entry["name"]) + len(entry["value"]) + sum(_size(one) for one in entry.get("inside", ()))
+
+
+def _is_of_program(file):
+    # Whether it is of the program's own code, and not of a library's.
+    import os
+
+    file = file.replace("\\", "/")
+    return not (file.startswith(("<frozen", os.path.dirname(os.__file__))) or "/site-packages/" in file or "/dist-packages/" in file)
 
 
 def _locals(frame, ask):
@@ -197,12 +216,28 @@ def _process(ask):
     frames = []
     for kind, of in kinds.items():
         frame, of = {"file": "its process", "line": 0, "function": kind, "source": ""}, sorted(of)[: ask["names"]]
-        if ask["shown"] is not None:
+        if ask["hides"]:
             frame["variables"] = ask["shown"].all(of)
         else:
             frame["locals"] = {k: _cut(v, ask["limit"]) for k, v in of}
         frames.append(frame)
-    return {"name": "the process", "process": True, "frames": frames}
+    return {"name": "the process", "process": True, "frames": frames + _modules(ask)}
+
+
+# The modules whose variables are compared.
+_MOST_MODULES = 8
+
+
+def _modules(ask):
+    # Variables of the modules in which the program's own frames are, each module as a frame. None of the program's code runs,
+    # whatever is asked. What variables of the first thread hold as well is not told again.
+    shown, frames = ask["shown"], []
+    ask["expansion"].left, shown.expansion = shown.expansion.left, ask["expansion"]
+    for name, (file, variables) in sorted(ask["modules"].items())[:_MOST_MODULES]:
+        pairs = structure["_state"](variables)[: ask["names"]]
+        frame = {"file": file, "line": 0, "function": "module %s" % name, "source": "", "variables": shown.all(pairs, True)}
+        frames.append(frame)
+    return frames
 
 
 def _suspends(frame):
@@ -216,11 +251,15 @@ def _is_of_debugger(frame):
 
 def _ends(stack, ask, texts):
     # The frames of `stack`, oldest first, each with its line: the first and the last, and an entry for those between.
-    cut, first = len(stack) - ask["frames"], ask["frames"] // 4
-    if cut <= 0:
-        return [_look(frame, line or 0, ask, texts) for frame, line in stack]
+    cut, first = max(0, len(stack) - ask["frames"]), ask["frames"] // 4
+    ask["shown"].begin()
+    # The innermost first, as there is more room for their variables.
+    inner = [_look(frame, line or 0, ask, texts) for frame, line in stack[: first + cut - 1 if cut else None : -1]]
+    if not cut:
+        return inner[::-1]
+    outer = [_look(frame, line or 0, ask, texts) for frame, line in reversed(stack[:first])]
     left_out = {"file": "<not shown>", "line": 0, "function": "\u2026 %d frames" % cut, "source": ""}
-    return _ends(stack[:first], ask, texts) + [left_out] + _ends(stack[first + cut :], ask, texts)
+    return outer[::-1] + [left_out] + inner[::-1]
 
 
 # Limits of an exception: notes, and frames.
@@ -230,7 +269,7 @@ _NOTES, _LEFT = 8, 100000
 def _raise(shown, error, ask, texts):
     # Adds the exception with its notes and frames to `shown`.
     shown["exception"] = _type_name(error)
-    if ask["locals"] and ask["shown"] is not None:
+    if ask["locals"] and ask["hides"]:
         shown["exception"] = ask["shown"].exception(error)
     elif ask["locals"]:
         notes = (BaseException.__dict__["__dict__"].__get__(error) or {}).get("__notes__")
@@ -272,6 +311,7 @@ def _snapshot(ask):
         error = error[1] if type(error) is tuple else error
         found, cut = structure["_errors"](error) if error is not None else ([(None, None)], 0)
         threads.append(shown if error is None else _raise(shown, error, ask, texts))
+        ask.setdefault("expansion", ask["shown"].expansion)
         threads += [_raise({"name": name, "frames": []}, one, ask, texts) for one, name in found[1:]]
         if cut:
             threads.append({"name": "cause", "frames": [], "exception": "\u2026 more exceptions", "raised": []})

@@ -46,6 +46,8 @@ pub struct SnapshotLimits {
     pub names: usize,
     /// Frames per thread.
     pub frames: usize,
+    /// Values inside of variables, such as attributes, of all frames.
+    pub inside: usize,
     /// Whether values of variables are included.
     pub locals: bool,
     /// How values are rendered.
@@ -67,6 +69,7 @@ impl Default for SnapshotLimits {
             value: 1000,
             names: 200,
             frames: 100,
+            inside: 600,
             locals: true,
             rendering: Rendering::default(),
             process: false,
@@ -186,7 +189,7 @@ where
 pub fn expression(limits: &SnapshotLimits) -> String {
     let rest = json!({
         "limit": limits.value, "names": limits.names, "frames": limits.frames,
-        "locals": limits.locals, "process": limits.process, "around": limits.around, "room": MAX_SNAPSHOT_CHARS,
+        "inside": limits.inside, "locals": limits.locals, "process": limits.process, "around": limits.around, "room": MAX_SNAPSHOT_CHARS,
     });
     probe::expression(&structure::question("snapshot", &limits.rendering, rest))
 }
@@ -226,8 +229,9 @@ struct FrameAnswer {
     types: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     locals: Option<Map<String, Value>>,
+    /// What is known of each local besides its text: its checksum, and what is inside of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    digests: Option<Map<String, Value>>,
+    about: Option<Map<String, Value>>,
     /// Rendered without code of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     variables: Option<Vec<Map<String, Value>>>,

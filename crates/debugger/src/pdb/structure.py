@@ -2,6 +2,11 @@
 # comes before this, none of the program's code runs.
 
 
+import os
+import re
+import time
+
+
 class _Index(int):
     """The index of a value in a sequence: neither text nor a number of the program."""
 
@@ -16,7 +21,7 @@ def _inside(value, start=0, end=None):
     found = list((_attributes(value) or {}).items())
     if _is_a(value, BaseException):
         found.insert(0, ("args", BaseException.__dict__["args"].__get__(value)))
-    elif _is_a(value, type) or type(value) in (types.ModuleType, types.FunctionType):
+    elif _is_a(value, type) or any(type(value) is one for one in _DEFINED_KINDS):
         found = []
     else:
         found += _slots(value)
@@ -33,6 +38,17 @@ def _count(value):
     return len(_inside(value)), False
 
 
+def _state(names, is_module=True):
+    """Variables of a frame or a module; of a module without what it defines and imports."""
+    pairs = []
+    for name, value in list(names.items()):
+        if type(name) is str and not name[:2] == "__" == name[-2:] and not name.startswith("__pydevd"):
+            if not is_module or not (_is_a(value, type) or any(type(value) is one for one in _DEFINED_KINDS)):
+                pairs.append((name, value))
+    return pairs
+
+
+_DEFINED_KINDS = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 # The limit of values in one answer.
 _MOST = 1000
 
@@ -42,25 +58,35 @@ class _Shown:
     `show`: patterns of names whose text is shown; `key`: of the checksums, if values are to be compared."""
 
     def __init__(self, ask):
-        self.values = _Values(ask["visible"] == "structure", ask.get("show") or ())
+        self.values = _Values(ask.get("visible") == "structure", ask.get("show") or ())
         self.digests = _Digests(bytes.fromhex(ask["key"])) if ask.get("key") else None
+        self.expansion = _Expansion(self.values, self.inner, ask.get("inside", _OF_ALL))
+
+    def begin(self):
+        """Begins with the variables of another stack."""
+        self.expansion = _Expansion(self.values, self.inner, self.expansion.left)
+
+    def inner(self, name, value, numbers=True):
+        entry = self.entry(name, value, numbers)
+        del entry["hid"]
+        return entry
 
     def entry(self, name, value, numbers=True):
         entry = self.values.named(name, value, numbers)
         hid = self.values.hid or entry["cut"]
         if type(name) is _Index:
             entry["name"] = "%d" % name
-        found = self.digests.of(value) if self.digests is not None else None
+        found = self.digests.of(value, name) if self.digests is not None else None
         if found is not None:
             entry["digest"], entry["partial"] = found[0], not found[1]
         entry["hid"] = hid
         return entry
 
-    def all(self, pairs):
-        entries = [self.entry(name, value) for name, value in pairs]
-        for entry in entries:
-            del entry["hid"]
-        return entries
+    def all(self, pairs, expands=False):
+        entries = [(name, self.inner(name, value), value) for name, value in pairs]
+        if expands:
+            self.expansion.frame(entries)
+        return [entry for _, entry, _ in entries]
 
     def exception(self, error):
         self.values.hid = False
@@ -78,12 +104,7 @@ class _Shown:
             return {"scope": 0, "variables": []}
         path, names, numbers = ask["path"], scopes[ask["scope"]], True
         if not path:
-            is_module, pairs = ask["scope"] == 1, []
-            for name, value in list(names.items()):
-                if type(name) is str and not name[:2] == "__" == name[-2:] and not name.startswith("__pydevd"):
-                    if not is_module or not (_is_a(value, type) or type(value) in (types.ModuleType, types.FunctionType)):
-                        pairs.append((name, value))
-            pairs = [(name, name, value) for name, value in pairs[:_MOST]]
+            pairs = [(name, name, value) for name, value in _state(names, ask["scope"] == 1)[:_MOST]]
         else:
             name, value = path[0], names[path[0]]
             for at in path[1:]:
@@ -113,37 +134,68 @@ class _Shown:
         return entry
 
 
-def _slots(value):
-    """The values in the slots of an instance."""
-    found = []
-    for base in _mro(type(value)):
-        for name, slot in list(_dict(base).items()):
-            if type(slot) is types.MemberDescriptorType and type(name) is str:
-                try:
-                    found.append((name, slot.__get__(value)))
-                except AttributeError:
-                    pass  # The slot is empty.
-    return found
+# What differs between any two processes that run the same: addresses, names of temporary files, and times. The relay leaves
+# the same out of texts (`without_noise`).
+_NOISE = re.compile(
+    r" at 0x[0-9A-Fa-f]+\b|\b0x[0-9A-Fa-f]{9,16}\b|(?<=/)tmp(?:[a-z0-9_]{8}|\.[A-Za-z0-9]{10})\b"
+    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?")
+_NOISY_CHARS = 4096
+# Names of process and thread ids, of times, and of readings of a clock that begins anywhere.
+_IDS = frozenset("pid ppid tid native_id thread_id ident".split())
+_TIMES = frozenset("at begin began clock created date deadline heartbeat last modified now seen since start started time timestamp ts updated".split())
+_CLOCKS = frozenset("began begin_time deadline heartbeat last_heartbeat last_seen start_time start_ts started started_at t0 t1 tic timestamp".split())
+
+
+def _quiet(text):
+    """A text without what differs between any two processes."""
+    if len(text) > _NOISY_CHARS:
+        return text
+    if "/tmp/" in text:
+        text = re.sub(r"(?<!\d)%d(?!\d)" % os.getpid(), "\u2026", text)
+    return _NOISE.sub("\u2026", text)
+
+
+def _noise_of(name, value):
+    """What stands for a number that differs between any two processes, by the name that it has; None: it may tell something."""
+    kind = type(value)
+    if kind is not int and kind is not float:
+        return b"time" if _type_name(kind) == "datetime.datetime" and _of_module(kind, "datetime", "datetime") else None
+    name = name.lower() if _is_identifier(name) else ""
+    words = name.split("_")
+    if kind is int and (name in _IDS or words[-1] in _IDS):
+        return b"process"
+    # From 2014 to 2042.
+    is_time = any(14 * 10**8 * scale < value < 23 * 10**8 * scale for scale in (1, 10**3, 10**6, 10**9))
+    if is_time and (kind is float and 14e8 < value < 23e8 and not value.is_integer() or not _TIMES.isdisjoint(words)):
+        return b"time"
+    return b"time" if kind is float and name in _CLOCKS and 0 <= value <= time.monotonic() + 3600 else None
 
 
 class _Digests:
     """Checksums of values with a `key`, by which equal values are found without showing them.
 
-    `of(value)` gives (checksum, whole), or None where nothing of the value can be compared. Of one that is not `whole`, a part
-    was not compared: another checksum is another value, the same checksum says nothing. A checksum is of types and content
-    and never of an address; at most so many values and bytes are gone through for one, and four times that for all. None of the
-    program's code is run.
+    `of(value, name)` gives (checksum, whole), or None where nothing of the value can be compared. Of one that is not `whole`, a
+    part was not compared: another checksum is another value, the same checksum says nothing. A checksum is of types and content
+    and never of an address, nor of what else differs between processes (`_noise_of`). Numbers are equal by value: 1 and 1.0. At
+    most so many values and bytes are gone through for one, and some times that for all. None of the program's code is run.
     """
 
     def __init__(self, key, values=400000, size=1 << 28):
         import hashlib
 
         self.hash = hashlib.blake2b
-        self.key, self.most, self.left = key, (values, size), [4 * values, 4 * size]
+        self.key, self.most, self.left = key, (values, size), [2 * values, 4 * size]
+        # Of what was gone through: each itself, so that no other has its address, what came of it, and whether that is the whole.
+        # Of those that hold each other, by which cycle they belong together.
+        self.done, self.cycles, self.loose = {}, {}, []
 
-    def of(self, value):
+    def of(self, value, name=None):
+        noise = _noise_of(name, value)
+        if noise is not None:
+            return self.hash(noise, key=self.key, digest_size=8).hexdigest(), True
         self.values, self.size = first = [min(pair) for pair in zip(self.most, self.left)]
-        self.whole, self.within, self.known = True, {}, False
+        self.whole, self.within, self.known, self.outermost = True, {}, False, self.NONE
+        self.loose.clear()
         try:
             text = self.fold(value)
         except Exception:  # Changed concurrently, or too deep.
@@ -167,6 +219,10 @@ class _Digests:
 
     def fold(self, value):
         kind, self.values = type(value), self.values - 1
+        if kind is float and value.is_integer() and abs(value) < 1 << 63:
+            value, kind = int(value), int
+        if kind is str:
+            value = _quiet(value)
         # A fast path: most values are short and of these types.
         if kind is str or kind is float or kind is int and -1 << 63 <= value < 1 << 63:
             data = value.encode("utf-8", "surrogatepass") if kind is str else b"%d" % value if kind is int else repr(value).encode()
@@ -188,24 +244,64 @@ class _Digests:
                 return self.nested(tag, value, made if kind is base else lambda: made() + self.members(value, kind, base))
         if _is_a(value, type):
             return self.part(b"type", _type_name(value).encode("utf-8", "replace"))
-        known = self.array(value, kind, _type_name(kind))
+        number = _number(value, kind, _type_name(kind))
+        if number is not None:
+            return self.fold(number)
+        known = self.array_once(value, kind, tag)
         if known is not None:
-            return self.part(tag, known)
+            return known
         if kind is types.FunctionType and not value.__closure__:
             return self.part(tag, ("%s.%s" % (value.__globals__.get("__name__"), value.__code__.co_name)).encode("utf-8", "replace"))
-        if not _is_of_python(kind):
+        if _is_plumbing(kind) or not _is_of_python(kind):
             return self.unknown(tag)
         return self.nested(tag, value, lambda: self.members(value, kind))
 
+    def array_once(self, value, kind, tag):
+        """What comes of an array; None: it is none."""
+        if id(value) in self.done and id(value) not in self.cycles:
+            return self.again(value)
+        before, self.whole = self.whole, True
+        data = self.array(value, kind, _type_name(kind))
+        text = None if data is None else self.part(tag, data)
+        return self.keep(value, text, before, text is not None)
+
     def nested(self, tag, value, make):
         """Handles values that contain themselves."""
+        cycle = self.cycles.get(id(value))
+        # Inside of its own cycle it comes out otherwise.
+        if id(value) in self.done and (cycle is None or not any(self.cycles.get(one) is cycle for one in self.within)):
+            return self.again(value)
+        depth = len(self.within)
         if id(value) in self.within:
-            return self.part(b"again", b"%d" % (len(self.within) - self.within[id(value)]))
-        self.within[id(value)] = len(self.within)
+            self.outermost = min(self.outermost, self.within[id(value)])
+            return self.part(b"again", b"%d" % (depth - self.within[id(value)]))
+        before, outermost, loose = self.whole, self.outermost, len(self.loose)
+        self.whole, self.outermost, self.within[id(value)] = True, self.NONE, depth
         try:
-            return self.part(tag, make())
+            text = self.part(tag, make())
         finally:
             del self.within[id(value)]
+        self.loose.append(id(value))
+        is_apart = self.outermost >= depth
+        if self.outermost == depth:
+            cycle = cycle or object()
+            self.cycles.update((one, cycle) for one in self.loose[loose:])
+        if is_apart:
+            self.outermost = self.NONE
+            del self.loose[loose:]
+        self.outermost = min(outermost, self.outermost)
+        return self.keep(value, text, before, is_apart)
+
+    def keep(self, value, text, before, keeps):
+        if keeps and self.values > 0 and self.size > 0 and len(self.done) < self.KEPT:
+            self.done[id(value)] = value, text, self.whole
+        self.whole = self.whole and before
+        return text
+
+    def again(self, value):
+        _, text, whole = self.done[id(value)]
+        self.known, self.whole = True, self.whole and whole
+        return text
 
     def of_list(self, value):
         base = list if _is_a(value, list) else tuple
@@ -224,10 +320,14 @@ class _Digests:
             if count > self.values:
                 self.whole = False
                 return b"%d" % count
-            text = b"".join(sorted(b"".join(self.fold(one) for one in item) for item in items()))
+            text = b"".join(sorted(self.pair(*item) for item in items()))
             return text if self.values > 0 and self.size > 0 else b"%d" % count
 
         return make
+
+    def pair(self, key, *value):
+        noise = _noise_of(key, value[0]) if value else None
+        return self.fold(key) + (noise or b"".join(self.fold(one) for one in value))
 
     def of_error(self, value):
         return lambda: self.fold(BaseException.__dict__["args"].__get__(value))
@@ -240,9 +340,6 @@ class _Digests:
 
     def array(self, value, kind, name):
         """The content of an array in this process's memory; None for other values."""
-        number = _number(value, kind, name)
-        if number is not None:
-            return repr(number).encode()
         if name == "numpy.ndarray" and _of_module(kind, "numpy", "ndarray"):
             about = ("%r %s " % (tuple(value.shape), value.dtype.str)).encode()
             plain = value.dtype.kind in "biufcSUmM" and value.nbytes <= self.size
@@ -261,6 +358,7 @@ class _Digests:
             plain = torch.view_as_real(plain.resolve_conj()).contiguous().reshape(-1)
         return about + (plain.view(torch.uint8).numpy().tobytes() if bytes_of else b"")
 
+    KEPT, NONE = 20000, 1 << 30
     SCALARS = (
         (int, lambda value: int.to_bytes(value, int.bit_length(value) // 8 + 1, "little", signed=True)),
         (float, lambda value: float.__repr__(value).encode()), (complex, lambda value: complex.__repr__(value).encode()),

@@ -42,6 +42,9 @@ const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Maximum number of tasks per request, and how many of them are inspected at a time.
 const MAX_TASKS: usize = 1024;
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
+/// Values inside of variables, such as attributes: of all tasks together, and of each at least.
+const MAX_INSIDE: usize = 64 * 1024;
+const MIN_INSIDE: usize = 64;
 /// Time limit for all snapshots of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(50);
 /// Error for an invalid body.
@@ -75,6 +78,7 @@ impl CompareRequest {
         let usual = SnapshotLimits::default();
         SnapshotLimits {
             value: self.limit.unwrap_or(usual.value),
+            inside: (MAX_INSIDE / self.ids.len().max(1)).clamp(MIN_INSIDE, usual.inside),
             locals: self.locals,
             process: self.process,
             account,

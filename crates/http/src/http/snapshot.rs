@@ -3,7 +3,9 @@
 //! processes, as one more thread: a frame each for environment, packages and random numbers.
 //!
 //! The answer is `{"threads": [{"name", "frames": [{"file", "line", "function", "first", "lines", "variables":
-//! [{"name", "type", "value"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) for a post-mortem.
+//! [{"name", "type", "value", "inside"}]}]}]}`, oldest frame first; with `exception` and `raised` (frames too) for a
+//! post-mortem. `inside` are variables again, with paths as names: `self.loss`. `more`: there was no room for others.
+//! `again`: the same object is a variable before, or of an inner frame, and has them there.
 //!
 //! It uses an ordinary session, audited and with a permit, by the permission `view`. The worker runs only the relay's
 //! own probe, and no text of a client. Without the permission `debug`, none of the program's code runs, and text is
@@ -334,9 +336,10 @@ fn shown(mut threads: Value, rendering: &Rendering) -> Value {
                 .filter_map(Value::as_object_mut)
             {
                 let types = frame.shift_remove("types").unwrap_or_default();
-                let digests = frame.shift_remove("digests").unwrap_or_default();
+                let about = frame.shift_remove("about").unwrap_or_default();
                 let locals = frame.shift_remove("locals").unwrap_or_default();
-                if rendering.visible != Visible::Full {
+                // Those of modules are rendered without code of the program for everybody.
+                if rendering.visible != Visible::Full || frame.contains_key("variables") {
                     frame.entry("variables").or_insert_with(|| json!([]));
                     continue;
                 }
@@ -345,9 +348,9 @@ fn shown(mut threads: Value, rendering: &Rendering) -> Value {
                     .map(|(name, value)| {
                         let mut variable =
                             json!({"name": name, "type": types.get(name), "value": value});
-                        let digest = digests.get(name).and_then(Value::as_object);
-                        if let (Some(digest), Value::Object(variable)) = (digest, &mut variable) {
-                            variable.extend(digest.clone());
+                        let about = about.get(name).and_then(Value::as_object);
+                        if let (Some(about), Value::Object(variable)) = (about, &mut variable) {
+                            variable.extend(about.clone());
                         }
                         variable
                     })
@@ -387,5 +390,6 @@ mod tests {
             variables,
             &json!([{"name": "x", "type": "str", "value": "'hunter2'"}])
         );
+        assert_eq!(unmasked[0]["frames"][1]["variables"][0]["name"], "y");
     }
 }

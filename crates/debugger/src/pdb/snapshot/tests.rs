@@ -91,7 +91,7 @@ fn masked_text_is_compared_by_checksums() {
     let (full, _) = inspect(true, Visible::Full).unwrap();
     let frame = &full[0]["raised"][0];
     assert_eq!(frame["locals"]["text"], "'hunter2'", "{full}");
-    assert_eq!(frame["digests"]["text"], frame["digests"]["same"], "{full}");
+    assert_eq!(frame["about"]["text"], frame["about"]["same"], "{full}");
 }
 
 /// A task with these variables that waits in a helper of debugpy. Prints two snapshots and the seconds of each.

@@ -93,8 +93,8 @@ function taskClasses(differences) {
   return [...by.values()].map((some) => some.sort((a, b) => a - b)).sort((a, b) => a.length - b.length);
 }
 
-/** The element of one frame of a group: different, equal and uncompared values. */
-function frameElement(result, [frame, { differences, same, not_compared: unsure }], isOpen) {
+/** The element of one frame of a group: different, equal, per-process and uncompared values. */
+function frameElement(result, [frame, { differences, same, noise, not_compared: unsure }], isOpen) {
   const name = frame ? shortFrame(frame) : 'The exception';
   const summaryText = differences.length > 0 ? `${differences.length} differ` : 'nothing differs';
   const summary = make('summary', { title: frame || null }, make('span', { class: 'name' }, name), ` · ${summaryText}`);
@@ -102,21 +102,21 @@ function frameElement(result, [frame, { differences, same, not_compared: unsure 
     const rows = all.map((one) => row(one.name ?? LABELS[one.what], make('td', {}, shown(one.text))));
     return rows.length > 0 ? make('details', { class: 'frame' }, make('summary', {}, `${rows.length} ${word}`), table(['Variable', 'Value'], rows, `${rows.length} ${word} in ${name}`)) : null;
   };
-  return make('details', { class: 'frame', open: isOpen }, summary, ...result.differenceTables(differences, name), list(same, 'alike'), list(unsure, 'not compared'));
+  return make('details', { class: 'frame', open: isOpen }, summary, ...result.differenceTables(differences, name), list(same, 'alike'), list(noise, 'other in each process'), list(unsure, 'not compared'));
 }
 
 /** The elements of one of the relay's groups. */
 function groupElement(result, group) {
   const frames = new Map();
-  for (const key of ['differences', 'same', 'not_compared']) {
+  for (const key of ['differences', 'same', 'noise', 'not_compared']) {
     for (const one of group[key] ?? []) {
       if (one.what !== 'variable' && !LABELS[one.what]) continue;
       const frame = one.frame ?? '';
-      if (!frames.has(frame)) frames.set(frame, { differences: [], same: [], not_compared: [] });
+      if (!frames.has(frame)) frames.set(frame, { differences: [], same: [], noise: [], not_compared: [] });
       frames.get(frame)[key].push(one);
     }
   }
-  const all = group.alike + group.differences.length + (group.not_compared ?? []).length;
+  const all = [group.differences, group.noise ?? [], group.not_compared ?? []].reduce((sum, some) => sum + some.length, group.alike);
   const marked = [...new Set(group.differences.flatMap(({ answers }) => answers.flatMap((one) => (one.odd ? one.members : []))))].sort((a, b) => a - b);
   const summaryText = () => (marked.length > 0 ? `${result.label(marked)} differ from most somewhere, none of them more often than the others.` : null);
   const odd = group.odd.length > 0 ? `${result.label(group.odd)} ${group.odd.length === 1 ? 'is the odd one out: it differs' : 'are the odd ones out: each differs'} from most in ${group.odd_in} of ${all} values.` : summaryText();
@@ -164,7 +164,7 @@ export class Comparison {
     this.request = request;
     write(this.message, `Looking at ${this.rows.length} tasks …`);
     try {
-      const answer = await json('v1/compare', { method: 'POST', body: { ids: this.rows.map((row) => row.id) }, timeout: 70_000 });
+      const answer = await json('v1/compare', { method: 'POST', body: { ids: this.rows.map((row) => row.id), process: true }, timeout: 70_000 });
       if (this.request === request) this.show(new ComparisonResult(answer));
     } catch (error) {
       if (this.request === request) write(this.message, error.message);

@@ -17,11 +17,23 @@ function source(frame) {
   return make('pre', { class: 'source', tabindex: '0', 'aria-label': `Source around line ${frame.line}` }, ...lines);
 }
 
+/** What is inside of a variable by its paths, such as `self.loss`, without what has parts itself. */
+const leaves = (inside) => (inside ?? []).flatMap((one) => (one.inside ? leaves(one.inside) : [one]));
+
+/** The value of a variable, and what is inside of it. */
+function value({ value: text, inside }) {
+  const found = leaves(inside);
+  if (found.length === 0) return make('td', {}, shown(text ?? ''));
+  const item = ({ name, value: part }) => make('li', {}, make('span', { class: 'key' }, name), ' ', shown(part));
+  const word = found.length === 1 ? '1 value inside' : `${found.length} values inside`;
+  return make('td', {}, shown(text ?? ''), make('details', {}, make('summary', { class: 'hint' }, word), make('ul', { class: 'parts' }, ...found.map(item))));
+}
+
 /** A table of `variables`, each with `name`, `type` and `value`. */
 function table(variables, label) {
   if (!variables?.length) return null;
   const head = make('tr', {}, ...['Variable', 'Type', 'Value'].map((word) => make('th', { scope: 'col' }, word)));
-  const rows = variables.map(({ name, type, value }) => make('tr', {}, make('th', { scope: 'row' }, name), make('td', { class: 'type' }, type ?? ''), make('td', {}, shown(value ?? ''))));
+  const rows = variables.map((one) => make('tr', {}, make('th', { scope: 'row' }, one.name), make('td', { class: 'type' }, one.type ?? ''), value(one)));
   return make('div', { class: 'wide', tabindex: '0', role: 'region', 'aria-label': label }, make('table', {}, make('thead', {}, head), make('tbody', {}, ...rows)));
 }
 

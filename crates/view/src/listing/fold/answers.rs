@@ -4,8 +4,10 @@
 //! Pure. An answer is odd if the majority gives another one. Without a majority, a number is odd if it is not finite
 //! (`nan`, `inf`) or far from the others. If half or more would be odd, none is.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+
+use super::noise::without_noise;
+use super::number::{by_value, number};
 
 /// Fewest numbers among which one can be an outlier.
 const MIN_NUMBERS_FOR_OUTLIERS: usize = 4;
@@ -69,15 +71,19 @@ impl Answers {
     }
 }
 
-/// Merges the answers of members. Memory addresses of objects are ignored.
+/// Merges the answers of members. Numbers are compared by value, other texts without [`noise`](super::noise). Of several
+/// spellings the one of the first member is kept.
 pub fn fold<'a>(answers: impl IntoIterator<Item = (usize, &'a str)>) -> Answers {
-    let mut by_text: BTreeMap<Cow<'a, str>, BTreeSet<usize>> = BTreeMap::new();
+    let mut by_content: BTreeMap<String, BTreeMap<usize, &'a str>> = BTreeMap::new();
     for (member, text) in answers {
-        by_text.entry(addressless(text)).or_default().insert(member);
+        let content = by_value(&without_noise(text)).into_owned();
+        by_content.entry(content).or_default().insert(member, text);
     }
-    let same = by_text.into_iter().map(|(text, members)| Same {
-        text: text.into_owned(),
-        members,
+    let same = by_content.into_values().map(|texts| Same {
+        text: texts
+            .first_key_value()
+            .map_or_else(String::new, |(_, text)| without_noise(text).into_owned()),
+        members: texts.into_keys().collect(),
         odd: false,
     });
     let mut all = Answers {
@@ -174,57 +180,6 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Parses a number as Python prints it: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`,
-/// `np.float64(0.69)` and the like.
-fn number(text: &str) -> Option<f64> {
-    let text = text.trim();
-    let inner = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
-        Some((name, inner)) if is_name(name, '.') => match inner.split_once(',') {
-            // `device='cuda:0'` is no second number, unlike the one in `Fraction(1, 3)`.
-            Some((first, rest))
-                if rest
-                    .split_once('=')
-                    .is_some_and(|(name, _)| is_name(name.trim(), '_')) =>
-            {
-                first.trim()
-            }
-            Some(_) => return None,
-            None => inner.trim(),
-        },
-        _ => text,
-    };
-    let digits = inner.trim_start_matches(['-', '+']);
-    let is_number = digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    (is_number || matches!(digits, "nan" | "inf"))
-        .then(|| inner.parse().ok())
-        .flatten()
-}
-
-/// Whether `text` is a Python name, which may contain `or`.
-fn is_name(text: &str, or: char) -> bool {
-    let begins = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
-    begins
-        && text
-            .chars()
-            .all(|c| c.is_alphanumeric() || c == '_' || c == or)
-}
-
-/// Replaces memory addresses with `0x…`: the one in `<Model object at 0x7f3a…>` carries no information.
-pub(super) fn addressless(text: &str) -> Cow<'_, str> {
-    const BEFORE: &str = " at 0x";
-    if !text.contains(BEFORE) {
-        return Cow::Borrowed(text);
-    }
-    let mut parts = text.split(BEFORE);
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        plain += BEFORE;
-        plain.push('…');
-        plain += part.trim_start_matches(|c: char| c.is_ascii_hexdigit());
-    }
-    plain.into()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -253,6 +208,15 @@ mod tests {
         assert_eq!(described(&["b", "b", "a", "a"]), ["b {0, 1}", "a {2, 3}"]);
         let objects = ["<M object at 0x7f01>", "<M object at 0x7f02>"];
         assert_eq!(described(&objects), ["<M object at 0x…> {0, 1}"]);
+    }
+
+    #[test]
+    fn spelling_of_a_number_makes_nobody_odd() {
+        assert_eq!(described(&["1.0", "1", "1.0000"]), ["1.0 {0, 1, 2}"]);
+        assert_eq!(
+            described(&["nan", "nan", "0.5", "nan"]),
+            ["!0.5 {2}", "nan {0, 1, 3}"]
+        );
     }
 
     #[test]
@@ -292,29 +256,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn numbers_are_parsed_in_python_notation() {
-        for (text, value) in [
-            ("3\n", Some(3.0)),
-            ("-1.5e-3", Some(-0.0015)),
-            (
-                "tensor(0.6871, device='cuda:0', grad_fn=<MeanBackward0>)",
-                Some(0.6871),
-            ),
-            ("np.float64(2.5)", Some(2.5)),
-            ("inf", Some(f64::INFINITY)),
-            ("tensor([1., 2.])", None),
-            ("infinity", None),
-            ("(3, 4)", None),
-            ("Fraction(1, 3)", None),
-            ("f(x)", None),
-            ("", None),
-        ] {
-            assert_eq!(number(text), value, "{text}");
-        }
-        assert!(number("tensor(nan)").is_some_and(f64::is_nan));
-    }
-
     fn texts() -> impl Strategy<Value = Vec<String>> {
         let text = prop_oneof![
             Just("nan".to_owned()),
@@ -334,7 +275,8 @@ mod tests {
             for same in &all.same {
                 for member in &same.members {
                     prop_assert!(members.insert(*member));
-                    prop_assert_eq!(&addressless(&texts[*member]), &same.text);
+                    let plain = without_noise(&texts[*member]);
+                    prop_assert_eq!(by_value(&plain), by_value(&same.text));
                 }
             }
             prop_assert_eq!(members.len(), texts.len());

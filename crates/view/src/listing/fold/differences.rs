@@ -4,38 +4,29 @@
 //! program's own code on, or the frames of the exception at a post-mortem. Frames are matched by file and function,
 //! at any depth.
 //!
-//! Values are equal if their checksums are, which the task itself computes over the whole value. Without a checksum,
-//! a text that is cut or names an object only by its address cannot be compared: if such values look alike, they
-//! count as not compared.
+//! [`variable`](super::variable) compares the values. What the program computes tells more than paths and ids, and
+//! those more than properties of the processes: a member is odd by what tells most ([`Weight`]).
 
-mod held;
+mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use self::held::{FoldedValues, Frame, MISSING, in_one_line, values};
-use super::answer_text::{json as as_json, lines};
 use super::answers::{Answers, fold};
 use super::location::{Call, is_library};
-use super::who::Names;
-use ray_relay_base::wire::json::{self, put, typed_at};
-
-/// Differences that are shown, and characters of each value.
-const MAX_DIFFERENCES: usize = 40;
-const MAX_VALUE_CHARS: usize = 160;
-
-/// Examples shown for a variable that differs everywhere.
-const MAX_EXAMPLES: usize = 4;
+use super::noise::is_identity;
+use super::variable::{self, ComparedVariable, MISSING, Member, Outcome, Variable, in_one_line};
+use ray_relay_base::wire::json::{self, typed_at};
+use ray_relay_base::wire::text::replaced;
 
 /// Variables shown of a frame that no other task has.
 const MAX_OWN_VARIABLES: usize = 8;
 
-/// Values that were not compared and are named.
-const MAX_NAMED_VALUES: usize = 8;
-
-/// The frame name of the process environment. It may differ by node, and marks no rank as odd.
+/// The frame names of the process environment, which may differ by node and marks no rank as odd, and of other
+/// properties of a process.
 const ENVIRONMENT: &str = "environment";
+const PROPERTIES: [&str; 2] = ["packages", "random numbers"];
 
 /// Why an inspected task is not compared.
 pub const NO_THREAD: &str = "no thread of it waits at a breakpoint any more";
@@ -46,8 +37,42 @@ pub struct TaskStack {
     /// Outermost first.
     frames: Vec<Frame>,
     exception: Option<String>,
-    /// Properties of the process: its environment, packages and random numbers, each as a frame of that name.
+    /// Properties of the process: its environment, packages and random numbers, and the variables of the program's
+    /// modules, each as a frame.
     process: Vec<Frame>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frame {
+    call: Call,
+    variables: Vec<Variable>,
+    /// Whether the task has computed checksums of variables.
+    has_checksums: bool,
+}
+
+impl Frame {
+    fn read(frame: &Value) -> Self {
+        let text = |key: &str| {
+            let text: Option<&str> = typed_at(frame, key);
+            replaced(text.unwrap_or("?")).into_owned()
+        };
+        let variables = json::list(frame, "variables").iter();
+        let variables: Vec<Variable> = variables.filter_map(Variable::read).collect();
+        Self {
+            call: Call::named(&text("file"), text("function"), typed_at(frame, "line")),
+            has_checksums: variables.iter().any(Variable::has_checksum),
+            variables,
+        }
+    }
+
+    /// Its variable `name`, as that of the member `at`.
+    fn member(&self, at: usize, name: &str) -> Member<'_> {
+        Member {
+            at,
+            variable: self.variables.iter().find(|one| one.name == name),
+            has_checksums: self.has_checksums,
+        }
+    }
 }
 
 /// A frame, whatever its caller: file, function, and the number of equal ones above it.
@@ -72,6 +97,10 @@ impl TaskStack {
             };
             let own = frames.iter().position(|f| !is_library(&f.call.file));
             frames.drain(..own.unwrap_or_default());
+            let has_checksums = frames.iter().any(|frame| frame.has_checksums);
+            for frame in &mut frames {
+                frame.has_checksums = has_checksums;
+            }
             let exception = typed_at::<Option<&str>>(thread, "exception").map(in_one_line);
             let process = process.clone();
             (!frames.is_empty()).then_some(Self {
@@ -106,10 +135,51 @@ impl TaskStack {
     }
 }
 
+/// How much a difference tells of what is wrong, most first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// A number that is not finite where those of others are.
+    NotFinite,
+    /// Where a task is, and what it computes.
+    Value,
+    /// A path, an id, an address.
+    Identity,
+    /// The version of a package, the state of random numbers.
+    Process,
+    /// A variable of the environment.
+    Environment,
+}
+
+impl Weight {
+    const ALL: [Self; 5] = [
+        Self::NotFinite,
+        Self::Value,
+        Self::Identity,
+        Self::Process,
+        Self::Environment,
+    ];
+
+    /// Returns the weight of a variable in the frame of `call`.
+    fn of(call: &Call, variable: &ComparedVariable) -> Self {
+        let answers = &variable.answers;
+        let not_finite =
+            |figures: &super::answers::Figures| !figures.not_finite.is_disjoint(&answers.odd());
+        let text = answers.same.first().map_or("", |same| &same.text);
+        match (call.line, &*call.function) {
+            (0, ENVIRONMENT) => Self::Environment,
+            (0, kind) if PROPERTIES.contains(&kind) => Self::Process,
+            _ if answers.figures.as_ref().is_some_and(not_finite) => Self::NotFinite,
+            _ if is_identity(&variable.name, text) => Self::Identity,
+            _ => Self::Value,
+        }
+    }
+}
+
 /// A compared property.
 #[derive(Debug, Clone, PartialEq)]
 struct Difference {
     property: Property,
+    weight: Weight,
     /// The function with its file, if it belongs to a frame.
     frame: Option<String>,
     answers: Answers,
@@ -145,6 +215,8 @@ pub(super) struct Comparison {
     differences: Vec<Difference>,
     /// Properties that are equal wherever they exist.
     alike: Vec<Difference>,
+    /// Properties that differ as they do between any two processes.
+    noise: Vec<Difference>,
     /// Properties that look equal, and were not compared as a whole.
     not_compared: Vec<Difference>,
     /// The members that are odd most often, and how often.
@@ -152,26 +224,53 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Adds a property of the tasks, or of `frame`.
+    /// Adds what is known as a whole: a location, or an exception.
     fn add(&mut self, property: Property, frame: Option<&Call>, answers: Answers) {
         let all = match answers.agree() {
             true => &mut self.alike,
             false => &mut self.differences,
         };
-        all.push(Difference::new(property, frame, answers));
+        let frame = frame.map(in_words);
+        all.push(Difference {
+            property,
+            weight: Weight::Value,
+            frame,
+            answers,
+        });
     }
 
-    /// Adds the variable `name` of `frame`.
-    fn add_variable(&mut self, name: &str, frame: &Call, values: FoldedValues) {
-        let property = Property::Variable(name.to_owned());
-        match values.answers.agree() && !values.are_compared {
-            true => {
-                let difference = Difference::new(property, Some(frame), values.answers);
-                self.not_compared.push(difference);
+    /// Adds the variable `name` of `members`, and what is inside of it, in the frame of `call`.
+    fn add_variable(&mut self, name: &str, call: &Call, members: &[Member<'_>]) {
+        for mut compared in variable::compare(name, members) {
+            let weight = Weight::of(call, &compared);
+            if weight == Weight::Environment {
+                compared.answers.clear_odd();
             }
-            false => self.add(property, Some(frame), values.answers),
+            let all = match compared.outcome {
+                Outcome::Alike => &mut self.alike,
+                Outcome::Noise => &mut self.noise,
+                Outcome::NotCompared => &mut self.not_compared,
+                Outcome::Differs => &mut self.differences,
+                Outcome::Elsewhere => continue,
+            };
+            all.push(Difference {
+                property: Property::Variable(compared.name),
+                weight,
+                frame: Some(in_words(call)),
+                answers: compared.answers,
+            });
         }
     }
+
+    /// Returns how many properties were compared, or were to be.
+    fn count(&self) -> usize {
+        self.alike.len() + self.differences.len() + self.noise.len() + self.not_compared.len()
+    }
+}
+
+/// `step (train.py)`.
+fn in_words(call: &Call) -> String {
+    format!("{} ({})", call.function, call.file)
 }
 
 /// Compares the locations of `all`, which run the same.
@@ -202,11 +301,17 @@ pub(super) fn compare(all: &BTreeMap<usize, TaskStack>) -> Comparison {
     in_frames(&mut comparison, all);
     of_processes(&mut comparison, all);
     comparison.odd = odd(&comparison.differences, all.len());
-    // Differences that involve the odd member come first. A variable that differs everywhere is the least useful.
+    // Differences that involve the odd member come first, and of those what tells most. A variable that differs
+    // everywhere is the least useful.
     let key = |difference: &Difference| {
         let odd = difference.answers.odd();
         let tells = !odd.is_disjoint(&comparison.odd.0);
-        (!tells, odd.is_empty(), difference.answers.all_differ())
+        (
+            !tells,
+            odd.is_empty(),
+            difference.weight,
+            difference.answers.all_differ(),
+        )
     };
     let mut differences = std::mem::take(&mut comparison.differences);
     differences.sort_by_key(key);
@@ -254,21 +359,27 @@ fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
         let mut names: Vec<&str> = Vec::new();
         for name in members
             .values()
-            .flat_map(|frame| &frame.locals)
-            .map(|local| &*local.name)
+            .flat_map(|frame| &frame.variables)
+            .map(|variable| &*variable.name)
         {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
-        let of = |name: &str| values(name, members.iter().map(|(at, frame)| (*at, *frame)));
+        let of = |name: &str| -> Vec<Member<'_>> {
+            let members = members.iter();
+            members.map(|(at, frame)| frame.member(*at, name)).collect()
+        };
         if members.len() == 1 {
             // With nothing to compare it to, its variables are shown if the task is paused there.
             if all.len() > 1 && members.iter().all(|(at, frame)| stands_in(at, frame)) {
                 for name in names.into_iter().take(MAX_OWN_VARIABLES) {
-                    let property = Property::Variable(name.to_owned());
-                    let difference = Difference::new(property, Some(&first.call), of(name).answers);
-                    comparison.differences.push(difference);
+                    comparison.differences.push(Difference {
+                        property: Property::Variable(name.to_owned()),
+                        weight: Weight::Value,
+                        frame: Some(in_words(&first.call)),
+                        answers: variable::as_a_whole(name, &of(name)).answers,
+                    });
                 }
             }
             continue;
@@ -283,7 +394,7 @@ fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
             comparison.add(Property::Line, Some(&first.call), answers);
         }
         for name in names {
-            comparison.add_variable(name, &first.call, of(name));
+            comparison.add_variable(name, &first.call, &of(name));
         }
     }
 }
@@ -292,8 +403,8 @@ fn in_frames(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
 fn of_processes(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
     let mut names: BTreeSet<(&str, &str)> = BTreeSet::new();
     for frame in all.values().flat_map(|stack| &stack.process) {
-        let locals = frame.locals.iter();
-        names.extend(locals.map(|local| (&*frame.call.function, &*local.name)));
+        let variables = frame.variables.iter();
+        names.extend(variables.map(|one| (&*frame.call.function, &*one.name)));
     }
     for (kind, name) in names {
         let frames = all.iter().filter_map(|(at, stack)| {
@@ -304,171 +415,39 @@ fn of_processes(comparison: &mut Comparison, all: &BTreeMap<usize, TaskStack>) {
         let Some((_, frame)) = frames.first() else {
             continue;
         };
-        let mut values = values(name, frames.iter().copied());
-        if kind == ENVIRONMENT {
-            values.answers.clear_odd();
-        }
-        comparison.add_variable(name, &frame.call, values);
-    }
-}
-
-/// Returns who of `size` members is odd most often, and how often. Empty if that would be half of them.
-fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
-    let mut times: BTreeMap<usize, usize> = BTreeMap::new();
-    for member in differences
-        .iter()
-        .flat_map(|difference| difference.answers.odd())
-    {
-        *times.entry(member).or_default() += 1;
-    }
-    let most = times.values().copied().max().unwrap_or_default();
-    let odd = times.iter().filter(|(_, count)| **count == most);
-    let odd: BTreeSet<usize> = odd.map(|(member, _)| *member).collect();
-    match 2 * odd.len() < size {
-        true => (odd, most),
-        false => (BTreeSet::new(), 0),
-    }
-}
-
-impl Comparison {
-    /// Formats the comparison.
-    pub(super) fn text(&self, names: &Names<'_>) -> String {
-        let (alike, differ) = (self.alike.len(), self.differences.len());
-        let values = |count: usize| match count {
-            1 => "1 value".to_owned(),
-            count => format!("{count} values"),
-        };
-        let rest = format!("{} alike{}.\n", values(alike), self.not_compared_clause());
-        if differ == 0 {
-            return format!("Nothing differs: {rest}");
-        }
-        let marked: BTreeSet<usize> = self
-            .differences
+        let members: Vec<_> = frames
             .iter()
-            .flat_map(|difference| difference.answers.odd())
+            .map(|(at, frame)| frame.member(*at, name))
             .collect();
-        let mut text = match &self.odd {
-            (odd, times) if !odd.is_empty() => {
-                let (one, differs) = match odd.len() {
-                    1 => ("is the odd one out", "it differs"),
-                    _ => ("are the odd ones out", "each differs"),
-                };
-                let who = names.of(odd);
-                format!(
-                    "{who} {one}: {differs} from most in {times} of {}.\n",
-                    values(alike + differ + self.not_compared.len())
-                )
-            }
-            _ if !marked.is_empty() => format!(
-                "{} differ from most somewhere, none of them more often than the others.\n",
-                names.of(&marked)
-            ),
-            _ => "None is the odd one out.\n".to_owned(),
-        };
-        for difference in self.differences.iter().take(MAX_DIFFERENCES) {
-            text.push('\n');
-            text += &difference.text(names);
-        }
-        if differ > MAX_DIFFERENCES {
-            text += &format!(
-                "\n… and {} more differences; --json has all\n",
-                differ - MAX_DIFFERENCES
-            );
-        }
-        text + &format!("\n{rest}")
-    }
-
-    /// Says how many values were not compared, as the end of a sentence.
-    fn not_compared_clause(&self) -> String {
-        let named = self
-            .not_compared
-            .iter()
-            .filter_map(|one| match &one.property {
-                Property::Variable(name) => Some(&**name),
-                _ => None,
-            });
-        let named: BTreeSet<&str> = named.collect();
-        let some: Vec<&str> = named.iter().copied().take(MAX_NAMED_VALUES).collect();
-        let more = if named.len() > MAX_NAMED_VALUES {
-            ", …"
-        } else {
-            ""
-        };
-        match self.not_compared.len() {
-            0 => String::new(),
-            count => format!(", {count} not compared ({}{more})", some.join(", ")),
-        }
-    }
-
-    /// Returns the comparison as JSON.
-    pub(super) fn json(&self, names: &Names<'_>) -> Value {
-        let differences = self.differences.iter().map(|difference| {
-            let json_row = as_json(names, &difference.answers);
-            difference.named(json_row)
-        });
-        let same = |all: &[Difference]| -> Vec<Value> {
-            let same = all.iter().flat_map(|alike| {
-                let same = alike.answers.same.iter();
-                same.map(|same| {
-                    let members = &same.members;
-                    alike.named(
-                        json!({"who": names.of(members), "members": members, "text": same.text}),
-                    )
-                })
-            });
-            same.collect()
-        };
-        json!({
-            "odd": self.odd.0, "odd_in": self.odd.1, "alike": self.alike.len(),
-            "differences": differences.collect::<Vec<_>>(), "same": same(&self.alike),
-            "not_compared": same(&self.not_compared),
-        })
+        comparison.add_variable(name, &frame.call, &members);
     }
 }
 
-impl Difference {
-    fn new(property: Property, frame: Option<&Call>, answers: Answers) -> Self {
-        Self {
-            property,
-            frame: frame.map(|call| format!("{} ({})", call.function, call.file)),
-            answers,
+/// Returns who of `size` members is odd most often by what tells most, and in how many differences. Empty if that would
+/// be half of them.
+fn odd(differences: &[Difference], size: usize) -> (BTreeSet<usize>, usize) {
+    let times = |of: &dyn Fn(&Difference) -> bool| {
+        let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+        let odd = differences.iter().filter(|difference| of(difference));
+        for member in odd.flat_map(|difference| difference.answers.odd()) {
+            *times.entry(member).or_default() += 1;
         }
-    }
-
-    /// Adds the property to `json_row`.
-    fn named(&self, mut json_row: Value) -> Value {
-        put(&mut json_row, "what", self.property.word());
-        if let Property::Variable(name) = &self.property {
-            put(&mut json_row, "name", &**name);
-        }
-        put(&mut json_row, "frame", self.frame.clone());
-        json_row
-    }
-
-    fn text(&self, names: &Names<'_>) -> String {
-        let property = match &self.property {
-            Property::Location => "stands at",
-            Property::Callers => "was called by",
-            Property::Exception => "raised",
-            Property::Line => "is at",
-            Property::Variable(name) => name,
-        };
-        let frame = self.frame.as_ref().map(|frame| format!(", in {frame}"));
-        let head = format!("{property}{}", frame.unwrap_or_default());
-        if self.answers.all_differ()
-            && self.answers.odd().is_empty()
-            && self.answers.same.len() > MAX_EXAMPLES
-        {
-            let mut some = self.answers.clone();
-            some.same.truncate(MAX_EXAMPLES);
-            let count = self.answers.same.len();
-            let lines = lines(names, &some, "  ", Some(MAX_VALUE_CHARS));
-            return format!("{head}: another one for each of {count}, such as\n{lines}");
-        }
-        format!(
-            "{head}\n{}",
-            lines(names, &self.answers, "  ", Some(MAX_VALUE_CHARS))
-        )
+        times
+    };
+    let by_weight = |weight: &Weight| times(&|difference| difference.weight == *weight);
+    let telling = Weight::ALL
+        .iter()
+        .map(by_weight)
+        .find(|times| !times.is_empty());
+    let telling = telling.unwrap_or_default();
+    let most = telling.values().copied().max().unwrap_or_default();
+    let odd = telling.iter().filter(|(_, count)| **count == most);
+    let odd: BTreeSet<usize> = odd.map(|(member, _)| *member).collect();
+    let all = times(&|_| true);
+    let least = odd.iter().filter_map(|member| all.get(member)).min();
+    match 2 * odd.len() < size {
+        true => (odd.clone(), least.copied().unwrap_or_default()),
+        false => (BTreeSet::new(), 0),
     }
 }
 

@@ -7,6 +7,8 @@
 //!   members at its nodes, [`locations`] describes where each member is, and [`text`] formats both.
 //! - Answers to one command: [`answers`] merges them, with odd ones and statistics, and [`answer_text`] formats them for
 //!   people and scripts.
+//! - Values, of paused and of running tasks: [`variable`] compares one with what is inside of it. What is equal in all
+//!   three is decided by [`number`], [`noise`] and checksums of the tasks.
 //! - Frames of paused tasks: [`differences`] compares their locations and variables by name, and [`compared`] does so
 //!   for all groups.
 
@@ -19,8 +21,11 @@ mod known;
 mod location;
 pub mod locations;
 pub mod member;
+mod noise;
+mod number;
 pub mod ranks;
 pub mod text;
 mod tree;
+mod variable;
 pub mod waits;
 pub mod who;

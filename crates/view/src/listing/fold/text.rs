@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::answers::Same;
 use super::location::{Call, Location};
 use super::locations::{self, Group};
 use super::member::{self, Member, calls, location};
 use super::tree::{self, Node};
+use super::variable::{ComparedVariable, Member as VariableOf, Variable, as_a_whole};
 use super::who::Names;
 use crate::listing::text::width;
 use ray_relay_base::wire::text::shortened;
@@ -234,51 +236,55 @@ impl Annotations<'_> {
 }
 
 /// Formats the variables of one call: a value that is the same everywhere once, otherwise each value with its
-/// members.
+/// members. Those by which a member is odd come first.
 fn variables(names: &Names<'_>, frames: &[(usize, &Frame)]) -> Vec<String> {
+    let cut = frames
+        .iter()
+        .map(|(_, frame)| frame.locals_cut as usize)
+        .max()
+        .unwrap_or_default();
     let mut order: Vec<&str> = Vec::new();
-    let mut by_name: HashMap<&str, BTreeMap<String, BTreeSet<usize>>> = HashMap::new();
-    let mut cut = 0;
+    let mut by_name: HashMap<&str, Vec<(usize, Variable)>> = HashMap::new();
     for (at, frame) in frames {
-        cut = cut.max(frame.locals_cut as usize);
         for local in frame.locals.iter().flatten() {
-            let values = by_name.entry(&local.name).or_insert_with(|| {
+            let all = by_name.entry(&local.name).or_insert_with(|| {
                 order.push(&local.name);
-                BTreeMap::new()
+                Vec::new()
             });
-            let mut value = shortened(&local.value, MAX_VALUE_CHARS);
-            if local.cut && !value.ends_with('…') {
-                value.push('…');
-            }
-            values.entry(value).or_default().insert(*at);
+            all.push((*at, Variable::of_running(local)));
         }
     }
-    let member_count = frames
-        .iter()
-        .map(|(at, _)| at)
-        .collect::<BTreeSet<_>>()
-        .len();
-    let line = |name: &&str| {
-        let values = by_name.get(name)?;
-        let mut by_number: Vec<_> = values.iter().collect();
-        by_number.sort_by_key(|(_, who)| std::cmp::Reverse(who.len()));
-        let one = by_number.len() == 1 && by_number[0].1.len() == member_count;
-        let shown_values = by_number
-            .iter()
-            .take(MAX_VALUES)
-            .map(|(value, who)| match one {
-                true => (*value).clone(),
-                false => format!("{value} ({})", names.of(who)),
-            });
-        let shown_values: Vec<String> = shown_values.collect();
-        let more = match by_number.len().saturating_sub(MAX_VALUES) {
+    let members: BTreeSet<usize> = frames.iter().map(|(at, _)| *at).collect();
+    let compared = order.iter().filter_map(|name| {
+        let all = by_name.get(name)?.iter().map(|(at, variable)| VariableOf {
+            at: *at,
+            variable: Some(variable),
+            has_checksums: false,
+        });
+        Some(as_a_whole(name, &all.collect::<Vec<_>>()))
+    });
+    let mut compared: Vec<ComparedVariable> = compared.collect();
+    compared.sort_by_key(|one| one.answers.odd().is_empty());
+    let line = |one: &ComparedVariable| {
+        let mut answers: Vec<&Same> = one.answers.same.iter().collect();
+        answers.sort_by_key(|same| std::cmp::Reverse(same.members.len()));
+        let is_one = answers.len() == 1 && answers[0].members == members;
+        let shown = answers.iter().take(MAX_VALUES).map(|same| {
+            let value = shortened(&same.text, MAX_VALUE_CHARS);
+            match is_one {
+                true => value,
+                false => format!("{value} ({})", names.of(&same.members)),
+            }
+        });
+        let shown: Vec<String> = shown.collect();
+        let more = match answers.len().saturating_sub(MAX_VALUES) {
             0 => String::new(),
             more => format!(", and {more} other values"),
         };
-        Some(format!("{name} = {}{more}", shown_values.join(", ")))
+        format!("{} = {}{more}", one.name, shown.join(", "))
     };
-    let mut lines: Vec<String> = order.iter().take(MAX_VARIABLES).filter_map(line).collect();
-    match order.len().saturating_sub(MAX_VARIABLES) + cut {
+    let mut lines: Vec<String> = compared.iter().take(MAX_VARIABLES).map(line).collect();
+    match compared.len().saturating_sub(MAX_VARIABLES) + cut {
         0 => {}
         more => lines.push(format!("… {more} more variables")),
     }
@@ -394,6 +400,24 @@ pub(super) mod tests {
         let text = tree(&members, options);
         assert!(text.contains(" x = 1\n"), "{text}");
         assert!(text.contains(" rank = 0 (0-2), 1 (3,4)\n"), "{text}");
+    }
+
+    #[test]
+    fn variable_with_an_odd_member_comes_first() {
+        let of = |rank: usize| {
+            let loss = ["0.5", "0.50", "nan", "0.5"][rank];
+            let locals = json!([{"name": "x", "type": "int", "value": "1"},
+                {"name": "self.loss", "type": "float", "value": loss}]);
+            Member::read(&entry("train", rank, &[("f", "a.py", 1)], &locals), false)
+        };
+        let members: Vec<Member> = (0..4).map(of).collect();
+        let shown = TreeOptions {
+            locals: true,
+            ..TreeOptions::default()
+        };
+        let text = tree(&members, shown);
+        let loss = text.find(" self.loss = 0.5 (0,1,3), nan (2)\n");
+        assert!(loss.is_some() && loss < text.find(" x = 1\n"), "{text}");
     }
 
     #[test]

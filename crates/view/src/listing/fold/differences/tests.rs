@@ -1,6 +1,10 @@
+mod planted;
+
 use proptest::prelude::*;
 
-use super::super::who::Who;
+use super::super::who::{Names, Who};
+use serde_json::json;
+
 use super::*;
 
 fn frame(function: &str, file: &str, line: u32, locals: &[(&str, &str)]) -> Value {
