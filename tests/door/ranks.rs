@@ -315,13 +315,13 @@ Trainer: 5 tasks by rank
 
 3 is the odd one out: it differs from most in 2 of 4 values.
 
-stands at
-  3:       step (/job.py:12)  ← odd
-  1,2,4,5: step (/job.py:9)
-
 loss, in step (/job.py)
   3:       nan  ← odd
   1,2,4,5: 0.6931
+
+stands at
+  3:       step (/job.py:12)  ← odd
+  1,2,4,5: step (/job.py:9)
 
 rank, in step (/job.py): another one for each of 5, such as
   1: 1

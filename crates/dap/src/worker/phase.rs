@@ -75,7 +75,7 @@ pub(super) enum WorkerState {
 /// Whether the client is still to be notified why the worker's debugger ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum EndReason {
-    /// No: it knows the reason, or nobody looks for one.
+    /// No: it knows the reason, or no reason is sought.
     #[default]
     Settled,
     /// The head is asked for it.

@@ -257,26 +257,22 @@ impl Filter {
 
     /// Whether `row` matches.
     pub fn fits(&self, row: &Row) -> bool {
-        let job_names = row.job_names.iter().map(String::as_str);
-        self.fits_where(|key| key.text(row).into(), job_names)
+        let job_names: Vec<&str> = row.job_names.iter().map(String::as_str).collect();
+        self.fits_where(|key| key.text(row).into(), &job_names)
     }
 
     /// Whether the row of `breakpoint` at `now` matches, without building it.
     pub fn fits_breakpoint(&self, breakpoint: &Breakpoint, now: Timestamp) -> bool {
         let names = &breakpoint.names;
         let job_names = [&names.job_id, &names.train_run].into_iter().flatten();
-        let job_names = job_names.map(String::as_str);
-        self.fits_where(|key| key.text_of(breakpoint, now), job_names)
+        let job_names: Vec<&str> = job_names.map(String::as_str).collect();
+        self.fits_where(|key| key.text_of(breakpoint, now), &job_names)
     }
 
-    fn fits_where<'a>(
-        &self,
-        text: impl Fn(SortKey) -> Cow<'a, str>,
-        job_names: impl Iterator<Item = &'a str> + Clone,
-    ) -> bool {
+    fn fits_where<'a>(&self, text: impl Fn(SortKey) -> Cow<'a, str>, job_names: &[&str]) -> bool {
         let fits = |text: &str| self.pattern.matches(&text.to_lowercase());
         // A job is found by each of its names.
-        let is_of_job = || job_names.clone().any(fits);
+        let is_of_job = || job_names.iter().any(|name| fits(name));
         let matches = |key: SortKey| fits(&text(key)) || key == SortKey::Job && is_of_job();
         match self.key {
             Some(key) => matches(key),

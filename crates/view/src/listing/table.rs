@@ -79,7 +79,6 @@ const COLUMNS: [Column; 16] = [
         drop_order: Some(0),
         cell: |_, row| row.job.clone(),
         is_shown: |list, extras| extras.ids || list.rows.iter().any(|row| row.job != "-"),
-        ..PLAIN
     },
     Column {
         title: "TASK",
