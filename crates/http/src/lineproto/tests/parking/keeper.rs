@@ -24,7 +24,7 @@ async fn relay_with_keeper() -> RelayWithKeeper {
     RelayWithKeeper {
         relay,
         link,
-        place: place,
+        place,
         _keeper: keeper,
     }
 }
