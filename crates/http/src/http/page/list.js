@@ -132,6 +132,7 @@ export class Stops {
     }
     const [nameCell, count, where, compare, prompt, release] = element.children;
     write(nameCell, job(rows[0], this.clusters));
+    nameCell.title = nameCell.textContent;
     write(count, `${rows.length}`);
     write(where, locationSummary(rows));
     where.title = locationSummary(rows);
