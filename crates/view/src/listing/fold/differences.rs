@@ -4,7 +4,7 @@
 //! program's own code on, or the frames of the exception at a post-mortem. Frames are matched by file and function,
 //! at any depth.
 //!
-//! [`variable`](super::variable) compares the values. What the program computes tells more than paths and ids, and
+//! [`super::variable`] compares the values. What the program computes tells more than paths and ids, and
 //! those more than properties of the processes: a member is odd by what tells most ([`Weight`]).
 
 mod shown;
