@@ -23,7 +23,7 @@ pub struct ListArgs {
     /// List what runs instead, as `ray-relay tasks` does
     #[arg(long, conflicts_with_all = ["watch", "ended"])]
     pub running: bool,
-    /// List tasks that raised an exception, with the stack and variables kept
+    /// List failed tasks. Their stacks and variables are kept
     #[arg(long, conflicts_with_all = ["watch", "ended", "running", "verbose"])]
     pub failed: bool,
     /// With --running, also say which workers have the hook, by asking the agents of their nodes
@@ -41,7 +41,7 @@ pub struct ListArgs {
     /// Show only what fits: a part of a name or id, a pattern such as 'train*', or KEY=PATTERN; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub filter: Vec<Filter>,
-    /// Show only this job, by its submission id, job id or Ray Train run
+    /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// How the relay is reached.
@@ -210,7 +210,7 @@ pub struct SnapshotArgs {
     /// What runs, by a pattern for its name, function, actor's class or actor's name: 'train_*'
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["target", "all"])]
     pub running: Option<String>,
-    /// What runs of this job, by its submission id, job id or Ray Train run
+    /// Running tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB", conflicts_with_all = ["target", "all"])]
     pub job: Option<String>,
     /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C
@@ -250,7 +250,7 @@ pub struct ParkArgs {
     /// For how long, such as 12h
     #[arg(long = "for", value_name = "DURATION", value_parser = ray_relay_base::config::units::parse_duration)]
     pub time: Option<std::time::Duration>,
-    /// Only those of this job, by its submission id, job id or Ray Train run
+    /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Only those of this cluster: job ids count anew in each
@@ -280,7 +280,7 @@ pub struct ReleaseArgs {
     /// With --all or --older-than, also those that others have parked
     #[arg(long, conflicts_with_all = ["target", "force"])]
     pub parked: bool,
-    /// Only those of this job, by its submission id, job id or Ray Train run
+    /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Only those of this cluster: job ids count anew in each

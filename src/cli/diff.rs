@@ -28,11 +28,11 @@ Examples:
   ray-relay diff --job 01000000 --json
       {\"members\": [{\"group\", \"number\", \"breakpoint\": {...}, \"error\"}], \"groups\": [{\"group\", \"odd\": [PLACE, ...], \"odd_in\", \"alike\", \"differences\": [{\"what\": \"place\"|\"callers\"|\"exception\"|\"line\"|\"variable\", \"name\", \"frame\", \"answers\": [{\"who\", \"members\", \"text\", \"odd\"}], \"figures\"}], \"not_compared\": [...], \"noise\": [...], \"same\": [{\"what\", \"name\", \"frame\", \"who\", \"members\", \"text\"}]}], \"stacks\": [{\"function\", \"file\", \"line\", \"who\", \"members\", \"odd\", \"calls\": [...]}]}
 
-Tasks of one function or actor class are a group. Where no group has two, all are compared. Compared are where they stand, by which calls they came there, and variables by name in each frame that several have. Where a variable differs, what is inside of it is compared by its path: self.trainer.optim.lr. Variables of the program's modules are compared, and of the processes the environment, versions of packages and states of random numbers. Numbers are compared by value, arrays and tensors by checksums. What is alike is counted. So are values that differ in each process, such as process ids and times, and those that cannot be compared. What differs is shown: first what the odd one has, last what is another one for each. Numbers are ranks, by RANK of the runtime environment or by names. A task whose rank is not known is named by its pid.
+Tasks of one function or actor class are a group. Where no group has two, all are compared. `diff` compares where they are paused, the calls that led there, and the variables of each frame that several tasks share. If a variable differs, its attributes are compared by path, such as self.trainer.optim.lr. `diff` also compares the variables of the program's modules. Of each process it compares the environment, package versions and states of random numbers. Numbers are compared by value, arrays and tensors by checksums. Equal values, values that differ in every process (pids, times) and values that cannot be compared are only counted. Differences of the odd rank come first, and values that differ on every rank come last. Tasks are numbered by rank: from RANK of the runtime environment, or from names. A task whose rank is not known is named by its pid.
 
-It takes the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and without `debug` the text of values is hidden. With `debug` variables are written by the program's own __repr__, and what is inside of them without it. --no-locals runs no code of the program and compares where tasks stand alone. Each look is on record as a session of its own.
+It needs the permission `view`. Paused tasks stay exactly as they were, as for `ray-relay snapshot`, and without `debug` the text of values is hidden. With `debug`, variables are shown by their own __repr__. Attributes never use it. --no-locals runs no code of the program and compares only stacks. Each look is on record as a session of its own.
 
-Exit codes: 0 done, whether anything differs or not, 1 not all could be looked at, 69 the relay or the tasks' debuggers cannot be reached, 77 refused, 66 no such task waits, or no job is called so. Where a pattern, --job and --ranks select nothing, it is 0.";
+Exit codes: 0 done, whether anything differs or not, 1 not all could be looked at, 69 the relay or the tasks' debuggers cannot be reached, 77 refused, 66 there is no such task or job. If a filter matches nothing, the exit code is 0.";
 
 /// `diff`
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub struct DiffArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Only where they stand: no code of the program runs
+    /// Only the stacks: no code of the program runs
     #[arg(long)]
     pub no_locals: bool,
     /// Longest value, in characters

@@ -53,7 +53,7 @@ Each task has its own --timeout, and its own session on record, which names the 
 
 JSON of --all: {\"members\": [{\"group\", \"number\", \"breakpoint\": {...}, \"error\"}], \"commands\": [{\"command\", \"answers\": [{\"who\": \"0-2,4-7\", \"members\": [PLACE, ...], \"text\", \"odd\"}], \"figures\": {\"min\", \"median\", \"max\", ...}}]}
 
-Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more), or no job is called so. Where a pattern, --all, --job and --ranks select nothing, it is 0.";
+Exit codes: 0 done, 1 a command failed, --timeout was over, or the task ended in between, of several tasks not all have done all, 2 no command was given, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 there is no such task or job. If a filter matches nothing, the exit code is 0.";
 
 /// Client name for the relay, which shows it as the holder.
 const CLIENT: &str = "ray-relay exec";

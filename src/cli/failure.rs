@@ -18,7 +18,7 @@ pub(super) enum Exit {
     Failed = 1,
     /// Wrong usage.
     Usage = 2,
-    /// The task, session or job does not exist, or is over. A filter that selects nothing ends with 0.
+    /// The task, session or job does not exist, or is over.
     NotFound = 66,
     /// The relay, or the proxy or API server on the way to it, cannot be reached; or the relay cannot reach the task's
     /// debugger. For `doctor`, also its Ray head.

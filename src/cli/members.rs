@@ -28,13 +28,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// Which of those that are paused.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MembersArgs {
-    /// Those of this job, by its submission id, job id or Ray Train run
+    /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
-    /// Those of these ranks, such as 0-7,9, or `odd`
+    /// Only these ranks, such as 0-7,9, or `odd`
     ///
-    /// Where ranks are not known, pids count. `odd` stands for the ranks that differ from most, as `ray-relay diff` finds
-    /// them, and needs the permission `view`.
+    /// Without known ranks, use pids. `odd` selects the ranks that `ray-relay diff` marks as odd. It needs `view`.
     #[arg(long, value_name = "RANKS")]
     pub ranks: Option<RequestedRanks>,
 }
@@ -44,7 +43,7 @@ pub struct MembersArgs {
 pub enum RequestedRanks {
     /// These numbers.
     Numbers(Ranks),
-    /// Those that a comparison finds odd.
+    /// The ranks that a comparison marks as odd.
     Odd,
 }
 
@@ -103,7 +102,7 @@ impl MembersArgs {
     }
 
     /// Selects tasks of the list of `relay`, by these arguments and by `pattern`. Waits for names that are not known
-    /// yet. `None`, after a message, if none fits a filter.
+    /// yet. `None`, after a message, if a filter matches none.
     ///
     /// # Errors
     /// There is no such job, no task called `pattern` is paused, or the relay does not answer.
@@ -139,10 +138,7 @@ impl MembersArgs {
             Err(why @ (NoMember::Waiting | NoMember::Fitting)) if pattern.is_none_or(is_filter) => {
                 let what = match &selection.job {
                     Some(job) if pattern.is_none() && self.ranks.is_none() => {
-                        format!(
-                            "nothing of job {} waits at a breakpoint",
-                            replaced(job.name())
-                        )
+                        format!("job {} has no paused task", replaced(job.name()))
                     }
                     _ => why.to_string(),
                 };
@@ -154,7 +150,7 @@ impl MembersArgs {
     }
 }
 
-/// Those of `members` that a comparison finds odd; `None`, after a message, if there is none.
+/// Returns the `members` that a comparison marks as odd; `None`, after a message, if there is none.
 ///
 /// # Errors
 /// The relay does not compare them.

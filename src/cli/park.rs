@@ -37,7 +37,7 @@ The task stays at its line, kept for you alone, whatever becomes of your editor 
 
 The relay limits the time: `[park] max`, or `park_max` of the policy. Without --for it is the time for which a lost session is kept (15m, unless configured otherwise). The park ends earlier when your credential is revoked or expires, which is said, or at a limit of the policy. To park a task that you debug at this moment, leave it in your editor (VS Code: Disconnect and Suspend).
 
-Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 no such task waits, or no job is called so, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
+Exit codes: 0 done, 1 not for all of several, or several jobs have such a task, 66 there is no such task or job, 69 the relay or the task's debugger cannot be reached, 77 refused (for so long, by the relay, or because another user has it).";
 
 /// The name belongs to tasks of several jobs, and maybe of several users.
 #[derive(Debug, thiserror::Error)]

@@ -35,7 +35,7 @@ pub struct TasksArgs {
     /// Only those whose name, function, actor's class or actor's name this is: a pattern such as 'train_*'
     #[arg(value_name = "PATTERN")]
     pub name: Option<String>,
-    /// Only those of this job, by its submission id, job id or Ray Train run
+    /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
     pub job: Option<String>,
     /// Only those that have run for so long, and were at the same place in two looks
@@ -101,7 +101,7 @@ Below the table: each job with tasks that stand at a breakpoint while others of 
 
 Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
 
-Exit codes: 0 done, 66 no job is called so, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
+Exit codes: 0 done, 66 there is no such job, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;

@@ -43,7 +43,7 @@ pub struct AttachSelector {
     pub task: Option<String>,
     /// `worker`: a worker id or a prefix of at least six characters.
     pub worker: Option<String>,
-    /// `job`: a submission id, a job id or the name of a Ray Train run.
+    /// `job`: a submission id, job id or Ray Train run name.
     pub job: Option<Box<str>>,
     /// `running`: the task is not paused; a debugger is opened in it.
     pub running: bool,

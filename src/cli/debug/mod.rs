@@ -68,7 +68,7 @@ A connection that is lost at a prompt keeps the task there for a while (`[park]`
 
 Source is shown as the worker has it. Output of the program is shown with control characters written out. Lines are kept in ray-relay/history in the state directory (XDG_STATE_HOME).
 
-Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 no such task waits (any more), or no job is called so.";
+Exit codes: 0 done, 1 the worker process ended at the prompt, 69 the relay or the task's debugger cannot be reached, or the connection broke, 77 refused (by the relay, or because another user debugs the task), 66 there is no such task or job. If a filter matches nothing, the exit code is 0.";
 
 /// Lines around the rows of a page: titles, troubles, page number, and the prompt.
 const PAGE_MARGIN_LINES: usize = 6;

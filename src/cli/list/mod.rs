@@ -52,7 +52,7 @@ On a terminal, five or more free tasks of a group at the same place are one line
 
 HOLDER is who has a debugger attached; - means that yours can. A debugger attaches to one of them with {\"rayRelay\": {\"breakpoint\": ID}}: `ray-relay launch-config --breakpoint ID` prints that.
 
-Exit codes: 0 done, 66 no job is called so, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
+Exit codes: 0 done, 66 there is no such job, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: ListArgs) -> Result<(), Failure> {
     if args.running {
@@ -120,7 +120,7 @@ fn nothing_of(list: &Value, job: Option<&MeantJob>) -> String {
     let troubles: String = troubles.iter().map(|one| format!("! {one}\n")).collect();
     let job = replaced(job.map_or("", MeantJob::name)).into_owned();
     format!(
-        "{troubles}Nothing of job {job} waits at a breakpoint; `ray-relay tasks --job {job}` shows what runs of it.\n"
+        "{troubles}Job {job} has no paused task; `ray-relay tasks --job {job}` shows its running tasks.\n"
     )
 }
 

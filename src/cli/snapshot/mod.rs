@@ -24,7 +24,7 @@ use ray_relay_view::listing::row::Row;
 /// Number of tasks inspected at a time: the relay's limit for one user.
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
 
-/// The depth to which values inside of variables are read, and how many of a frame are shown.
+/// How deep attributes of variables are read, and how many of a frame are shown.
 const MAX_DEPTH: usize = 16;
 const MAX_INNER_VALUES: usize = 60;
 
@@ -32,7 +32,7 @@ pub(in crate::cli) const AFTER_HELP: &str = "\
 Examples:
   ray-relay snapshot 3kfz0q8m
   ray-relay snapshot --all --json > paused.json
-      {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}, with what is inside of a variable by its path, as \"self.loss\"; \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
+      {\"snapshots\": [{\"breakpoint\": {...}, \"threads\": [{\"name\", \"frames\": [{\"file\", \"line\", \"function\", \"source\", \"locals\": {NAME: TEXT}}]}]}]}. Attributes are listed by path, such as \"self.loss\". \"error\" in place of \"threads\" where there is none; \"exception\" and \"raised\" besides \"frames\" at a post-mortem
   ray-relay snapshot --running 'train_*' --objects
   ray-relay snapshot --job 01000000 --watch 5s
   ray-relay snapshot --job 01000000 --save hang.json
@@ -53,7 +53,7 @@ What it does not allow:
 
 Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions of a group, and those that led to it, follow. Their arguments are written by type alone; no code of the program ran for that.
 
-Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 no such task waits or runs, or no job is called so. Where --job or a pattern such as 'train_*' selects nothing, it is 0.";
+Exit codes: 0 done, 1 not for all of several, 69 the relay or the task's debugger cannot be reached, 77 refused, 66 there is no such task or job. If a filter matches nothing, the exit code is 0.";
 
 pub(in crate::cli) async fn run(args: SnapshotArgs) -> Result<(), Failure> {
     if let Some(saved_file) = args.target.as_deref().and_then(saved::find) {
@@ -189,7 +189,7 @@ fn threads(mut threads: Value) -> Value {
     threads
 }
 
-/// Adds a variable with its value, and what is inside of it by its path, as `self.loss`, up to `depth` levels.
+/// Adds a variable with its value, and its attributes by path, such as `self.loss`, up to `depth` levels.
 fn put_variable(locals: &mut Map<String, Value>, variable: &Value, depth: usize) {
     let Some(name) = variable.get("name").and_then(Value::as_str) else {
         return;

@@ -42,7 +42,7 @@ const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Maximum number of tasks per request, and how many of them are inspected at a time.
 const MAX_TASKS: usize = 1024;
 const MAX_CONCURRENT_SNAPSHOTS: usize = 4;
-/// Values inside of variables, such as attributes: of all tasks together, and of each at least.
+/// Maximum number of values inside of variables, such as attributes: for all tasks together. Each task gets the minimum.
 const MAX_INSIDE: usize = 64 * 1024;
 const MIN_INSIDE: usize = 64;
 /// Time limit for all snapshots of a request.

@@ -1,7 +1,7 @@
-//! `GET /relay/v1/jobs?job=NAME`: the jobs that a name stands for, as every command with `--job` takes it.
+//! `GET /relay/v1/jobs?job=NAME`: the jobs with a name, as `--job` takes it.
 //!
 //! The answer is `{"jobs": [{"cluster", "name", "job_id", "submission_id", "ended"}]}`. A job that the principal may not
-//! know of is answered like one that does not exist.
+//! see is answered like one that does not exist.
 
 use std::sync::Arc;
 use std::time::Duration;

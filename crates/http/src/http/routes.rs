@@ -135,9 +135,9 @@ routes! {
     /// looked at has its `error` among `members`.
     "/relay/v1/compare",                Yes,                 Somewhere(Scope::View, BREAKPOINT),     Compare,     post(compare::answer, r#"{"ids": ["ID"]}"#);
     // Authorized for each task.
-    /// The job that `?job=` names, by its submission id, its job id or the name of a Ray Train run: `jobs`, with
-    /// `cluster`, `name`, `job_id`, `submission_id` and `ended`. There is one for each cluster that has such a job, and
-    /// those that have ended, as long as Ray lists them. A job that you may not see gets 404, as one that does not exist.
+    /// Finds a job by `?job=`: its submission id, job id or Ray Train run name. `jobs` has one entry per matching job,
+    /// ended ones too while Ray lists them: `cluster`, `name`, `job_id`, `submission_id` and `ended`. 404: there is no
+    /// such job, or you may not see it. 409: the name stands for several jobs. 502: a head did not answer.
     "/relay/v1/jobs",                   Yes,                 Authenticated,                          Jobs,        get(jobs::answer);
     /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
     /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=` (by any

@@ -37,9 +37,9 @@ pub struct JsonRow<'a> {
     pid: u32,
     /// Ray's job id.
     job_id: Option<&'a str>,
-    /// The id that the job was submitted with.
+    /// The submission id.
     submission_id: Option<&'a str>,
-    /// The name of the Ray Train run, where Ray tracks it (`RAY_TRAIN_ENABLE_STATE_TRACKING=1`).
+    /// Ray Train run name. Needs `RAY_TRAIN_ENABLE_STATE_TRACKING=1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     train_run: Option<&'a str>,
     /// Ray's task id.

@@ -67,7 +67,7 @@ pub struct Row {
     pub state: String,
     /// `debugpy`, or `pdb` for Ray's legacy debugger.
     pub kind: String,
-    /// The id that its job was submitted with, otherwise Ray's job id, or `-`.
+    /// The submission id of its job, or Ray's job id if there is none, or `-`.
     pub job: String,
     /// All names of its job.
     pub(crate) job_names: Vec<String>,

@@ -78,7 +78,7 @@ words! {
         Cluster = "cluster",
         /// The address of the node.
         Node = "node",
-        /// The id that the job was submitted with, otherwise Ray's job id.
+        /// The submission id, or Ray's job id if the job has no submission id.
         Job = "job",
         /// File and line of the stop.
         Location = "location",

@@ -37,7 +37,7 @@ use ray_relay_view::listing::running::RunningRow;
 const HEADS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Error if they take longer.
-const SLOW: &str = "the Ray heads do not say in time what runs; ask again in a moment, or for one cluster or job alone";
+const SLOW: &str = "the Ray heads did not list their running tasks in time; try again, or select one cluster or job";
 
 /// Why there is no list of running tasks.
 enum NotListed {

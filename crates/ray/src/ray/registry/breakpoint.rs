@@ -187,7 +187,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The name of its job for users: the id that it was submitted with, otherwise Ray's job id.
+    /// The name of its job for users: the submission id, or Ray's job id if there is none.
     pub fn job(&self) -> Option<&str> {
         self.submission_id.as_deref().or(self.job_id.as_deref())
     }

@@ -52,7 +52,7 @@ impl Job {
         }
     }
 
-    /// Its name for users: the id that it was submitted with, otherwise Ray's job id.
+    /// Its name for users: the submission id, or Ray's job id if there is none.
     pub fn name(&self) -> &str {
         let name = self.submission_id.as_deref().or(self.job_id.as_deref());
         name.unwrap_or_default()
