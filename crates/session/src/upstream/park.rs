@@ -15,7 +15,6 @@ mod terms;
 
 use std::time::Duration;
 
-use serde_json::Map;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
@@ -25,7 +24,7 @@ pub use self::memory::ResumeState;
 pub use self::taking::{
     Origin, Parked, Resumed, Terms, YOUR, explained, parked_for, take, take_subprocess,
 };
-pub use self::terms::{Stay, keeps, promise, reserve, share, takes_in, task_of, usual};
+pub use self::terms::{Stay, keeps, promise, reserve, share, slot, takes_in, task_of, usual};
 use super::release_subprocesses;
 use crate::context::Context;
 use crate::session::Session;
@@ -81,35 +80,6 @@ pub struct Park<'a> {
     /// Whether it is a restored subprocess whose owner differs from the holder of its task: it waits for its own owner,
     /// who has it only with the task.
     is_apart: bool,
-}
-
-/// The slot for the park of the session `live`, which is to be kept for `keeps`: the `reserved` one, or a new one.
-/// `None`: the limit is reached. A park is valid even if it cannot be audited, for it grants nothing: its line follows,
-/// and no session resumes it before.
-pub async fn slot(
-    context: &Context,
-    live: &Live<'_>,
-    keeps: Duration,
-    reserved: Option<ParkSlot>,
-) -> Option<ParkSlot> {
-    let id = live.worker.breakpoint().id;
-    let mut details = Map::new();
-    let slot = match reserved
-        .map_or_else(|| reserve(context, live, share(context, live, None)?), Ok)
-    {
-        Ok(slot) => slot,
-        Err(most) => {
-            info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
-            details.insert("outcome".into(), "refused".into());
-            details.insert("reason".into(), most.into());
-            live.audit.parked(details).await;
-            return None;
-        }
-    };
-    details.insert("outcome".into(), "parked".into());
-    details.insert("seconds".into(), keeps.as_secs().into());
-    live.audit.parked(details).await;
-    Some(slot)
 }
 
 /// Reply to a client that wants to resume the session.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use serde_json::Map;
+use tracing::info;
+
 use crate::context::Context;
 use crate::session::live::Live;
 use crate::session::parks::{ParkId, ParkShare, ParkSlot};
@@ -169,6 +172,35 @@ pub fn reserve(
     let principal = live.worker.principal();
     let slot = context.sessions.parks.park(principal, id, share);
     slot.map_err(|why| why.to_string())
+}
+
+/// The slot for the park of the session `live`, which is to be kept for `keeps`: the `reserved` one, or a new one.
+/// `None`: the limit is reached. A park is valid even if it cannot be audited, for it grants nothing: its line follows,
+/// and no session resumes it before.
+pub async fn slot(
+    context: &Context,
+    live: &Live<'_>,
+    keeps: Duration,
+    reserved: Option<ParkSlot>,
+) -> Option<ParkSlot> {
+    let id = live.worker.breakpoint().id;
+    let mut details = Map::new();
+    let slot = match reserved
+        .map_or_else(|| reserve(context, live, share(context, live, None)?), Ok)
+    {
+        Ok(slot) => slot,
+        Err(most) => {
+            info!(%id, %most, "a session whose client is lost is not parked, and its task runs on");
+            details.insert("outcome".into(), "refused".into());
+            details.insert("reason".into(), most.into());
+            live.audit.parked(details).await;
+            return None;
+        }
+    };
+    details.insert("outcome".into(), "parked".into());
+    details.insert("seconds".into(), keeps.as_secs().into());
+    live.audit.parked(details).await;
+    Some(slot)
 }
 
 #[cfg(test)]
