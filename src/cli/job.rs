@@ -3,8 +3,10 @@
 use hyper::StatusCode;
 
 use super::failure::Failure;
+use super::members::rows_of;
 use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
+use ray_relay_base::wire::json;
 use ray_relay_view::listing::job::MeantJob;
 
 /// Finds the job called `name`, if a name is given.
@@ -20,7 +22,13 @@ pub(super) async fn requested(
     };
     match patiently(async || relay.jobs(name).await).await {
         Ok(answer) => Ok(Some(MeantJob::read(name, &answer))),
-        Err(RelayError::Older { .. }) => Ok(Some(MeantJob::named(name))),
+        Err(RelayError::Older { .. }) => {
+            let mut rows = rows_of(&relay.breakpoints(true).await?).to_vec();
+            if let Ok(failed) = relay.failed_tasks().await {
+                rows.extend_from_slice(json::list(&failed, "tasks"));
+            }
+            Ok(Some(MeantJob::listed(name, &rows)))
+        }
         Err(RelayError::Refused {
             status: StatusCode::CONFLICT,
             message,

@@ -112,9 +112,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         words: &str,
         choice: &ListSelection,
     ) -> Result<(MeantTasks, String), String> {
-        let mut selection = Meant::read(words)?;
-        if let Some(job) = &mut selection.job {
-            *job = self.known_job(job.name()).await?;
+        let (mut selection, job) = Meant::read(words)?;
+        if let Some(name) = job {
+            selection.job = Some(self.known_job(&name).await?);
         }
         let permitted = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&permitted), choice);
