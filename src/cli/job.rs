@@ -1,5 +1,8 @@
 //! The job that `--job` names.
 
+use std::ops::Deref;
+use std::str::FromStr;
+
 use hyper::StatusCode;
 
 use super::failure::Failure;
@@ -8,6 +11,34 @@ use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
 use ray_relay_view::listing::job::MeantJob;
+
+/// A name for a job on the command line. An empty one, of a variable that is not set, is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobName(String);
+
+/// The name is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a job is empty")]
+pub struct EmptyName;
+
+impl FromStr for JobName {
+    type Err = EmptyName;
+
+    fn from_str(name: &str) -> Result<Self, EmptyName> {
+        match name {
+            "" => Err(EmptyName),
+            name => Ok(Self(name.to_owned())),
+        }
+    }
+}
+
+impl Deref for JobName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
 
 /// Finds the job called `name`, if a name is given.
 ///
@@ -47,5 +78,38 @@ pub(super) fn unknown(why: RelayError) -> Failure {
             ..
         } => SessionError::NotFound(message).into(),
         why => why.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn empty_name_of_a_job_is_refused() {
+        for command in [
+            &["release", "--all"][..],
+            &["park", "x"],
+            &["exec"],
+            &["debug"],
+            &["diff"],
+            &["list"],
+            &["tasks"],
+            &["snapshot"],
+        ] {
+            let parsed = |job| {
+                let line = [&["ray-relay"], command, &["--job", job]].concat();
+                Cli::try_parse_from(line)
+            };
+            let refused = parsed("").map(|_| ()).map_err(|error| error.to_string());
+            let why = refused.err().unwrap_or_default();
+            assert!(
+                why.contains("the name of a job is empty"),
+                "{command:?}: {why}"
+            );
+            assert!(parsed(&"x".repeat(300)).is_ok(), "{command:?}");
+        }
     }
 }

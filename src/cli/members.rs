@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::job;
+use super::job::{self, JobName};
 use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 pub struct MembersArgs {
     /// Those of this job, by its submission id, job id or Ray Train run
     #[arg(long, value_name = "JOB")]
-    pub job: Option<String>,
+    pub job: Option<JobName>,
     /// Those of these ranks, such as 0-7,9, or `odd`
     ///
     /// Where ranks are not known, pids count. `odd` stands for the ranks that differ from most, as `ray-relay diff` finds
