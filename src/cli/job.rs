@@ -69,6 +69,23 @@ pub(super) async fn requested(
     }
 }
 
+/// Finds the one job called `name`, of `cluster` if that is given, for a command that acts on its tasks.
+///
+/// # Errors
+/// There is no such job, there are several, or the relay cannot tell.
+pub(super) async fn only_requested(
+    relay: &RelayClient,
+    name: Option<&str>,
+    cluster: Option<&str>,
+) -> Result<Option<MeantJob>, Failure> {
+    let job = requested(relay, name).await?;
+    if let Some(job) = &job {
+        let only = job.only(cluster, ", or add --cluster NAME");
+        only.map_err(|why| SessionError::Failed(why.to_string()))?;
+    }
+    Ok(job)
+}
+
 /// Converts the relay's error for a query with a job, which may not exist.
 pub(super) fn unknown(why: RelayError) -> Failure {
     match why {

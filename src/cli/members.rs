@@ -59,6 +59,15 @@ impl FromStr for RequestedRanks {
     }
 }
 
+/// The purpose for which tasks are selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// They are compared, and not changed.
+    Compare,
+    /// A command acts on them, so they have to be of one job.
+    Act,
+}
+
 /// The relay's comparison of several tasks.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -106,13 +115,18 @@ impl MembersArgs {
     /// yet. `None`, after a message, if none fits a filter.
     ///
     /// # Errors
-    /// There is no such job, no task called `pattern` is paused, or the relay does not answer.
+    /// There is no such job, it is one of several, no task called `pattern` is paused, or the relay does not answer.
     pub(super) async fn of(
         &self,
         relay: &RelayClient,
         pattern: Option<&str>,
+        purpose: Purpose,
     ) -> Result<Option<MeantTasks>, Failure> {
         let job = job::requested(relay, self.job.as_deref()).await?;
+        if let (Some(job), Purpose::Act) = (&job, purpose) {
+            let only = job.only(None, "");
+            only.map_err(|why| SessionError::Failed(why.to_string()))?;
+        }
         let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job,
@@ -168,13 +182,17 @@ async fn odd_members(
         Err(why) => return Err(SessionError::of_refusal(why)?.into()),
     };
     let failed = answer.members.iter().filter(|one| one.error.is_some());
-    let failed = match failed.count() {
+    let failed_count = failed.count();
+    let failed = match failed_count {
         0 => String::new(),
         count => format!(", and {count} could not be compared: `ray-relay diff` says why"),
     };
     let odd = answer.odd();
+    if odd.is_empty() && failed_count > 0 {
+        return Err(SessionError::Failed(format!("no rank is known to be odd{failed}")).into());
+    }
     if odd.is_empty() {
-        writeln!(io::stderr(), "ray-relay: no rank is odd{failed}")?;
+        writeln!(io::stderr(), "ray-relay: no rank is odd")?;
         return Ok(None);
     }
     if !failed.is_empty() {

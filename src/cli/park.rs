@@ -90,7 +90,7 @@ fn chosen(args: &ParkArgs, job: Option<&MeantJob>, rows: &[Value]) -> Result<Vec
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let job = job::requested(&client, args.job.as_deref()).await?;
+    let job = job::only_requested(&client, args.job.as_deref(), args.cluster.as_deref()).await?;
     let is_id = args.target.parse::<BreakpointId>().is_ok();
     let choose = |list: &Value| {
         let rows = rows_of(list);

@@ -52,7 +52,7 @@ const PARKED: &str = "parked";
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let job = job::requested(&client, args.job.as_deref()).await?;
+    let job = job::only_requested(&client, args.job.as_deref(), args.cluster.as_deref()).await?;
     let job = job.as_ref();
     let is_narrowed = args.job.is_some() || args.cluster.is_some();
     let is_id = |target: &String| target.parse::<BreakpointId>().is_ok();

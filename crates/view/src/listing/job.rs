@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::received::RowAnswer;
 use ray_relay_base::wire::json::{typed, typed_list};
+use ray_relay_base::wire::text::replaced;
 
 /// Identifies a job: Ray counts job ids anew in each cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -12,6 +13,18 @@ pub struct JobKey {
     pub cluster: String,
     pub job_id: String,
 }
+
+/// A name stands for several jobs, where a command acts on the tasks of one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} stands for several jobs, and nothing is done: {jobs}; name one by its id{hint}")]
+pub struct SeveralJobs {
+    name: String,
+    jobs: String,
+    hint: &'static str,
+}
+
+/// Jobs that an error names one by one.
+const MAX_NAMED_JOBS: usize = 8;
 
 impl JobKey {
     /// The job of `row` of a list, if it is known.
@@ -78,6 +91,30 @@ impl MeantJob {
         &self.name
     }
 
+    /// Refuses several jobs, of `cluster` if that is given; `hint` tells how else to name one.
+    ///
+    /// # Errors
+    /// There are several.
+    pub fn only(&self, cluster: Option<&str>, hint: &'static str) -> Result<(), SeveralJobs> {
+        let is_there =
+            |key: &&JobKey| cluster.is_none_or(|name| key.cluster.eq_ignore_ascii_case(name));
+        let jobs = self.keys.iter().filter(is_there);
+        let named = jobs.map(|key| format!("job {} on {}", key.job_id, key.cluster));
+        let mut named: Vec<String> = named.collect();
+        if named.len() < 2 {
+            return Ok(());
+        }
+        if named.len() > MAX_NAMED_JOBS {
+            named.truncate(MAX_NAMED_JOBS);
+            named.push("…".to_owned());
+        }
+        Err(SeveralJobs {
+            name: replaced(&self.name).into_owned(),
+            jobs: replaced(&named.join(", ")).into_owned(),
+            hint,
+        })
+    }
+
     /// Whether `row` of a list belongs to it.
     pub fn has(&self, row: &RowAnswer<'_>) -> bool {
         self.has_id(row.cluster.unwrap_or_default(), row.job_id)
@@ -91,6 +128,7 @@ impl MeantJob {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use serde_json::json;
 
@@ -119,6 +157,25 @@ mod tests {
         assert_eq!(listed("raysubmit_b"), [false, true, false]);
         let other = json!({"cluster": "a"});
         assert!(!MeantJob::listed("01000000", &rows).has(&typed(&other)));
+    }
+
+    #[test]
+    fn several_jobs_are_refused_where_a_command_acts() {
+        let answer = json!({"jobs": [
+            {"cluster": "a", "job_id": "01000000", "submission_id": "x", "ended": true},
+            {"cluster": "a", "job_id": "02000000", "submission_id": "y", "ended": false},
+            {"cluster": "b", "job_id": "01000000", "submission_id": "z", "ended": false},
+        ]});
+        let job = MeantJob::read("nightly", &answer);
+        let why = job
+            .only(None, ", or add --cluster NAME")
+            .map_err(|why| why.to_string());
+        assert_eq!(
+            why.unwrap_err(),
+            "nightly stands for several jobs, and nothing is done: job 01000000 on a, job 02000000 on a, job 01000000 on b; name one by its id, or add --cluster NAME"
+        );
+        assert!(job.only(Some("a"), "").is_err());
+        assert_eq!(job.only(Some("b"), ""), Ok(()));
     }
 
     #[test]
