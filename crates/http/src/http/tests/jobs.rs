@@ -182,26 +182,6 @@ async fn hidden_submission_id_does_not_hide_a_visible_run() {
 }
 
 #[tokio::test]
-async fn hidden_pending_job_is_not_found_by_a_breakpoint_without_job() {
-    let (address, _head) = ray().await;
-    let eva = User::new("eva", "\"list\"", "nodes = [\"10.0.0.7\", \"aaaa\"]");
-    let relay = Relay::with_users(&[("default", address)], &[&eva]).await;
-    let mut list = relay.registry.watch();
-    let is_paused = list.wait_for(|list| list.live.iter().any(|one| &*one.worker_id == "w9"));
-    tokio::time::timeout(Duration::from_secs(10), is_paused)
-        .await
-        .unwrap()
-        .unwrap();
-    let seen = relay
-        .get_as(&token_of("eva"), "/relay/v1/breakpoints")
-        .await;
-    let seen = json(seen).await;
-    assert_eq!(seen["breakpoints"].as_array().unwrap().len(), 1, "{seen}");
-    assert_eq!(names(&relay, "eva", "raysubmit_1").await, ["raysubmit_1"]);
-    assert_eq!(jobs(&relay, "eva", "raysubmit_4").await.0, 404);
-}
-
-#[tokio::test]
 async fn ended_jobs_of_a_run_are_not_queried() {
     let queries = Arc::new(AtomicUsize::new(0));
     let (address, _head) = ray_counting(Arc::clone(&queries)).await;
