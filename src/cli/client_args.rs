@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 
 use super::completions;
+use super::job::JobName;
 use super::members::MembersArgs;
 use super::relay_args::RelayArgs;
 use ray_relay_view::listing::select::{Filter, Order};
@@ -43,7 +44,7 @@ pub struct ListArgs {
     pub filter: Vec<Filter>,
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
-    pub job: Option<String>,
+    pub job: Option<JobName>,
     /// How the relay is reached.
     #[command(flatten)]
     pub relay: RelayArgs,
@@ -212,7 +213,7 @@ pub struct SnapshotArgs {
     pub running: Option<String>,
     /// Running tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB", conflicts_with_all = ["target", "all"])]
-    pub job: Option<String>,
+    pub job: Option<JobName>,
     /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["target", "all", "save"], value_parser = ray_relay_base::config::units::parse_duration)]
     pub watch: Option<std::time::Duration>,
@@ -252,7 +253,7 @@ pub struct ParkArgs {
     pub time: Option<std::time::Duration>,
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
-    pub job: Option<String>,
+    pub job: Option<JobName>,
     /// Only those of this cluster: job ids count anew in each
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
@@ -282,7 +283,7 @@ pub struct ReleaseArgs {
     pub parked: bool,
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
-    pub job: Option<String>,
+    pub job: Option<JobName>,
     /// Only those of this cluster: job ids count anew in each
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::completions;
 use super::failure::{Exit, Failure};
-use super::members::{MembersArgs, complete};
+use super::members::{MembersArgs, Purpose, complete};
 use super::relay_args::RelayArgs;
 use super::relay_client::{RelayClient, patiently};
 use super::terminal::print;
@@ -73,7 +73,7 @@ enum Look {
 pub(super) async fn run(args: DiffArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
-    let Some(members) = args.members.of(&client, target).await? else {
+    let Some(members) = args.members.of(&client, target, Purpose::Compare).await? else {
         if args.json {
             let none = json!({"members": [], "groups": [], "stacks": []});
             print(&format!("{none:#}\n"))?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::failure::Failure;
-use super::job;
+use super::job::{self, JobName};
 use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
@@ -30,8 +30,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 pub struct MembersArgs {
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
-    pub job: Option<String>,
     /// Only these ranks, such as 0-7,9, or `odd`
+    /// Those of these ranks, such as 0-7,9, or `odd`
     ///
     /// Without known ranks, use pids. `odd` selects the ranks that `ray-relay diff` marks as odd. It needs `view`.
     #[arg(long, value_name = "RANKS")]
@@ -56,6 +56,15 @@ impl FromStr for RequestedRanks {
             text => text.parse().map(Self::Numbers),
         }
     }
+}
+
+/// The purpose for which tasks are selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// They are compared, and not changed.
+    Compare,
+    /// A command acts on them, so they have to be of one job.
+    Act,
 }
 
 /// The relay's comparison of several tasks.
@@ -105,13 +114,18 @@ impl MembersArgs {
     /// yet. `None`, after a message, if a filter matches none.
     ///
     /// # Errors
-    /// There is no such job, no task called `pattern` is paused, or the relay does not answer.
+    /// There is no such job, it is one of several, no task called `pattern` is paused, or the relay does not answer.
     pub(super) async fn of(
         &self,
         relay: &RelayClient,
         pattern: Option<&str>,
+        purpose: Purpose,
     ) -> Result<Option<MeantTasks>, Failure> {
         let job = job::requested(relay, self.job.as_deref()).await?;
+        if let (Some(job), Purpose::Act) = (&job, purpose) {
+            let only = job.only(None, "");
+            only.map_err(|why| SessionError::Failed(why.to_string()))?;
+        }
         let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job,
@@ -164,13 +178,17 @@ async fn odd_members(
         Err(why) => return Err(SessionError::of_refusal(why)?.into()),
     };
     let failed = answer.members.iter().filter(|one| one.error.is_some());
-    let failed = match failed.count() {
+    let failed_count = failed.count();
+    let failed = match failed_count {
         0 => String::new(),
         count => format!(", and {count} could not be compared: `ray-relay diff` says why"),
     };
     let odd = answer.odd();
+    if odd.is_empty() && failed_count > 0 {
+        return Err(SessionError::Failed(format!("no rank is known to be odd{failed}")).into());
+    }
     if odd.is_empty() {
-        writeln!(io::stderr(), "ray-relay: no rank is odd{failed}")?;
+        writeln!(io::stderr(), "ray-relay: no rank is odd")?;
         return Ok(None);
     }
     if !failed.is_empty() {

@@ -63,15 +63,17 @@ fn chosen(args: &ParkArgs, job: Option<&MeantJob>, rows: &[Value]) -> Result<Vec
     if chosen.is_empty() {
         return Err(SessionError::Unknown(replaced(&args.target).into_owned()).into());
     }
-    let mut jobs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut jobs: BTreeMap<(&str, &str), (Option<&str>, usize)> = BTreeMap::new();
     for row in chosen.iter().map(typed::<RowAnswer<'_>>) {
-        let job = row.job_names().next().unwrap_or("-");
-        let of = (row.cluster.unwrap_or("-"), job);
-        *jobs.entry(of).or_default() += 1;
+        let of = (row.cluster.unwrap_or("-"), row.job_id.unwrap_or("-"));
+        jobs.entry(of).or_insert((row.submission_id, 0)).1 += 1;
     }
     if jobs.len() > 1 {
         let named = jobs.iter().take(MAX_NAMED_JOBS);
-        let named = named.map(|((cluster, job), count)| format!("{count} of {job} on {cluster}"));
+        let named = named.map(|((cluster, id), (submission, count))| match submission {
+            Some(name) => format!("{count} of {name} (job {id}) on {cluster}"),
+            None => format!("{count} of {id} on {cluster}"),
+        });
         let mut jobs: Vec<String> = named
             .chain((jobs.len() > MAX_NAMED_JOBS).then(|| "…".into()))
             .collect();
@@ -88,7 +90,7 @@ fn chosen(args: &ParkArgs, job: Option<&MeantJob>, rows: &[Value]) -> Result<Vec
 
 pub(super) async fn run(args: ParkArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let job = job::requested(&client, args.job.as_deref()).await?;
+    let job = job::only_requested(&client, args.job.as_deref(), args.cluster.as_deref()).await?;
     let is_id = args.target.parse::<BreakpointId>().is_ok();
     let choose = |list: &Value| {
         let rows = rows_of(list);
@@ -185,7 +187,8 @@ mod tests {
         let arguments = ["ray-relay", "park"].iter().chain(line);
         match Cli::try_parse_from(arguments).unwrap().command {
             Command::Park(args) => {
-                let job = args.job.as_deref().map(MeantJob::named);
+                let job = args.job.as_deref();
+                let job = job.map(|name| MeantJob::listed(name, rows));
                 chosen(&args, job.as_ref(), rows)
             }
             other => panic!("{other:?}"),
@@ -217,6 +220,19 @@ mod tests {
         assert!(
             message.contains("none is parked")
                 && message.contains("2 of 01000000 on a, 1 of 02000000 on a, 1 of 01000000 on b"),
+            "{message}"
+        );
+        // Ray allows the same submission id in two clusters, and Ben may name his job like Ann's id.
+        let same = [("7kfz0q8m", "01000000"), ("8kfz0q8m", "02000000")];
+        let same = same.map(|(id, job)| {
+            let mut row = row(id, "a", job);
+            row["submission_id"] = "01000000".into();
+            row
+        });
+        let error = selected(&["step"], &same).unwrap_err();
+        let message = error.sentence.unwrap();
+        assert!(
+            message.contains("1 of 01000000 (job 01000000) on a, 1 of 01000000 (job 02000000)"),
             "{message}"
         );
         // An id selects one task, even if others share its name.

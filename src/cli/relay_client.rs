@@ -150,13 +150,8 @@ impl RelayClient {
         let path = "/relay/v1/jobs";
         let query = format!("{path}?job={}", percent_encoded(name));
         let response = self.get(&query).await?;
-        match self.answer(response, "jobs").await {
-            // The answer of a relay without that path.
-            Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
-                Err(RelayError::Older { relay })
-            }
-            answer => answer,
-        }
+        let answer = self.answer(response, "jobs").await;
+        answer.map_err(|why| why.or_older(path))
     }
 
     /// Fetches the failed tasks that agents keep.
@@ -321,17 +316,9 @@ impl RelayClient {
         let path = "/relay/v1/group";
         let response = self.post(path, &payload, REQUEST_DEADLINE).await?;
         let group = |answer: &Value| typed_at::<Option<String>>(answer, "group");
-        match self
-            .accepted_answer(response, |answer| group(answer).is_some())
-            .await
-        {
-            Ok(answer) => Ok(group(&answer).unwrap_or_default()),
-            // The answer of a relay without that path.
-            Err(RelayError::Refused { relay, message, .. }) if message.contains(path) => {
-                Err(RelayError::Older { relay })
-            }
-            Err(error) => Err(error),
-        }
+        let answer = self.accepted_answer(response, |answer| group(answer).is_some());
+        let answer = answer.await.map_err(|why| why.or_older(path))?;
+        Ok(group(&answer).unwrap_or_default())
     }
 
     /// Parks the task that `payload` names, and returns the answer.

@@ -52,7 +52,7 @@ const PARKED: &str = "parked";
 
 pub(super) async fn run(args: ReleaseArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let job = job::requested(&client, args.job.as_deref()).await?;
+    let job = job::only_requested(&client, args.job.as_deref(), args.cluster.as_deref()).await?;
     let job = job.as_ref();
     let is_narrowed = args.job.is_some() || args.cluster.is_some();
     let is_id = |target: &String| target.parse::<BreakpointId>().is_ok();
@@ -303,8 +303,10 @@ mod tests {
         let held = json!({"id": "3kfz0q8m", "name": "step", "waiting_seconds": 1900.0, "state": "attached"});
         let ann = json!("ann");
         let is_selected = |args: &ReleaseArgs, row: &Value| {
-            let job = args.job.as_deref().map(MeantJob::named);
-            let chosen = chosen(args, job.as_ref(), Some(&ann), vec![row.clone()]);
+            let rows = vec![row.clone()];
+            let job = args.job.as_deref();
+            let job = job.map(|name| MeantJob::listed(name, &rows));
+            let chosen = chosen(args, job.as_ref(), Some(&ann), rows);
             !chosen.unwrap().is_empty()
         };
         assert!(is_selected(&args(&["3kfz"]), &row) && !is_selected(&args(&["3kfa"]), &row));

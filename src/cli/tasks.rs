@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::ListArgs;
 use super::failure::Failure;
-use super::job;
+use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
 use super::snapshot::running::{looks, process};
@@ -37,7 +37,7 @@ pub struct TasksArgs {
     pub name: Option<String>,
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
-    pub job: Option<String>,
+    pub job: Option<JobName>,
     /// Only those that have run for so long, and were at the same place in two looks
     #[arg(long, value_name = "DURATION", value_parser = ray_relay_base::config::units::parse_duration)]
     pub hung: Option<Duration>,
@@ -121,10 +121,10 @@ pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
 /// The selection, as members of a query or of a body.
 fn query(args: &TasksArgs) -> Map<String, Value> {
     let mut query = Map::new();
-    let one = [("name", &args.name), ("job", &args.job)];
+    let one = [("name", args.name.as_deref()), ("job", args.job.as_deref())];
     for (key, value) in one {
         if let Some(value) = value {
-            query.insert(key.to_owned(), (&**value).into());
+            query.insert(key.to_owned(), value.into());
         }
     }
     if args.hooks {

@@ -10,7 +10,7 @@ use super::{HINT_AFTER, STOP_TIMEOUT, Terminal};
 use crate::cli::DebugArgs;
 use crate::cli::exec::several::MESSAGES;
 use crate::cli::failure::Failure;
-use crate::cli::members::{announced, complete};
+use crate::cli::members::{Purpose, announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::relay_dial::dial;
 use crate::cli::worker_session::{
@@ -40,7 +40,7 @@ pub(in crate::cli) async fn run(args: DebugArgs) -> Result<(), Failure> {
     let (args, terminal) = (&args, &mut Terminal::open()?);
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
-    let Some(mut members) = args.members.of(&client, target).await? else {
+    let Some(mut members) = args.members.of(&client, target, Purpose::Act).await? else {
         return Ok(());
     };
     terminal.input.print(&members.legend())?;

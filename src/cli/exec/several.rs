@@ -12,7 +12,7 @@ use super::screen::Screen;
 use super::{CLIENT, Lines, Shared, no_command, run_in_one};
 use crate::cli::ExecArgs;
 use crate::cli::failure::{Exit, Failure};
-use crate::cli::members::{announced, complete};
+use crate::cli::members::{Purpose, announced, complete};
 use crate::cli::relay_client::RelayClient;
 use crate::cli::terminal::print;
 use crate::cli::worker_session::{RequestedTask, WorkerSessionError as SessionError};
@@ -53,7 +53,7 @@ pub(in crate::cli) async fn run(mut args: ExecArgs) -> Result<(), Failure> {
     let args = &args;
     let client = RelayClient::new(args.relay.clone())?;
     let target = args.target.as_deref();
-    let Some(mut members) = args.members.of(&client, target).await? else {
+    let Some(mut members) = args.members.of(&client, target, Purpose::Act).await? else {
         if args.json {
             print(&format!("{:#}\n", json!({"members": [], "commands": []})))?;
         }

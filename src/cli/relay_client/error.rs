@@ -120,6 +120,20 @@ impl RelayError {
         })
     }
 
+    /// Converts the answer of a relay that does not have `path`. Other refusals may quote the path, or what the user
+    /// named.
+    pub(in crate::cli) fn or_older(self, path: &str) -> Self {
+        let missing = format!("there is no {path} ");
+        match self {
+            Self::Refused {
+                relay,
+                status: StatusCode::NOT_FOUND,
+                message,
+            } if message.starts_with(&missing) => Self::Older { relay },
+            why => why,
+        }
+    }
+
     /// Whether no relay was reached.
     pub(in crate::cli) fn is_unreachable(&self) -> bool {
         match self {
@@ -233,4 +247,33 @@ fn wants_certificate(error: &rustls::Error) -> bool {
                 | Alert::DecryptError
         )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_missing_path_means_an_older_relay() {
+        let path = "/relay/v1/jobs";
+        let is_older = |status: u16, message: &str| {
+            let refused = RelayError::Refused {
+                relay: "http://relay".to_owned(),
+                status: StatusCode::from_u16(status).unwrap_or_default(),
+                message: message.to_owned(),
+            };
+            matches!(refused.or_older(path), RelayError::Older { .. })
+        };
+        let missing = "there is no /relay/v1/jobs here; what exists is /relay/v1/breakpoints";
+        assert!(is_older(404, missing));
+        for (status, message) in [
+            (400, "the only parameter of /relay/v1/jobs is job"),
+            (404, "no job is called /relay/v1/jobs; name it by its id"),
+            (404, "there is no /relay/v1/jobs-of-ann here"),
+            (409, "several jobs run nightly: /relay/v1/jobs"),
+            (409, missing),
+        ] {
+            assert!(!is_older(status, message), "{status} {message}");
+        }
+    }
 }

@@ -30,9 +30,12 @@ const MAX_NAMED_TASKS: usize = 8;
 
 pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(), Failure> {
     let mut payload = json!({ "locals": !args.no_locals });
-    for (key, value) in [("name", &args.running), ("job", &args.job)] {
+    for (key, value) in [
+        ("name", args.running.as_deref()),
+        ("job", args.job.as_deref()),
+    ] {
         if let Some(value) = value {
-            payload[key] = (&**value).into();
+            payload[key] = value.into();
         }
     }
     if args.objects {

@@ -7,7 +7,8 @@ use super::visible::{SEEING_SCOPES, visible};
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_ray::ray::registry::{
-    Job, JobsCalled, Names, Registry, Running, RunningQuery, WorkKind,
+    Breakpoint, CalledJob, Job, JobsCalled, NameKind, Names, Registry, Running, RunningQuery,
+    WorkKind,
 };
 
 /// Longest name in an error, in characters.
@@ -15,6 +16,9 @@ const MAX_NAME_CHARS: usize = 80;
 
 /// Jobs that an error names one by one.
 const MAX_NAMED_JOBS: usize = 8;
+
+/// Jobs of one name whose tasks are queried, the newest first.
+const MAX_SEEN_JOBS: usize = 8;
 
 /// Why a name stands for no job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +47,8 @@ pub enum NoJob {
 }
 
 /// Finds the jobs that `name` stands for: in each cluster the one that runs, and those that have ended. A job that
-/// `principal` may not know of is treated as missing. The caller bounds the wait. Cancel safe.
+/// `principal` may not know of is treated as missing, and then its names do not hide those of others. A job id takes
+/// precedence over a submission id, and that over the name of a run. The caller bounds the wait. Cancel safe.
 ///
 /// # Errors
 /// [`NoJob`].
@@ -52,69 +57,114 @@ pub async fn find_jobs(
     principal: &Principal,
     name: &str,
 ) -> Result<Vec<Job>, NoJob> {
-    let found = registry.jobs_called(name, |cluster| sees_some(principal, cluster));
-    let JobsCalled { jobs, trouble } = found.await;
-    let list = visible(principal, &registry.snapshot());
-    let is_listed = |job: &Job| {
-        let mut tasks = list.live.iter().chain(list.ended.iter());
-        tasks.any(|one| one.cluster == job.cluster && one.names.job_id == job.job_id)
+    let search = JobSearch {
+        registry,
+        principal,
+        name,
     };
-    let by_policy = |job: &&Job| is_listed(job) || sees(principal, &nothing_of(job));
-    let mut known: Vec<Job> = jobs.iter().filter(by_policy).cloned().collect();
-    if known.is_empty() {
-        known = with_seen_tasks(registry, principal, name, &jobs).await;
+    let on = |cluster: &str| sees_some(principal, cluster);
+    let mut found = search.known(registry.jobs_with_id(name, on).await).await;
+    if found.jobs.is_empty() {
+        let of_run = search.known(registry.jobs_of_run(name, on).await).await;
+        found.jobs = of_run.jobs;
+        found.trouble = found.trouble.or(of_run.trouble);
     }
     let name = shortened(&one_line(name), MAX_NAME_CHARS);
-    match (known.is_empty(), trouble) {
-        (true, Some(trouble)) => Err(NoJob::Unclear { name, trouble }),
-        (true, None) => Err(NoJob::Unknown(name)),
-        (false, _) => one_per_cluster(&known, name).map(|()| known),
-    }
+    let Some(best) = found.jobs.iter().map(|one| one.by).min() else {
+        return Err(match found.trouble {
+            Some(trouble) => NoJob::Unclear { name, trouble },
+            None => NoJob::Unknown(name),
+        });
+    };
+    let ranked = found.jobs.into_iter().filter(|one| one.by == best);
+    let jobs: Vec<Job> = ranked.map(|one| one.job).collect();
+    one_per_cluster(&jobs, name).map(|()| jobs)
 }
 
-/// Those of `jobs`, which are called `name`, of which `principal` sees a running task. A name without a job takes as
-/// many queries as a hidden job, so that it is answered alike.
-async fn with_seen_tasks(
-    registry: &Registry,
-    principal: &Principal,
-    name: &str,
-    jobs: &[Job],
-) -> Vec<Job> {
-    let mut ids: BTreeSet<&str> = jobs
-        .iter()
-        .filter_map(|job| job.job_id.as_deref())
-        .collect();
-    if jobs.is_empty() {
-        ids.insert(name);
+/// The search of a principal for the jobs called by a name.
+struct JobSearch<'a> {
+    registry: &'a Registry,
+    principal: &'a Principal,
+    name: &'a str,
+}
+
+impl JobSearch<'_> {
+    /// Those of `called` of which the principal may know.
+    async fn known(&self, called: JobsCalled) -> JobsCalled {
+        let list = visible(self.principal, &self.registry.snapshot());
+        let is_listed = |job: &Job| {
+            let mut tasks = list.live.iter().chain(list.ended.iter());
+            let is_its = |one: &Arc<Breakpoint>| {
+                one.cluster == job.cluster && one.names.job_id == job.job_id
+            };
+            job.job_id.is_some() && tasks.any(is_its)
+        };
+        let by_policy =
+            |one: &CalledJob| is_listed(&one.job) || sees(self.principal, &nothing_of(&one.job));
+        let is_missing = called.jobs.is_empty();
+        let (jobs, hidden): (Vec<_>, Vec<_>) = called.jobs.into_iter().partition(by_policy);
+        let mut known = JobsCalled {
+            jobs,
+            trouble: called.trouble,
+        };
+        // An old job does not hide the one that runs now.
+        let has_running = known.jobs.iter().any(|one| !one.job.ended);
+        if !has_running && (is_missing || !hidden.is_empty()) {
+            self.add_seen(&mut known, hidden).await;
+        }
+        known
     }
-    let mut seen = Vec::new();
-    for id in ids {
-        let is_there = |job: &Job, cluster: &str| {
-            *job.cluster == *cluster && job.job_id.as_deref() == Some(id)
-        };
-        let on = |cluster: &str| {
-            sees_some(principal, cluster)
-                && (jobs.is_empty() || jobs.iter().any(|job| is_there(job, cluster)))
-        };
-        let query = RunningQuery {
-            on: &on,
-            job: Some(id),
-        };
-        for one in registry.running(&query).await {
-            let mut rows = one.rows.iter();
-            let task = rows.find(|running| sees(principal, running));
-            seen.extend(task.and_then(|task| Job::of_names(&one.cluster, &task.names)));
+
+    /// Adds to `known` those of `hidden` of which the principal sees a running task. A name without a job takes as many
+    /// queries as one hidden job, so that it is answered alike.
+    async fn add_seen(&self, known: &mut JobsCalled, mut hidden: Vec<CalledJob>) {
+        // A run may have been started often, and tasks of an ended job are unlikely.
+        hidden.retain(|one| one.by != NameKind::TrainRun || !one.job.ended);
+        // Job ids count up.
+        hidden.sort_by(|a, b| b.job.job_id.cmp(&a.job.job_id));
+        let mut clusters_of: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for one in hidden.iter().take(MAX_SEEN_JOBS) {
+            if let Some(id) = &one.job.job_id {
+                clusters_of.entry(id).or_default().insert(&one.job.cluster);
+            }
+        }
+        let is_unknown = clusters_of.is_empty();
+        if is_unknown {
+            clusters_of.insert(self.name, BTreeSet::new());
+        }
+        for (id, clusters) in clusters_of {
+            let on = |cluster: &str| {
+                sees_some(self.principal, cluster) && (is_unknown || clusters.contains(cluster))
+            };
+            let query = RunningQuery {
+                on: &on,
+                job: Some(id),
+            };
+            for one in self.registry.running(&query).await {
+                let mut rows = one.rows.iter();
+                let task = rows.find(|running| sees(self.principal, running));
+                let job = task.and_then(|task| Job::of_names(&one.cluster, &task.names));
+                match job {
+                    Some(job) => {
+                        let mut hidden = hidden.iter();
+                        let same = hidden.find(|known| known.job.is(&job));
+                        let by = same.map_or(NameKind::JobId, |known| known.by);
+                        known.jobs.push(CalledJob { job, by });
+                    }
+                    None => known.trouble = known.trouble.take().or(one.trouble),
+                }
+            }
         }
     }
-    seen
 }
 
 /// # Errors
 /// [`NoJob::Several`]: more than one of `jobs` runs in a cluster.
 fn one_per_cluster(jobs: &[Job], name: String) -> Result<(), NoJob> {
-    let mut running: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut running: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for job in jobs.iter().filter(|job| !job.ended) {
-        running.entry(&job.cluster).or_default().push(job.name());
+        let of_cluster = running.entry(&job.cluster).or_default();
+        of_cluster.push(job.described());
     }
     match running.into_values().find(|jobs| jobs.len() > 1) {
         None => Ok(()),

@@ -27,16 +27,16 @@ pub struct Meant {
 }
 
 impl Meant {
-    /// Parses the words that a user types after `all`: patterns, `job=NAME` and `ranks=0-7,9`. The job is known by its
-    /// name alone.
+    /// Parses the words that a user types after `all`: patterns, `job=NAME` and `ranks=0-7,9`. Returns the name of the
+    /// job next to the rest, for the caller to look up.
     ///
     /// # Errors
     /// The fault, in a sentence.
-    pub fn read(words: &str) -> Result<Self, String> {
-        let mut meant = Self::default();
+    pub fn read(words: &str) -> Result<(Self, Option<String>), String> {
+        let (mut meant, mut job) = (Self::default(), None);
         for word in words.split_whitespace() {
             match word.split_once('=') {
-                Some(("job", job)) if !job.is_empty() => meant.job = Some(MeantJob::named(job)),
+                Some(("job", name)) if !name.is_empty() => job = Some(name.to_owned()),
                 Some(("ranks", ranks)) => {
                     let ranks = ranks
                         .parse::<Ranks>()
@@ -46,7 +46,7 @@ impl Meant {
                 _ => meant.patterns.push(word.to_owned()),
             }
         }
-        Ok(meant)
+        Ok((meant, job))
     }
 }
 
@@ -292,9 +292,15 @@ mod tests {
         json!({"breakpoints": rows.collect::<Vec<_>>()})
     }
 
+    fn meant(list: &Value, words: &str) -> Result<Meant, String> {
+        let (meant, job) = Meant::read(words)?;
+        let job = job.map(|name| MeantJob::listed(name, json::list(list, "breakpoints")));
+        Ok(Meant { job, ..meant })
+    }
+
     fn selected_ids(text: &str) -> Result<Vec<String>, String> {
         let members =
-            MeantTasks::of(&list(), &Meant::read(text)?).map_err(|reason| reason.to_string())?;
+            MeantTasks::of(&list(), &meant(&list(), text)?).map_err(|reason| reason.to_string())?;
         Ok(members.ids().into_iter().map(str::to_owned).collect())
     }
 
@@ -315,7 +321,7 @@ mod tests {
         let mut list = list();
         list["breakpoints"][3]["rank"] = Value::Null;
         list["breakpoints"][3]["pid"] = 4711.into();
-        let select = |text: &str| MeantTasks::of(&list, &Meant::read(text).unwrap());
+        let select = |text: &str| MeantTasks::of(&list, &meant(&list, text).unwrap());
         let all = select("job=01000000").unwrap();
         assert_eq!(all.names().of(&(0..6).collect()), "0-2,4,5, pid 4711");
         assert!(all.legend().contains("  pid 4711  rank0003\n"));
@@ -355,7 +361,7 @@ mod tests {
                 _ => "setup".into(),
             };
         }
-        let select = |text: &str| MeantTasks::of(&pending, &Meant::read(text).unwrap());
+        let select = |text: &str| MeantTasks::of(&pending, &meant(&pending, text).unwrap());
         let trainers = select("Trainer").unwrap();
         assert_eq!((trainers.len(), trainers.unnamed), (5, 2));
         assert!(

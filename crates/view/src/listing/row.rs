@@ -69,7 +69,9 @@ pub struct Row {
     pub kind: String,
     /// The submission id of its job, or Ray's job id if there is none, or `-`.
     pub job: String,
-    /// All names of its job.
+    /// Ray's id of its job, if known.
+    pub(crate) job_id: Option<String>,
+    /// All names of its job, for filters.
     pub(crate) job_names: Vec<String>,
     /// The process id, or `-`. This and the next fields appear in verbose tables.
     pub pid: String,
@@ -271,6 +273,7 @@ impl Row {
                 .filter(|pid| *pid > 0)
                 .map_or_else(none, |pid| pid.to_string()),
             job: cell(row.job_names().next()),
+            job_id: text(row.job_id),
             job_names: row
                 .job_names()
                 .filter_map(|name| text(Some(name)))

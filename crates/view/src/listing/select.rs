@@ -305,9 +305,8 @@ impl ListSelection {
     }
 
     fn is_of_job(&self, row: &Row) -> bool {
-        let names = row.job_names.iter().map(String::as_str);
         let job = self.job.as_ref();
-        job.is_none_or(|job| job.has_named(&row.cluster, names))
+        job.is_none_or(|job| job.has_id(&row.cluster, row.job_id.as_deref()))
     }
 
     /// Returns the indexes of the shown rows, in order.

@@ -12,13 +12,14 @@ pub(super) mod looks;
 pub(in crate::http) mod objects;
 mod shown;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 pub(super) use self::list::list;
 pub(super) use self::shown::held;
@@ -67,50 +68,85 @@ async fn running(
     scope: Scope,
     choice: &TaskChoice,
 ) -> Result<Vec<RunningIn>, NotListed> {
+    let until = Instant::now() + HEADS_TIMEOUT;
+    let query = JobQuery {
+        ctx,
+        principal,
+        scope,
+        choice,
+        until,
+    };
     let Some(name) = &choice.job else {
-        return running_of(ctx, principal, scope, choice, None).await;
+        return query.running(None, None).await;
     };
     let jobs = match jobs::find(ctx, principal, name).await {
         Ok(jobs) => jobs,
         // Without a list of jobs, the name may still be Ray's job id. The answer has the trouble of the head.
-        Err(NoJob::Unclear { .. }) => {
-            return running_of(ctx, principal, scope, choice, Some((name, None))).await;
-        }
+        Err(NoJob::Unclear { .. }) => return query.running(Some(name), None).await,
         Err(why) => return Err(NotListed::NoJob(why)),
     };
     let mut clusters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for job in &jobs {
+    // A run may have been started often. Of what is left, each cluster has one job at most.
+    for job in jobs.iter().filter(|job| !job.ended || job.has_id(name)) {
         if let Some(id) = &job.job_id {
             clusters.entry(id).or_default().insert(&job.cluster);
         }
     }
     let mut found = Vec::new();
     for (id, clusters) in clusters {
-        let of_job = Some((id, Some(clusters)));
-        found.extend(running_of(ctx, principal, scope, choice, of_job).await?);
+        found.extend(query.running(Some(id), Some(clusters)).await?);
     }
-    Ok(found)
+    Ok(merged(found))
 }
 
-/// The same of one job, by Ray's id, in those clusters that have it.
-async fn running_of(
-    ctx: &Context,
-    principal: &Principal,
+/// The queries of one request, which have one deadline.
+struct JobQuery<'a> {
+    ctx: &'a Context,
+    principal: &'a Principal,
     scope: Scope,
-    choice: &TaskChoice,
-    job: Option<(&str, Option<BTreeSet<&str>>)>,
-) -> Result<Vec<RunningIn>, NotListed> {
-    let access = principal.access();
-    let (job, clusters) = job.unzip();
-    let clusters = clusters.flatten();
-    let on = |cluster: &str| {
-        clusters.as_ref().is_none_or(|all| all.contains(cluster))
-            && choice.fits_cluster(cluster)
-            && access.may_somewhere_on(scope, cluster)
-    };
-    let query = RunningQuery { on: &on, job };
-    let listed = timeout(HEADS_TIMEOUT, ctx.registry.running(&query)).await;
-    listed.map_err(|_| NotListed::Slow)
+    choice: &'a TaskChoice,
+    until: Instant,
+}
+
+impl JobQuery<'_> {
+    /// The running tasks of `job`, by Ray's id, in those `clusters` that have it; of all if these are not given.
+    async fn running(
+        &self,
+        job: Option<&str>,
+        clusters: Option<BTreeSet<&str>>,
+    ) -> Result<Vec<RunningIn>, NotListed> {
+        let access = self.principal.access();
+        let on = |cluster: &str| {
+            clusters.as_ref().is_none_or(|all| all.contains(cluster))
+                && self.choice.fits_cluster(cluster)
+                && access.may_somewhere_on(self.scope, cluster)
+        };
+        let query = RunningQuery { on: &on, job };
+        let listed = timeout_at(self.until, self.ctx.registry.running(&query)).await;
+        listed.map_err(|_| NotListed::Slow)
+    }
+}
+
+/// Merges what was queried of each job, so that each cluster is there once, with its rows in the order of pages.
+fn merged(found: Vec<RunningIn>) -> Vec<RunningIn> {
+    let mut clusters: BTreeMap<Arc<str>, RunningIn> = BTreeMap::new();
+    for one in found {
+        match clusters.entry(Arc::clone(&one.cluster)) {
+            Entry::Vacant(entry) => _ = entry.insert(one),
+            Entry::Occupied(mut entry) => {
+                let known = entry.get_mut();
+                known.rows.extend(one.rows);
+                known.idle.extend(one.idle);
+                known.trouble = known.trouble.take().or(one.trouble);
+                known.complete &= one.complete;
+            }
+        }
+    }
+    let mut merged: Vec<RunningIn> = clusters.into_values().collect();
+    for one in &mut merged {
+        one.rows.sort_by(|a, b| a.key().cmp(&b.key()));
+    }
+    merged
 }
 
 /// Whether `principal` has `scope` on `running`.
@@ -148,4 +184,30 @@ fn clusters(per_cluster: &[RunningIn]) -> Value {
         |one| json!({ "name": *one.cluster, "trouble": one.trouble, "complete": one.complete }),
     );
     statuses.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_of_several_jobs_are_merged_once_each() {
+        let found = |cluster: &str, trouble: Option<&str>| RunningIn {
+            cluster: cluster.into(),
+            rows: Vec::new(),
+            idle: Vec::new(),
+            trouble: trouble.map(str::to_owned),
+            complete: trouble.is_none(),
+        };
+        let all = merged(vec![
+            found("b", None),
+            found("a", None),
+            found("b", Some("late")),
+        ]);
+        let all: Vec<_> = all
+            .iter()
+            .map(|one| (&*one.cluster, one.trouble.as_deref(), one.complete))
+            .collect();
+        assert_eq!(all, [("a", None, true), ("b", Some("late"), false)]);
+    }
 }

@@ -112,9 +112,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         words: &str,
         choice: &ListSelection,
     ) -> Result<(MeantTasks, String), String> {
-        let mut selection = Meant::read(words)?;
-        if let Some(job) = &mut selection.job {
-            *job = self.known_job(job.name()).await?;
+        let (mut selection, job) = Meant::read(words)?;
+        if let Some(name) = job {
+            selection.job = Some(self.known_job(&name).await?);
         }
         let permitted = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&permitted), choice);
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// Returns the job called `name`.
     ///
     /// # Errors
-    /// A sentence: there is none, or a head does not answer.
+    /// A sentence: there is none, there are several, or a head does not answer.
     async fn known_job(&self, name: &str) -> Result<MeantJob, String> {
         let registry = &self.context.registry;
         let found = timeout(JOB_TIMEOUT, find_jobs(registry, &self.principal, name)).await;
@@ -161,7 +161,9 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
                 job_id: job.job_id?,
             })
         });
-        Ok(MeantJob::known(name, keys))
+        let job = MeantJob::known(name, keys);
+        job.only(None, "").map_err(|why| why.to_string())?;
+        Ok(job)
     }
 
     /// Returns the `members`, by index, on which this principal may have no prompt, with the reason. Records each.

@@ -57,55 +57,127 @@ impl Job {
         let name = self.submission_id.as_deref().or(self.job_id.as_deref());
         name.unwrap_or_default()
     }
+
+    /// Its names and its cluster, for messages about several jobs.
+    pub fn described(&self) -> String {
+        let cluster = &self.cluster;
+        match (&self.submission_id, &self.job_id) {
+            (Some(submission), Some(id)) => format!("{submission} (job {id}) on {cluster}"),
+            (Some(one), None) | (None, Some(one)) => format!("{one} on {cluster}"),
+            (None, None) => format!("a job on {cluster}"),
+        }
+    }
+
+    /// Whether `name` is its job id or its submission id.
+    pub fn has_id(&self, name: &str) -> bool {
+        self.id_kind(name).is_some()
+    }
+
+    fn id_kind(&self, name: &str) -> Option<NameKind> {
+        if self.job_id.as_deref() == Some(name) {
+            return Some(NameKind::JobId);
+        }
+        (self.submission_id.as_deref() == Some(name)).then_some(NameKind::SubmissionId)
+    }
+
+    /// Whether both are the same job of the same cluster.
+    pub fn is(&self, other: &Self) -> bool {
+        self.job_id.is_some() && (&self.cluster, &self.job_id) == (&other.cluster, &other.job_id)
+    }
+}
+
+/// Which of a job's names it was called by. The first takes precedence: users choose the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NameKind {
+    /// Ray's job id.
+    JobId,
+    /// The id that it was submitted with.
+    SubmissionId,
+    /// The name of a Ray Train run.
+    TrainRun,
+}
+
+/// A job that a name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CalledJob {
+    /// The job.
+    pub job: Job,
+    /// By which of its names.
+    pub by: NameKind,
 }
 
 /// The jobs that a name stands for.
 #[derive(Debug, Default)]
 pub struct JobsCalled {
-    /// One for each cluster, unless a Ray Train run of that name was started several times.
-    pub jobs: Vec<Job>,
+    /// In any order, each once.
+    pub jobs: Vec<CalledJob>,
     /// Why a head did not answer, as a sentence: there may be more.
     pub trouble: Option<String>,
 }
 
 impl Registry {
-    /// The jobs of the clusters `on` that `name` stands for, as a job id, a submission id or the name of a Ray Train
-    /// run. Those that have ended are included, as long as Ray lists them or the relay lists their tasks. The caller
-    /// bounds the wait. Cancel safe.
-    pub async fn jobs_called(&self, name: &str, on: impl Fn(&str) -> bool) -> JobsCalled {
-        let mut found = JobsCalled::default();
-        let list = self.snapshot();
-        for one in list.live.iter().chain(list.ended.iter()) {
-            let is_new = |job: &Job| {
-                let mut known = found.jobs.iter();
-                known.all(|other| (&other.cluster, &other.job_id) != (&job.cluster, &job.job_id))
-            };
-            if on(&one.cluster) && one.names.is_of_job(name) {
-                let job = Job::of_names(&one.cluster, &one.names).filter(is_new);
-                found.jobs.extend(job);
-            }
-        }
+    /// The jobs of the clusters `on` that have `name` as their job id or submission id. Those that have ended are
+    /// included, as long as Ray lists them or the relay lists their tasks. The caller bounds the wait. Cancel safe.
+    pub async fn jobs_with_id(&self, name: &str, on: impl Fn(&str) -> bool) -> JobsCalled {
+        self.jobs_called(name, false, on).await
+    }
+
+    /// The same of the jobs that have a Ray Train run called `name`.
+    pub async fn jobs_of_run(&self, name: &str, on: impl Fn(&str) -> bool) -> JobsCalled {
+        self.jobs_called(name, true, on).await
+    }
+
+    async fn jobs_called(&self, name: &str, run: bool, on: impl Fn(&str) -> bool) -> JobsCalled {
+        let mut found = JobsCalled {
+            jobs: self.listed_jobs(name, run, &on),
+            trouble: None,
+        };
         let mut clusters = self.shared.clusters.present();
         clusters.retain(|cluster| on(&cluster.name));
         let answers = join_all(clusters.iter().map(|cluster| async {
             let head = cluster.head.as_ref()?;
-            Some((&cluster.name, rows_called(head, name).await))
+            let called = match run {
+                true => jobs_of_run(head, &cluster.name, name).await,
+                false => jobs_with_id(head, &cluster.name, name).await,
+            };
+            Some((&cluster.name, called))
         }));
         for (cluster, answer) in answers.await.into_iter().flatten() {
             match answer {
-                Ok(rows) => {
+                Ok(called) => {
                     // The head knows more of them, such as whether they have ended.
-                    let listed = rows.iter().map(|row| Job::of_row(cluster, row));
-                    let listed: Vec<Job> = listed.collect();
-                    let is_listed = |known: &Job| {
-                        listed.iter().any(|job| {
-                            (&job.cluster, &job.job_id) == (&known.cluster, &known.job_id)
-                        })
+                    let is_of_head = |known: &CalledJob| {
+                        let mut called = called.iter();
+                        called.any(|one| one.job.is(&known.job))
                     };
-                    found.jobs.retain(|known| !is_listed(known));
-                    found.jobs.extend(listed);
+                    found.jobs.retain(|known| !is_of_head(known));
+                    found.jobs.extend(called);
                 }
                 Err(why) => found.trouble = Some(format!("cluster {cluster}: {why}")),
+            }
+        }
+        found
+    }
+
+    /// The jobs called `name` whose tasks the relay lists. One has ended if none of its tasks is paused.
+    fn listed_jobs(&self, name: &str, run: bool, on: impl Fn(&str) -> bool) -> Vec<CalledJob> {
+        let list = self.snapshot();
+        let live = list.live.iter().map(|one| (one, false));
+        let all = live.chain(list.ended.iter().map(|one| (one, true)));
+        let mut found: Vec<CalledJob> = Vec::new();
+        for (one, ended) in all.filter(|(one, _)| on(&one.cluster)) {
+            let Some(job) = Job::of_names(&one.cluster, &one.names) else {
+                continue;
+            };
+            let is_of_run = one.names.train_run.as_deref() == Some(name);
+            let by = match run {
+                true => is_of_run.then_some(NameKind::TrainRun),
+                false => job.id_kind(name),
+            };
+            let is_new = found.iter().all(|known| !known.job.is(&job));
+            if let Some(by) = by.filter(|_| is_new) {
+                let job = Job { ended, ..job };
+                found.push(CalledJob { job, by });
             }
         }
         found
@@ -135,18 +207,41 @@ impl Registry {
     }
 }
 
-/// The jobs of `head` that `name` stands for.
-async fn rows_called(head: &HeadClient, name: &str) -> Result<Vec<JobRow>, HeadError> {
-    let mut rows = query::jobs(head).await?;
-    let is_its_id = |row: &JobRow| row.job_id == name || row.submission_id == name;
-    if rows.iter().any(is_its_id) {
-        rows.retain(is_its_id);
-        return Ok(rows);
+/// The jobs of `head` with `name` as their job id or submission id.
+async fn jobs_with_id(
+    head: &HeadClient,
+    cluster: &Arc<str>,
+    name: &str,
+) -> Result<Vec<CalledJob>, HeadError> {
+    let rows = query::jobs(head).await?;
+    let jobs = rows.iter().map(|row| Job::of_row(cluster, row));
+    let called = jobs.filter_map(|job| {
+        Some(CalledJob {
+            by: job.id_kind(name)?,
+            job,
+        })
+    });
+    Ok(called.collect())
+}
+
+/// The jobs of `head` with a Ray Train run called `name`.
+async fn jobs_of_run(
+    head: &HeadClient,
+    cluster: &Arc<str>,
+    name: &str,
+) -> Result<Vec<CalledJob>, HeadError> {
+    let mut runs = query::train_runs(head).await?;
+    runs.retain(|run| run.name == name && !run.job_id.is_empty());
+    if runs.is_empty() {
+        return Ok(Vec::new());
     }
-    let mut runs = query::train_runs(head).await;
-    runs.retain(|run| run.name == name);
-    rows.retain(|row| runs.iter().any(|run| run.job_id == row.job_id));
-    Ok(rows)
+    let rows = query::jobs(head).await?;
+    let is_of_run = |row: &&JobRow| runs.iter().any(|run| run.job_id == row.job_id);
+    let called = rows.iter().filter(is_of_run).map(|row| CalledJob {
+        job: Job::of_row(cluster, row),
+        by: NameKind::TrainRun,
+    });
+    Ok(called.collect())
 }
 
 fn end(row: &JobRow) -> Option<String> {

@@ -74,7 +74,7 @@ pub use entered::EnteredBreakpoint;
 pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
-pub use job::{Job, JobsCalled};
+pub use job::{CalledJob, Job, JobsCalled, NameKind};
 pub use list::List;
 pub use objects::{ObjectState, OwnedBy};
 pub use observe::{Observer, PollOutcome};

@@ -192,7 +192,8 @@ pub(super) fn add_train_run(names: &mut Names, runs: &[TrainRunRow]) {
     let of_job: Vec<&TrainRunRow> = runs.iter().filter(|run| run.job_id == job).collect();
     let actor = names.actor_id.as_deref();
     let has_actor = |run: &TrainRunRow| {
-        let mut workers = run.attempts.iter().flat_map(|attempt| &attempt.workers);
+        let workers = run.attempts.read.iter();
+        let mut workers = workers.flat_map(|attempt| &attempt.workers.read);
         actor.is_some_and(|actor| {
             run.controller_actor_id == actor || workers.any(|worker| worker.actor_id == actor)
         })

@@ -152,14 +152,31 @@ pub(super) async fn jobs(head: &HeadClient) -> Result<Vec<JobRow>, HeadError> {
 
 /// The runs of Ray Train, the latest first; none if it is not used, or is Train v1. The first such query makes the head
 /// start a driver of its own, so send it only where Ray Train runs, or for a name that nothing else has.
-pub(super) async fn train_runs(head: &HeadClient) -> Vec<TrainRunRow> {
+pub(super) async fn train_runs(head: &HeadClient) -> Result<Vec<TrainRunRow>, HeadError> {
     match head.get_json::<TrainRuns>("/api/train/v2/runs/v1").await {
-        Ok(runs) => runs.train_runs.read,
-        Err(error) => {
-            tracing::debug!(%error, "the head lists no runs of Ray Train");
-            Vec::new()
+        Ok(runs) => Ok(runs.train_runs.read),
+        Err(HeadError::Status { status, words, .. }) if has_no_train(status, &words) => {
+            Ok(Vec::new())
         }
+        Err(error) => Err(error),
     }
+}
+
+/// Whether a head answers a query for runs so because Ray Train is not used: old ones with 404, others with 500 and
+/// "Train is not installed" or "Train state data is not available".
+fn has_no_train(status: u16, words: &str) -> bool {
+    status == 404
+        || ["Train is not", "Train state data is not"]
+            .iter()
+            .any(|known| words.contains(known))
+}
+
+/// The runs of Ray Train, as far as the head tells: for names, which are optional.
+pub(super) async fn known_train_runs(head: &HeadClient) -> Vec<TrainRunRow> {
+    train_runs(head).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the head lists no runs of Ray Train");
+        Vec::new()
+    })
 }
 
 /// The Ray version of the head.

@@ -308,8 +308,11 @@ pub(super) struct TrainRuns {
     pub(super) train_runs: FirstRows<TrainRunRow, { MAX_QUERY_ROWS as usize }>,
 }
 
+/// Largest number of attempts of one run that are parsed, and of workers of one attempt.
+const MAX_TRAIN_ROWS: usize = MAX_QUERY_ROWS as usize;
+
 /// A run of Ray Train.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct TrainRunRow {
     #[serde(default, deserialize_with = "text")]
     pub(super) name: String,
@@ -318,13 +321,13 @@ pub(super) struct TrainRunRow {
     #[serde(default, deserialize_with = "id")]
     pub(super) controller_actor_id: String,
     #[serde(default)]
-    pub(super) attempts: Vec<TrainAttemptRow>,
+    pub(super) attempts: FirstRows<TrainAttemptRow, MAX_TRAIN_ROWS>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct TrainAttemptRow {
     #[serde(default)]
-    pub(super) workers: Vec<TrainWorkerRow>,
+    pub(super) workers: FirstRows<TrainWorkerRow, MAX_TRAIN_ROWS>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -163,7 +163,7 @@ async fn rows(
     }
     let workers = workers.into_rows();
     let runs = match actors.iter().any(|a| names::is_of_train(&a.class_name)) {
-        true => query::train_runs(head).await,
+        true => query::known_train_runs(head).await,
         false => Vec::new(),
     };
     let known = Rows {

@@ -228,7 +228,7 @@ impl<'a> LookupClient<'a> {
             class.is_some_and(names::is_of_train)
         };
         if of_jobs.iter().any(|found| is_of_train(found)) {
-            let runs = query::train_runs(self.head).await;
+            let runs = query::known_train_runs(self.head).await;
             for found in of_jobs {
                 names::add_train_run(&mut found.names, &runs);
             }

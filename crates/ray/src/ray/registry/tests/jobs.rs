@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::ray::registry::JobsCalled;
 use crate::ray::registry::tests::fake_head::*;
 
 #[tokio::test(start_paused = true)]
@@ -41,6 +42,11 @@ async fn job_end_is_awaited_and_reported() {
     );
 }
 
+fn jobs_of(found: &JobsCalled) -> Vec<(String, bool)> {
+    let jobs = found.jobs.iter().map(|one| &one.job);
+    jobs.map(|job| (job.name().to_owned(), job.ended)).collect()
+}
+
 #[tokio::test]
 async fn name_of_a_job_is_any_of_its_ids_or_its_train_run() {
     let head = FakeHead::start().await;
@@ -53,13 +59,14 @@ async fn name_of_a_job_is_any_of_its_ids_or_its_train_run() {
     });
     let (registry, _guard) = watch(&head, &settings());
     let called = async |name: &str| {
-        let found = registry.jobs_called(name, |_| true).await;
+        let found = registry.jobs_with_id(name, |_| true).await;
         assert_eq!(found.trouble, None);
-        let names = found
-            .jobs
-            .iter()
-            .map(|job| (job.name().to_owned(), job.ended));
-        names.collect::<Vec<_>>()
+        jobs_of(&found)
+    };
+    let run = async |name: &str| {
+        let found = registry.jobs_of_run(name, |_| true).await;
+        assert_eq!(found.trouble, None);
+        jobs_of(&found)
     };
     let job = |name: &str, ended| vec![(name.to_owned(), ended)];
     for name in ["01000000", "raysubmit_a"] {
@@ -68,21 +75,33 @@ async fn name_of_a_job_is_any_of_its_ids_or_its_train_run() {
     assert_eq!(called("02000000").await, job("02000000", false));
     assert_eq!(called("raysubmit_d").await, job("raysubmit_d", false));
     assert!(head.requests("/api/train").is_empty());
-    assert_eq!(called("nightly").await, []);
+    // The head has no runs.
+    assert_eq!(run("nightly").await, []);
     head.with(|w| {
         let run = |name: &str, job: &str| json!({"name": name, "job_id": job, "attempts": []});
-        w.train_runs = vec![run("nightly", "02000000"), run("other", "01000000")];
+        // A run of a driver that has no job yet is of no pending job.
+        w.train_runs = vec![
+            run("nightly", "02000000"),
+            run("other", "01000000"),
+            run("nightly", ""),
+        ];
     });
-    assert_eq!(called("nightly").await, job("02000000", false));
-    assert_eq!(called("night").await, []);
+    assert_eq!(run("nightly").await, job("02000000", false));
+    assert_eq!(called("nightly").await, []);
+    assert_eq!(run("night").await, []);
+    assert_eq!(run("02000000").await, []);
     let elsewhere = registry
-        .jobs_called("02000000", |cluster| cluster == "other")
+        .jobs_with_id("02000000", |cluster| cluster == "other")
         .await;
     assert!(elsewhere.jobs.is_empty());
     head.with(|w| w.broken = Some((500, "the GCS is away")));
-    let unclear = registry.jobs_called("02000000", |_| true).await;
-    assert!(unclear.jobs.is_empty());
-    assert!(unclear.trouble.unwrap().contains("the GCS is away"));
+    for unclear in [
+        registry.jobs_with_id("02000000", |_| true).await,
+        registry.jobs_of_run("nightly", |_| true).await,
+    ] {
+        assert!(unclear.jobs.is_empty());
+        assert!(unclear.trouble.unwrap().contains("the GCS is away"));
+    }
 }
 
 /// The head forgets jobs, and may be away.
@@ -105,8 +124,8 @@ async fn job_of_a_listed_task_is_known_without_the_head() {
     .await;
     head.with(|w| w.broken = Some((500, "the GCS is away")));
     for name in ["05000000", "raysubmit_1"] {
-        let found = registry.jobs_called(name, |_| true).await;
-        let ids: Vec<_> = found.jobs.iter().map(|job| job.job_id.as_deref()).collect();
-        assert_eq!(ids, [Some("05000000")], "{name}");
+        let found = registry.jobs_with_id(name, |_| true).await;
+        let ids = found.jobs.iter().map(|one| one.job.job_id.as_deref());
+        assert_eq!(ids.collect::<Vec<_>>(), [Some("05000000")], "{name}");
     }
 }
