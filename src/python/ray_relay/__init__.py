@@ -756,8 +756,8 @@ def _slots(value):
             if type(slot) is types.MemberDescriptorType and type(name) is str:
                 try:
                     found.append((name, slot.__get__(value)))
-                except AttributeError:
-                    pass  # Nothing was put there.
+                except (AttributeError, TypeError):
+                    pass  # Nothing was put there, or the slot is another class's.
     return found
 
 
@@ -1058,6 +1058,10 @@ _SINGLE = (int, float, str, bool, type(None), complex, bytes, bytearray, range, 
            types.BuiltinFunctionType, types.MethodType)
 
 
+# Those whose content has no names, also where it has attributes.
+_UNNAMED = (int, float, str, complex, bytes, bytearray, set, frozenset)
+
+
 def _is_plumbing(kind):
     module = _module(kind)
     return type(module) is str and module.split(".")[0] in _PLUMBING
@@ -1086,7 +1090,7 @@ def _parts(value, hides, numbers):
     is hidden, keys are shown that are identifiers, and numbers if it has no sequence of many."""
     if _is_single(value):
         return [], False
-    found, more = [], False
+    found, more = [], any(_is_a(value, base) for base in _UNNAMED)
     if _is_a(value, dict):
         for key, one in list(islice(dict.items(value), _OF_ONE)):
             is_shown = type(key) is int and (numbers or not hides) and int.bit_length(key) <= _BITS
@@ -1104,6 +1108,8 @@ def _parts(value, hides, numbers):
             found = [("." + name, name, one) for name, one in zip(fields, some)]
         elif not all(_is_single(one) for one in some):
             found = [("[%d]" % at, at, one) for at, one in enumerate(some)]
+        else:
+            more = True
     elif _is_a(value, BaseException):
         found = [(".args", "args", BaseException.__dict__["args"].__get__(value))]
     attributes = _named(value) or []
@@ -1133,32 +1139,36 @@ class _Expansion:
         first = sorted(variables, key=lambda one: one[0] != "self")
         waiting = [(entry, name, value, True, hides and not self.values.shows(name), 0) for name, entry, value in first]
         try:
-            for entry, path, value, numbers, hides_inside, level in waiting:
-                numbers, inside = numbers and not _is_many(value), []
-                found, more = _parts(value, hides_inside, numbers)
-                if not found:
-                    continue
-                if id(value) in self.seen:
-                    entry["again"] = True
-                    continue
-                self.seen[id(value)] = value
-                some = found[:left] if level < _LEVELS else []
-                left -= len(some)
-                if more or len(some) < len(found):
-                    entry["more"] = True
-                for step, name, one in some:
-                    self.values.hides = hides_inside
-                    made = self.entry(name, one, numbers)
-                    made["name"] = path + step
-                    inside.append(made)
-                    waiting.append((made, path + step, one, numbers, hides_inside and not self.values.shows(name), level + 1))
-                if inside:
-                    entry["inside"] = inside
-        except Exception:
-            pass  # The program changes it at the same time: what was found is told.
+            for one in waiting:
+                try:
+                    waiting += self.opened(left - len(waiting) + len(first), *one)
+                except Exception:
+                    one[0]["more"] = True  # The program changes it at the same time.
         finally:
             self.values.hides = hides
-            self.left += left
+            self.left += left - len(waiting) + len(first)
+
+    def opened(self, left, entry, path, value, numbers, hides, level):
+        """Expands one value, and gives those inside of it, of which there may be `left`."""
+        numbers, inside = numbers and not _is_many(value), []
+        found, more = _parts(value, hides, numbers)
+        if not found:
+            return []
+        if id(value) in self.seen:
+            entry["again"] = True
+            return []
+        self.seen[id(value)] = value
+        some = found[:left] if level < _LEVELS else []
+        if more or len(some) < len(found):
+            entry["more"] = True
+        for step, name, one in some:
+            self.values.hides = hides
+            made = self.entry(name, one, numbers)
+            made["name"] = path + step
+            inside.append((made, path + step, one, numbers, hides and not self.values.shows(name), level + 1))
+        if inside:
+            entry["inside"] = [one[0] for one in inside]
+        return inside
 # </structure>
 
 

@@ -194,7 +194,7 @@ class _Digests:
         if noise is not None:
             return self.hash(noise, key=self.key, digest_size=8).hexdigest(), True
         self.values, self.size = first = [min(pair) for pair in zip(self.most, self.left)]
-        self.whole, self.within, self.known, self.outermost = True, {}, False, self.NONE
+        self.whole, self.within, self.known, self.outermost, self.deepest = True, {}, False, self.NONE, 0
         self.loose.clear()
         try:
             text = self.fold(value)
@@ -261,22 +261,29 @@ class _Digests:
         if id(value) in self.done and id(value) not in self.cycles:
             return self.again(value)
         before, self.whole = self.whole, True
-        data = self.array(value, kind, _type_name(kind))
+        try:
+            data = self.array(value, kind, _type_name(kind))
+        except Exception:
+            return self.unknown(tag)
         text = None if data is None else self.part(tag, data)
         return self.keep(value, text, before, text is not None)
 
     def nested(self, tag, value, make):
         """Handles values that contain themselves."""
         cycle = self.cycles.get(id(value))
-        # Inside of its own cycle it comes out otherwise.
-        if id(value) in self.done and (cycle is None or not any(self.cycles.get(one) is cycle for one in self.within)):
-            return self.again(value)
         depth = len(self.within)
+        # Inside of its own cycle it comes out otherwise.
+        is_apart = cycle is None or not any(self.cycles.get(one) is cycle for one in self.within)
+        if id(value) in self.done and is_apart and depth + self.done[id(value)][3] < self.DEEPEST:
+            return self.again(value)
         if id(value) in self.within:
             self.outermost = min(self.outermost, self.within[id(value)])
             return self.part(b"again", b"%d" % (depth - self.within[id(value)]))
-        before, outermost, loose = self.whole, self.outermost, len(self.loose)
-        self.whole, self.outermost, self.within[id(value)] = True, self.NONE, depth
+        if depth == self.DEEPEST:
+            self.deepest = depth
+            return self.unknown(tag)
+        before, outermost, deepest, loose = self.whole, self.outermost, self.deepest, len(self.loose)
+        self.whole, self.outermost, self.deepest, self.within[id(value)] = True, self.NONE, depth, depth
         try:
             text = self.part(tag, make())
         finally:
@@ -290,22 +297,32 @@ class _Digests:
             self.outermost = self.NONE
             del self.loose[loose:]
         self.outermost = min(outermost, self.outermost)
-        return self.keep(value, text, before, is_apart)
+        text = self.keep(value, text, before, is_apart and self.deepest < self.DEEPEST, self.deepest - depth)
+        self.deepest = max(deepest, self.deepest)
+        return text
 
-    def keep(self, value, text, before, keeps):
+    def keep(self, value, text, before, keeps, height=0):
         if keeps and self.values > 0 and self.size > 0 and len(self.done) < self.KEPT:
-            self.done[id(value)] = value, text, self.whole
+            self.done[id(value)] = value, text, self.whole, height
         self.whole = self.whole and before
         return text
 
     def again(self, value):
-        _, text, whole = self.done[id(value)]
+        _, text, whole, height = self.done[id(value)]
+        self.deepest = max(self.deepest, len(self.within) + height)
         self.known, self.whole = True, self.whole and whole
         return text
 
     def of_list(self, value):
         base = list if _is_a(value, list) else tuple
-        return lambda: b"".join(self.fold(one) for one in list(base.__iter__(value)))
+
+        def make():
+            if base.__len__(value) > self.values:
+                self.whole = False
+                return b"%d" % base.__len__(value)
+            return b"".join(self.fold(one) for one in list(base.__iter__(value)))
+
+        return make
 
     def of_set(self, value):
         base = set if _is_a(value, set) else frozenset
@@ -358,7 +375,8 @@ class _Digests:
             plain = torch.view_as_real(plain.resolve_conj()).contiguous().reshape(-1)
         return about + (plain.view(torch.uint8).numpy().tobytes() if bytes_of else b"")
 
-    KEPT, NONE = 20000, 1 << 30
+    # The limits of values that are kept, and of values in each other. What is deeper is not compared: Python's stack ends.
+    KEPT, DEEPEST, NONE = 20000, 64, 1 << 30
     SCALARS = (
         (int, lambda value: int.to_bytes(value, int.bit_length(value) // 8 + 1, "little", signed=True)),
         (float, lambda value: float.__repr__(value).encode()), (complex, lambda value: complex.__repr__(value).encode()),

@@ -49,6 +49,10 @@ for first in each():
         if leaks(text):
             leaked.append(text[:200])
 
+class Point3:
+    __slots__ = ("z",)
+
+
 # Another key for each answer, and equal values in other objects.
 first, again, other = (_Digests(key) for key in (b"1", b"1", b"2"))
 same, differ = [], []
@@ -96,6 +100,22 @@ for one, two in ((1, 1.0), ([2.0], [2]), (float("nan"), float("nan")), ("/tmp/tm
 for one, two in ((1, True), (float("nan"), 0.0), ("/tmp/a", "/tmp/b"), ({"size": 7}, {"size": 8}), (1764415207, 1764415208),
                  (0.5, 0.25), ({"step_time": 0.5}, {"step_time": 30.0}), ("0xff", "0xfe"), (10 ** 400, 10 ** 401)):
     assert first.of(one) != first.of(two), (one, two)
+# More than the limit is not gone through, and deeper than the limit is not compared.
+long, began = list(range(3000000)), time.monotonic()
+assert first.of(long)[1] is False and time.monotonic() - began < 2
+deep = [Plain(x=1)]
+for _ in range(200):
+    deep.append(Plain(next=deep[-1]))
+assert first.of(Plain(head=deep[-1], lr=1))[1] is False and first.of(Plain(head=deep[-1], lr=1)) != first.of(Plain(head=deep[-1], lr=2))
+for before in (deep[100], deep[150], deep[199]):
+    digests = _Digests(b"1")
+    digests.of(before)
+    assert digests.of(deep[-1]) == _Digests(b"1").of(deep[-1])
+# One value that cannot be read does not end the others.
+Slotted.of_another = Point3.__dict__["z"]
+several = _Shown(ask).all([("self", Plain(bad=Slotted(), good={"lr": 0.1}))], True)
+assert "self.good['lr']" in json.dumps(several) and "self.bad.a" in json.dumps(several)
+del Slotted.of_another
 # Unreadable values are not compared, alone or nested.
 opaque = [first.of(threading.Lock()), first.of(iter([])), first.of((x for x in [])), first.of(memoryview(b"x"))]
 inside = first.of([1, threading.Lock()])
