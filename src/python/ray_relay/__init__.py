@@ -862,7 +862,7 @@ def _is_many(value):
             waiting += BaseException.__dict__["args"].__get__(one)
         else:
             found = _sequence(one)
-            waiting += found if found is not None else list((_attributes(one) or {}).values())[:_COUNTED]
+            waiting += found if found is not None else [inside for _, inside in islice(_named(one) or (), _COUNTED)]
     return bool(waiting)
 
 
@@ -919,7 +919,9 @@ class _Values:
             if _is_many(value):
                 return self.described(value, most, depth)
         if kind is range:
-            return repr(value)
+            # Before Python 3.10 they may be of the program's own class.
+            parts = [value.start, value.stop] + ([] if int.__eq__(value.step, 1) else [value.step])
+            return "range(%s)" % ", ".join(self.of_integer(one, most, depth + 1) for one in parts)
         for base, shown in self.KINDS:
             if _is_a(value, base):
                 text = shown(self, value, most, depth)

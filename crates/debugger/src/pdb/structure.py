@@ -38,11 +38,21 @@ def _count(value):
     return len(_inside(value)), False
 
 
+# Of a frame's variables from Python 3.13 on.
+_PROXY = type((lambda: sys._getframe().f_locals)())
+
+
+def _variables(names):
+    """The variables of a frame or a module, by name. A namespace object of the program is not read."""
+    known = dict.items(names) if _is_a(names, dict) else names.items() if type(names) is _PROXY else ()
+    return {name: value for name, value in list(known) if type(name) is str}
+
+
 def _state(names, is_module=True):
     """Variables of a frame or a module; of a module without what it defines and imports."""
     pairs = []
-    for name, value in list(names.items()):
-        if type(name) is str and not name[:2] == "__" == name[-2:] and not name.startswith("__pydevd"):
+    for name, value in _variables(names).items():
+        if not name[:2] == "__" == name[-2:] and not name.startswith("__pydevd"):
             if not is_module or not (_is_a(value, type) or any(type(value) is one for one in _DEFINED_KINDS)):
                 pairs.append((name, value))
     return pairs
@@ -96,6 +106,7 @@ class _Shown:
 
     def opened(self, ask, scopes):
         """The values inside the one at `path`, or the one called `name`, in the `scopes` of a frame."""
+        scopes = [_variables(names) for names in scopes]
         if "name" in ask:
             for at, names in enumerate(scopes):
                 if ask["name"] in names:
@@ -251,7 +262,7 @@ class _Digests:
         if known is not None:
             return known
         if kind is types.FunctionType and not value.__closure__:
-            return self.part(tag, ("%s.%s" % (value.__globals__.get("__name__"), value.__code__.co_name)).encode("utf-8", "replace"))
+            return self.part(tag, ("%s.%s" % (_text(dict.get(value.__globals__, "__name__")), value.__code__.co_name)).encode("utf-8", "replace"))
         if _is_plumbing(kind) or not _is_of_python(kind):
             return self.unknown(tag)
         return self.nested(tag, value, lambda: self.members(value, kind))
@@ -381,7 +392,7 @@ class _Digests:
         (int, lambda value: int.to_bytes(value, int.bit_length(value) // 8 + 1, "little", signed=True)),
         (float, lambda value: float.__repr__(value).encode()), (complex, lambda value: complex.__repr__(value).encode()),
         (str, lambda value: str.encode(value, "utf-8", "surrogatepass")), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
-        (bytearray, lambda value: bytearray.__getitem__(value, slice(None))), (range, lambda value: repr(value).encode()),
+        (bytearray, lambda value: bytearray.__getitem__(value, slice(None))), (range, lambda value: b"%x %x %x" % (value.start, value.stop, value.step)),
     )
     CONTAINERS = (
         (list, of_list), (tuple, of_list), (set, of_set), (frozenset, of_set), (dict, of_dict), (BaseException, of_error),

@@ -116,6 +116,32 @@ Slotted.of_another = Point3.__dict__["z"]
 several = _Shown(ask).all([("self", Plain(bad=Slotted(), good={"lr": 0.1}))], True)
 assert "self.good['lr']" in json.dumps(several) and "self.bad.a" in json.dumps(several)
 del Slotted.of_another
+# Namespaces and modules of the program's own classes.
+
+
+class Namespace(dict):
+    def items(self): called.append("namespace items"); return dict.items(self)
+    def get(self, *key): called.append("namespace get"); return dict.get(self, *key)
+
+
+class Own:
+    def __getattribute__(self, name): called.append("module get " + name); return object.__getattribute__(self, name)
+
+
+called.clear()
+names = Namespace({"__name__": Trap(), ("a",): 1, "sys": sys})
+exec("frame, function = sys._getframe(), lambda: 1", names)
+first.of({"function": names["function"]})
+asked = dict(ask, shown=_Shown(ask), hides=True, modules={})
+assert [one["name"] for one in snapshot["_look"](names["frame"], 1, asked, snapshot["_Texts"](asked))["variables"]][:2] == ["__name__", "sys"]
+plain = {"__name__": SECRET, "sys": sys}
+exec("frame = sys._getframe()", plain)
+snapshot["_look"](plain["frame"], 1, asked, snapshot["_Texts"](asked))
+asked["expansion"], sys.modules["own"] = asked["shown"].expansion, Own()
+assert not leaks(json.dumps(snapshot["_process"](asked))) and list(asked["modules"]) == ["object"]
+del sys.modules["own"]
+assert not snapshot["_is_helper"](names["frame"]) and not called, called
+names.clear()
 # Unreadable values are not compared, alone or nested.
 opaque = [first.of(threading.Lock()), first.of(iter([])), first.of((x for x in [])), first.of(memoryview(b"x"))]
 inside = first.of([1, threading.Lock()])
