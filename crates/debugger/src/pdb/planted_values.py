@@ -1,5 +1,5 @@
 # Values of every kind with a planted secret, and values that record when their code runs.
-import collections, dataclasses, enum, functools, json, pathlib, threading, types, uuid
+import collections, dataclasses, datetime, enum, functools, json, pathlib, threading, types, uuid
 
 SECRET = "hunter2-Tr0ub4dor&3"
 NUMBERS = list(SECRET.encode())

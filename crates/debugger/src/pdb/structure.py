@@ -145,23 +145,39 @@ class _Shown:
         return entry
 
 
-# What differs between any two processes that run the same: addresses, names of temporary files, and times. The relay leaves
-# the same out of texts (`without_noise`).
+# What differs between any two processes that run the same: addresses, and names of temporary files. The relay leaves the same
+# out of texts (`without_noise`).
 _NOISE = re.compile(
-    r" at 0x[0-9A-Fa-f]+\b|\b0x[0-9A-Fa-f]{9,16}\b|(?<=/)tmp(?:[a-z0-9_]{8}|\.[A-Za-z0-9]{10})\b"
-    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?")
+    r" at 0x[0-9A-Fa-f]+\b|\b0x(?:7f|55|56)[0-9A-Fa-f]{10}\b|(?<=/)tmp(?:[a-z0-9_]{8}|\.[A-Za-z0-9]{10})\b")
 _NOISY_CHARS = 4096
 # Names of process and thread ids, of times, and of readings of a clock that begins anywhere.
 _IDS = frozenset("pid ppid tid native_id thread_id ident".split())
-_TIMES = frozenset("at begin began clock created date deadline heartbeat last modified now seen since start started time timestamp ts updated".split())
-_CLOCKS = frozenset("began begin_time deadline heartbeat last_heartbeat last_seen start_time start_ts started started_at t0 t1 tic timestamp".split())
+_TIMES = frozenset("begin began clock created date deadline heartbeat modified started time timestamp ts updated".split())
+_CLOCKS = frozenset("began begin_time heartbeat last_heartbeat last_seen start_time start_ts started started_at t0 tic timestamp".split())
+# Seconds around now, in which a number is a time: a job may have begun some weeks ago.
+_BEFORE, _AFTER = 30 * 86400, 3600
+
+
+def _own_start():
+    """When this process began, by the clock of `time.monotonic`."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read(4096).rpartition(b")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return time.monotonic() - age - 1
+    except Exception:
+        return float("inf")
+
+
+_BEGAN = _own_start()
 
 
 def _quiet(text):
     """A text without what differs between any two processes."""
     if len(text) > _NOISY_CHARS:
         return text
-    if "/tmp/" in text:
+    # A short number may be another one.
+    if os.getpid() > 999 and "/tmp/" in text:
         text = re.sub(r"(?<!\d)%d(?!\d)" % os.getpid(), "\u2026", text)
     return _NOISE.sub("\u2026", text)
 
@@ -170,16 +186,30 @@ def _noise_of(name, value):
     """What stands for a number that differs between any two processes, by the name that it has; None: it may tell something."""
     kind = type(value)
     if kind is not int and kind is not float:
-        return b"time" if _type_name(kind) == "datetime.datetime" and _of_module(kind, "datetime", "datetime") else None
+        return b"time" if _is_datetime(kind) and _is_now(_seconds_before(value)) else None
     name = name.lower() if _is_identifier(name) else ""
     words = name.split("_")
-    if kind is int and (name in _IDS or words[-1] in _IDS):
+    if kind is int and (name in _IDS or words[-1] in ("pid", "ppid")):
         return b"process"
-    # From 2014 to 2042.
-    is_time = any(14 * 10**8 * scale < value < 23 * 10**8 * scale for scale in (1, 10**3, 10**6, 10**9))
-    if is_time and (kind is float and 14e8 < value < 23e8 and not value.is_integer() or not _TIMES.isdisjoint(words)):
+    now = time.time()
+    if kind is float and not value.is_integer() and _is_now(now - value):
         return b"time"
-    return b"time" if kind is float and name in _CLOCKS and 0 <= value <= time.monotonic() + 3600 else None
+    if not _TIMES.isdisjoint(words) and any(_is_now(now - value / scale) for scale in (1, 10**3, 10**6, 10**9) if abs(value) < 10**20):
+        return b"time"
+    return b"time" if kind is float and name in _CLOCKS and _BEGAN <= value <= time.monotonic() else None
+
+
+def _is_now(before):
+    return -_AFTER < before < _BEFORE
+
+
+def _is_datetime(kind):
+    return _type_name(kind) == "datetime.datetime" and _of_module(kind, "datetime", "datetime")
+
+
+def _seconds_before(value):
+    """How long ago a datetime was. It is read without its time zone, which may be the program's."""
+    return (type(value).fromtimestamp(time.time()) - value.replace(tzinfo=None)).total_seconds()
 
 
 class _Digests:
@@ -258,6 +288,9 @@ class _Digests:
         number = _number(value, kind, _type_name(kind))
         if number is not None:
             return self.fold(number)
+        if _is_datetime(kind):
+            self.whole = self.whole and value.tzinfo is None
+            return self.part(tag, value.replace(tzinfo=None).isoformat().encode())
         known = self.array_once(value, kind, tag)
         if known is not None:
             return known

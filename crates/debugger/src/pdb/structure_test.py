@@ -92,12 +92,18 @@ for order in ("abc", "cba", "bca"):
         digests.of(objects[begin])
         rings.add(tuple(digests.of(one) for one in objects))
 assert len(rings) == 1 and all(whole for _, whole in rings.pop())
+now, when = int(time.time()) + 0.25, datetime.datetime.now()
 # Numbers are compared by value, and what differs in each process is left out.
 for one, two in ((1, 1.0), ([2.0], [2]), (float("nan"), float("nan")), ("/tmp/tmpab12cd34/x", "/tmp/tmpzz12cd34/x"),
-                 ("<M at 0x7f01>", "<M at 0x7f02>"), ({"pid": 7}, {"pid": 8}), (1764415207.25, 1764415999.5),
-                 ({"started_at": 1764415207}, {"started_at": 1764415208}), ("2026-11-29 11:20:07", "2026-11-29T11:20:09.5Z")):
+                 ("<M at 0x7f01>", "<M at 0x7f02>"), ("0x7f3a00001234", "0x55aa00001234"), ({"pid": 7}, {"pid": 8}), ({"worker_pid": 7}, {"worker_pid": 8}),
+                 (now - 7, now - 800), ({"started_at": int(now) - 7}, {"started_at": int(now) - 800}),
+                 ({"t0": time.monotonic()}, {"t0": time.monotonic() - 0.125}), (when, when - datetime.timedelta(days=1))):
     assert first.of(one) == first.of(two), (one, two)
 for one, two in ((1, True), (float("nan"), 0.0), ("/tmp/a", "/tmp/b"), ({"size": 7}, {"size": 8}), (1764415207, 1764415208),
+                 ({"tokens_seen": 1500000000}, {"tokens_seen": 2200000000}), (1500000000.5, 2200000000.5), ({"deadline": 5.5}, {"deadline": 6.5}),
+                 ({"t0": 0.5}, {"t0": 1.5}), ({"shard_start": int(now)}, {"shard_start": int(now) + 1}), ({"last_tid": 1}, {"last_tid": 2}),
+                 ("2023-06-30 00:00:00", "2024-06-30 00:00:00"), ("0x1f2e3d4c5b6a7988", "0xdeadbeef00112233"),
+                 (datetime.datetime(1970, 1, 1), datetime.datetime(2030, 1, 1)),
                  (0.5, 0.25), ({"step_time": 0.5}, {"step_time": 30.0}), ("0xff", "0xfe"), (10 ** 400, 10 ** 401)):
     assert first.of(one) != first.of(two), (one, two)
 # More than the limit is not gone through, and deeper than the limit is not compared.

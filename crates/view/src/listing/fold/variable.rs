@@ -256,7 +256,7 @@ pub(super) fn as_a_whole(name: &str, members: &[Member<'_>]) -> ComparedVariable
         (true, false) => Outcome::NotCompared,
         // As their texts have addresses and the like, of which nothing is odd.
         (false, false) if all_opaque && answers.odd().is_empty() => Outcome::NotCompared,
-        (false, _) if is_port(name) && answers.figures.is_some() && answers.odd().is_empty() => {
+        (false, _) if is_port(name) && members.len() > 2 && are_own_numbers(&answers) => {
             Outcome::Noise
         }
         (false, _) => Outcome::Differs,
@@ -266,6 +266,11 @@ pub(super) fn as_a_whole(name: &str, members: &[Member<'_>]) -> ComparedVariable
         answers,
         outcome,
     }
+}
+
+/// Whether each member has a number of its own, and none is odd.
+fn are_own_numbers(answers: &Answers) -> bool {
+    answers.figures.is_some() && answers.all_differ() && answers.odd().is_empty()
 }
 
 pub(super) fn in_one_line(text: &str) -> String {
