@@ -506,11 +506,14 @@ def _taken(evaluate):
         stacks.append((about, _stack(frames[ident])))
     stacks += _tasks()
     threads, before = [], []
-    for about, stack in stacks[:_THREADS]:
-        if room.left <= 0:
-            break
-        before.append((_used(about["native_id"]), time.monotonic()))
-        threads.append(room.thread(about, stack))
+    try:
+        for about, stack in stacks[:_THREADS]:
+            if room.left <= 0:
+                break
+            before.append((_used(about["native_id"]), time.monotonic()))
+            threads.append(room.thread(about, stack))
+    finally:
+        room.expansion.seen.clear()  # The room holds itself, and garbage collection may be off.
     return threads, len(stacks) - len(threads), before
 
 
@@ -590,15 +593,18 @@ def _post_mortem(error):
     thread, room, threads = threading.get_ident(), _Room(False), []
     named = _attributes(threading._active.get(thread)) or {}
     found, cut = _errors(error)
-    for error, name in found:
-        if room.left <= 0:
-            break
-        first = not threads
-        about = {"id": thread, "name": _text(named.get("_name")) if first else name, "native_id": None,
-                 "is_main": first and thread == threading.main_thread().ident, "task": None,
-                 "raised": _in_words(error, lambda value: room.values.value(value, _VALUE, 0)),
-                 "structure": _in_words(error, lambda value: room.structure.value(value, _VALUE, 0))}
-        threads.append(room.thread(about, _raised(error)))
+    try:
+        for error, name in found:
+            if room.left <= 0:
+                break
+            first = not threads
+            about = {"id": thread, "name": _text(named.get("_name")) if first else name, "native_id": None,
+                     "is_main": first and thread == threading.main_thread().ident, "task": None,
+                     "raised": _in_words(error, lambda value: room.values.value(value, _VALUE, 0)),
+                     "structure": _in_words(error, lambda value: room.structure.value(value, _VALUE, 0))}
+            threads.append(room.thread(about, _raised(error)))
+    finally:
+        room.expansion.seen.clear()
     return _seen(threads, cut + len(found) - len(threads))
 
 

@@ -76,6 +76,12 @@ class _Shown:
         """Begins with the variables of another stack."""
         self.expansion = _Expansion(self.values, self.inner, self.expansion.left)
 
+    def clear(self):
+        """Releases the values."""
+        self.expansion.seen.clear()
+        if self.digests is not None:
+            self.digests.done.clear()
+
     def inner(self, name, value, numbers=True):
         entry = self.entry(name, value, numbers)
         del entry["hid"]
@@ -218,14 +224,15 @@ class _Digests:
     `of(value, name)` gives (checksum, whole), or None where nothing of the value can be compared. Of one that is not `whole`, a
     part was not compared: another checksum is another value, the same checksum says nothing. A checksum is of types and content
     and never of an address, nor of what else differs between processes (`_noise_of`). Numbers are equal by value: 1 and 1.0. At
-    most so many values and bytes are gone through for one, and some times that for all. None of the program's code is run.
+    most so many values and bytes are gone through for one, and some times that for all, in so many `seconds` of processor time
+    for all. None of the program's code is run.
     """
 
-    def __init__(self, key, values=400000, size=1 << 28):
+    def __init__(self, key, values=400000, size=1 << 28, seconds=2.0):
         import hashlib
 
         self.hash = hashlib.blake2b
-        self.key, self.most, self.left = key, (values, size), [2 * values, 4 * size]
+        self.key, self.most, self.left, self.seconds = key, (values, size), [2 * values, 4 * size], seconds
         # Of what was gone through: each itself, so that no other has its address, what came of it, and whether that is the whole.
         # Of those that hold each other, by which cycle they belong together.
         self.done, self.cycles, self.loose = {}, {}, []
@@ -237,11 +244,13 @@ class _Digests:
         self.values, self.size = first = [min(pair) for pair in zip(self.most, self.left)]
         self.whole, self.within, self.known, self.outermost, self.deepest = True, {}, False, self.NONE, 0
         self.loose.clear()
+        self.until = time.thread_time() + self.seconds
         try:
             text = self.fold(value)
-        except Exception:  # Changed concurrently, or too deep.
+        except Exception:  # Changed concurrently, too deep, or too late.
             return None
         finally:
+            self.seconds = self.until - time.thread_time()
             self.left = [left - was + now for left, was, now in zip(self.left, first, (self.values, self.size))]
         return (self.hash(text, key=self.key, digest_size=8).hexdigest(), self.whole) if self.known else None
 
@@ -314,6 +323,8 @@ class _Digests:
 
     def nested(self, tag, value, make):
         """Handles values that contain themselves."""
+        if time.thread_time() > self.until:
+            raise TimeoutError
         cycle = self.cycles.get(id(value))
         depth = len(self.within)
         # Inside of its own cycle it comes out otherwise.
@@ -373,15 +384,18 @@ class _Digests:
         return self.unordered(base.__len__(value), lambda: [(one,) for one in list(base.__iter__(value))])
 
     def of_dict(self, value):
+        ordered = getattr(sys.modules.get("collections"), "OrderedDict", None)
+        if type(value) is ordered:
+            return self.unordered(2 * dict.__len__(value), lambda: list(ordered.items(value)), list)
         return self.unordered(2 * dict.__len__(value), lambda: list(dict.items(value)))
 
-    def unordered(self, count, items):
+    def unordered(self, count, items, order=sorted):
         def make():
             # Unordered, so beyond the limits only the count is comparable.
             if count > self.values:
                 self.whole = False
                 return b"%d" % count
-            text = b"".join(sorted(self.pair(*item) for item in items()))
+            text = b"".join(order(self.pair(*item) for item in items()))
             return text if self.values > 0 and self.size > 0 else b"%d" % count
 
         return make

@@ -54,7 +54,7 @@ class Point3:
 
 
 # Another key for each answer, and equal values in other objects.
-first, again, other = (_Digests(key) for key in (b"1", b"1", b"2"))
+first, again, other = (_Digests(key, seconds=1000) for key in (b"1", b"1", b"2"))
 same, differ = [], []
 MAKE = [
     lambda n: SECRET + str(n), lambda n: [SECRET, n], lambda n: {"a": n, "b": [SECRET]}, lambda n: {SECRET: n}, lambda n: {n, "x"},
@@ -106,6 +106,18 @@ for one, two in ((1, True), (float("nan"), 0.0), ("/tmp/a", "/tmp/b"), ({"size":
                  (datetime.datetime(1970, 1, 1), datetime.datetime(2030, 1, 1)),
                  (0.5, 0.25), ({"step_time": 0.5}, {"step_time": 30.0}), ("0xff", "0xfe"), (10 ** 400, 10 ** 401)):
     assert first.of(one) != first.of(two), (one, two)
+assert first.of(collections.OrderedDict(a=1, b=2)) != first.of(collections.OrderedDict(b=2, a=1))
+# Objects that all know each other take no longer than the limit.
+friends = [Plain() for _ in range(12)]
+for one in friends:
+    one.__dict__.update(("c%d" % at, other) for at, other in enumerate(friends))
+digests, began = _Digests(b"1", seconds=0.1), time.thread_time()
+assert digests.of(friends[0]) is None and digests.of([1]) is None and digests.of(1) and time.thread_time() - began < 1
+# After an answer nothing holds its values.
+renders = _Shown(ask)
+renders.all([("self", Plain(a=[Plain()]))], True)
+renders.clear()
+assert not renders.expansion.seen and not renders.digests.done
 # More than the limit is not gone through, and deeper than the limit is not compared.
 long, began = list(range(3000000)), time.monotonic()
 assert first.of(long)[1] is False and time.monotonic() - began < 2
