@@ -244,6 +244,7 @@ class _Digests:
         self.values, self.size = first = [min(pair) for pair in zip(self.most, self.left)]
         self.whole, self.within, self.known, self.outermost, self.deepest = True, {}, False, self.NONE, 0
         self.loose.clear()
+        self.is_cut = False
         self.until = time.thread_time() + self.seconds
         try:
             text = self.fold(value)
@@ -252,16 +253,23 @@ class _Digests:
         finally:
             self.seconds = self.until - time.thread_time()
             self.left = [left - was + now for left, was, now in zip(self.left, first, (self.values, self.size))]
-        return (self.hash(text, key=self.key, digest_size=8).hexdigest(), self.whole) if self.known else None
+        # What others have used up is no property of this value.
+        if not self.known or self.is_cut and first != list(self.most):
+            return None
+        return self.hash(text, key=self.key, digest_size=8).hexdigest(), self.whole
 
     def part(self, tag, data):
         self.known = True
         data = memoryview(data).cast("B") if len(data) else b""
         if len(data) > self.size:
-            self.whole, self.size, data = False, 0, b"of %d" % len(data)
-        self.size -= min(self.size, len(data))
+            return self.too_large(tag, len(data))
+        self.size -= len(data)
         text = bytes(data) if len(data) <= 64 else b"#" + self.hash(data, digest_size=16).digest()
         return b"%d:%s%d:%s" % (len(tag), tag, len(text), text)
+
+    def too_large(self, tag, count):
+        self.known, self.whole, self.is_cut, self.size = True, False, True, 0
+        return b"%d:%sof %d" % (len(tag), tag, count)
 
     def unknown(self, tag):
         self.whole = False
@@ -274,7 +282,7 @@ class _Digests:
         if kind is str:
             value = _quiet(value)
         # A fast path: most values are short and of these types.
-        if kind is str or kind is float or kind is int and -1 << 63 <= value < 1 << 63:
+        if kind is str and len(value) <= 64 or kind is float or kind is int and -1 << 63 <= value < 1 << 63:
             data = value.encode("utf-8", "surrogatepass") if kind is str else b"%d" % value if kind is int else repr(value).encode()
             if len(data) <= 64 and len(data) <= self.size and self.values > 0:
                 self.known, self.size = True, self.size - len(data)
@@ -283,10 +291,13 @@ class _Digests:
         if value is None or value is Ellipsis or kind is bool:
             return self.part(tag, repr(value).encode())
         if self.values <= 0:
+            self.is_cut = True
             return self.unknown(tag)
         for base, data in self.SCALARS:
             if _is_a(value, base):
-                text = self.part(tag, data(value))
+                count = base.__len__(value) if base in self.SIZED else int.bit_length(value) // 8 if base is int else 0
+                # Not copied if it is too large.
+                text = self.part(tag, data(value)) if count <= self.size else self.too_large(tag, count)
                 return text if kind is base else self.nested(tag, value, lambda: text + self.members(value, kind, base))
         for base, content in self.CONTAINERS:
             if _is_a(value, base):
@@ -304,7 +315,7 @@ class _Digests:
         if known is not None:
             return known
         if kind is types.FunctionType and not value.__closure__:
-            return self.part(tag, ("%s.%s" % (_text(dict.get(value.__globals__, "__name__")), value.__code__.co_name)).encode("utf-8", "replace"))
+            return self.nested(tag, value, lambda: self.of_function(value))
         if _is_plumbing(kind) or not _is_of_python(kind):
             return self.unknown(tag)
         return self.nested(tag, value, lambda: self.members(value, kind))
@@ -373,7 +384,7 @@ class _Digests:
 
         def make():
             if base.__len__(value) > self.values:
-                self.whole = False
+                self.whole, self.is_cut = False, True
                 return b"%d" % base.__len__(value)
             return b"".join(self.fold(one) for one in list(base.__iter__(value)))
 
@@ -393,7 +404,7 @@ class _Digests:
         def make():
             # Unordered, so beyond the limits only the count is comparable.
             if count > self.values:
-                self.whole = False
+                self.whole, self.is_cut = False, True
                 return b"%d" % count
             text = b"".join(order(self.pair(*item) for item in items()))
             return text if self.values > 0 and self.size > 0 else b"%d" % count
@@ -407,6 +418,17 @@ class _Digests:
     def of_error(self, value):
         return lambda: self.fold(BaseException.__dict__["args"].__get__(value))
 
+    def of_function(self, value):
+        name = _text(dict.get(value.__globals__, "__name__")).encode("utf-8", "replace")
+        inside = self.fold(value.__defaults__) + self.fold(value.__kwdefaults__)
+        return self.part(b"module", name) + self.of_code(value.__code__) + inside
+
+    def of_code(self, code):
+        consts = [one for one in code.co_consts if type(one) is not types.CodeType]
+        names = " ".join((code.co_name,) + code.co_names).encode("utf-8", "replace")
+        inside = [self.of_code(one) for one in code.co_consts if type(one) is types.CodeType]
+        return self.part(b"code", names) + self.part(b"", code.co_code) + b"".join([self.fold(one) for one in consts] + inside)
+
     def members(self, value, kind, base=object):
         if not _is_of_python(kind, base):
             self.whole = False
@@ -418,6 +440,7 @@ class _Digests:
         if name == "numpy.ndarray" and _of_module(kind, "numpy", "ndarray"):
             about = ("%r %s " % (tuple(value.shape), value.dtype.str)).encode()
             plain = value.dtype.kind in "biufcSUmM" and value.nbytes <= self.size
+            self.is_cut |= value.nbytes > self.size
             return about + (value.tobytes() if plain else self.unknown(b""))
         if not _is_tensor(kind, name):
             text = _array(value, kind, name)
@@ -425,6 +448,7 @@ class _Digests:
         torch = sys.modules["torch"]
         about = ("%r %s " % (tuple(value.shape), value.dtype)).encode()
         bytes_of = value.numel() * value.element_size()
+        self.is_cut |= bytes_of > self.size
         # Reading other devices or distributed tensors could block.
         if value.device.type != "cpu" or value.layout is not torch.strided or value.is_quantized or bytes_of > self.size:
             return about + self.unknown(b"")
@@ -434,6 +458,7 @@ class _Digests:
         return about + (plain.view(torch.uint8).numpy().tobytes() if bytes_of else b"")
 
     # The limits of values that are kept, and of values in each other. What is deeper is not compared: Python's stack ends.
+    SIZED = (str, bytes, bytearray)
     KEPT, DEEPEST, NONE = 20000, 64, 1 << 30
     SCALARS = (
         (int, lambda value: int.to_bytes(value, int.bit_length(value) // 8 + 1, "little", signed=True)),

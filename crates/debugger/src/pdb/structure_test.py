@@ -107,6 +107,24 @@ for one, two in ((1, True), (float("nan"), 0.0), ("/tmp/a", "/tmp/b"), ({"size":
                  (0.5, 0.25), ({"step_time": 0.5}, {"step_time": 30.0}), ("0xff", "0xfe"), (10 ** 400, 10 ** 401)):
     assert first.of(one) != first.of(two), (one, two)
 assert first.of(collections.OrderedDict(a=1, b=2)) != first.of(collections.OrderedDict(b=2, a=1))
+# Functions are compared by their code and defaults.
+
+
+def scheduled(lr):
+    def schedule(step, base=lr): return base / step
+    return schedule
+
+
+code = "f = lambda x: x %s 2"
+made = {}
+for sign in "+-":
+    exec(code % sign, {}, made.setdefault(sign, {}))
+assert first.of(scheduled(0.1)) == again.of(scheduled(0.1)) != first.of(scheduled(0.2)) and first.of(made["+"]["f"]) != first.of(made["-"]["f"])
+# What is left of the limits makes no other checksum, and what is larger is not copied.
+small = _Digests(b"1", size=1 << 20)
+alike = [small.of(bytearray(900000)) for _ in range(6)]
+assert {one for one in alike if one is not None} == {alike[0]} and alike[0][1] and alike[-1] is None
+assert _Digests(b"1", size=100).of("x" * 200)[1] is False and _Digests(b"1", size=100).of(1 << 9999)[1] is False
 # Objects that all know each other take no longer than the limit.
 friends = [Plain() for _ in range(12)]
 for one in friends:
@@ -120,7 +138,7 @@ renders.clear()
 assert not renders.expansion.seen and not renders.digests.done
 # More than the limit is not gone through, and deeper than the limit is not compared.
 long, began = list(range(3000000)), time.monotonic()
-assert first.of(long)[1] is False and time.monotonic() - began < 2
+assert _Digests(b"1").of(long)[1] is False and time.monotonic() - began < 2
 deep = [Plain(x=1)]
 for _ in range(200):
     deep.append(Plain(next=deep[-1]))
@@ -164,7 +182,7 @@ names.clear()
 opaque = [first.of(threading.Lock()), first.of(iter([])), first.of((x for x in [])), first.of(memoryview(b"x"))]
 inside = first.of([1, threading.Lock()])
 assert opaque == [None] * 4 and inside[1] is False and inside[0] != first.of([2, threading.Lock()])[0]
-assert first.of({str(at) for at in range(500000)})[1] is False and first.of(Trap())[1]
+assert _Digests(b"1").of({str(at) for at in range(500000)})[1] is False and first.of(Trap())[1]
 shown = _Values(hides=True, show=["path", "shard*"])
 assert shown.named("path", "a")["value"] == "'a'" and shown.named("shard_1", ["b"])["value"] == "['b']"
 assert shown.named("x", {"path": "a", "b": "c"})["value"] == "{'path': 'a', 'b': \u2039str, 1 characters\u203a}"
