@@ -30,8 +30,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 pub struct MembersArgs {
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
+    pub job: Option<JobName>,
     /// Only these ranks, such as 0-7,9, or `odd`
-    /// Those of these ranks, such as 0-7,9, or `odd`
     ///
     /// Without known ranks, use pids. `odd` selects the ranks that `ray-relay diff` marks as odd. It needs `view`.
     #[arg(long, value_name = "RANKS")]

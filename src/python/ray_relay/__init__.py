@@ -506,11 +506,14 @@ def _taken(evaluate):
         stacks.append((about, _stack(frames[ident])))
     stacks += _tasks()
     threads, before = [], []
-    for about, stack in stacks[:_THREADS]:
-        if room.left <= 0:
-            break
-        before.append((_used(about["native_id"]), time.monotonic()))
-        threads.append(room.thread(about, stack))
+    try:
+        for about, stack in stacks[:_THREADS]:
+            if room.left <= 0:
+                break
+            before.append((_used(about["native_id"]), time.monotonic()))
+            threads.append(room.thread(about, stack))
+    finally:
+        room.expansion.seen.clear()  # The room holds itself, and garbage collection may be off.
     return threads, len(stacks) - len(threads), before
 
 
@@ -590,15 +593,18 @@ def _post_mortem(error):
     thread, room, threads = threading.get_ident(), _Room(False), []
     named = _attributes(threading._active.get(thread)) or {}
     found, cut = _errors(error)
-    for error, name in found:
-        if room.left <= 0:
-            break
-        first = not threads
-        about = {"id": thread, "name": _text(named.get("_name")) if first else name, "native_id": None,
-                 "is_main": first and thread == threading.main_thread().ident, "task": None,
-                 "raised": _in_words(error, lambda value: room.values.value(value, _VALUE, 0)),
-                 "structure": _in_words(error, lambda value: room.structure.value(value, _VALUE, 0))}
-        threads.append(room.thread(about, _raised(error)))
+    try:
+        for error, name in found:
+            if room.left <= 0:
+                break
+            first = not threads
+            about = {"id": thread, "name": _text(named.get("_name")) if first else name, "native_id": None,
+                     "is_main": first and thread == threading.main_thread().ident, "task": None,
+                     "raised": _in_words(error, lambda value: room.values.value(value, _VALUE, 0)),
+                     "structure": _in_words(error, lambda value: room.structure.value(value, _VALUE, 0))}
+            threads.append(room.thread(about, _raised(error)))
+    finally:
+        room.expansion.seen.clear()
     return _seen(threads, cut + len(found) - len(threads))
 
 
@@ -756,8 +762,8 @@ def _slots(value):
             if type(slot) is types.MemberDescriptorType and type(name) is str:
                 try:
                     found.append((name, slot.__get__(value)))
-                except AttributeError:
-                    pass  # Nothing was put there.
+                except (AttributeError, TypeError):
+                    pass  # Nothing was put there, or the slot is another class's.
     return found
 
 
@@ -862,7 +868,7 @@ def _is_many(value):
             waiting += BaseException.__dict__["args"].__get__(one)
         else:
             found = _sequence(one)
-            waiting += found if found is not None else list((_attributes(one) or {}).values())[:_COUNTED]
+            waiting += found if found is not None else [inside for _, inside in islice(_named(one) or (), _COUNTED)]
     return bool(waiting)
 
 
@@ -919,7 +925,9 @@ class _Values:
             if _is_many(value):
                 return self.described(value, most, depth)
         if kind is range:
-            return repr(value)
+            # Before Python 3.10 they may be of the program's own class.
+            parts = [value.start, value.stop] + ([] if int.__eq__(value.step, 1) else [value.step])
+            return "range(%s)" % ", ".join(self.of_integer(one, most, depth + 1) for one in parts)
         for base, shown in self.KINDS:
             if _is_a(value, base):
                 text = shown(self, value, most, depth)
@@ -1058,6 +1066,10 @@ _SINGLE = (int, float, str, bool, type(None), complex, bytes, bytearray, range, 
            types.BuiltinFunctionType, types.MethodType)
 
 
+# Those whose content has no names, also where it has attributes.
+_UNNAMED = (int, float, str, complex, bytes, bytearray, set, frozenset)
+
+
 def _is_plumbing(kind):
     module = _module(kind)
     return type(module) is str and module.split(".")[0] in _PLUMBING
@@ -1086,7 +1098,7 @@ def _parts(value, hides, numbers):
     is hidden, keys are shown that are identifiers, and numbers if it has no sequence of many."""
     if _is_single(value):
         return [], False
-    found, more = [], False
+    found, more = [], any(_is_a(value, base) for base in _UNNAMED)
     if _is_a(value, dict):
         for key, one in list(islice(dict.items(value), _OF_ONE)):
             is_shown = type(key) is int and (numbers or not hides) and int.bit_length(key) <= _BITS
@@ -1104,6 +1116,8 @@ def _parts(value, hides, numbers):
             found = [("." + name, name, one) for name, one in zip(fields, some)]
         elif not all(_is_single(one) for one in some):
             found = [("[%d]" % at, at, one) for at, one in enumerate(some)]
+        else:
+            more = True
     elif _is_a(value, BaseException):
         found = [(".args", "args", BaseException.__dict__["args"].__get__(value))]
     attributes = _named(value) or []
@@ -1133,32 +1147,36 @@ class _Expansion:
         first = sorted(variables, key=lambda one: one[0] != "self")
         waiting = [(entry, name, value, True, hides and not self.values.shows(name), 0) for name, entry, value in first]
         try:
-            for entry, path, value, numbers, hides_inside, level in waiting:
-                numbers, inside = numbers and not _is_many(value), []
-                found, more = _parts(value, hides_inside, numbers)
-                if not found:
-                    continue
-                if id(value) in self.seen:
-                    entry["again"] = True
-                    continue
-                self.seen[id(value)] = value
-                some = found[:left] if level < _LEVELS else []
-                left -= len(some)
-                if more or len(some) < len(found):
-                    entry["more"] = True
-                for step, name, one in some:
-                    self.values.hides = hides_inside
-                    made = self.entry(name, one, numbers)
-                    made["name"] = path + step
-                    inside.append(made)
-                    waiting.append((made, path + step, one, numbers, hides_inside and not self.values.shows(name), level + 1))
-                if inside:
-                    entry["inside"] = inside
-        except Exception:
-            pass  # The program changes it at the same time: what was found is told.
+            for one in waiting:
+                try:
+                    waiting += self.opened(left - len(waiting) + len(first), *one)
+                except Exception:
+                    one[0]["more"] = True  # The program changes it at the same time.
         finally:
             self.values.hides = hides
-            self.left += left
+            self.left += left - len(waiting) + len(first)
+
+    def opened(self, left, entry, path, value, numbers, hides, level):
+        """Expands one value, and gives those inside of it, of which there may be `left`."""
+        numbers, inside = numbers and not _is_many(value), []
+        found, more = _parts(value, hides, numbers)
+        if not found:
+            return []
+        if id(value) in self.seen:
+            entry["again"] = True
+            return []
+        self.seen[id(value)] = value
+        some = found[:left] if level < _LEVELS else []
+        if more or len(some) < len(found):
+            entry["more"] = True
+        for step, name, one in some:
+            self.values.hides = hides
+            made = self.entry(name, one, numbers)
+            made["name"] = path + step
+            inside.append((made, path + step, one, numbers, hides and not self.values.shows(name), level + 1))
+        if inside:
+            entry["inside"] = [one[0] for one in inside]
+        return inside
 # </structure>
 
 

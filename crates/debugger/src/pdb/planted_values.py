@@ -1,5 +1,5 @@
 # Values of every kind with a planted secret, and values that record when their code runs.
-import collections, dataclasses, enum, functools, json, pathlib, threading, types, uuid
+import collections, dataclasses, datetime, enum, functools, json, pathlib, threading, types, uuid
 
 SECRET = "hunter2-Tr0ub4dor&3"
 NUMBERS = list(SECRET.encode())
@@ -42,6 +42,16 @@ class Slotted:
     def __init__(self): self.a, self.text = 1, SECRET
 
 
+class Token:
+    __slots__ = ("n",)
+    def __init__(self, n): self.n = n
+
+
+class Long(int):
+    def __repr__(self): called.append("int repr"); return SECRET
+    __str__ = __repr__
+
+
 class Color(enum.Enum):
     RED = SECRET
 
@@ -71,6 +81,7 @@ LEAVES = [
     type(SECRET, (), {}), type(SECRET, (), {})(), types.SimpleNamespace(text=SECRET), collections.deque([SECRET]), lambda: SECRET,
     functools.partial(print, SECRET), {SECRET: 1}, {SECRET.encode(): 1}, {(SECRET,): 1}, {Words(SECRET): 1}, Slotted(), Point(SECRET, 1),
     Data(SECRET, SECRET), Plain(**{SECRET: 1}), threading.Lock(), (one for one in [SECRET]), iter([SECRET]), {"a": SECRET}.items(),
+    [Token(one) for one in NUMBERS], range(int.from_bytes(SECRET.encode(), "big")), range(Long(1), Long(5)),
 ]
 CONTAINERS = [
     lambda v: v, lambda v: [v], lambda v: (v,), lambda v: [v, 1], lambda v: {"key": v}, lambda v: {1: v}, lambda v: Plain(attribute=v),
@@ -83,7 +94,7 @@ NAMES = ["x", "password", "self", SECRET]
 
 def leaks(text):
     numbers = ", ".join(str(one) for one in NUMBERS[:9])
-    return any(one in text for one in (SECRET, SECRET[2:9], repr(SECRET)[1:-1], SECRET.encode().hex(), numbers, str(NUMBERS[0]) + ", " + str(NUMBERS[1])))
+    return any(one in text for one in (SECRET, str(int.from_bytes(SECRET.encode(), "big")), SECRET[2:9], repr(SECRET)[1:-1], SECRET.encode().hex(), numbers, str(NUMBERS[0]) + ", " + str(NUMBERS[1])))
 
 
 def each():

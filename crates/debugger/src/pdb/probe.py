@@ -282,14 +282,25 @@ def _run(ask):
     if ask["op"] == "snapshot":
         # Otherwise variables are written by the program's own code, and what is inside of them is not.
         ask["hides"] = ask.get("visible", "full") != "full"
-        ask["shown"], ask["modules"] = structure["_Shown"](ask), {}
-        return _snapshot(ask)
+        shown = ask["shown"] = structure["_Shown"](ask)
+        ask["modules"] = {}
+        try:
+            return _snapshot(ask)
+        finally:
+            # They hold themselves, and garbage collection may be off.
+            shown.clear()
+            ask.pop("expansion", shown.expansion).seen.clear()
+            ask["modules"].clear()
     frame = _target()
     globs = frame.f_globals if frame is not None else g
     locs = frame.f_locals if frame is not None else l
     op, limit = ask["op"], ask.get("limit", 0)
     if op == "open":
-        return structure["_Shown"](ask).opened(ask, (locs, globs))
+        shown = structure["_Shown"](ask)
+        try:
+            return shown.opened(ask, (locs, globs))
+        finally:
+            shown.clear()
     if op == "statement":
         return _statement(ask["text"], globs, locs, frame, limit, ask.get("digest"))
     if op == "ranks":

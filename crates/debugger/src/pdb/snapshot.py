@@ -131,7 +131,7 @@ class _Texts:
 def _is_helper(frame):
     # Skips the frames between breakpoint() and the waiting debugger.
     file = frame.f_code.co_filename.replace("\\", "/")
-    module = str(frame.f_globals.get("__name__", ""))
+    module = structure["_text"](dict.get(frame.f_globals, "__name__"))
     return module.split(".")[0] == "debugpy" or file.endswith(("/ray/util/debugpy.py", "/ray/util/rpdb.py"))
 
 
@@ -165,7 +165,8 @@ def _look(frame, line, ask, texts):
             shown["about"][name] = {key: entry[key] for key in ("digest", "partial", "inside", "more", "again") if key in entry}
             texts.room -= sum(_size(one) for one in entry.get("inside", ()))
     if expands and type(frame.f_globals) is dict:
-        ask["modules"].setdefault(str(frame.f_globals.get("__name__")), (code.co_filename, frame.f_globals))
+        name = structure["_source_name"](structure["_text"](frame.f_globals.get("__name__")))
+        ask["modules"].setdefault(name, (code.co_filename, frame.f_globals))
     return shown
 
 
@@ -184,7 +185,7 @@ def _is_of_program(file):
 
 def _locals(frame, ask):
     # pydevd keeps returned values in a variable of the frame.
-    own = [(name, value) for name, value in frame.f_locals.items() if not name.startswith("__pydevd")]
+    own = [(name, value) for name, value in structure["_variables"](frame.f_locals).items() if not name.startswith("__pydevd")]
     return own[: ask["names"]]
 
 
@@ -199,7 +200,9 @@ def _process(ask):
 
     def versions():
         for name, module in list(_sys.modules.items()):
-            own = getattr(module, "__dict__", {}) if "." not in name else {}
+            if type(name) is not str or "." in name or not structure["_is_a"](module, type(_sys)):
+                continue
+            own = type(_sys).__dict__["__dict__"].__get__(module)
             if type(own.get("__version__")) is str:
                 yield name, own["__version__"]
 

@@ -29,12 +29,12 @@ pub(super) fn by_value(text: &str) -> Cow<'_, str> {
 fn digits(text: &str) -> Option<&str> {
     let text = text.trim();
     let inner = match text.strip_suffix(')').and_then(|text| text.split_once('(')) {
-        Some((name, inner)) if is_name(name, '.') => match inner.split_once(',') {
+        Some((name, inner)) if is_of_array(name) => match inner.split_once(',') {
             // `device='cuda:0'` is no second number, unlike the one in `Fraction(1, 3)`.
             Some((first, rest))
                 if rest
                     .split_once('=')
-                    .is_some_and(|(name, _)| is_name(name.trim(), '_')) =>
+                    .is_some_and(|(name, _)| is_name(name.trim())) =>
             {
                 first.trim()
             }
@@ -49,13 +49,19 @@ fn digits(text: &str) -> Option<&str> {
         .then_some(inner)
 }
 
-/// Whether `text` is a Python name, which may contain `or`.
-fn is_name(text: &str, or: char) -> bool {
-    let begins = text.starts_with(|c: char| c.is_alphabetic() || c == '_');
-    begins
-        && text
-            .chars()
-            .all(|c| c.is_alphanumeric() || c == '_' || c == or)
+/// Whether a type of this name is of torch or numpy, which have numbers of their own: `tensor`, `np.float64`.
+fn is_of_array(name: &str) -> bool {
+    let of_numpy = name
+        .strip_prefix("np.")
+        .or_else(|| name.strip_prefix("numpy."));
+    // The probe writes them without the module.
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    name == "tensor" || of_numpy.is_some_and(is_name) || matches!(bare, "float" | "int" | "uint")
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]
@@ -103,6 +109,7 @@ mod tests {
             ("inf", "-inf"),
             ("'1'", "1"),
             ("True", "1"),
+            ("Sum(1)", "Mean(1)"),
         ] {
             assert_ne!(by_value(one), by_value(other), "{one}, {other}");
         }

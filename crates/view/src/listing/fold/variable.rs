@@ -33,6 +33,10 @@ pub(super) struct Variable {
     partial: bool,
     /// Whether the value is also that of another variable, which has what is inside.
     again: bool,
+    /// Whether there is more inside than was listed.
+    more: bool,
+    /// The name of its type.
+    kind: String,
     inside: Vec<Self>,
 }
 
@@ -83,6 +87,8 @@ impl Variable {
             checksum: of("digest").map(|text| replaced(text).into_owned()),
             partial: is("partial"),
             again: is("again"),
+            more: is("more"),
+            kind: of("type").unwrap_or_default().to_owned(),
             inside: inside
                 .filter_map(|one| Self::read_at(one, depth + 1))
                 .collect(),
@@ -101,6 +107,8 @@ impl Variable {
             checksum: None,
             partial: false,
             again: false,
+            more: false,
+            kind: String::new(),
             inside: Vec::new(),
         }
     }
@@ -177,18 +185,26 @@ pub(super) fn compare(name: &str, members: &[Member<'_>]) -> Vec<ComparedVariabl
         });
         compared.extend(compare(name, &all.collect::<Vec<_>>()));
     }
+    // A port, or a value that is compared at another variable, explains a difference only if nothing else may differ.
+    let is_complete = are_listed(&opened);
     let is_explained = opened.len() == members.len()
-        && compared.iter().any(|one| match own.outcome {
-            Outcome::Differs => matches!(
-                one.outcome,
-                Outcome::Differs | Outcome::Noise | Outcome::Elsewhere
-            ),
-            _ => one.outcome != Outcome::Alike,
+        && compared.iter().any(|one| match (own.outcome, one.outcome) {
+            (Outcome::Differs, Outcome::Differs) => true,
+            (Outcome::Differs, Outcome::Noise) => is_complete && !one.answers.agree(),
+            (Outcome::Differs, outcome) => is_complete && outcome == Outcome::Elsewhere,
+            (_, outcome) => outcome != Outcome::Alike,
         });
     if !is_explained {
         compared.insert(0, own);
     }
     compared
+}
+
+/// Whether the members have one type, and everything inside is listed.
+fn are_listed(members: &[&Member<'_>]) -> bool {
+    let variables = || members.iter().filter_map(|member| member.variable);
+    let kinds: BTreeSet<&str> = variables().map(|one| &*one.kind).collect();
+    kinds.len() <= 1 && variables().all(|one| !one.more)
 }
 
 /// Merges the values as they are, whatever is inside.
@@ -240,7 +256,7 @@ pub(super) fn as_a_whole(name: &str, members: &[Member<'_>]) -> ComparedVariable
         (true, false) => Outcome::NotCompared,
         // As their texts have addresses and the like, of which nothing is odd.
         (false, false) if all_opaque && answers.odd().is_empty() => Outcome::NotCompared,
-        (false, _) if is_port(name) && answers.figures.is_some() && answers.odd().is_empty() => {
+        (false, _) if is_port(name) && members.len() > 2 && are_own_numbers(&answers) => {
             Outcome::Noise
         }
         (false, _) => Outcome::Differs,
@@ -252,6 +268,62 @@ pub(super) fn as_a_whole(name: &str, members: &[Member<'_>]) -> ComparedVariable
     }
 }
 
+/// Whether each member has a number of its own, and none is odd.
+fn are_own_numbers(answers: &Answers) -> bool {
+    answers.figures.is_some() && answers.all_differ() && answers.odd().is_empty()
+}
+
 pub(super) fn in_one_line(text: &str) -> String {
     escaped(text).replace('\n', "\\n").replace('\t', "\\t")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Compares a dictionary of each rank, which has these values inside and this checksum.
+    fn compared(ranks: &[Value]) -> Vec<(String, Outcome)> {
+        let variables: Vec<Variable> = ranks
+            .iter()
+            .map(|rank| Variable::read(rank).unwrap())
+            .collect();
+        let members: Vec<Member<'_>> = variables
+            .iter()
+            .enumerate()
+            .map(|(at, variable)| Member {
+                at,
+                variable: Some(variable),
+                has_checksums: true,
+            })
+            .collect();
+        let compared = compare("cfg", &members).into_iter();
+        compared
+            .filter(|one| one.outcome != Outcome::Alike)
+            .map(|one| (one.name, one.outcome))
+            .collect()
+    }
+
+    #[test]
+    fn hidden_difference_is_kept_next_to_noise() {
+        let rank = |rank: u32, more: bool, inside: Value| {
+            json!({"name": "cfg", "type": "dict", "value": "dict, 2 items", "digest": format!("{rank}"), "more": more,
+                "inside": [inside]})
+        };
+        let of_time =
+            |rank: u32| json!({"name": "cfg.t", "value": format!("{rank}.5"), "digest": "t"});
+        let again = |_| json!({"name": "cfg.a", "value": "A()", "digest": "a", "again": true});
+        let lr = |rank: u32| json!({"name": "cfg.lr", "value": format!("{rank}"), "digest": format!("lr{rank}")});
+        let ranks = |more, inside: &dyn Fn(u32) -> Value| {
+            compared(&[1, 2].map(|at| rank(at, more, inside(at))))
+        };
+        let own = ("cfg".to_owned(), Outcome::Differs);
+        assert!(ranks(true, &of_time).contains(&own));
+        assert!(ranks(false, &of_time).contains(&own));
+        assert!(ranks(true, &again).contains(&own));
+        assert!(!ranks(false, &again).contains(&own));
+        assert_eq!(ranks(true, &lr), [("cfg.lr".to_owned(), Outcome::Differs)]);
+    }
 }

@@ -62,9 +62,9 @@ class Trainer:
         self.loop = Plain(of=self, next=[self])
         self.many = Plain(**{"a%d" % at: at for at in range(10000)})
         # What differs in each process.
-        self.pid, self.started, self.port, self.t0 = 4000 + rank, time.time() + rank / 3, 20000 + rank * 7, 5.5 + rank
+        self.pid, self.started, self.port, self.t0 = 4000 + rank, time.time() + rank / 3, 20000 + rank * 7, time.monotonic()
         self.folder, self.text = "/tmp/tmpab12cd%02d/x" % rank, "<Model object at 0x7f%d>" % rank
-        self.handler = Plain(pids={"worker_pid": 5000 + rank}, at="2026-11-29 11:20:0%d" % rank)
+        self.handler = Plain(pids={"worker_pid": 5000 + rank}, at=time.time() - rank)
 
     @property
     def boom(self): called.append("boom"); raise SystemExit
