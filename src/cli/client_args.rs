@@ -211,7 +211,7 @@ pub struct SnapshotArgs {
     /// What runs, by a pattern for its name, function, actor's class or actor's name: 'train_*'
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["target", "all"])]
     pub running: Option<String>,
-    /// Running tasks of this job: its submission id, job id or Ray Train run name
+    /// Running tasks of this job: its submission id, job id or Ray Train run
     #[arg(long, value_name = "JOB", conflicts_with_all = ["target", "all"])]
     pub job: Option<JobName>,
     /// Look again and again at what runs, so far apart, and show what moves; ends with Ctrl-C

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use hyper::StatusCode;
 
 use super::failure::Failure;
-use super::members::rows_of;
 use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
@@ -54,7 +53,7 @@ pub(super) async fn requested(
     match patiently(async || relay.jobs(name).await).await {
         Ok(answer) => Ok(Some(MeantJob::read(name, &answer))),
         Err(RelayError::Older { .. }) => {
-            let mut rows = rows_of(&relay.breakpoints(true).await?).to_vec();
+            let mut rows = json::list(&relay.breakpoints(true).await?, "breakpoints").to_vec();
             if let Ok(failed) = relay.failed_tasks().await {
                 rows.extend_from_slice(json::list(&failed, "tasks"));
             }
