@@ -608,12 +608,6 @@ def _post_mortem(error):
     return _seen(threads, cut + len(found) - len(threads))
 
 
-def _is_of_program(file):
-    """Whether it is the program's own code, and no library's."""
-    own = os.path.dirname(os.__file__)
-    return not (file.startswith(("<frozen", own)) or "/site-packages/" in file or "/dist-packages/" in file)
-
-
 def _stack(frame):
     """The frames with their lines, before any other thread continues."""
     stack = []
@@ -672,6 +666,7 @@ def _tasks():
 
 # <structure>: also part of the probe of paused tasks, which the relay sends along. Python 3.8 and later; ASCII; it uses
 # nothing of this file but what stands between these two marks.
+import os
 import sys
 import types
 from itertools import islice
@@ -722,6 +717,13 @@ def _errors(error):
         before = cause if cause is not None or _of_error["suppress_context"](error) else _of_error["context"](error)
         waiting += [(before, "cause")] if before is not None else []
     return found, len(waiting)
+
+
+def _is_of_program(file):
+    """Whether it is the program's own code, and no library's."""
+    file = file.replace("\\", "/")
+    own = os.path.dirname(os.__file__)
+    return not (file.startswith(("<frozen", own)) or "/site-packages/" in file or "/dist-packages/" in file)
 
 
 def _text(text, most=_VALUE):

@@ -152,7 +152,7 @@ def _look(frame, line, ask, texts):
         shown["lines"] = [text.rstrip()[:300] for text in lines]
     if not ask["locals"] or own:
         return shown
-    pairs, expands = _locals(frame, ask), texts.room > 0 and _is_of_program(code.co_filename)
+    pairs, expands = _locals(frame, ask), texts.room > 0 and structure["_is_of_program"](code.co_filename)
     if ask["hides"]:
         shown["variables"] = ask["shown"].all(pairs, expands) if texts.room > 0 else []
         texts.room -= sum(_size(one) for one in shown["variables"])
@@ -173,14 +173,6 @@ def _look(frame, line, ask, texts):
 def _size(entry):
     # Characters of an entry, with those of what is inside of it.
     return len(entry["name"]) + len(entry["value"]) + sum(_size(one) for one in entry.get("inside", ()))
-
-
-def _is_of_program(file):
-    # Whether it is of the program's own code, and not of a library's.
-    import os
-
-    file = file.replace("\\", "/")
-    return not (file.startswith(("<frozen", os.path.dirname(os.__file__))) or "/site-packages/" in file or "/dist-packages/" in file)
 
 
 def _locals(frame, ask):

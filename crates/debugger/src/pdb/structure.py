@@ -2,7 +2,6 @@
 # comes before this, none of the program's code runs.
 
 
-import os
 import re
 import time
 
@@ -180,7 +179,7 @@ _BEGAN = _own_start()
 
 def _quiet(text):
     """A text without what differs between any two processes."""
-    if len(text) > _NOISY_CHARS:
+    if len(text) > _NOISY_CHARS or "0x" not in text and "/tmp" not in text:
         return text
     # A short number may be another one.
     if os.getpid() > 999 and "/tmp/" in text:
