@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::relay_client::{RelayClient, RelayError, patiently};
 use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json;
-use ray_relay_view::listing::job::MeantJob;
+use ray_relay_view::listing::job::{MeantJob, SeveralJobs};
 
 /// A name for a job on the command line. An empty one, of a variable that is not set, is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,9 +80,15 @@ pub(super) async fn only_requested(
     let job = requested(relay, name).await?;
     if let Some(job) = &job {
         let only = job.only(cluster, ", or add --cluster NAME");
-        only.map_err(|why| SessionError::Failed(why.to_string()))?;
+        only.map_err(SessionError::from)?;
     }
     Ok(job)
+}
+
+impl From<SeveralJobs> for SessionError {
+    fn from(why: SeveralJobs) -> Self {
+        Self::Failed(why.to_string())
+    }
 }
 
 /// Converts the relay's error for a query with a job, which may not exist.

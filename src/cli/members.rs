@@ -123,8 +123,7 @@ impl MembersArgs {
     ) -> Result<Option<MeantTasks>, Failure> {
         let job = job::requested(relay, self.job.as_deref()).await?;
         if let (Some(job), Purpose::Act) = (&job, purpose) {
-            let only = job.only(None, "");
-            only.map_err(|why| SessionError::Failed(why.to_string()))?;
+            job.only(None, "").map_err(SessionError::from)?;
         }
         let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),

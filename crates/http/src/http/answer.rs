@@ -153,6 +153,12 @@ pub(super) fn error(status: StatusCode, sentence: impl std::fmt::Display) -> Res
     response
 }
 
+/// Answers that a user, or all together, have as many requests of this kind open as they may.
+pub(super) fn too_many() -> Response<Body> {
+    let sentence = "too many of these requests run at a time, yours or all together: try again";
+    error(StatusCode::TOO_MANY_REQUESTS, sentence)
+}
+
 /// Plain text, as in Ray's own errors: Ray's tools print the body.
 pub(super) fn text(status: StatusCode, sentence: impl std::fmt::Display) -> Response<Body> {
     let sentence = sentence.to_string();

@@ -4,25 +4,19 @@
 //! see is answered like one that does not exist.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use serde_json::json;
-use tokio::time::timeout;
 
 use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::query;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::registry::Job;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::{NoJob, find_jobs};
-
-/// Time limit for the heads to list their jobs.
-const HEADS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 256;
@@ -30,19 +24,13 @@ const MAX_NAME_BYTES: usize = 256;
 /// Finds the jobs called `name` that `principal` may know of.
 ///
 /// # Errors
-/// [`NoJob`], also if the heads take too long.
+/// [`NoJob`].
 pub(super) async fn find(
     ctx: &Context,
     principal: &Principal,
     name: &str,
 ) -> Result<Vec<Job>, NoJob> {
-    let found = timeout(HEADS_TIMEOUT, find_jobs(&ctx.registry, principal, name)).await;
-    let found = found.unwrap_or_else(|_| {
-        Err(NoJob::Unclear {
-            name: one_line(name),
-            trouble: "the Ray heads do not list their jobs in time".to_owned(),
-        })
-    });
+    let found = find_jobs(&ctx.registry, principal, name).await;
     match (found, of_failed(ctx, principal, name)) {
         (Err(NoJob::Unknown(_) | NoJob::Unclear { .. }), Some(job)) => Ok(vec![job]),
         (found, _) => found,
@@ -94,8 +82,7 @@ pub(super) async fn answer(
         }
     };
     let Ok(_share) = exchange.ctx.snapshots.take(principal) else {
-        let sentence = "too many of these requests run at a time, yours or all together: try again";
-        return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
+        return answer::too_many();
     };
     let jobs = match find(exchange.ctx, principal, name).await {
         Ok(jobs) => jobs,

@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::visible::{SEEING_SCOPES, visible};
 use ray_relay_access::identity::Principal;
@@ -10,6 +13,9 @@ use ray_relay_ray::ray::registry::{
     Breakpoint, CalledJob, Job, JobsCalled, NameKind, Names, Registry, Running, RunningQuery,
     WorkKind,
 };
+
+/// Time limit for the heads to list their jobs.
+const HEADS_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Longest name in an error, in characters.
 const MAX_NAME_CHARS: usize = 80;
@@ -48,10 +54,10 @@ pub enum NoJob {
 
 /// Finds the jobs that `name` stands for: in each cluster the one that runs, and those that have ended. A job that
 /// `principal` may not know of is treated as missing, and then its names do not hide those of others. A job id takes
-/// precedence over a submission id, and that over the name of a run. The caller bounds the wait. Cancel safe.
+/// precedence over a submission id, and that over the name of a run. Cancel safe.
 ///
 /// # Errors
-/// [`NoJob`].
+/// [`NoJob`], also if the heads take longer than [`HEADS_TIMEOUT`].
 pub async fn find_jobs(
     registry: &Registry,
     principal: &Principal,
@@ -62,13 +68,11 @@ pub async fn find_jobs(
         principal,
         name,
     };
-    let on = |cluster: &str| sees_some(principal, cluster);
-    let mut found = search.known(registry.jobs_with_id(name, on).await).await;
-    if found.jobs.is_empty() {
-        let of_run = search.known(registry.jobs_of_run(name, on).await).await;
-        found.jobs = of_run.jobs;
-        found.trouble = found.trouble.or(of_run.trouble);
-    }
+    let found = timeout(HEADS_TIMEOUT, search.called()).await;
+    let found = found.unwrap_or_else(|_| JobsCalled {
+        jobs: Vec::new(),
+        trouble: Some("the Ray heads do not list their jobs in time".to_owned()),
+    });
     let name = shortened(&one_line(name), MAX_NAME_CHARS);
     let Some(best) = found.jobs.iter().map(|one| one.by).min() else {
         return Err(match found.trouble {
@@ -89,6 +93,19 @@ struct JobSearch<'a> {
 }
 
 impl JobSearch<'_> {
+    /// Those with that id, or else those with a run of that name.
+    async fn called(&self) -> JobsCalled {
+        let (registry, name) = (self.registry, self.name);
+        let on = |cluster: &str| sees_some(self.principal, cluster);
+        let mut found = self.known(registry.jobs_with_id(name, on).await).await;
+        if found.jobs.is_empty() {
+            let of_run = self.known(registry.jobs_of_run(name, on).await).await;
+            found.jobs = of_run.jobs;
+            found.trouble = found.trouble.or(of_run.trouble);
+        }
+        found
+    }
+
     /// Those of `called` of which the principal may know.
     async fn known(&self, called: JobsCalled) -> JobsCalled {
         let list = visible(self.principal, &self.registry.snapshot());

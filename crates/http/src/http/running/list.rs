@@ -113,13 +113,8 @@ pub(in crate::http) async fn list(
         let body = json!({ "tasks": rows, "total": total, "next": null, "clusters": [], "kept": post_mortem });
         return held(exchange, principal, &body);
     }
-    let _share = match ctx.snapshots.take(principal) {
-        Ok(share) => share,
-        Err(_) => {
-            let sentence =
-                "too many of these requests run at a time, yours or all together: try again";
-            return answer::error(StatusCode::TOO_MANY_REQUESTS, sentence);
-        }
+    let Ok(_share) = ctx.snapshots.take(principal) else {
+        return answer::too_many();
     };
     let mut per_cluster = match running(ctx, principal, Scope::List, &request.choice).await {
         Ok(per_cluster) => per_cluster,

@@ -4,11 +4,9 @@
 //! decides about permissions, audit, output and parking. This module checks the permission `terminal`, as for one task.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::json;
 use tokio::io::AsyncRead;
-use tokio::time::timeout;
 
 use super::TerminalSession;
 use crate::lineproto::prompt;
@@ -27,9 +25,6 @@ use ray_relay_view::group::prompt::PromptGroup;
 use ray_relay_view::listing::job::{JobKey, MeantJob};
 use ray_relay_view::listing::json;
 use ray_relay_view::listing::select::{ListSelection, arranged};
-
-/// Time limit for the heads to list their jobs.
-const JOB_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Maximum number of tasks at one prompt.
 const MAX_TASKS: usize = 256;
@@ -152,9 +147,8 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     /// A sentence: there is none, there are several, or a head does not answer.
     async fn known_job(&self, name: &str) -> Result<MeantJob, String> {
         let registry = &self.context.registry;
-        let found = timeout(JOB_TIMEOUT, find_jobs(registry, &self.principal, name)).await;
-        let found = found.map_err(|_| "the Ray heads do not list their jobs in time".to_owned());
-        let jobs = found?.map_err(|why| why.to_string())?;
+        let found = find_jobs(registry, &self.principal, name).await;
+        let jobs = found.map_err(|why| why.to_string())?;
         let keys = jobs.into_iter().filter_map(|job| {
             Some(JobKey {
                 cluster: job.cluster.to_string(),
