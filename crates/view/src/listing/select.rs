@@ -173,7 +173,7 @@ impl SortKey {
     /// Returns the [`Self::text`] of the row of `breakpoint` at `now`, if possible without building that row.
     fn text_of(self, breakpoint: &Breakpoint, now: Timestamp) -> Cow<'_, str> {
         let names = &breakpoint.names;
-        let known = |text: &'_ Option<String>| match text.as_deref() {
+        let known = |text: Option<&str>| match text {
             None | Some("") => Cow::Borrowed("-"),
             Some(text) => Cow::Owned(replaced(text).into_owned()),
         };
@@ -183,9 +183,8 @@ impl SortKey {
             Self::State => breakpoint.state.word().into(),
             Self::Cluster => replaced(&breakpoint.cluster),
             Self::Id => breakpoint.id.to_string().into(),
-            Self::Job if names.submission_id.is_some() => known(&names.submission_id),
-            Self::Job => known(&names.job_id),
-            Self::Task => known(&names.task_id),
+            Self::Job => known(names.job()),
+            Self::Task => known(names.task_id.as_deref()),
             Self::Pid if breakpoint.pid > 0 => breakpoint.pid.to_string().into(),
             Self::Where if breakpoint.location.is_none() => "-".into(),
             Self::Holder if breakpoint.is_paused() => "-".into(),
@@ -196,7 +195,7 @@ impl SortKey {
                     && names.rank.is_none()
                     && breakpoint.reason != Reason::PostMortem =>
             {
-                known(&names.name)
+                known(names.name.as_deref())
             }
             // Rarely requested, or for few rows.
             key => key.text(&whole()).to_owned().into(),

@@ -24,7 +24,7 @@ pub(super) const MISSING: &str = "(not there)";
 const MAX_DEPTH: usize = 16;
 
 /// A variable of one task.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Variable {
     pub(super) name: String,
     text: String,
@@ -104,12 +104,7 @@ impl Variable {
         Self {
             name: local.name.clone(),
             text,
-            checksum: None,
-            partial: false,
-            again: false,
-            more: false,
-            kind: String::new(),
-            inside: Vec::new(),
+            ..Self::default()
         }
     }
 
