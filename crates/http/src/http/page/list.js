@@ -2,7 +2,7 @@
 
 import { resumeTasks, park } from './actions.js';
 import { Grid } from './grid.js';
-import { statusDetails, name, locationText, locationSummary, startTime, status, searchTexts, timesOut, title } from './stop.js';
+import { jobName, statusDetails, name, locationText, locationSummary, startTime, status, searchTexts, timesOut, title } from './stop.js';
 import { mayPrompt } from './terminal.js';
 import { briefSpan, find, resourceText, make, setTime, time, write } from './text.js';
 
@@ -60,7 +60,7 @@ export function showAge(element, row) {
 
 /** The group of `row`: its job, and its cluster if there are several. */
 export function job(row, clusters) {
-  const known = row.submission_id || row.job_id;
+  const known = jobName(row);
   const text = known ? `Job ${known}` : 'Without a job';
   return clusters > 1 ? `${text} on ${row.cluster}` : text;
 }

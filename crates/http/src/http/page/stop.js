@@ -71,6 +71,9 @@ export function statusDetails(row, me) {
   return why ? `${state}: ${why}` : state;
 }
 
+/** The name of the job of `row`: the id it was submitted with, or Ray's. */
+export const jobName = (row) => row.submission_id || row.job_id;
+
 /** The texts that a filter searches. */
 export function searchTexts(row, me) {
   const { word } = status(row, me);

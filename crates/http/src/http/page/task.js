@@ -5,14 +5,14 @@ import { resumeTasks, park } from './actions.js';
 import { showAge, showTimeLeft, showStatus } from './list.js';
 import { request, json } from './relay.js';
 import { stacks } from './snapshot.js';
-import { isOwn, locationText, title } from './stop.js';
+import { isOwn, jobName, locationText, title } from './stop.js';
 import { TerminalView } from './terminal.js';
 import { copy, resourceText, make, time, write } from './text.js';
 
 /** The ids of a paused or running task, and its resources. */
 export function identifiers(row) {
   return [
-    ['Job', row.submission_id || row.job_id],
+    ['Job', jobName(row)],
     ['Ray job id', row.submission_id && row.job_id],
     ['Ray Train run', row.train_run],
     ['Task', row.task_id],
