@@ -101,6 +101,21 @@ async fn revocation_cuts_a_streaming_answer() {
     );
 }
 
+/// A request of ann's to upload a package, of which one part is sent. The upload ends when the sender is dropped.
+async fn begun_upload(relay: &Relay) -> (Request<Body>, mpsc::Sender<Frame<Bytes>>) {
+    let (send, receive) = mpsc::channel::<Frame<Bytes>>(1);
+    let frames = stream::unfold(receive, |mut receive| async {
+        receive.recv().await.map(|frame| (Ok(frame), receive))
+    });
+    let request = relay
+        .request("PUT", "/api/packages/gcs/x.zip")
+        .header("authorization", bearer("ann"))
+        .body(StreamBody::new(frames).boxed_unsync())
+        .unwrap();
+    send.send(Frame::data("part".into())).await.unwrap();
+    (request, send)
+}
+
 #[tokio::test]
 async fn revocation_aborts_a_pending_request() {
     let (sender, mut arrivals) = mpsc::unbounded_channel();
@@ -117,16 +132,7 @@ async fn revocation_aborts_a_pending_request() {
     .await;
     let ann = reader();
     let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
-    let (send, receive) = mpsc::channel::<Frame<Bytes>>(1);
-    let frames = stream::unfold(receive, |mut receive| async {
-        receive.recv().await.map(|frame| (Ok(frame), receive))
-    });
-    let request = relay
-        .request("PUT", "/api/packages/gcs/x.zip")
-        .header("authorization", bearer("ann"))
-        .body(StreamBody::new(frames).boxed_unsync())
-        .unwrap();
-    send.send(Frame::data("part".into())).await.unwrap();
+    let (request, _upload) = begun_upload(&relay).await;
     let client = relay.client().await;
     let answered = tokio::spawn(client.send(request));
     arrivals.recv().await.unwrap();
@@ -159,16 +165,7 @@ async fn upload_ends_with_its_answer() {
     .await;
     let ann = reader();
     let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
-    let (send, receive) = mpsc::channel::<Frame<Bytes>>(1);
-    let frames = stream::unfold(receive, |mut receive| async {
-        receive.recv().await.map(|frame| (Ok(frame), receive))
-    });
-    let request = relay
-        .request("PUT", "/api/packages/gcs/x.zip")
-        .header("authorization", bearer("ann"))
-        .body(StreamBody::new(frames).boxed_unsync())
-        .unwrap();
-    send.send(Frame::data("part".into())).await.unwrap();
+    let (request, _upload) = begun_upload(&relay).await;
     let response = relay.client().await.send(request).await;
     assert!(seen.recv().await.unwrap());
     assert_eq!(text(response).await, "stored");

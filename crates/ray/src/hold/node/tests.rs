@@ -54,6 +54,20 @@ fn keep(owner: &str) -> ParkTerms {
     }
 }
 
+/// A worker and its subprocess, both parked for ada.
+fn parked_with_subprocess() -> (NodeHolds<&'static str>, HoldId, HoldId) {
+    let mut holds = NodeHolds::default();
+    let worker = holds.take(&open("w", "ada", "7"), RELAY, 1).unwrap();
+    let subprocess = holds.take(&of_process("w", 9), RELAY, 1).unwrap();
+    holds
+        .park(worker, &keep("ada"), 9, false, "worker")
+        .unwrap();
+    holds
+        .park(subprocess, &keep("ada"), 9, false, "subprocess")
+        .unwrap();
+    (holds, worker, subprocess)
+}
+
 /// Sessions of two relays may have the same number.
 #[test]
 fn late_release_does_not_resume_another_relays_session() {
@@ -72,15 +86,7 @@ fn late_release_does_not_resume_another_relays_session() {
 
 #[test]
 fn next_owner_does_not_get_a_former_owners_subprocess() {
-    let mut holds = NodeHolds::default();
-    let worker = holds.take(&open("w", "ada", "7"), RELAY, 1).unwrap();
-    let subprocess = holds.take(&of_process("w", 9), RELAY, 1).unwrap();
-    holds
-        .park(worker, &keep("ada"), 9, false, "worker")
-        .unwrap();
-    holds
-        .park(subprocess, &keep("ada"), 9, false, "subprocess")
-        .unwrap();
+    let (mut holds, worker, subprocess) = parked_with_subprocess();
     // The worker is released; the keeper of the subprocess has not seen that yet.
     holds.release(worker);
     let next = holds.take(&open("w", "bob", "8"), RELAY, 2).unwrap();
@@ -98,15 +104,7 @@ fn next_owner_does_not_get_a_former_owners_subprocess() {
 #[test]
 fn subprocess_follows_a_taker_with_a_long_name() {
     let taker = "b".repeat(200);
-    let mut holds = NodeHolds::default();
-    let worker = holds.take(&open("w", "ada", "7"), RELAY, 1).unwrap();
-    let subprocess = holds.take(&of_process("w", 9), RELAY, 1).unwrap();
-    holds
-        .park(worker, &keep("ada"), 9, false, "worker")
-        .unwrap();
-    holds
-        .park(subprocess, &keep("ada"), 9, false, "subprocess")
-        .unwrap();
+    let (mut holds, worker, subprocess) = parked_with_subprocess();
     holds.resume(worker, &open("w", &taker, "8"), RELAY, 2);
     assert_eq!(holds.task_of(subprocess), Some(None));
     holds
