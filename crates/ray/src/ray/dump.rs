@@ -30,6 +30,7 @@ pub fn read(dump: &str) -> Option<Look> {
                 source: Source::Traceback,
                 threads: Vec::new(),
                 threads_cut: 0,
+                children: Vec::new(),
                 note: None,
             });
             continue;
@@ -71,6 +72,8 @@ fn thread(line: &str, pid: u32) -> Option<Thread> {
         call: None,
         task: None,
         raised: None,
+        history: None,
+        lock: None,
         structure: None,
         frames: Vec::new(),
         frames_cut: 0,

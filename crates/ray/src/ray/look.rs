@@ -7,8 +7,10 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
+use progress::{AwaitedLock, Child, History};
 use ray_relay_base::wire::text::{escaped, one_line, shortened};
 
+pub mod progress;
 pub mod py_spy;
 
 /// Largest snapshot, in bytes of JSON.
@@ -48,6 +50,9 @@ pub struct Look {
     /// Threads left out for lack of space.
     #[serde(default)]
     pub threads_cut: u32,
+    /// The processes that it has started, if the hook lists them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<Child>,
 }
 
 /// The source of a snapshot.
@@ -95,6 +100,12 @@ pub struct Thread {
     /// The same without its text, if the hook renders it so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structure: Option<String>,
+    /// Since when its stack is this one; `None`: the hook does not record it, or has not seen the thread yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
+    /// The lock that it waits for; `None`: none, or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<AwaitedLock>,
     /// Innermost first.
     pub frames: Vec<Frame>,
     /// Frames left out for lack of space. If the hook leaves some out, an entry without a line stands for them.
@@ -176,6 +187,7 @@ impl Look {
             *note = line(note);
         }
         cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
+        progress::bound_children(&mut self.children);
         for thread in &mut self.threads {
             tidy(&mut thread.name, MAX_NAME_CHARS);
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {
@@ -187,6 +199,8 @@ impl Look {
             {
                 *raised = line(raised);
             }
+            thread.history.iter_mut().for_each(History::bound);
+            thread.lock.iter_mut().for_each(AwaitedLock::bound);
             cut(&mut thread.frames, MAX_FRAMES, &mut thread.frames_cut);
             for frame in &mut thread.frames {
                 tidy(&mut frame.file, MAX_PATH_CHARS);

@@ -137,6 +137,12 @@ pub(super) fn shown(
     let visible: Vec<_> = rights.iter().map(Visibility::of).collect();
     let hides = visible.iter().any(Visibility::hides);
     let shows = |name: &str| visible.iter().all(|visible| visible.shows(name));
+    if hides {
+        // A program can give its children any name.
+        look.children
+            .iter_mut()
+            .for_each(|child| child.name.clear());
+    }
     for thread in &mut look.threads {
         for frame in &mut thread.frames {
             if !locals {
@@ -154,6 +160,7 @@ pub(super) fn shown(
             thread.name = thread_name(&thread.name);
             thread.task = thread.task.take().map(|name| thread_name(&name));
             thread.call = thread.call.take().filter(|call| is_call(call));
+            thread.lock = thread.lock.take().filter(|lock| is_path(&lock.name));
         }
         if let Some(raised) = &mut thread.raised {
             // The message may contain values of variables.
@@ -176,6 +183,11 @@ fn is_call(call: &str) -> bool {
         && call
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || "._ ".contains(c))
+}
+
+/// Whether `name` can be an expression of the source: `self.lock`.
+fn is_path(name: &str) -> bool {
+    name.split('.').all(is_identifier)
 }
 
 /// Reduces a variable to its structure, as the hook renders it, or else to its type.

@@ -50,6 +50,7 @@ impl Look {
             source: Source::PySpy,
             threads,
             threads_cut: 0,
+            children: Vec::new(),
             note: None,
         };
         Ok(look.bounded())
@@ -68,6 +69,8 @@ fn thread(dumped: Dumped) -> Thread {
         call: None,
         task: None,
         raised: None,
+        history: None,
+        lock: None,
         structure: None,
         frames: dumped.frames.into_iter().map(frame).collect(),
         frames_cut: 0,
