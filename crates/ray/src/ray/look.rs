@@ -7,9 +7,11 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
+use bounds::{MAX_NAME_CHARS, MAX_PATH_CHARS, MAX_VALUE_CHARS, cut, line, tidy};
 use progress::{AwaitedLock, Child, History};
-use ray_relay_base::wire::text::{escaped, one_line, shortened};
+use ray_relay_base::wire::text::one_line;
 
+mod bounds;
 pub mod progress;
 pub mod py_spy;
 
@@ -24,13 +26,6 @@ pub const MAX_FRAMES: usize = 128;
 
 /// Variables of one frame.
 pub(crate) const MAX_LOCALS: usize = 128;
-
-/// Characters of one value.
-pub const MAX_VALUE_CHARS: usize = 1024;
-
-const MAX_PATH_CHARS: usize = 1024;
-
-const MAX_NAME_CHARS: usize = 256;
 
 /// A snapshot of a Ray process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,18 +210,6 @@ impl Look {
     }
 }
 
-/// Truncates `list` to `most` elements, and counts the others.
-fn cut<T>(list: &mut Vec<T>, most: usize, count: &mut u32) {
-    let excess = list.len().saturating_sub(most);
-    list.truncate(most);
-    *count = count.saturating_add(u32::try_from(excess).unwrap_or(u32::MAX));
-}
-
-/// Removes invisible characters from `text`, and truncates it.
-fn tidy(text: &mut String, most: usize) {
-    *text = shortened(text, most);
-}
-
 impl Local {
     fn tidy(&mut self) {
         tidy(&mut self.name, MAX_NAME_CHARS);
@@ -239,12 +222,6 @@ impl Local {
             structure.value = line(&structure.value);
         }
     }
-}
-
-/// A value in one line, with invisible characters as Python escapes.
-fn line(value: &str) -> String {
-    let line = escaped(value).replace('\n', "\\n").replace('\t', "\\t");
-    shortened(&line, MAX_VALUE_CHARS)
 }
 
 #[cfg(test)]

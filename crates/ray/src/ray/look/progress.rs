@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_NAME_CHARS, MAX_PATH_CHARS, tidy};
+use super::bounds::{MAX_NAME_CHARS, MAX_PATH_CHARS, tidy};
 
 /// Earlier positions of one thread.
 const MAX_POSITIONS: usize = 8;
