@@ -40,6 +40,9 @@ const HOOK_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a relay may take to read an answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The word of RAY_RELAY_HOOK by which the hook records no positions.
+const NO_RING: &str = "no-ring";
+
 /// Serves the request, or reports on the relay's link why not.
 pub(super) async fn serve(
     agent: Arc<Agent>,
@@ -210,6 +213,12 @@ async fn ask_hook(
     Err(why)
 }
 
+/// Whether a job's RAY_RELAY_HOOK, words with commas between them, keeps debuggers from being opened. Unknown words do.
+fn forbids_debuggers(policy: &str) -> bool {
+    let mut words = policy.split(',').map(str::trim);
+    words.any(|word| !word.is_empty() && word != NO_RING)
+}
+
 /// Injects the hook into the requested worker, unless its job's owner has forbidden that.
 async fn inject(
     agent: &Agent,
@@ -221,7 +230,7 @@ async fn inject(
         return Err(hook_refusal(&NoAnswer::Absent));
     };
     let policy = agent.verifier.hook_policy(worker.pid).await?;
-    if !policy.is_empty() {
+    if forbids_debuggers(&policy) {
         let sentence = format!(
             "the job allows no debugger to be opened in its workers (RAY_RELAY_HOOK={})",
             one_line(&policy)
@@ -261,4 +270,19 @@ fn hook_refusal(why: &NoAnswer) -> Refused {
 
 fn other(detail: &str) -> Refused {
     Refused::new(Refusal::Other, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_but_no_ring_forbids_debuggers() {
+        for policy in ["", "no-ring", " no-ring ,"] {
+            assert!(!forbids_debuggers(policy), "{policy}");
+        }
+        for policy in ["look", "off", "no-ring,look", "No-ring", "on"] {
+            assert!(forbids_debuggers(policy), "{policy}");
+        }
+    }
 }

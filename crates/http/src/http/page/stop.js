@@ -80,9 +80,13 @@ export function searchTexts(row, me) {
   return [row.id, title(row), locationText(row), row.location?.function, row.node_ip, row.cluster, row.job_id, row.submission_id, row.train_run, row.task_id, row.worker_id, row.pid, row.state, word, row.why, row.holder?.subject, resourceText(row)];
 }
 
-/** A label for `rows`: `rank 3`, `ranks 0-2,4`, `7 tasks`. */
+/** A label for `rows`: `rank 3`, `ranks 0-2,4`, `Trainer.step pid 41`, `7 tasks`. Others may have the same title. */
 export function members(rows) {
-  if (rows.some((row) => row.rank == null)) return rows.length === 1 ? title(rows[0]) : `${rows.length} tasks`;
+  if (rows.some((row) => row.rank == null)) {
+    const [first] = rows;
+    if (rows.length > 1) return `${rows.length} tasks`;
+    return first.pid == null ? title(first) : `${title(first)} pid ${first.pid}`;
+  }
   const ranks = [...new Set(rows.map((row) => row.rank))].sort((a, b) => a - b);
   const runs = [];
   for (const rank of ranks) {

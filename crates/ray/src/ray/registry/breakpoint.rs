@@ -30,6 +30,12 @@ pub(super) const RAY_FRAMES: [&str; 4] = [
     "ray_relay_hook.py",
 ];
 
+/// Hexadecimal digits of Ray's job id.
+const JOB_ID_DIGITS: usize = 8;
+
+/// What the submission ids begin with that Ray makes.
+const SUBMISSION_ID_PREFIX: &str = "raysubmit_";
+
 /// The reason why the worker stopped, as far as Ray tells without attaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -192,10 +198,16 @@ impl Names {
         self.submission_id.as_deref().or(self.job_id.as_deref())
     }
 
-    /// Whether `name` is one of the names of its job: job id, submission id or Ray Train run.
+    /// Whether `name` is one of the names of its job: job id, submission id or Ray Train run. A name with the form of an
+    /// id of Ray is compared with that id alone: users choose the other names, and one may be another job's id.
     pub fn is_of_job(&self, name: &str) -> bool {
-        let names = [&self.job_id, &self.submission_id, &self.train_run];
-        names.into_iter().flatten().any(|known| known == name)
+        let is_job_id =
+            name.len() == JOB_ID_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is = |known: &Option<String>| known.as_deref() == Some(name);
+        if is_job_id {
+            return is(&self.job_id);
+        }
+        is(&self.submission_id) || !name.starts_with(SUBMISSION_ID_PREFIX) && is(&self.train_run)
     }
 
     /// Whether it is a replica of Ray Serve, according to its group.

@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
-use crate::ray::registry::JobsCalled;
 use crate::ray::registry::tests::fake_head::*;
+use crate::ray::registry::{JobsCalled, Names};
 
 #[tokio::test(start_paused = true)]
 async fn job_end_is_awaited_and_reported() {
@@ -128,4 +128,22 @@ async fn job_of_a_listed_task_is_known_without_the_head() {
         let ids = found.jobs.iter().map(|one| one.job.job_id.as_deref());
         assert_eq!(ids.collect::<Vec<_>>(), [Some("05000000")], "{name}");
     }
+}
+
+#[test]
+fn run_named_like_another_jobs_id_is_not_taken_for_it() {
+    let names = |job_id: &str, submission_id: &str, train_run: &str| Names {
+        job_id: Some(job_id.to_owned()),
+        submission_id: Some(submission_id.to_owned()),
+        train_run: Some(train_run.to_owned()),
+        ..Names::default()
+    };
+    let own = names("01000000", "raysubmit_own", "nightly");
+    for name in ["01000000", "raysubmit_own", "nightly"] {
+        assert!(own.is_of_job(name), "{name}");
+    }
+    let by_submission = names("02000000", "01000000", "01000000");
+    assert!(!by_submission.is_of_job("01000000"));
+    assert!(!names("03000000", "mine", "raysubmit_own").is_of_job("raysubmit_own"));
+    assert!(names("03000000", "mine", "nightly").is_of_job("mine"));
 }
