@@ -16,12 +16,16 @@ Debug ports of the worker are on loopback, where only the agent of its node (`ra
 lists stays as it is: the node, and the same port. The legacy debugger needs no hook: its socket is on loopback unless Ray
 was started with --ray-debugger-external.
 
-A thread of the worker waits at a Unix socket in Ray's session folder, which takes the worker's own user and root alone,
-and does nothing until it is asked. Then it reports the stacks of all threads with the variables that it can read without
-running your code, or has Ray open the debugger. Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the
-stack and the variables of a failing task go to the agent of its node before Ray has the error; the task does not wait
-for it. The environment variable RAY_RELAY_HOOK says what the hook may: "look" opens no debugger, "off" starts no
-thread and reports nothing.
+A thread of the worker waits at a Unix socket in Ray's session folder, which takes the worker's own user and root alone.
+On request it reports the stacks of all threads with the variables that it can read without running your code, the locks
+that they wait for and the processes that the worker has started, or has Ray open the debugger. Once a second it records
+where each thread is, without variables, so that a report also says how long a thread has not moved.
+
+Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the stack and the variables of a failing task go to
+the agent of its node before Ray has the error; the task does not wait for it.
+
+The environment variable RAY_RELAY_HOOK restricts the hook. It holds words, separated by commas: "look" opens no debugger,
+"no-ring" records no positions, and "off" starts no thread and reports nothing. Any other word opens no debugger either.
 """
 import atexit
 import errno
@@ -36,6 +40,7 @@ import sys
 import threading
 import time
 import types
+from operator import is_
 
 # The names of its socket, and of the agent's folder for failures, with the beginning of the node's id.
 _NAME, _AGENT = "ray-relay-%d", "ray-relay-node-%s"
@@ -57,8 +62,15 @@ _TOLD = {}
 _BUSY = threading.Lock()
 # A code object whose variables are no dictionary (CO_OPTIMIZED).
 _OPTIMIZED = 1
-# Seconds of measuring whether threads wait.
-_MEASURED = 0.05
+# Seconds of measuring whether threads wait, and how often they are looked at in that time.
+_MEASURED, _MEASUREMENTS = 0.05, 5
+# The record of positions: seconds between two samples, seconds that it reaches back, innermost frames of a thread that are
+# compared, and its earlier positions.
+_SAMPLED, _PAST, _COMPARED, _EARLIER = 1, 60, 12, 8
+# By the ident of a thread: its native id, when its stack was first and last sampled, the code objects of that stack and a hash
+# of its instructions, the code and line of its position, then flat, which takes a third less, the code, line and last time of
+# each earlier position, and how often it had run before.
+_RING = {}
 
 
 # The environment variables with the job's own setup hook and with the driver's former RAY_RUNTIME_ENV_HOOK.
@@ -85,7 +97,7 @@ def runtime_env(env):
     env = dict(env or {})
     variables = dict(env.get("env_vars") or {})
     own, mine = env.get("worker_process_setup_hook"), __name__ + ".setup"
-    if variables.get("RAY_RELAY_HOOK", os.environ.get("RAY_RELAY_HOOK")) == "off" or own == mine:
+    if "off" in _words(variables.get("RAY_RELAY_HOOK", os.environ.get("RAY_RELAY_HOOK"))) or own == mine:
         return env
     if callable(own):
         env["worker_process_setup_hook"] = _both(own, mine)
@@ -238,11 +250,16 @@ def _wrap(debugpy):
     debugpy.listen = on_loopback
 
 
+def _words(text):
+    """The words of RAY_RELAY_HOOK."""
+    return {word.strip() for word in str(text or "").split(",")} - {""}
+
+
 def _worker():
     """This process in Ray, and the folder of its session's sockets; None if it needs no hook."""
     ray = sys.modules.get("ray._private.worker")
     worker, node = getattr(ray, "global_worker", None), getattr(ray, "_global_node", None)
-    if os.environ.get("RAY_RELAY_HOOK") == "off" or node is None or not sys.platform.startswith("linux"):
+    if "off" in _words(os.environ.get("RAY_RELAY_HOOK")) or node is None or not sys.platform.startswith("linux"):
         return None
     return worker, os.path.join(node.get_session_dir_path(), "sockets")
 
@@ -251,14 +268,18 @@ def _begin():
     found = _worker()
     if found is None:
         return
-    (worker, folder), may = found, os.environ.get("RAY_RELAY_HOOK", "")
+    (worker, folder), rules = found, os.environ.get("RAY_RELAY_HOOK", "")
+    words = _words(rules)
+    # Any word that is not known forbids to open a debugger, as does a misspelled one.
+    forbids = rules if words - {"no-ring"} else ""
     listener = _listener(folder)
     if listener is None:
         return  # Already begun.
     # A forked child is no worker, and lacks the thread.
     os.register_at_fork(after_in_child=listener.close)
+    os.register_at_fork(after_in_child=_RING.clear)
     atexit.register(_end, listener, os.path.join(folder, _NAME % os.getpid()))
-    _aside(_serve, listener, worker, may)
+    _aside(_serve, listener, worker, forbids, "no-ring" not in words)
 
 
 def _listener(folder):
@@ -323,10 +344,21 @@ def _end(listener, path):
         pass
 
 
-def _serve(listener, worker, may):
+def _serve(listener, worker, may, samples):
+    due = time.monotonic()
     while True:
+        now = time.monotonic()
+        if samples and now >= due:
+            due = now + _SAMPLED
+            try:
+                _sample()
+            except Exception:
+                pass  # The next one may succeed.
         try:
+            listener.settimeout(max(0.001, due - time.monotonic()) if samples else None)
             connection = listener.accept()[0]
+        except socket.timeout:
+            continue
         except OSError as why:
             if why.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED):
                 time.sleep(1)  # The worker has too many files open.
@@ -342,6 +374,102 @@ def _serve(listener, worker, may):
                 _reply(connection, worker, may, request)
         except Exception:  # No request, or the client is gone.
             connection.close()
+
+
+def _sample():
+    """Records the position of each thread. It keeps code objects, and neither frames nor anything of the program."""
+    frames, now = sys._current_frames(), time.monotonic()
+    del frames[threading.get_ident()]
+    main, kept = threading.main_thread().ident, set()
+    for ident in sorted(frames, key=lambda ident: (ident != main, ident)):
+        native = _recorded(ident)
+        if native is False:
+            continue
+        if len(kept) == _THREADS:
+            break
+        kept.add(ident)
+        frame, had = frames[ident], _RING.get(ident)
+        codes, at = _instructions(frame)
+        # Another thread may have the ident of one that has ended.
+        is_it = had is not None and had[0] == native
+        if is_it and _is_same(had, codes, at):
+            had[2] = now
+            continue
+        position = _position(frame)
+        earlier = _earlier(had, position, now) if is_it else ()
+        _RING[ident] = [native, now, now, codes, at] + position + [earlier, _turns(native)]
+    for ident in list(_RING):
+        if ident not in kept:
+            del _RING[ident]
+
+
+def _turns(native):
+    """How often the system has let a thread run; None if unknown. A loop may be at the same place at each sample."""
+    try:
+        with open("/proc/self/task/%d/schedstat" % native, "rb") as file:
+            return int(file.read(128).split()[2])
+    except (OSError, TypeError, ValueError, IndexError):
+        return None
+
+
+# The dictionary of a thread, also where its class has attributes of its own.
+_of_thread = threading.Thread.__dict__["__dict__"].__get__
+
+
+def _recorded(ident):
+    """The native id of a thread; None if it is unknown, False for threads of this hook and of debuggers."""
+    try:
+        about = _of_thread(threading._active.get(ident))
+    except TypeError:
+        return None  # None of the module `threading`.
+    if type(about) is not dict:
+        return None
+    native = about.get("_native_id")
+    return False if about.get("is_pydev_daemon_thread") is True else native if type(native) is int else None
+
+
+def _instructions(frame):
+    """The innermost code objects of a stack, and a hash of the instruction in each."""
+    codes, at = [], []
+    while frame is not None and len(at) < _COMPARED:
+        codes.append(frame.f_code)
+        at.append(frame.f_lasti)
+        frame = frame.f_back
+    return tuple(codes), hash(tuple(at))
+
+
+def _is_same(had, codes, at):
+    """Whether a recorded stack is this one. By identity: to compare code objects compares their constants as well, and
+    a tool that rewrites code may have put any object there."""
+    return had[4] == at and len(had[3]) == len(codes) and all(map(is_, had[3], codes))
+
+
+def _position(frame):
+    """The code and the line of the innermost frame of the program's own code, or else of the innermost frame."""
+    one, left = frame, _COMPARED
+    while one is not None and left:
+        if _is_of_program(one.f_code.co_filename):
+            frame = one
+            break
+        one, left = one.f_back, left - 1
+    return [frame.f_code, frame.f_lineno or 0]
+
+
+def _earlier(had, position, now):
+    """The earlier positions of a thread that is at `position` now, newest first."""
+    earlier = had[7]
+    if had[5] is not position[0] or had[6] != position[1]:
+        earlier = (had[5], had[6], had[2]) + earlier[:3 * _EARLIER - 3]
+    while earlier and now - earlier[-1] >= _PAST:
+        earlier = earlier[:-3]
+    return earlier
+
+
+def _is_of_program(file):
+    """The same as in the text below, which has to be complete without this."""
+    file = file.replace("\\", "/")
+    own = os.path.dirname(os.__file__)
+    return not (file.startswith(("<frozen", own)) or "/site-packages/" in file or "/dist-packages/" in file)
 
 
 def _aside(do, *args):
@@ -479,20 +607,27 @@ _DEFINED = False
 # because that could be replaced before it is loaded.
 _WHEN_ASKED = r'''
 import gc
+import opcode
 
 # None of the program's code runs: its objects are read through Python's own types, compared by exact
 # identity. `isinstance`, `hasattr`, `len`, `==`, `in` and `hash` may all be the program's.
 
 
 def _look(evaluate):
-    threads, cut, before = _taken(evaluate)
+    children = _children()
+    threads, cut, before = _taken(evaluate, len(children))
     # The references to the program's objects are released.
+    moved = _moved(threads)
     _tell_idle(threads, before)
-    return _seen(threads, cut)
+    for about, moves in zip(threads, moved):
+        _tell_moved(about, moves)
+    seen, children = _seen(threads, cut), _told_children(children)
+    return dict(seen, children=children) if children else seen
 
 
-def _taken(evaluate):
-    names, stacks, room = dict(threading._active), [], _Room(evaluate)
+def _taken(evaluate, children):
+    names, stacks, room, locks = dict(threading._active), [], _Room(evaluate), _Locks()
+    room.left -= _OF_CHILD * children
     frames = sys._current_frames()
     del frames[threading.get_ident()]  # This frame would hold itself.
     main = threading.main_thread().ident
@@ -503,16 +638,28 @@ def _taken(evaluate):
         native = about.get("_native_id")
         about = {"id": ident, "name": _text(about.get("_name")), "native_id": native if type(native) is int else None,
                  "is_main": ident == main, "task": None}
-        stacks.append((about, _stack(frames[ident])))
+        stack = _stack(frames[ident])
+        about["stack"] = _instructions(frames[ident])
+        locks.stacks[ident] = [(one[0], one[0].f_lasti) for one in stack[:_FRAMES]]
+        history = _history(ident, about["native_id"], frames[ident])
+        if history is not None:
+            about["history"] = history
+        stacks.append((about, stack))
     stacks += _tasks()
     threads, before = [], []
     try:
         for about, stack in stacks[:_THREADS]:
+            if about["id"]:
+                locks.tell(about)
+        locks.end()
+        for about, stack in stacks[:_THREADS]:
             if room.left <= 0:
                 break
+            room.count(about)
             before.append((_used(about["native_id"]), time.monotonic()))
             threads.append(room.thread(about, stack))
     finally:
+        locks.end()
         room.expansion.seen.clear()  # The room holds itself, and garbage collection may be off.
     return threads, len(stacks) - len(threads), before
 
@@ -529,7 +676,6 @@ _CALLS = {
 def _tell_idle(threads, before):
     """Marks each thread that waits in a system call, and names the call. The state is not enough: while this thread runs, a
     Python loop waits too, for the GIL. So a thread that used a twentieth of the time does not wait."""
-    time.sleep(_MEASURED)
     column = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine)
     for about, (used, since) in zip(threads, before):
         now, folder = _used(about["native_id"]), "/proc/self/task/%s/" % about["native_id"]
@@ -543,6 +689,96 @@ def _tell_idle(threads, before):
             about["call"] = next((name for name, of in _CALLS.items() if int(call) in of[column]), None)
             if about["call"] == "poll" and first == "0x0":
                 about["call"] = "time.sleep"  # Before Python 3.11: select without files.
+
+
+def _moved(threads):
+    """Which threads have moved while all are measured: the one that loops is at the same place now and then."""
+    moved = [about["id"] == 0 for about in threads]
+    for _ in range(_MEASUREMENTS):
+        time.sleep(_MEASURED / _MEASUREMENTS)
+        frames = sys._current_frames()
+        del frames[threading.get_ident()]
+        for at, about in enumerate(threads):
+            frame = frames.get(about["id"])
+            if not moved[at]:
+                moved[at] = frame is None or not _is_same((0, 0, 0) + about["stack"], *_instructions(frame))
+        frames = frame = None
+    return moved
+
+
+def _tell_moved(about, moves):
+    """Removes what does not hold of a thread that moves, and the lock of one that waits for the GIL. It does that in the same
+    system call, but not where it calls a lock, or not for long."""
+    about.pop("stack", None)
+    if moves and "history" in about:
+        about["history"]["still_ms"] = 0
+    if moves or about.get("idle") is not True or about.get("call") != "a lock":
+        about.pop("lock", None)
+
+
+# Instructions at which a thread only runs: it can wait for nothing but the GIL there.
+_RUNS = ("JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_FORWARD", "RESUME", "NOP", "LOAD_FAST", "LOAD_CONST")
+
+
+def _history(ident, native, frame):
+    """How long a thread has been where it is, and where it was before; None if it is not recorded."""
+    had, now = _RING.get(ident), time.monotonic()
+    if had is None or had[0] != native:
+        return None
+    had, stack, still = list(had), _instructions(frame), 0
+    code, at = frame.f_code.co_code, frame.f_lasti
+    if _is_same(had, *stack) and not (0 <= at < len(code) and opcode.opname[code[at]] in _RUNS):
+        still = max(0, int((now - had[1]) * 1000))
+    earlier = _earlier(had, _position(frame), now)
+    before = [{"file": code.co_filename, "line": line, "function": getattr(code, "co_qualname", code.co_name),
+               "ago_ms": max(0, int((now - seen) * 1000))} for code, line, seen in zip(earlier[::3], earlier[1::3], earlier[2::3])]
+    turns = _turns(native)
+    ran = turns - had[8] if still and turns is not None and had[8] is not None else None
+    return {"still_ms": still, "ran": ran, "before": before}
+
+
+# The room for one child, and the threads of each that are counted.
+_OF_CHILD, _ITS_THREADS = 80, 16
+_CHILD_STATES = {"Z": "dead", "X": "dead", "x": "dead", "T": "stopped", "t": "stopped", "R": "running"}
+
+
+def _children():
+    """The processes that this one has started: of each the id, its processor time, and when that was read."""
+    found = []
+    for thread in _names("/proc/self/task"):
+        for pid in _file("/proc/self/task/%s/children" % thread).split():
+            if len(found) < _THREADS:
+                found.append((pid, _used_by(pid), time.monotonic()))
+    return found
+
+
+def _told_children(children):
+    """What each of them does, some time after `_children()`."""
+    found = []
+    for pid, used, since in children:
+        name, _, state = _file("/proc/%s/stat" % pid).rpartition(")")
+        now, state = _used_by(pid), state.split()[:2]
+        if len(state) < 2 or state[1] != "%d" % os.getpid():
+            continue  # It has ended.
+        state = _CHILD_STATES.get(state[0], "waiting")
+        if state == "waiting" and now - used >= (time.monotonic() - since) * 1e9 / 20:
+            state = "running"
+        found.append({"pid": int(pid), "name": name.partition("(")[2], "state": state})
+    return found
+
+
+def _used_by(pid):
+    """The processor time of a process in nanoseconds, of its first threads."""
+    folder = "/proc/%s/task" % pid
+    had = [_file("%s/%s/schedstat" % (folder, thread)).split(" ")[0] for thread in _names(folder)[:_ITS_THREADS]]
+    return sum(int(one) for one in had if one.isdigit())
+
+
+def _names(folder):
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def _used(native):
@@ -615,6 +851,467 @@ def _stack(frame):
         stack.append((frame, frame.f_lineno or 0))
         frame = frame.f_back
     return stack
+
+
+# Instructions that enter a `with` block, and those that call: with these the names of keyword arguments are an operand more.
+_ENTERS, _CALLS_NAMED = ("BEFORE_WITH", "SETUP_WITH"), ("CALL_FUNCTION_KW", "CALL_KW")
+_CALLING = ("CALL", "PRECALL", "CALL_METHOD", "CALL_FUNCTION") + _CALLS_NAMED
+# Instructions that leave nothing for the next one to be executed.
+_LEAVES = ("RETURN_VALUE", "RERAISE", "RAISE_VARARGS", "JUMP_ABSOLUTE", "JUMP_FORWARD")
+_SKIPPED = ("PRECALL", "KW_NAMES", "NOP")
+_VERSION = sys.version_info[:2]
+# The methods of locks that wait.
+_WAITING = ("acquire", "acquire_lock", "wait", "wait_for", "__enter__", "_acquire_restore")
+# Limits: the bytes of a function whose instructions are read, all of these of one request, and the length of an expression.
+_CODE, _ALL_CODE, _DOTS = 40000, 200000, 6
+_of_module_type = types.ModuleType.__dict__["__dict__"].__get__
+
+
+class _Unknown(Exception):
+    """What runs the program's code, or cannot be known."""
+
+
+class _Code:
+    """The instructions of a code object, as (offset, name, argument, offset of the next). The standard module `dis` is not
+    used: it makes texts of constants, which may be the program's objects."""
+
+    def __init__(self, code):
+        self.code, self.ops, self.offsets, self.joined = code, [], [], set()
+        raw, argument, begin = code.co_code, 0, None
+        for at in range(0, len(raw), 2):
+            name = opcode.opname[raw[at]]
+            if name == "CACHE":
+                if self.ops:
+                    self.ops[-1] = self.ops[-1][:3] + (at + 2,)
+                continue
+            argument, begin = argument << 8 | raw[at + 1], at if begin is None else begin
+            if name == "EXTENDED_ARG":
+                continue  # Jumps lead to the first of these.
+            self.ops.append((begin, name, argument, at + 2))
+            self.offsets.append(begin)
+            argument, begin = 0, None
+        # Instructions to which another one jumps.
+        for index in range(len(self.ops)):
+            target = self.target(index)
+            if target is not None and self.ops[index][1][:6] != "SETUP_":
+                self.joined.add(self.index(target))
+
+    def index(self, at):
+        """The instruction at this offset; -1: none."""
+        low, high = 0, len(self.offsets)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.offsets[middle] <= at else (low, middle)
+        return low - 1
+
+    def target(self, index):
+        """Where an instruction may jump to; None if it does not."""
+        at, name, argument, after = self.ops[index]
+        number = opcode.opmap[name]
+        if number in opcode.hasjabs:
+            return argument * (2 if _VERSION >= (3, 10) else 1)
+        if number in opcode.hasjrel:
+            return after + argument * (2 if _VERSION >= (3, 10) else 1) * (-1 if "BACKWARD" in name else 1)
+        return None
+
+    def handlers(self):
+        """Of Python 3.11 and later: which instructions have which handler of exceptions, as (from, to, handler)."""
+        table, found = iter(self.code.co_exceptiontable), []
+
+        def number():
+            one = next(table)
+            value = one & 63
+            while one & 64:
+                one = next(table)
+                value = value << 6 | one & 63
+            return value
+
+        try:
+            while True:
+                start, size, target = number() * 2, number() * 2, number() * 2
+                number()
+                found.append((start, start + size, target))
+        except StopIteration:
+            return found
+
+    def attribute(self, index):
+        """The name of the attribute that an instruction loads, and whether it is loaded to be called; None: it loads none."""
+        _, name, argument, _ = self.ops[index]
+        if name == "LOAD_METHOD":
+            return self.code.co_names[argument], True
+        if name == "LOAD_ATTR" and _VERSION >= (3, 12):
+            return self.code.co_names[argument >> 1], bool(argument & 1)
+        return (self.code.co_names[argument], False) if name == "LOAD_ATTR" else None
+
+    def variable(self, index):
+        """The name of the variable that an instruction loads last, and whether it is a global one; None: it loads none."""
+        _, name, argument, _ = self.ops[index]
+        code = self.code
+        if name == "LOAD_GLOBAL":
+            return code.co_names[argument >> (1 if _VERSION >= (3, 11) else 0)], True
+        if name == "LOAD_NAME":
+            return code.co_names[argument], False
+        if name in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+            local = _VERSION >= (3, 11)
+            return code._varname_from_oparg(argument) if local else (code.co_cellvars + code.co_freevars)[argument], False
+        if name in ("LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"):
+            argument &= 15
+        elif name not in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"):
+            return None
+        return (code._varname_from_oparg(argument) if _VERSION >= (3, 11) else code.co_varnames[argument]), False
+
+    def path(self, index):
+        """The expression whose value the instruction at `index` leaves: its names, and whether the first one is global. One of
+        several values that a jump chooses is none."""
+        names = []
+        while index >= 0 and len(names) < _DOTS:
+            first, attribute = self.variable(index), self.attribute(index)
+            if first is not None:
+                return [first[0]] + names[::-1], first[1]
+            if index in self.joined:
+                break
+            if attribute is not None and not attribute[1]:
+                names.append(attribute[0])
+            elif self.ops[index][1] != "NOP":
+                break
+            index -= 1
+        raise _Unknown
+
+    def entered(self, index):
+        """The last instruction of the expression of a `with` block that begins at `index`; None: none begins there."""
+        name = self.ops[index][1]
+        if index in self.joined:
+            return None
+        if name in _ENTERS:
+            return index - 1
+        # Python 3.14 loads both methods and calls the one.
+        if name == "CALL" and index > 1 and self.ops[index - 1][1] == "LOAD_SPECIAL":
+            index -= 1
+            while index > 0 and self.ops[index][1] in ("LOAD_SPECIAL", "SWAP", "COPY"):
+                index -= 1
+            return index
+        return None
+
+    def called(self, index):
+        """The method that the instruction at `index` calls: its name, and the last instruction of its object."""
+        _, name, argument, _ = self.ops[index]
+        if name not in _CALLING:
+            raise _Unknown
+        left, index = argument + (name in _CALLS_NAMED), index - 1
+        # The arguments, from the last one back. One that is chosen by a jump is not read.
+        while index >= 0:
+            _, name, given, _ = self.ops[index]
+            number = opcode.opmap[name]
+            if name in _SKIPPED:
+                index -= 1
+                continue
+            if left == 0:
+                break
+            if index in self.joined or number in opcode.hasjabs or number in opcode.hasjrel:
+                raise _Unknown
+            try:
+                left -= opcode.stack_effect(number, given if number >= opcode.HAVE_ARGUMENT else None)
+            except ValueError:
+                raise _Unknown
+            index -= 1
+        found = self.attribute(index) if index > 0 and left == 0 and index not in self.joined else None
+        if found is None:
+            raise _Unknown
+        return found[0], index - 1
+
+    def blocks(self, at):
+        """The `with` blocks that are entered where the instruction at this offset is executed: where each begins."""
+        if _VERSION >= (3, 11):
+            return self.blocks_by_table(at)
+        seen, waiting = {}, [(0, ())]
+        while waiting:
+            index, blocks = waiting.pop()
+            if index >= len(self.ops) or index in seen:
+                if seen.get(index, blocks) != blocks:
+                    raise _Unknown
+                continue
+            seen[index] = blocks
+            name, target = self.ops[index][1], self.target(index)
+            if target is not None:
+                waiting.append((self.index(target), blocks))
+                if name[:6] == "SETUP_":
+                    blocks += (index,)
+            if name == "POP_BLOCK":
+                blocks = blocks[:-1]
+            if name not in _LEAVES:
+                waiting.append((index + 1, blocks))
+        return [one for one in seen.get(self.index(at), ()) if self.ops[one][1] in _ENTERS]
+
+    def blocks_by_table(self, at):
+        entries, found = self.handlers(), []
+        for _ in range(_FRAMES):
+            target = next((entry[2] for entry in entries if entry[0] <= at < entry[1]), None)
+            if target is None:
+                break
+            index = self.index(target)
+            if [one[1] for one in self.ops[index:index + 2]] == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
+                begin = self.index(min(entry[0] for entry in entries if entry[2] == target)) - 1
+                if begin < 0 or self.entered(begin) is None:
+                    raise _Unknown
+                found.append(begin)
+            at = target
+        return found
+
+
+def _value(frame, path):
+    """The value of a dotted expression in a frame. Through dictionaries of instances and of modules only."""
+    (first, *names), is_global = path
+    scopes = [frame.f_globals] if is_global else [frame.f_locals, frame.f_globals]
+    value = missing = object()
+    for scope in scopes:
+        if type(scope) is dict or _type_name(type(scope)) == "FrameLocalsProxy":
+            value = scope.get(first, missing)
+        if value is not missing:
+            break
+    if not is_global:
+        variables = scopes[0]
+        scopes = scope = None
+        _empty(sys.getrefcount(variables), frame, variables)
+    for name in names:
+        if value is missing:
+            break
+        value = _one_of(value, name, missing)
+    if value is missing:
+        raise _Unknown
+    return value
+
+
+def _one_of(value, name, missing):
+    """The attribute of an instance or a module as it is in its dictionary, if Python finds it there."""
+    if type(value) is types.ModuleType:
+        return _of_module_type(value).get(name, missing)
+    for base in _mro(type(value)):
+        known = _dict(base)
+        if base is not object and "__getattribute__" in known:
+            return missing
+        # What is in a class may come first.
+        if name in known and any("__set__" in _dict(one) or "__delete__" in _dict(one) for one in _mro(type(known[name]))):
+            return missing
+    return (_attributes(value) or {}).get(name, missing)
+
+
+def _is_one(value, module, *names):
+    """Whether its type is one of these classes itself."""
+    name = _text(_name(type(value)))
+    return any(name == one and _of_module(type(value), module, one) for one in names)
+
+
+def _inner(value):
+    """The lock of Python's own that is inside of a lock or a condition; None: it is none of these."""
+    for _ in range(3):
+        name = _type_name(type(value))
+        if _is_one(value, "_thread", "lock", "RLock") or name == "_thread.lock" and _of_module(type(value), "_thread", "LockType"):
+            return value
+        if _is_one(value, "multiprocessing.synchronize", "Lock", "RLock"):
+            return value
+        if _is_one(value, "threading", "Condition"):
+            value = (_attributes(value) or {}).get("_lock")
+        elif _is_one(value, "threading", "Semaphore", "BoundedSemaphore"):
+            value = (_attributes(value) or {}).get("_cond")
+        elif _is_one(value, "multiprocessing.synchronize", "Semaphore", "BoundedSemaphore"):
+            return value
+        else:
+            return None
+    return None
+
+
+def _is_locked(lock):
+    """Whether a lock that `_inner` has found is locked now."""
+    name = _type_name(type(lock))
+    if name == "_thread.lock":
+        return lock.locked()
+    if name == "_thread.RLock":
+        return repr(lock).startswith("<locked ")
+    inside = (_attributes(lock) or {}).get("_semlock")
+    return _is_one(inside, "_multiprocessing", "SemLock") and inside._is_zero()
+
+
+class _Locks:
+    """Finds the locks for which threads wait, and who has them. It holds frames: for one request only."""
+
+    def __init__(self):
+        # By ident the frames of each thread with the instruction in each; by their ids the instructions of code objects, those
+        # without locks, and the threads that have a lock.
+        self.stacks, self.codes, self.plain, self.known, self.left = {}, {}, {}, {}, _ALL_CODE
+        self.threading, self.synchronize, self.queue = (
+            _file_of(module, name) for module, name in
+            (("threading", "Condition"), ("multiprocessing.synchronize", "SemLock"), ("queue", "Queue")))
+
+    def end(self):
+        for one in (self.stacks, self.codes, self.plain, self.known):
+            one.clear()
+
+    def tell(self, about):
+        """Adds the lock for which a thread waits, if it waits in the system: `_tell_moved` says whether it does."""
+        try:
+            name, lock, owned = self.awaited(self.stacks[about["id"]])
+            owner, inferred = self.owner(lock, about["id"]) if owned else (None, False)
+        except Exception:
+            return  # It waits for none, or the program changes that at the same time.
+        if owner != about["id"] or inferred:  # One that has got its lock waits for the GIL.
+            about["lock"] = {"name": name, "id": id(lock), "owner": owner, "inferred": inferred}
+
+    def of(self, code):
+        """Its instructions. By its id: a frame holds it, and code objects are compared by their constants."""
+        found = self.codes.get(id(code))
+        if found is None:
+            size = len(code.co_code)
+            if size > _CODE or size > self.left:
+                raise _Unknown
+            self.left -= size
+            found = self.codes[id(code)] = _Code(code)
+        return found
+
+    def at(self, frame, at):
+        """What a frame calls: the names of the expression, its value, and the method."""
+        about, raw = frame.f_code, frame.f_code.co_code
+        if not 0 <= at < len(raw) or not any(one in about.co_names for one in _WAITING) and not self.enters(about):
+            raise _Unknown
+        code = self.of(about)
+        index = code.index(at)
+        last, method = code.entered(index), "__enter__"
+        if last is None:
+            method, last = code.called(index)
+        path = code.path(last)
+        return path[0], _value(frame, path), method
+
+    def awaited(self, stack):
+        """The name of the lock for which a thread waits, the lock, and whether a thread has it: neither has one a semaphore, nor
+        what waits to be notified."""
+        inside, at = [], 0
+        while at < 8 and _is_in(stack[at][0], self.threading, self.synchronize):
+            inside.append(_value(stack[at][0], (["self"], False)))
+            at += 1
+        names, value, method = self.at(*stack[at])
+        name, lock, owned = ".".join(names), _inner(value), "emaphore" not in _type_name(type(value))
+        if lock is None:
+            raise _Unknown
+        if not inside:
+            # These are called in C. A condition has the method of its lock.
+            if method not in ("acquire", "acquire_lock", "__enter__") or not _is_locked(lock):
+                raise _Unknown
+            return name, lock, owned
+        if not any(value is one for one in inside):
+            raise _Unknown
+        first, own, called = self.at(*stack[0])
+        function = stack[0][0].f_code.co_name
+        if function == "wait" and called == "acquire" and first == ["waiter"]:
+            # Who waits at an empty queue waits for no lock.
+            if _inner(own) is not own or not _is_locked(own) or _is_in(stack[at][0], self.queue):
+                raise _Unknown
+            return name, lock, False
+        if not (function == called == "__enter__" or called == "_acquire_restore") or not _is_locked(lock):
+            raise _Unknown
+        return name, lock, owned
+
+    def owner(self, lock, waiting):
+        """The thread that has a lock, and whether that is inferred."""
+        if _is_one(lock, "_thread", "RLock"):
+            owner = repr(lock).partition(" owner=")[2].split(" ")[0]
+            return (int(owner) if owner.isdigit() and int(owner) else None), False
+        if id(lock) not in self.known:
+            self.known[id(lock)] = lock, self.holders(lock)
+        found = self.known[id(lock)][1]
+        # A thread may acquire a lock again so that another thread wakes it by a release.
+        found = [ident for ident, enters in found if enters or ident != waiting]
+        return (found[0], True) if len(found) == 1 else (None, False)
+
+    def holders(self, lock):
+        """The threads that have a lock by their stacks, and whether they are inside of its `with` block."""
+        found, unknown = [], False
+        for ident, stack in self.stacks.items():
+            try:
+                held = self.holds(stack, lock)
+                if held is not None:
+                    found.append((ident, held))
+            except Exception:
+                unknown = True
+        # Where one cannot be read, it may have acquired the lock. Inside of a `with` block there is no other.
+        return found if not unknown or any(enters for _, enters in found) else []
+
+    def holds(self, stack, lock):
+        """True: a frame is inside of a `with` block of the lock; False: one has acquired it before; None: neither."""
+        for frame, _ in stack:
+            # One that waits to be notified has released it.
+            if _is_in(frame, self.threading) and frame.f_code.co_name == "wait":
+                if _inner(_value(frame, (["self"], False))) is lock:
+                    return None
+        found = [self.holds_in(frame, at, lock) for frame, at in stack]
+        return True if True in found else False if False in found else None
+
+    def enters(self, code):
+        """Whether a function has `with` blocks."""
+        if id(code) not in self.plain:
+            raw = code.co_code[::2]
+            numbers = [opcode.opmap.get(one, 256) for one in _ENTERS + ("LOAD_SPECIAL",)]
+            self.plain[id(code)] = any(one in raw for one in numbers if one < 256)  # The compiler has others.
+        return self.plain[id(code)]
+
+    def holds_in(self, frame, at, lock):
+        enters, acquires = self.enters(frame.f_code), "acquire" in frame.f_code.co_names
+        if not enters and not acquires:
+            return None
+        code = self.of(frame.f_code)
+        for index in code.blocks(at) if enters else ():
+            if self.is_it(frame, code, code.entered(index), lock):
+                return True
+        return False if acquires and self.has_acquired(frame, code, at, lock) else None
+
+    def is_it(self, frame, code, last, lock):
+        """Whether an expression is the lock."""
+        try:
+            return _inner(_value(frame, code.path(last))) is lock
+        except (_Unknown, AttributeError, TypeError):
+            return False
+
+    def has_acquired(self, frame, code, at, lock):
+        """Whether a frame has called acquire() of the lock on each way to the instruction at `at`, and release() on none. It
+        has to call release() later: a function that does not lets another one do that, which may be done."""
+        found, now = [], code.index(at)
+        for index in range(1, len(code.ops)):
+            attribute = code.attribute(index)
+            if attribute is None or attribute[0] not in ("acquire", "release"):
+                continue
+            if self.is_it(frame, code, index - 1, lock):
+                found.append((index, attribute[0]))
+        before = [one for one in found if one[0] < now]
+        if [name for _, name in before] != ["acquire"] or not any(name == "release" for _, name in found):
+            return False
+        # Without arguments, and the result is not used.
+        after = [one[1:3] for one in code.ops[before[0][0] + 1:before[0][0] + 4] if one[1] != "PRECALL"]
+        if after[0][0] not in _CALLING or after[0][1] != 0 or after[1][0] != "POP_TOP":
+            return False
+        start, begin = before[0][0], code.offsets[before[0][0]]
+        if now <= start + 3:
+            return False  # It may still wait for it.
+        jumps = [(code.offsets[index], code.target(index)) for index in range(len(code.ops))]
+        if _VERSION >= (3, 11):
+            jumps += [(entry[0], entry[2]) for entry in code.handlers()]
+        releases = [code.offsets[index] for index, name in found if name == "release"]
+        for source, target in jumps:
+            if target is None or not begin < target <= code.offsets[now]:
+                continue
+            if source <= begin or any(source > one for one in releases):
+                return False
+        return True
+
+
+def _file_of(module, name):
+    """The file of a class of a module, as its code objects have it; None if there is none."""
+    module = sys.modules.get(module)
+    found = _of_module_type(module).get(name) if type(module) is types.ModuleType else None
+    function = _dict(found).get("__init__") if type(found) is type else None
+    return function.__code__.co_filename if type(function) is types.FunctionType else None
+
+
+def _is_in(frame, *files):
+    file = frame.f_code.co_filename
+    return type(file) is str and file in files
 
 
 # Attributes of awaitables: the frame, whether it is running, and what it awaits. Cython uses the same names.
@@ -1182,12 +1879,32 @@ class _Expansion:
 # </structure>
 
 
+def _empty(references, frame, names):
+    """Before Python 3.13 a frame keeps what it was asked for, and with that every value, longer than the program does. Where
+    nobody else has that dictionary (the frame, the caller, and its call that counts), it is emptied again.
+
+    Not while a debugger has the frame: when its trace function returns, Python sets the variables from this dictionary."""
+    code, at = frame.f_code, frame.f_lasti
+    if type(names) is not dict or not code.co_flags & _OPTIMIZED or references > 3 or frame.f_trace is not None:
+        return
+    if at < 0 or opcode.opname[code.co_code[at]] == "RESUME":
+        return  # It may be called for the first time, before it sets `f_trace`.
+    for name in code.co_varnames + code.co_cellvars + code.co_freevars:
+        names.pop(name, None)
+
+
 class _Room:
     """Makes texts of values, with the room that is left for them: with their text for those who may see it, and without."""
 
     def __init__(self, evaluate):
         self.left, self.evaluate, self.values, self.structure = _ROOM, evaluate, _Values(), _Values(hides=True)
         self.expansion, self.opened = _Expansion(self.structure, self.inner, _ALL_INSIDE, _INSIDE), 0
+
+    def count(self, about):
+        """Counts the texts of a thread's history and lock."""
+        for one in about.get("history", {}).get("before", ()):
+            self.left -= 60 + len(one["file"]) + len(one["function"])
+        self.left -= len(about.get("lock", {}).get("name", ""))
 
     def thread(self, about, stack):
         """The innermost and the outermost frames, without variables when the room is used up."""
@@ -1219,11 +1936,7 @@ class _Room:
             for name, entry, value in entries:
                 self.put(shown, entry)
             entries = value = None
-            # Before Python 3.13 a frame keeps what it was asked for, and with that every value, longer than the program
-            # does. Where nobody else has that dictionary (the frame, `names`, the call), it is emptied again.
-            if type(names) is dict and code.co_flags & _OPTIMIZED and sys.getrefcount(names) <= 3:
-                for name in code.co_varnames + code.co_cellvars + code.co_freevars:
-                    names.pop(name, None)
+            _empty(sys.getrefcount(names), frame, names)
         self.left -= 60 + len(code.co_filename) + len(code.co_name)
         return {"file": code.co_filename, "line": line, "function": getattr(code, "co_qualname", code.co_name),
                 "locals": shown, "locals_cut": more}

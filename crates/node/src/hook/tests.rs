@@ -14,6 +14,7 @@ mod asking;
 mod environment;
 pub(crate) mod failing;
 mod folder;
+mod progress;
 mod stopping;
 mod values;
 

@@ -15,7 +15,7 @@ const HOOK: &str = "RAY_RUNTIME_ENV_HOOK";
 const RELAY_HOOK: &str = "ray_relay.runtime_env";
 /// Passes the job's own function on to the relay's.
 const NEXT_HOOK_VARIABLE: &str = "RAY_RELAY_ENV_THEN";
-/// Opts a job out of the hook.
+/// Opts a job out of the hook, by a word among those that have commas between them.
 const HOOK_DISABLED: (&str, &str) = ("RAY_RELAY_HOOK", "off");
 
 /// Changes that were made to a job.
@@ -65,7 +65,8 @@ fn add_hook(job: &mut RawObject) -> Option<bool> {
     let mut variables = object(&environment, "env_vars")?;
     let text = |value: &RawValue| serde_json::from_str::<String>(value.get()).ok();
     let refuses = variables.get(HOOK_DISABLED.0).and_then(|value| text(value));
-    if refuses.as_deref() == Some(HOOK_DISABLED.1) {
+    let mut words = refuses.iter().flat_map(|words| words.split(','));
+    if words.any(|word| word.trim() == HOOK_DISABLED.1) {
         return Some(false);
     }
     let own = variables.insert(HOOK.to_owned(), raw(RELAY_HOOK)?);
@@ -162,8 +163,10 @@ mod tests {
             let job = json!({"runtime_env": environment}).to_string();
             change(job.as_bytes(), true, None).map(|(changes, _)| changes)
         };
-        let environment = json!({"env_vars": {"RAY_RELAY_HOOK": "off"}});
-        assert!(changes_for(environment).is_some_and(|changes| !changes.any()));
+        for words in ["off", "look, off"] {
+            let environment = json!({"env_vars": {"RAY_RELAY_HOOK": words}});
+            assert!(changes_for(environment).is_some_and(|changes| !changes.any()));
+        }
         for other in [json!(5), json!({"env_vars": "x"})] {
             assert_eq!(changes_for(other.clone()), None, "{other}");
         }
