@@ -34,6 +34,10 @@ pub struct RowAnswer<'a> {
     pub group: Option<&'a str>,
     pub actor_name: Option<&'a str>,
     pub rank: Option<u32>,
+    /// How many ranks its group has.
+    pub world_size: Option<u32>,
+    /// `task`, `method`, `replica` or `driver`.
+    pub what: Option<&'a str>,
     #[serde(borrow)]
     pub resources: Option<BTreeMap<&'a str, f64>>,
     pub reason: Option<&'a str>,

@@ -111,6 +111,20 @@ impl TaskStack {
         })
     }
 
+    /// Builds the stack of a running task from its calls, outermost first, with their variables.
+    pub(super) fn of_running(calls: impl IntoIterator<Item = (Call, Vec<Variable>)>) -> Self {
+        let frame = |(call, variables)| Frame {
+            call,
+            variables,
+            has_checksums: false,
+        };
+        Self {
+            frames: calls.into_iter().map(frame).collect(),
+            exception: None,
+            process: Vec::new(),
+        }
+    }
+
     fn keyed(&self) -> BTreeMap<Key<'_>, &Frame> {
         let mut keyed = BTreeMap::new();
         for frame in &self.frames {
@@ -137,7 +151,7 @@ impl TaskStack {
 
 /// How much a difference tells of what is wrong, most first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Weight {
+pub(super) enum Weight {
     /// A number that is not finite where those of others are.
     NotFinite,
     /// Where a task is, and what it computes.
@@ -177,16 +191,16 @@ impl Weight {
 
 /// A compared property.
 #[derive(Debug, Clone, PartialEq)]
-struct Difference {
-    property: Property,
-    weight: Weight,
+pub(super) struct Difference {
+    pub(super) property: Property,
+    pub(super) weight: Weight,
     /// The function with its file, if it belongs to a frame.
-    frame: Option<String>,
-    answers: Answers,
+    pub(super) frame: Option<String>,
+    pub(super) answers: Answers,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Property {
+pub(super) enum Property {
     /// The location of a task.
     Location,
     /// The calls that led there, if the location is the same.
@@ -212,7 +226,7 @@ impl Property {
 /// The differences, odd ones first, and what is equal.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Comparison {
-    differences: Vec<Difference>,
+    pub(super) differences: Vec<Difference>,
     /// Properties that are equal wherever they exist.
     alike: Vec<Difference>,
     /// Properties that differ as they do between any two processes.
@@ -269,7 +283,7 @@ impl Comparison {
 }
 
 /// `step (train.py)`.
-fn in_words(call: &Call) -> String {
+pub(super) fn in_words(call: &Call) -> String {
     format!("{} ({})", call.function, call.file)
 }
 

@@ -36,7 +36,7 @@ pub fn text(members: &[Member], rows: &[Value]) -> String {
 }
 
 /// Describes the last method of the actor of `row`.
-fn last(row: &Value) -> String {
+pub(super) fn last(row: &Value) -> String {
     let word = |key: &str| {
         let text = row.get(key)?.as_str()?;
         Some(shortened(&replaced(text), MAX_WORD_CHARS))

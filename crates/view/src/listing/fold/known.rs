@@ -1,4 +1,4 @@
-//! Tables of files and functions with known waits.
+//! Tables of files and functions with known waits, and the kind of each wait.
 
 /// Folders that directly contain packages.
 pub(super) const PACKAGE_FOLDERS: [&str; 2] = ["site-packages/", "dist-packages/"];
@@ -298,3 +298,113 @@ pub(super) const NATIVE_WAITS: &[(&str, &str)] = &[
     ("sock_send", "a socket, send"),
     ("PyThread_acquire_lock", "a lock"),
 ];
+
+/// What kind of event ends a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitKind {
+    /// The other members of its group come to the same call.
+    Group,
+    /// The device finishes its work, which may contain a collective.
+    Device,
+    /// Another task of Ray ends.
+    Object,
+    /// Another thread of the process acts.
+    Thread,
+    /// Another thread or a child process sends something.
+    Queue,
+    /// A child process ends.
+    Child,
+    /// Time passes.
+    Sleep,
+    /// The other end of a connection answers.
+    Peer,
+    /// The event loop of asyncio gets a result.
+    Future,
+    /// A user resumes it in the debugger.
+    Breakpoint,
+    /// Unknown.
+    Other,
+}
+
+/// How the descriptions of waits begin, and their kinds. The first that fits counts.
+const WAIT_KINDS: &[(&str, WaitKind)] = &[
+    ("torch.distributed", WaitKind::Group),
+    ("the rendezvous of torch", WaitKind::Group),
+    ("DistributedDataParallel", WaitKind::Group),
+    ("horovod.", WaitKind::Group),
+    ("ray.util.collective.", WaitKind::Group),
+    ("ray.train.report", WaitKind::Group),
+    ("gloo", WaitKind::Group),
+    ("NCCL", WaitKind::Group),
+    ("torch.cuda", WaitKind::Device),
+    ("the backward pass of torch", WaitKind::Device),
+    ("a Future of torch", WaitKind::Device),
+    ("CUDA", WaitKind::Device),
+    ("ray.get", WaitKind::Object),
+    ("ray.wait", WaitKind::Object),
+    ("ray.util.queue.", WaitKind::Object),
+    ("breakpoint()", WaitKind::Breakpoint),
+    ("time.sleep", WaitKind::Sleep),
+    ("a child process", WaitKind::Child),
+    ("the end of a process", WaitKind::Child),
+    ("the next batch of a DataLoader", WaitKind::Queue),
+    ("queue.Queue.", WaitKind::Queue),
+    ("multiprocessing.Queue.", WaitKind::Queue),
+    ("a connection of multiprocessing", WaitKind::Queue),
+    ("a multiprocessing.Pool", WaitKind::Queue),
+    ("a read", WaitKind::Queue),
+    ("a write", WaitKind::Queue),
+    ("a channel of a compiled graph", WaitKind::Peer),
+    ("an answer of ", WaitKind::Peer),
+    ("a socket", WaitKind::Peer),
+    ("socket.", WaitKind::Peer),
+    ("a lock of multiprocessing", WaitKind::Thread),
+    ("threading.", WaitKind::Thread),
+    ("a Semaphore", WaitKind::Thread),
+    ("a Condition", WaitKind::Thread),
+    ("the end of a thread", WaitKind::Thread),
+    ("the next task of a thread pool", WaitKind::Thread),
+    ("a Future of asyncio", WaitKind::Future),
+    ("a Future", WaitKind::Thread),
+    ("the event loop of asyncio", WaitKind::Future),
+    ("asyncio.", WaitKind::Future),
+    ("an Event, a lock", WaitKind::Future),
+    ("a stream of asyncio", WaitKind::Future),
+    ("the end of an asyncio", WaitKind::Future),
+    // Python and C use the same system call for a lock.
+    ("a lock", WaitKind::Other),
+    ("a file lock", WaitKind::Other),
+    ("poll", WaitKind::Other),
+    ("select", WaitKind::Other),
+];
+
+impl WaitKind {
+    /// Returns the kind of the wait that is described by `waits`.
+    pub(super) fn of(waits: &str) -> Self {
+        let found = WAIT_KINDS
+            .iter()
+            .find(|(start, _)| waits.starts_with(start));
+        found.map_or(Self::Other, |(_, kind)| *kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_known_wait_has_a_kind() {
+        let native = NATIVE_WAITS.iter().map(|(_, words)| words);
+        for words in KNOWN_WAITS.iter().map(|(_, _, words)| words).chain(native) {
+            let starts = |(start, _): &&(&str, WaitKind)| words.starts_with(start);
+            assert!(WAIT_KINDS.iter().any(|one| starts(&one)), "{words}");
+        }
+        assert_eq!(
+            WaitKind::of("torch.distributed.all_reduce"),
+            WaitKind::Group
+        );
+        assert_eq!(WaitKind::of("ray.get"), WaitKind::Object);
+        assert_eq!(WaitKind::of("a Future of asyncio"), WaitKind::Future);
+        assert_eq!(WaitKind::of("whatever"), WaitKind::Other);
+    }
+}

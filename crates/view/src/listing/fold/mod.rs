@@ -11,6 +11,7 @@
 //!   three is decided by [`number`], [`noise`] and checksums of the tasks.
 //! - Frames of paused tasks: [`differences`] compares their locations and variables by name, and [`compared`] does so
 //!   for all groups.
+//! - Who holds a job up: [`verdict`] follows who waits for whom, and names the process or task at the end.
 
 pub mod answer_text;
 pub mod answers;
@@ -27,5 +28,6 @@ pub mod ranks;
 pub mod text;
 mod tree;
 mod variable;
+pub mod verdict;
 pub mod waits;
 pub mod who;

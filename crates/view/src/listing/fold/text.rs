@@ -93,7 +93,7 @@ fn of_group(names: &Names<'_>, group: &Group) -> String {
 }
 
 /// Describes `location` in singular or plural.
-fn plural(location: &Location, count: usize) -> String {
+pub(super) fn plural(location: &Location, count: usize) -> String {
     let words = location.to_string();
     match (count, words.split_once(' ')) {
         (1, _) | (_, None) => words,

@@ -38,28 +38,30 @@ pub fn text(members: &[Member], looks: &[Value]) -> String {
 /// An object that is waited for.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct ObjectAnswer<'a> {
-    object_id: Option<&'a str>,
+pub(super) struct ObjectAnswer<'a> {
+    pub(super) object_id: Option<&'a str>,
     /// Why no more is known.
-    unknown: Option<&'a str>,
-    state: Option<&'a str>,
+    pub(super) unknown: Option<&'a str>,
+    pub(super) state: Option<&'a str>,
     /// The task that creates it.
     #[serde(borrow)]
-    task: Option<ProcessAnswer<'a>>,
+    pub(super) task: Option<ProcessAnswer<'a>>,
     owner: Option<ProcessAnswer<'a>>,
-    owner_gone: bool,
+    pub(super) owner_gone: bool,
 }
 
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-struct ProcessAnswer<'a> {
-    name: Option<&'a str>,
-    pid: Option<u64>,
+pub(super) struct ProcessAnswer<'a> {
+    pub(super) name: Option<&'a str>,
+    pub(super) worker_id: Option<&'a str>,
+    pub(super) pid: Option<u64>,
     node_ip: Option<&'a str>,
-    state: Option<&'a str>,
+    pub(super) state: Option<&'a str>,
 }
 
-fn sentence(object: &ObjectAnswer<'_>) -> String {
+/// Describes `object`.
+pub(super) fn sentence(object: &ObjectAnswer<'_>) -> String {
     let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), MAX_TEXT_CHARS));
     let (task, owner) = (
         object.task.unwrap_or_default(),

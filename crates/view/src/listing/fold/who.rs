@@ -129,7 +129,7 @@ impl<'a> Names<'a> {
     }
 
     /// Whether each member of `group` has a unique number.
-    fn are_numbered(&self, group: &str) -> bool {
+    pub(super) fn are_numbered(&self, group: &str) -> bool {
         let all = self.groups.get(group).into_iter().flatten();
         let numbers: Vec<_> = all.map(|at| self.all[*at].number).collect();
         let distinct: BTreeSet<u32> = numbers.iter().flatten().copied().collect();

@@ -1,0 +1,126 @@
+//! Who waits for whom: the graph of members, idle actors and things.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::who::Names;
+use super::gather::{self, Gathering};
+use super::graph::Graph;
+use super::job::Job;
+use super::state::{Position, State};
+use super::things::Thing;
+
+/// The wait-for graph of a job. Its nodes are the processes of the [`Job`], and then the things.
+pub(super) struct WaitGraph {
+    pub(super) graph: Graph,
+    pub(super) gatherings: Vec<Gathering>,
+    /// For each member, the gathering in which it waits.
+    gathered: BTreeMap<usize, usize>,
+    things: Vec<Thing>,
+    processes: usize,
+    /// Waits in `ray.get` for the one task that runs in the other process: they cannot end before it.
+    sure: BTreeSet<(usize, usize)>,
+}
+
+impl WaitGraph {
+    /// Builds the graph of `job`, whose members are at `positions`.
+    pub(super) fn of(job: &Job, names: &Names<'_>, positions: &[Position]) -> Self {
+        let processes = job.processes.len();
+        let mut all = Self {
+            graph: Graph::new(processes),
+            gatherings: gather::all(job, names, positions),
+            gathered: BTreeMap::new(),
+            things: Vec::new(),
+            processes,
+            sure: BTreeSet::new(),
+        };
+        all.add_gatherings(job);
+        for (at, position) in positions.iter().enumerate() {
+            if position.state == State::WaitsForObject {
+                all.add_objects(job, at);
+            }
+        }
+        all
+    }
+
+    fn add_gatherings(&mut self, job: &Job) {
+        for (number, gathering) in self.gatherings.iter().enumerate() {
+            let absent = gathering.absent.as_ref().map(|ranks| {
+                let group = gathering.members.first().map_or("", |at| job.group(*at));
+                let rank = match ranks.parse::<u32>() {
+                    Ok(_) => "rank",
+                    Err(_) => "ranks",
+                };
+                self.things
+                    .push(Thing::Absent(format!("{rank} {ranks} of {group}")));
+                self.graph.add_node()
+            });
+            for at in &gathering.members {
+                self.gathered.insert(*at, number);
+                for missing in gathering.missing.iter().copied().chain(absent) {
+                    self.graph.add(*at, missing);
+                }
+            }
+        }
+    }
+
+    /// Adds what the member `at` waits for in `ray.get`.
+    fn add_objects(&mut self, job: &Job, at: usize) {
+        for awaited in &job.objects[at] {
+            let thing = Thing::of(awaited);
+            let by_process = thing
+                .as_ref()
+                .is_some_and(|thing| !thing.is_before_process());
+            let runs = job.runs(awaited).filter(|_| by_process);
+            match (runs, thing) {
+                // What a driver makes is put by it, and exists already.
+                (Some(to), _) if job.is_driver(to) => {}
+                (Some(to), _) => {
+                    if !self.graph.targets(at).contains(&to) {
+                        self.graph.add(at, to);
+                    }
+                    let is_alone = |at: usize| job.processes[at].tasks <= 1;
+                    if awaited.is_result && is_alone(at) && is_alone(to) {
+                        self.sure.insert((at, to));
+                    }
+                }
+                (None, Some(thing)) => {
+                    let to = self.node(thing);
+                    if !self.graph.targets(at).contains(&to) {
+                        self.graph.add(at, to);
+                    }
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Returns the node of `thing`, which several members may wait for.
+    fn node(&mut self, thing: Thing) -> usize {
+        let known = self.things.iter().position(|one| *one == thing);
+        match known {
+            Some(at) => self.processes + at,
+            None => {
+                self.things.push(thing);
+                self.graph.add_node()
+            }
+        }
+    }
+
+    /// Returns the thing that is the node `at`.
+    pub(super) fn thing(&self, at: usize) -> Option<&Thing> {
+        self.things.get(at.checked_sub(self.processes)?)
+    }
+
+    /// Returns the gathering in which the member `at` waits.
+    pub(super) fn gathering(&self, at: usize) -> Option<&Gathering> {
+        self.gatherings.get(*self.gathered.get(&at)?)
+    }
+
+    /// Whether each of `nodes` waits for the only task of another one of them.
+    pub(super) fn is_sure(&self, nodes: &[usize]) -> bool {
+        nodes.iter().all(|from| {
+            let targets = self.graph.targets(*from);
+            targets.iter().all(|to| self.sure.contains(&(*from, *to)))
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! The job as the relay's answer shows it: the inspected processes, the idle actors of their classes, and the objects
+//! that are waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::super::idle;
+use super::super::member::Member;
+use super::super::waits::{self, ObjectAnswer};
+use super::super::who::Who;
+use crate::listing::received::RowAnswer;
+use ray_relay_base::wire::json::{self, typed, typed_at, typed_list};
+use ray_relay_base::wire::text::{replaced, shortened};
+
+/// Processes and idle actors that are read: the relay sends no more.
+const MAX_MEMBERS: usize = 512;
+const MAX_IDLE: usize = 256;
+
+/// Objects of one process.
+const MAX_OBJECTS: usize = 8;
+
+/// Characters of an id or a name.
+const MAX_WORD_CHARS: usize = 200;
+
+/// Hexadecimal digits of an object's id, and the end of the id of a task's first result.
+const ID_DIGITS: usize = 56;
+const FIRST_RESULT: &str = "01000000";
+
+/// What a process is for its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// It runs tasks or methods.
+    Worker,
+    /// It started the job, and usually waits for all others.
+    Driver,
+}
+
+/// What Ray says of a process.
+#[derive(Debug, Clone)]
+pub(super) struct Process {
+    pub(super) role: Role,
+    pub(super) worker_id: Option<String>,
+    pub(super) pid: Option<u64>,
+    pub(super) node_ip: Option<String>,
+    /// The name of its function or class, for `--running`.
+    pub(super) function: Option<String>,
+    pub(super) breakpoint: Option<String>,
+    pub(super) world_size: Option<u32>,
+    /// Tasks that run in it.
+    pub(super) tasks: usize,
+    /// If it is idle: its last method, in words.
+    pub(super) idle: Option<String>,
+}
+
+/// The task whose result is waited for, in Ray's terms.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Awaited {
+    /// The object and its task, in words.
+    pub(super) words: String,
+    pub(super) task: Option<String>,
+    pub(super) state: Option<String>,
+    pub(super) worker_id: Option<String>,
+    pub(super) pid: Option<u64>,
+    pub(super) is_known: bool,
+    pub(super) owner_gone: bool,
+    /// Whether it is certainly the task's result, and not an object that the task has put.
+    pub(super) is_result: bool,
+}
+
+/// The job. Nodes of the graph are numbered as `processes`: the members first, then the idle actors.
+pub(super) struct Job {
+    pub(super) members: Vec<Member>,
+    pub(super) processes: Vec<Process>,
+    idle: Vec<Who>,
+    /// The objects of each member.
+    pub(super) objects: Vec<Vec<Awaited>>,
+    /// Processes that fit and were not inspected.
+    pub(super) left_out: usize,
+    by_worker: BTreeMap<String, usize>,
+}
+
+impl Job {
+    /// Reads the relay's answer.
+    pub(super) fn read(answer: &Value) -> Self {
+        let looks = json::list(answer, "looks");
+        let idle_rows = json::list(answer, "idle");
+        let left_out = typed_at::<usize>(answer, "left_out")
+            .saturating_add(looks.len().saturating_sub(MAX_MEMBERS))
+            .saturating_add(idle_rows.len().saturating_sub(MAX_IDLE));
+        let looks = &looks[..looks.len().min(MAX_MEMBERS)];
+        let idle_rows = &idle_rows[..idle_rows.len().min(MAX_IDLE)];
+        let first = |look| json::list(look, "tasks").first();
+        let rows = looks.iter().filter_map(first).chain(idle_rows);
+        let jobs: BTreeSet<&str> = rows.filter_map(|row| typed_at(row, "job_id")).collect();
+        let several_jobs = jobs.len() > 1;
+        let members = looks.iter().map(|look| Member::read(look, several_jobs));
+        let objects = looks.iter().map(|look| {
+            let objects = typed_list(look, "waits_for").take(MAX_OBJECTS);
+            objects.map(|object| Awaited::of(&object)).collect()
+        });
+        let running = looks.iter().map(|look| {
+            let tasks = json::list(look, "tasks");
+            let all: Vec<RowAnswer<'_>> = tasks.iter().map(typed).collect();
+            Process::of(&all)
+        });
+        let idle = idle_rows.iter().map(|row| Process {
+            idle: Some(idle::last(row)),
+            ..Process::of(&[typed(row)])
+        });
+        let processes: Vec<Process> = running.chain(idle).collect();
+        let keyed = processes.iter().enumerate();
+        let by_worker = keyed.filter_map(|(at, process)| Some((process.worker_id.clone()?, at)));
+        let by_worker = by_worker.collect();
+        let who = |row| Who::read(&typed(row), several_jobs);
+        Self {
+            members: members.collect(),
+            objects: objects.collect(),
+            idle: idle_rows.iter().map(who).collect(),
+            processes,
+            left_out,
+            by_worker,
+        }
+    }
+
+    /// Returns the identities of all nodes.
+    pub(super) fn who(&self) -> impl Iterator<Item = &Who> {
+        self.members
+            .iter()
+            .map(|member| &member.who)
+            .chain(&self.idle)
+    }
+
+    /// Returns the group of a node.
+    pub(super) fn group(&self, at: usize) -> &str {
+        let member = self.members.get(at).map(|member| &member.who);
+        let who = member.or_else(|| self.idle.get(at.checked_sub(self.members.len())?));
+        who.map_or("", |who| &who.group)
+    }
+
+    /// Returns the rank of a node.
+    pub(super) fn rank(&self, at: usize) -> Option<u32> {
+        self.who().nth(at)?.number
+    }
+
+    pub(super) fn is_driver(&self, at: usize) -> bool {
+        let process = self.processes.get(at);
+        process.is_some_and(|process| process.role == Role::Driver)
+    }
+
+    /// Returns the node that runs the task of `awaited`.
+    pub(super) fn runs(&self, awaited: &Awaited) -> Option<usize> {
+        let by_id = awaited.worker_id.as_ref();
+        if let Some(at) = by_id.and_then(|id| self.by_worker.get(id)) {
+            return Some(*at);
+        }
+        // An older relay does not say in which worker: its process id tells, if it occurs once.
+        let pid = awaited.pid.filter(|_| by_id.is_none())?;
+        let mut found = self
+            .processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| process.pid == Some(pid));
+        let (at, _) = found.next()?;
+        found.next().is_none().then_some(at)
+    }
+}
+
+impl Process {
+    /// Reads the `rows` of the tasks that run in it.
+    fn of(rows: &[RowAnswer<'_>]) -> Self {
+        let first = rows.first();
+        let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), MAX_WORD_CHARS));
+        let of = |key: fn(&RowAnswer<'_>) -> Option<String>| first.and_then(key);
+        let is_driver = first.is_some_and(|row| row.what == Some("driver"));
+        Self {
+            role: if is_driver {
+                Role::Driver
+            } else {
+                Role::Worker
+            },
+            worker_id: word(first.and_then(|row| row.worker_id)),
+            pid: first.and_then(|row| row.pid),
+            node_ip: word(first.and_then(|row| row.node_ip)),
+            function: of(|row| row.group.or(row.name).map(str::to_owned)),
+            breakpoint: word(rows.iter().find_map(|row| row.breakpoint)),
+            world_size: first.and_then(|row| row.world_size),
+            tasks: rows.len(),
+            idle: None,
+        }
+    }
+}
+
+impl Awaited {
+    fn of(object: &ObjectAnswer<'_>) -> Self {
+        let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), MAX_WORD_CHARS));
+        let task = object.task.unwrap_or_default();
+        let is_put = |id: &str| id.len() == ID_DIGITS && !id.ends_with(FIRST_RESULT);
+        Self {
+            words: waits::sentence(object),
+            task: word(task.name),
+            state: word(task.state.or(object.state)),
+            worker_id: word(task.worker_id),
+            pid: task.pid,
+            is_known: object.unknown.is_none(),
+            owner_gone: object.owner_gone,
+            is_result: object.object_id.is_some_and(|id| !is_put(id)),
+        }
+    }
+}

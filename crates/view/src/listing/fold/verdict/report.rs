@@ -1,0 +1,92 @@
+//! What a verdict says.
+
+use std::time::Duration;
+
+/// The verdict about a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub(super) kind: Kind,
+    pub(super) confidence: Confidence,
+    /// The verdict in one sentence.
+    pub(super) summary: String,
+    pub(super) culprits: Vec<Culprit>,
+    /// Sentences that support it.
+    pub(super) evidence: Vec<String>,
+    pub(super) waiting: Vec<WaitingRow>,
+    pub(super) differences: Vec<DifferenceRow>,
+    /// Commands that show more.
+    pub(super) next: Vec<String>,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Something holds others up for long, or for good.
+    Hangs,
+    /// Something holds others up now, and need not be at fault.
+    Slow,
+    /// All make progress, and one computes with another value.
+    Differs,
+    /// All make progress, or nothing waits for another.
+    Healthy,
+    /// The answer does not show enough.
+    Unknown,
+}
+
+/// How sure the verdict is, the surest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// It follows from what the processes and Ray report.
+    Certain,
+    /// The evidence leaves hardly another reason.
+    Likely,
+    /// There are other reasons, or parts of the evidence are missing.
+    Possible,
+}
+
+/// A process or a thing that holds others up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Culprit {
+    /// Its group, if it is a process.
+    pub(super) group: Option<String>,
+    pub(super) tasks: String,
+    pub(super) worker_id: Option<String>,
+    pub(super) pid: Option<u64>,
+    pub(super) node_ip: Option<String>,
+    pub(super) at: Option<String>,
+    pub(super) reason: String,
+    pub(super) still: Option<Duration>,
+}
+
+/// Processes that wait in the same call for the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WaitingRow {
+    pub(super) group: String,
+    pub(super) tasks: String,
+    pub(super) waits_in: Option<String>,
+    pub(super) at: Option<String>,
+    pub(super) target: Option<String>,
+}
+
+/// A value by which processes differ from most of their group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DifferenceRow {
+    pub(super) group: String,
+    pub(super) name: String,
+    pub(super) frame: Option<String>,
+    pub(super) tasks: String,
+    pub(super) value: String,
+    pub(super) others: String,
+}
+
+impl Verdict {
+    /// Returns what is wrong.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns how sure that is.
+    pub fn confidence(&self) -> Confidence {
+        self.confidence
+    }
+}

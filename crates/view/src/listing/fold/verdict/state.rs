@@ -1,0 +1,227 @@
+//! What one process does, as far as its snapshot shows.
+
+use std::time::Duration;
+
+use super::super::known::WaitKind;
+use super::super::location::Location;
+use super::super::member::{Member, location};
+use super::job::Process;
+use super::locks::{self, Deadlock};
+use ray_relay_ray::ray::look::progress::{Child, ChildState};
+use ray_relay_ray::ray::look::{Look, Thread};
+
+/// A thread that has moved within this time makes progress. The hook samples once a second.
+pub(super) const MOVES_LIMIT: Duration = Duration::from_secs(3);
+
+/// A thread that has not moved for so long hangs, if others wait for it.
+pub(super) const STILL_LIMIT: Duration = Duration::from_secs(30);
+
+/// How the relay and its agents begin to say that a process does not answer.
+const NO_ANSWER: [&str; 2] = ["(GIL)", "gives no answer within"];
+
+/// What a process does. It is in exactly one state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// Some of its threads wait for each other.
+    Deadlocked(Deadlock),
+    /// Its thread is stopped in the debugger.
+    Paused,
+    /// An exception has left its stack.
+    Raised,
+    /// It does not answer, with the reason: native code holds the GIL, or the process is stopped.
+    Silent(String),
+    /// It could not be inspected, for another reason.
+    NotInspected(String),
+    /// It waits until the others of its group come to the same call.
+    WaitsForGroup,
+    /// It waits for its device.
+    WaitsForDevice,
+    /// It waits for an object of Ray.
+    WaitsForObject,
+    /// It waits for a lock of its process with an unknown owner.
+    WaitsForLock(String),
+    /// It waits for another thread of its process, which does not hold a known lock.
+    WaitsForThread,
+    /// It reads from or writes to a queue.
+    WaitsForQueue,
+    /// It waits for one of its children, which is described.
+    WaitsForChild(String),
+    /// It waits while one of its children has ended or is stopped.
+    LostChild(String),
+    Sleeps,
+    WaitsForPeer,
+    /// It waits for a result in asyncio.
+    WaitsForFuture,
+    /// It waits for something unknown, outside Python.
+    WaitsOutside,
+    Runs,
+    /// It is somewhere, and may run or wait.
+    Unclear,
+}
+
+/// What a process does, where, and for how long.
+#[derive(Debug, Clone)]
+pub(super) struct Position {
+    pub(super) state: State,
+    /// Of the thread that its task depends on.
+    pub(super) location: Option<Location>,
+    /// The locks between its first thread and that one, in words.
+    pub(super) locks: Vec<String>,
+    /// For how long that thread has not moved; `None`: there is no history.
+    pub(super) still: Option<Duration>,
+    /// Where it was before, if that was another function.
+    pub(super) before: Option<String>,
+}
+
+impl Position {
+    /// Returns the position of `member`.
+    pub(super) fn of(member: &Member, process: &Process) -> Self {
+        let look = match &member.look {
+            Ok(look) => look,
+            Err(why) => return Self::without_look(why, process),
+        };
+        let first = member.threads(false).first().copied();
+        let Some(first) = first else {
+            return Self::new(State::Unclear);
+        };
+        let deadlock = locks::deadlock(look, Some(first));
+        let followed = locks::follow(look, first);
+        let thread = awaited(member, followed.thread).unwrap_or(followed.thread);
+        let location = location(thread);
+        let still = locks::still(thread);
+        let state = match deadlock {
+            _ if is_paused(process, &location) => State::Paused,
+            Some(deadlock) => State::Deadlocked(deadlock),
+            None => state(look, thread, &location, still),
+        };
+        let still = match &state {
+            State::Deadlocked(deadlock) => deadlock.still,
+            _ => still,
+        };
+        Self {
+            state,
+            location: Some(location),
+            locks: followed.steps,
+            still,
+            before: locks::before(thread),
+        }
+    }
+
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            location: None,
+            locks: Vec::new(),
+            still: None,
+            before: None,
+        }
+    }
+
+    fn without_look(why: &str, process: &Process) -> Self {
+        let is_silent = NO_ANSWER.iter().any(|words| why.contains(words));
+        Self::new(match process.breakpoint {
+            Some(_) => State::Paused,
+            None if is_silent => State::Silent(why.to_owned()),
+            None => State::NotInspected(why.to_owned()),
+        })
+    }
+
+    /// Whether it is known to have moved just now.
+    pub(super) fn moves(&self) -> bool {
+        match self.still {
+            Some(still) => still < MOVES_LIMIT,
+            None => self.state == State::Runs,
+        }
+    }
+
+    /// Whether it is known not to have moved for [`STILL_LIMIT`].
+    pub(super) fn is_still(&self) -> bool {
+        self.still.is_some_and(|still| still >= STILL_LIMIT)
+    }
+}
+
+fn is_paused(process: &Process, location: &Location) -> bool {
+    let kind = location.waits.as_deref().map(WaitKind::of);
+    process.breakpoint.is_some() || kind == Some(WaitKind::Breakpoint)
+}
+
+/// Returns the one other thread that `thread` waits for, in `join` or for a Future, if that waits for other processes.
+fn awaited<'a>(member: &'a Member, thread: &Thread) -> Option<&'a Thread> {
+    let kind = |thread: &Thread| location(thread).waits.as_deref().map(WaitKind::of);
+    if kind(thread) != Some(WaitKind::Thread) || thread.lock.is_some() {
+        return None;
+    }
+    let mut others = member.threads(false).into_iter();
+    let other = others.find(|other| {
+        matches!(kind(other), Some(WaitKind::Group | WaitKind::Object)) && other.id != thread.id
+    })?;
+    let is_other = |one: &Thread| matches!(kind(one), Some(WaitKind::Group | WaitKind::Object));
+    (!others.any(is_other)).then_some(other)
+}
+
+/// Returns what `thread` of `look` does, which is at `location`.
+fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Duration>) -> State {
+    if location.raised.is_some() {
+        return State::Raised;
+    }
+    let kind = location.waits.as_deref().map(WaitKind::of);
+    if kind == Some(WaitKind::Group) {
+        return State::WaitsForGroup;
+    }
+    let is_silent = |note: &&String| NO_ANSWER.iter().any(|words| note.contains(words));
+    if let Some(why) = look.note.as_ref().filter(is_silent) {
+        return State::Silent(why.clone());
+    }
+    if location.in_native_code && thread.holds_gil == Some(true) {
+        return State::Silent("native code holds Python's lock (GIL)".to_owned());
+    }
+    if let Some(lock) = &thread.lock {
+        return State::WaitsForLock(lock.name.clone());
+    }
+    let is_long = still.is_some_and(|still| still >= STILL_LIMIT);
+    match kind {
+        Some(WaitKind::Object) => State::WaitsForObject,
+        // Waiting for a device uses the processor.
+        Some(WaitKind::Device) if thread.idle == Some(false) && !is_long => State::Runs,
+        Some(WaitKind::Device) => State::WaitsForDevice,
+        Some(WaitKind::Sleep) => State::Sleeps,
+        Some(WaitKind::Peer) => State::WaitsForPeer,
+        Some(WaitKind::Future) => State::WaitsForFuture,
+        Some(WaitKind::Thread) => State::WaitsForThread,
+        Some(WaitKind::Queue) => child(look, &[ChildState::Dead, ChildState::Stopped])
+            .map_or(State::WaitsForQueue, State::LostChild),
+        // A dead child would have ended the wait for it.
+        Some(WaitKind::Child) => child(look, &[ChildState::Stopped])
+            .map(State::LostChild)
+            .or_else(|| {
+                child(look, &[ChildState::Waiting, ChildState::Running]).map(State::WaitsForChild)
+            })
+            .unwrap_or(State::WaitsOutside),
+        Some(_) => State::WaitsOutside,
+        None if location.in_native_code => State::WaitsOutside,
+        None if thread.idle == Some(false) => State::Runs,
+        None if still.is_some_and(|still| still < MOVES_LIMIT) => State::Runs,
+        None => State::Unclear,
+    }
+}
+
+/// Describes the first child in one of `states`, the earlier state first.
+fn child(look: &Look, states: &[ChildState]) -> Option<String> {
+    let of = |state: &ChildState| look.children.iter().find(|child| child.state == *state);
+    states.iter().find_map(of).map(child_in_words)
+}
+
+/// `its child python3 (pid 9) has ended`.
+fn child_in_words(child: &Child) -> String {
+    let name = match &*child.name {
+        "" => String::new(),
+        name => format!("{name} "),
+    };
+    let does = match child.state {
+        ChildState::Dead => "has ended",
+        ChildState::Stopped => "is stopped",
+        ChildState::Running => "runs",
+        ChildState::Waiting => "waits",
+    };
+    format!("its child {name}(pid {}) {does}", child.pid)
+}

@@ -1,0 +1,103 @@
+//! What real workers of Ray reported, and first led to a wrong verdict.
+
+use super::super::{Confidence, Kind, Verdict};
+use super::job::{Stack, answer, driver, rank};
+
+/// A barrier of the program's own.
+const SOCKET: Stack = &[("barrier", "train.py", 26), ("train", "train.py", 90)];
+const SLEEPS: Stack = &[("sleeps", "train.py", 42), ("train", "train.py", 88)];
+
+#[test]
+fn loop_that_is_always_sampled_in_its_barrier_does_not_hang() {
+    let of = |ran: u64| {
+        let rank = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(ran);
+        let all = (0..4).map(rank).chain([driver(4)]).collect();
+        Verdict::of(&answer(all))
+    };
+    assert_eq!(of(600).kind(), Kind::Healthy);
+    assert_ne!(of(2).kind(), Kind::Healthy);
+}
+
+#[test]
+fn rank_outside_of_a_barrier_without_a_name_is_named() {
+    let waits = |at| rank(at, SOCKET).call("socket.recv").still(34.0).ran(1);
+    let sleeps = |seconds| rank(2, SLEEPS).call("time.sleep").still(seconds).ran(1);
+    let of = |seconds| {
+        let all = vec![waits(0), waits(1), sleeps(seconds), waits(3), driver(4)];
+        Verdict::of(&answer(all))
+    };
+    let hangs = of(33.0);
+    assert_eq!(
+        (hangs.kind(), hangs.confidence()),
+        (Kind::Hangs, Confidence::Possible)
+    );
+    let text = hangs.text();
+    assert!(
+        text.starts_with("Rank 2 of Trainer holds the others up"),
+        "{text}"
+    );
+    assert!(!text.contains("which the id is not known"), "{text}");
+    // It has come there a little later than the others to theirs.
+    assert_eq!(of(29.0).kind(), Kind::Slow);
+}
+
+#[test]
+fn attribute_is_not_missing_where_the_hook_does_not_look_into_the_variable() {
+    let of = |odd: &'static [(&'static str, &'static str)]| {
+        let others = &[("self.a", "1.5"), ("self.b", "2"), ("at", "3")];
+        let all = (0..4).map(|at| {
+            let locals: &[_] = if at == 2 { odd } else { others };
+            rank(at, SOCKET).runs().still(0.0).locals(locals)
+        });
+        Verdict::of(&answer(all.collect())).kind()
+    };
+    assert_eq!(of(&[("self", "Trainer(…)"), ("at", "3")]), Kind::Healthy);
+    assert_eq!(of(&[("self.b", "2"), ("at", "3")]), Kind::Differs);
+}
+
+#[test]
+fn object_is_not_odd_beside_its_attribute() {
+    let all = (0..4).map(|at| {
+        let (own, loss) = if at == 2 {
+            ("Trainer(loss=nan)", "nan")
+        } else {
+            ("Trainer(loss=1.0)", "1.0")
+        };
+        rank(at, SOCKET)
+            .runs()
+            .still(0.0)
+            .locals(&[("self", own), ("self.loss", loss)])
+    });
+    let json = Verdict::of(&answer(all.collect())).json();
+    let names: Vec<_> = json["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| &one["name"])
+        .collect();
+    assert_eq!(names, ["self.loss"]);
+}
+
+#[test]
+fn rank_that_computes_is_slow_and_not_the_cause_of_a_hang() {
+    const COMPUTES: Stack = &[("computes", "train.py", 47), ("train", "train.py", 88)];
+    const SETUP: (&str, &str, u32) = ("_aside", "/tmp/ray/x/ray_relay_hook.py", 479);
+    let waits = |at| rank(at, SOCKET).call("socket.recv").still(60.0).ran(1);
+    for seconds in [0.0, 5.0, 45.0] {
+        let (function, file, line) = SETUP;
+        let computes = rank(2, COMPUTES)
+            .runs()
+            .still(seconds)
+            .before(function, file, line);
+        let verdict = Verdict::of(&answer(vec![
+            waits(0),
+            waits(1),
+            computes,
+            waits(3),
+            driver(4),
+        ]));
+        assert_eq!(verdict.kind(), Kind::Slow, "{seconds}");
+        assert_eq!(verdict.culprits[0].tasks, "rank 2", "{seconds}");
+        assert!(!verdict.text().contains("_aside"), "{}", verdict.text());
+    }
+}

@@ -1,0 +1,84 @@
+//! What members wait for that is no inspected process.
+
+use super::job::Awaited;
+
+/// Ray's states of a task that has not begun.
+const NO_NODE: &str = "PENDING_NODE_ASSIGNMENT";
+const NO_MEMORY: &str = "PENDING_OBJ_STORE_MEM_AVAIL";
+const NO_ARGUMENTS: &str = "PENDING_ARGS_AVAIL";
+const FINISHED: &str = "FINISHED";
+
+/// Something that is waited for, and is no inspected process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Thing {
+    /// A task that no node takes.
+    Unscheduled(String),
+    /// A task for whose arguments the object store has no room.
+    NoMemory(String),
+    /// A task that itself waits for others.
+    WaitsForArguments(String),
+    /// An object whose owner has ended.
+    OwnerGone(String),
+    /// A task in a process that was not inspected.
+    NotInspected(String),
+    /// Ranks of a group that run in no process.
+    Absent(String),
+}
+
+impl Thing {
+    /// Returns what is waited for with `awaited`, if its task runs in no inspected process.
+    pub(super) fn of(awaited: &Awaited) -> Option<Self> {
+        let task = || match &awaited.task {
+            Some(task) => format!("the task {task}"),
+            None => "a task".to_owned(),
+        };
+        match awaited.state.as_deref() {
+            _ if !awaited.is_known => None,
+            _ if awaited.owner_gone => Some(Self::OwnerGone(match &awaited.task {
+                Some(task) => format!("the object of {task}"),
+                None => "an object".to_owned(),
+            })),
+            Some(NO_NODE) => Some(Self::Unscheduled(task())),
+            Some(NO_MEMORY) => Some(Self::NoMemory(task())),
+            Some(NO_ARGUMENTS) => Some(Self::WaitsForArguments(task())),
+            Some(FINISHED) | None => None,
+            Some(_) => awaited.task.as_ref().map(|_| {
+                let pid = awaited
+                    .pid
+                    .map_or(String::new(), |pid| format!(" (pid {pid})"));
+                Self::NotInspected(format!("{}{pid}", task()))
+            }),
+        }
+    }
+
+    /// Whether the process that runs the task of `awaited` does not matter: it is not the reason.
+    pub(super) fn is_before_process(&self) -> bool {
+        !matches!(self, Self::NotInspected(_))
+    }
+
+    /// Returns its name in a sentence.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Unscheduled(task)
+            | Self::NoMemory(task)
+            | Self::WaitsForArguments(task)
+            | Self::NotInspected(task)
+            | Self::OwnerGone(task)
+            | Self::Absent(task) => task,
+        }
+    }
+
+    /// Returns what is wrong with it, as a sentence without its subject.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Unscheduled(_) => {
+                "has no node yet: the resources that it needs are in use, or no node has them"
+            }
+            Self::NoMemory(_) => "does not begin: the object store has no room for its arguments",
+            Self::WaitsForArguments(_) => "does not begin: its arguments are not there yet",
+            Self::OwnerGone(_) => "cannot arrive: no process owns it any more",
+            Self::NotInspected(_) => "runs in a process that was not inspected",
+            Self::Absent(_) => "does not run: no process has it",
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The verdict about a job in which nothing is known to hold others up.
+
+use std::collections::BTreeSet;
+
+use super::super::differences::Weight;
+use super::evidence::{notes, of_waiting, rows};
+use super::next::next;
+use super::report::{Confidence, DifferenceRow, Kind, Verdict};
+use super::state::State;
+use super::values::{self, OddValue};
+use super::words::{Waiting, Words, sentence};
+
+/// Locations that are described.
+const MAX_DESCRIBED: usize = 4;
+
+/// Members of which it is not known what they wait for, or what they do.
+#[derive(Default)]
+struct Unclear {
+    /// Those that wait for their group or for an object.
+    waiting: Vec<Waiting>,
+    /// Others that have not moved for long.
+    still: Vec<Waiting>,
+    /// Those that have failed, or give no snapshot.
+    unseen: Vec<usize>,
+}
+
+/// Returns the verdict about a job in which no root holds others up.
+pub(super) fn without_roots(words: Words<'_>) -> Verdict {
+    let found = words.found;
+    let odd = values::odd(found.job, words.names, found.positions);
+    let waiting = words.waiting(&[]);
+    let unclear = Unclear::of(words, &waiting);
+    let kind = match (odd.is_empty(), unclear.is_empty()) {
+        _ if found.positions.is_empty() => Kind::Unknown,
+        (false, _) if !unclear.lasts(words) => Kind::Differs,
+        (true, true) => Kind::Healthy,
+        _ => Kind::Unknown,
+    };
+    let is_recorded = found.positions.iter().all(|one| one.still.is_some());
+    let is_not_finite = odd.iter().any(|one| one.weight == Weight::NotFinite);
+    let confidence = match kind {
+        Kind::Healthy if is_recorded => Confidence::Likely,
+        Kind::Differs if is_not_finite => Confidence::Likely,
+        _ => Confidence::Possible,
+    };
+    let mut evidence: Vec<String> = odd.iter().map(|one| in_words(words, one)).collect();
+    evidence.extend(unclear.sentences(words));
+    evidence.extend(notes(words, &[]));
+    Verdict {
+        kind,
+        confidence,
+        summary: summary(words, kind, confidence, &odd, &unclear),
+        culprits: Vec::new(),
+        evidence,
+        waiting: rows(words, &waiting),
+        differences: odd.iter().map(|one| of_value(words, one)).collect(),
+        next: next(words, kind, &[]),
+    }
+}
+
+/// Returns the first sentence.
+fn summary(
+    words: Words<'_>,
+    kind: Kind,
+    confidence: Confidence,
+    odd: &[OddValue],
+    unclear: &Unclear,
+) -> String {
+    let (positions, sure) = (words.found.positions, confidence.word());
+    let all = positions.len();
+    let moving = positions.iter().filter(|one| one.moves()).count();
+    match (kind, odd.first()) {
+        _ if all == 0 => return "Nothing was inspected: no process fits.".to_owned(),
+        (Kind::Differs, Some(one)) => {
+            let (name, has) = (words.name(&one.members), has(one));
+            let value = format!("{name} {has} another value of {}", one.name);
+            return sentence(&format!("nothing hangs, and {value} ({sure})"));
+        }
+        (Kind::Healthy, _) => {
+            return match moving {
+                0 => format!("Nothing hangs: no process holds another up ({sure})."),
+                _ if moving == all => format!("Nothing hangs: all {all} processes move ({sure})."),
+                _ => format!(
+                    "Nothing hangs: no process holds another up, and {moving} of {all} move ({sure})."
+                ),
+            };
+        }
+        _ => {}
+    }
+    let is_one = |waiting: &Waiting| waiting.members.len() == 1;
+    sentence(&match (unclear.waiting.first(), unclear.still.first()) {
+        (Some(one), _) => {
+            let wait = if is_one(one) { "waits" } else { "wait" };
+            let name = words.name(&one.members);
+            format!("it is not known what {name} {wait} for ({sure})")
+        }
+        (None, Some(one)) => {
+            let does = if is_one(one) { "does" } else { "do" };
+            let name = words.name(&one.members);
+            format!("it is not known why {name} {does} not move ({sure})")
+        }
+        (None, None) => {
+            format!("nothing is known to hang, and not every process could be judged ({sure})")
+        }
+    })
+}
+
+impl Unclear {
+    fn of(words: Words<'_>, waiting: &[Waiting]) -> Self {
+        let found = words.found;
+        let has_workers = (0..found.positions.len()).any(|at| !found.job.is_driver(at));
+        let counts = |at: &usize| !found.job.is_driver(*at) || !has_workers;
+        let mut unclear = Self::default();
+        for one in waiting {
+            let moves = one.members.iter().all(|at| found.positions[*at].moves());
+            let is_thing = |to: &usize| found.waits.thing(*to).is_some();
+            let is_known = !one.targets.is_empty() && !one.targets.iter().any(is_thing);
+            if !moves && !is_known && one.members.iter().any(counts) {
+                unclear.waiting.push(one.clone());
+            }
+        }
+        let mut still = Vec::new();
+        for (at, position) in found.positions.iter().enumerate() {
+            let is_waiting = waiting.iter().any(|one| one.members.contains(&at));
+            match position.state {
+                _ if is_waiting || !counts(&at) => {}
+                State::Raised | State::Silent(_) | State::NotInspected(_) => {
+                    unclear.unseen.push(at)
+                }
+                // A server waits for work in a queue or an event loop.
+                State::WaitsForQueue | State::WaitsForFuture | State::Paused => {}
+                _ if position.is_still() => still.push(at),
+                _ => {}
+            }
+        }
+        unclear.still = words.spots(&still);
+        unclear
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.still.is_empty() && self.unseen.is_empty()
+    }
+
+    /// Whether any of them has not moved for long.
+    fn lasts(&self, words: Words<'_>) -> bool {
+        let all = self.waiting.iter().chain(&self.still);
+        let mut all = all.flat_map(|one| &one.members);
+        all.any(|at| words.found.positions[*at].is_still())
+    }
+
+    /// Describes those that wait or have not moved.
+    fn sentences(&self, words: Words<'_>) -> Vec<String> {
+        let mut sentences = of_waiting(words, &self.waiting, &[]);
+        let targets = self.waiting.iter().flat_map(|one| &one.targets);
+        let things: BTreeSet<usize> = targets
+            .copied()
+            .filter(|to| words.found.waits.thing(*to).is_some())
+            .collect();
+        sentences.extend(
+            things
+                .iter()
+                .take(MAX_DESCRIBED)
+                .flat_map(|at| words.of_node(*at)),
+        );
+        for spot in self.still.iter().take(MAX_DESCRIBED) {
+            match spot.members[..] {
+                [only] => sentences.extend(words.of_node(only)),
+                _ => sentences.push(words.of_waiting(spot, &[])),
+            }
+        }
+        sentences
+    }
+}
+
+fn of_value(words: Words<'_>, one: &OddValue) -> DifferenceRow {
+    DifferenceRow {
+        group: one.group.clone(),
+        name: one.name.clone(),
+        frame: one.frame.clone(),
+        tasks: words
+            .names
+            .in_words(&one.group, &one.members.iter().copied().collect()),
+        value: one.value.clone(),
+        others: one.others.clone(),
+    }
+}
+
+/// `Rank 2 has self.loss = nan in step (loop.py), and most others have 0.5.`
+fn in_words(words: Words<'_>, one: &OddValue) -> String {
+    let frame = one
+        .frame
+        .as_ref()
+        .map_or(String::new(), |frame| format!(" in {frame}"));
+    let has = has(one);
+    sentence(&format!(
+        "{} {has} {} = {}{frame}, and most others have {}",
+        words.short_name(&one.members),
+        one.name,
+        one.value,
+        one.others
+    ))
+}
+
+fn has(one: &OddValue) -> &'static str {
+    match one.members.len() {
+        1 => "has",
+        _ => "have",
+    }
+}

@@ -1,0 +1,314 @@
+//! The sentences of a verdict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::super::location::Location;
+use super::super::text::plural;
+use super::super::who::Names;
+use super::roots::Found;
+use super::state::{Position, State};
+use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::text::shortened;
+
+/// Characters of the names of several members, and of one sentence of a thread.
+const MAX_NAMES_CHARS: usize = 160;
+pub(super) const MAX_SENTENCE_CHARS: usize = 600;
+
+/// Threads of a deadlock that are described.
+const MAX_THREADS: usize = 4;
+
+/// Words for what was found.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a> {
+    pub(super) found: Found<'a>,
+    pub(super) names: &'a Names<'a>,
+}
+
+impl Words<'_> {
+    /// Names `nodes`, with their groups: `rank 3 of Trainer`.
+    pub(super) fn name(self, nodes: &[usize]) -> String {
+        self.named(nodes, &|group, name| match name.starts_with("rank") {
+            true => format!("{name} of {group}"),
+            false => name,
+        })
+    }
+
+    /// Names `nodes`, with their groups only if there are several.
+    pub(super) fn short_name(self, nodes: &[usize]) -> String {
+        match self.names.groups().len() {
+            1 => self.named(nodes, &|_, name| name),
+            _ => self.name(nodes),
+        }
+    }
+
+    fn named(self, nodes: &[usize], called: &dyn Fn(&str, String) -> String) -> String {
+        let mut groups: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let mut things = Vec::new();
+        for node in nodes {
+            match self.found.waits.thing(*node) {
+                Some(thing) => things.push(thing.name().to_owned()),
+                None => {
+                    let of_group = groups.entry(self.found.job.group(*node)).or_default();
+                    of_group.insert(*node);
+                }
+            }
+        }
+        let members = groups.into_iter().map(|(group, members)| {
+            let name = self.names.in_words(group, &members);
+            called(group, name)
+        });
+        let all: Vec<String> = members.chain(things).collect();
+        shortened(&all.join(" and "), MAX_NAMES_CHARS)
+    }
+
+    /// Describes where and what the process `at` is: ` (pid 4711 @ 10.0.0.7)`. Empty if its name says so.
+    fn process(self, at: usize) -> String {
+        let Some(process) = self.found.job.processes.get(at) else {
+            return String::new();
+        };
+        let group = self.found.job.group(at);
+        match (process.pid, &process.node_ip) {
+            _ if !self.names.are_numbered(group) => String::new(),
+            (Some(pid), Some(ip)) => format!(" (pid {pid} @ {ip})"),
+            (Some(pid), None) => format!(" (pid {pid})"),
+            (None, _) => String::new(),
+        }
+    }
+
+    /// Describes what the node `at` does, for how long, and what led there.
+    pub(super) fn of_node(self, at: usize) -> Vec<String> {
+        let does = format!(
+            "{}{} {}",
+            self.short_name(&[at]),
+            self.process(at),
+            self.does(at)
+        );
+        let Some(position) = self.found.positions.get(at) else {
+            return vec![sentence(&does)];
+        };
+        let and = match &position.state {
+            State::LostChild(_) | State::WaitsForChild(_) | State::WaitsForLock(_) => "; it",
+            _ => ", and",
+        };
+        let for_long = match position.still {
+            _ if position.state == State::Paused => String::new(),
+            Some(still) if position.moves() => format!("{and} moved within {}", longest(still)),
+            Some(still) => format!("{and} has not moved for {}", span(still)),
+            None => String::new(),
+        };
+        let threads = match &position.state {
+            State::Deadlocked(deadlock) => &deadlock.threads,
+            _ => &position.locks,
+        };
+        let mut sentences = vec![sentence(&format!("{does}{for_long}"))];
+        sentences.extend(threads.iter().take(MAX_THREADS).map(|one| sentence(one)));
+        let before = position.before.as_ref();
+        sentences.extend(before.map(|before| format!("Before that it was in {before}.")));
+        sentences
+    }
+
+    /// Describes what the node `at` does, as a sentence without its subject.
+    pub(super) fn does(self, at: usize) -> String {
+        if let Some(thing) = self.found.waits.thing(at) {
+            return thing.reason().to_owned();
+        }
+        match self.found.positions.get(at) {
+            Some(position) => {
+                of_position(position, self.found.job.processes[at].breakpoint.as_deref())
+            }
+            None => {
+                let process = self.found.job.processes.get(at);
+                let last = process.and_then(|process| process.idle.as_deref());
+                format!("is idle: {}", last.unwrap_or("no method runs in it"))
+            }
+        }
+    }
+}
+
+/// `3s`, the least time within which a thread has moved.
+fn longest(still: Duration) -> String {
+    span(still.max(Duration::from_secs(1)))
+}
+
+/// Describes `position`, as a sentence without its subject.
+fn of_position(position: &Position, breakpoint: Option<&str>) -> String {
+    let location = position.location.as_ref();
+    let at = location.and_then(|location| location.at.as_ref());
+    let at_in = at.map_or(String::new(), |at| format!(" in {at}"));
+    let from_outside = match location {
+        Some(location) => format!("; seen from outside, it {location}"),
+        None => String::new(),
+    };
+    match &position.state {
+        State::Deadlocked(_) => "has threads that wait for each other".to_owned(),
+        State::Paused => {
+            let at = breakpoint.map_or(String::new(), |id| format!(" at breakpoint {id}"));
+            format!(
+                "is paused{at}{at_in}: a person or breakpoint() has stopped it, and a person has to resume it"
+            )
+        }
+        State::Silent(why) => format!("does not answer ({why}){from_outside}"),
+        State::NotInspected(why) => format!("could not be inspected: {why}"),
+        State::Sleeps => format!("sleeps{at_in}"),
+        State::Runs => format!("runs{at_in}"),
+        State::WaitsForLock(lock) => {
+            let lock = if lock.is_empty() { "a lock" } else { lock };
+            format!("waits for {lock}{at_in}, and which thread holds it is not known")
+        }
+        State::LostChild(child) | State::WaitsForChild(child) => {
+            format!("{}, while {child}", in_words(location))
+        }
+        _ => in_words(location),
+    }
+}
+
+fn in_words(location: Option<&Location>) -> String {
+    location.map_or("has no Python stack".to_owned(), Location::to_string)
+}
+
+/// Members that do the same and wait for the same.
+#[derive(Debug, Clone)]
+pub(super) struct Waiting {
+    pub(super) members: Vec<usize>,
+    pub(super) location: Option<Location>,
+    pub(super) targets: Vec<usize>,
+    /// What they wait for, if that is no node.
+    objects: Option<String>,
+    /// The shortest and the longest time that they have waited.
+    waited: Option<(Duration, Duration)>,
+}
+
+impl Words<'_> {
+    /// Returns the members that wait for others, or for what is not known; those that wait for `nodes` first, then
+    /// the most.
+    pub(super) fn waiting(self, nodes: &[usize]) -> Vec<Waiting> {
+        type Key<'a> = (&'a str, Option<&'a Location>, &'a [usize], Option<&'a str>);
+        let mut found: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
+        for (at, position) in self.found.positions.iter().enumerate() {
+            let targets = self.found.waits.graph.targets(at);
+            let waits = matches!(position.state, State::WaitsForGroup | State::WaitsForObject);
+            if targets.is_empty() && (!waits || nodes.contains(&at)) {
+                continue;
+            }
+            let objects = self.found.job.objects[at].first();
+            let objects = objects.filter(|object| {
+                object.is_known && targets.is_empty() && position.state == State::WaitsForObject
+            });
+            let objects = objects.map(|object| &*object.words);
+            let key = (
+                self.found.job.group(at),
+                position.location.as_ref(),
+                targets,
+                objects,
+            );
+            found.entry(key).or_default().push(at);
+        }
+        let rows = found
+            .into_iter()
+            .map(|((_, location, targets, objects), members)| Waiting {
+                location: location.cloned(),
+                targets: targets.to_vec(),
+                objects: objects.map(str::to_owned),
+                waited: self.waited(&members),
+                members,
+            });
+        let mut rows: Vec<Waiting> = rows.collect();
+        let is_direct = |row: &Waiting| row.targets.iter().any(|target| nodes.contains(target));
+        rows.sort_by_key(|row| (!is_direct(row), std::cmp::Reverse(row.members.len())));
+        rows
+    }
+
+    /// Groups `nodes` by their locations, as members that wait for nothing known.
+    pub(super) fn spots(self, nodes: &[usize]) -> Vec<Waiting> {
+        let mut spots: BTreeMap<(&str, Option<&Location>), Vec<usize>> = BTreeMap::new();
+        for at in nodes {
+            let location = self.found.positions[*at].location.as_ref();
+            let key = (self.found.job.group(*at), location);
+            spots.entry(key).or_default().push(*at);
+        }
+        let spots = spots.into_iter();
+        spots
+            .map(|((_, location), members)| Waiting {
+                location: location.cloned(),
+                targets: Vec::new(),
+                objects: None,
+                waited: self.waited(&members),
+                members,
+            })
+            .collect()
+    }
+
+    /// Returns the shortest and the longest time that `members` have not moved.
+    fn waited(self, members: &[usize]) -> Option<(Duration, Duration)> {
+        let still = members
+            .iter()
+            .filter_map(|at| self.found.positions[*at].still);
+        still.clone().min().zip(still.max())
+    }
+
+    /// Describes `waiting`. The reader knows that `nodes` are the ones to blame, if there are any.
+    pub(super) fn of_waiting(self, waiting: &Waiting, nodes: &[usize]) -> String {
+        let count = waiting.members.len();
+        let name = self.short_name(&waiting.members);
+        let target = match self.target(waiting) {
+            _ if !waiting.targets.is_empty() && waiting.targets == waiting.members => {
+                " for itself".to_owned()
+            }
+            _ if !nodes.is_empty() && waiting.targets == nodes => {
+                let it = if nodes.len() == 1 { "it" } else { "them" };
+                format!(" for {it}")
+            }
+            Some(target) => format!(" for {target}"),
+            None => String::new(),
+        };
+        let location = match &waiting.location {
+            Some(location) => plural(location, count),
+            None => "wait".to_owned(),
+        };
+        let for_long = match waiting.waited.map(|(min, max)| (span(min), span(max))) {
+            Some((min, max)) if min == max => format!(", for {min}"),
+            Some((min, max)) => format!(", for {min} to {max}"),
+            None => String::new(),
+        };
+        // `wait in ray.get, from f (a.py:3)`: the target comes behind the verb.
+        let words = match location.split_once(' ') {
+            Some((verb @ ("wait" | "waits"), rest)) => format!("{verb}{target} {rest}"),
+            _ if target.is_empty() => location,
+            _ => format!(
+                "{location}, and {}{target}",
+                if count == 1 { "waits" } else { "wait" }
+            ),
+        };
+        sentence(&format!("{name} {words}{for_long}"))
+    }
+
+    /// Names what `waiting` waits for.
+    pub(super) fn target(self, waiting: &Waiting) -> Option<String> {
+        match waiting.targets.is_empty() {
+            true => waiting.objects.clone(),
+            false => Some(self.short_name(&waiting.targets)),
+        }
+    }
+}
+
+/// Returns `words` as a sentence. Names of the program keep their case.
+pub(super) fn sentence(words: &str) -> String {
+    let words = shortened(words, MAX_SENTENCE_CHARS);
+    let is_ours = [
+        "rank ",
+        "ranks ",
+        "the ",
+        "a task",
+        "an object",
+        "its ",
+        "nothing ",
+        "it is not known ",
+    ];
+    let starts = is_ours.iter().any(|start| words.starts_with(start));
+    let mut rest = words.chars();
+    match rest.next().filter(|_| starts) {
+        Some(first) => format!("{}{}.", first.to_uppercase(), rest.as_str()),
+        None => format!("{words}."),
+    }
+}
