@@ -1,7 +1,7 @@
 //! Validates a configuration with all parts of the relay that check it.
 //!
 //! [`config`] knows no other part. Checks that need one are combined here, for `ray-relay serve` and `ray-relay
-//! check-config` alike.
+//! config check` alike.
 
 use ray_relay_access::tls::Material;
 use ray_relay_base::config::{self, Checks, Fault, Problems, Resolved, Sources};

@@ -1,6 +1,10 @@
-//! `ray-relay config explain`: explains a key of the configuration.
+//! `ray-relay config`: explains the keys of the configuration, and [checks](check) one.
+
+mod check;
 
 use serde_json::json;
+
+use check::ConfigCheckArgs;
 
 use super::failure::{Exit, Fails, Failure};
 use super::terminal::print;
@@ -14,7 +18,7 @@ Examples:
   ray-relay config explain tls                all of a section, as config/example.toml has them
   ray-relay config explain RAY_RELAY_LOG_LEVEL
 
-`ray-relay check-config` says what a configuration comes to.";
+`ray-relay config check` says what a configuration comes to.";
 
 /// `config`
 #[derive(Debug, clap::Subcommand)]
@@ -29,6 +33,9 @@ pub enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Check a configuration, and report every problem at once
+    #[command(after_help = check::AFTER_HELP)]
+    Check(Box<ConfigCheckArgs>),
 }
 
 impl Fails for UnknownKey {
@@ -37,8 +44,14 @@ impl Fails for UnknownKey {
     }
 }
 
-pub(super) fn run(command: &ConfigCommand) -> Result<(), Failure> {
-    let ConfigCommand::Explain { key, json } = command;
+pub(super) fn run(command: ConfigCommand) -> Result<(), Failure> {
+    match command {
+        ConfigCommand::Explain { key, json } => explanation(key.as_deref(), json),
+        ConfigCommand::Check(args) => check::run(*args),
+    }
+}
+
+fn explanation(key: Option<&str>, json: bool) -> Result<(), Failure> {
     let found = match key {
         Some(key) => explain(key)?,
         None => explained(),

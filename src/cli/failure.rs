@@ -113,7 +113,7 @@ impl From<io::Error> for Failure {
 
 impl From<Problems> for Failure {
     fn from(problems: Problems) -> Self {
-        let hint = "`ray-relay config explain KEY` says what a key means; `ray-relay check-config` checks without starting";
+        let hint = "`ray-relay config explain KEY` says what a key means; `ray-relay config check` checks without starting";
         Self {
             // An empty line, because the hint belongs to all problems.
             sentence: Some(format!("{problems}\n")),

@@ -14,7 +14,7 @@ Examples:
   ray-relay serve --ray-address train=http://10.0.0.2 --ray-address serve=http://10.0.0.3
       two clusters; the first one's dashboard is at /, the second's at /relay/clusters/serve/
 
-Every flag is also a key of the configuration file and a variable RAY_RELAY_<SECTION>_<KEY>; `ray-relay check-config` shows what they come to. SIGTERM ends idle sessions, and waits for the others for listen.drain_timeout; a second one aborts.
+Every flag is also a key of the configuration file and a variable RAY_RELAY_<SECTION>_<KEY>; `ray-relay config check` shows what they come to. SIGTERM ends idle sessions, and waits for the others for listen.drain_timeout; a second one aborts.
 
 Next: `ray-relay list` shows what waits, `ray-relay launch-config` attaches an editor.";
 

@@ -1,4 +1,4 @@
-//! `ray-relay check-config`, and `serve` where the configuration is wrong.
+//! `ray-relay config check`, and `serve` where the configuration is wrong.
 
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ fn a_wrong_configuration_is_exit_code_78() {
     let path = dir.path().join("relay.toml");
     std::fs::write(&path, "[listen]\nadress = \"127.0.0.1:1\"\nkeepalive = 2\n").unwrap();
     let path = path.to_str().unwrap();
-    for command in ["serve", "check-config"] {
-        let output = run(&[command, "--config", path, "--log-level", "loud"]);
+    for command in [&["serve"][..], &["config", "check"]] {
+        let output = run(&[command, &["--config", path, "--log-level", "loud"]].concat());
         assert_eq!(output.status.code(), Some(78), "{output:?}");
         let expected = format!(
             "\
@@ -37,20 +37,20 @@ ray-relay: the configuration has 3 problems
         );
         assert!(err(&output).starts_with(&expected), "{}", err(&output));
     }
-    let output = run(&["check-config", "--config", path, "--json"]);
+    let output = run(&["config", "check", "--config", path, "--json"]);
     assert_eq!(output.status.code(), Some(78));
     let problems: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(problems["problems"][1]["key"], "listen.keepalive");
     assert!(err(&output).is_empty());
 
-    let output = run(&["check-config", "--config", "/nonexistent.toml"]);
+    let output = run(&["config", "check", "--config", "/nonexistent.toml"]);
     assert_eq!(output.status.code(), Some(78));
     assert!(err(&output).contains("/nonexistent.toml"));
 }
 
 #[test]
 fn valid_configuration_is_shown_with_its_sources() {
-    let mut command = ray_relay(&["check-config", "--listen", "127.0.0.1:7000"]);
+    let mut command = ray_relay(&["config", "check", "--listen", "127.0.0.1:7000"]);
     let output = command
         .env("RAY_RELAY_LOG_LEVEL", "debug")
         .output()
@@ -65,7 +65,7 @@ fn valid_configuration_is_shown_with_its_sources() {
         let found = shown.lines().find(|shown| shown.starts_with(line)).unwrap();
         assert!(found.ends_with(origin), "{found}");
     }
-    let output = run(&["check-config", "--json"]);
+    let output = run(&["config", "check", "--json"]);
     let settings: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(settings["settings"][0]["key"], "address");
 }
@@ -94,14 +94,14 @@ fn config_explain_describes_a_key() {
 #[test]
 fn example_configuration_is_valid() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.toml");
-    let output = run(&["check-config", "--config", example]);
+    let output = run(&["config", "check", "--config", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[test]
-fn check_config_summarises_the_policy() {
+fn config_check_summarises_the_policy() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/config/policy.example.toml");
-    let output = run(&["check-config", "--policy", example]);
+    let output = run(&["config", "check", "--policy", example]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = out(&output);
     assert!(text.contains("is right, and has 6 rules:\n#   "), "{text}");
@@ -111,7 +111,7 @@ fn check_config_summarises_the_policy() {
     );
     let narrowed = "clusters \"default\"; `admin` of what is there, not of the relay";
     assert!(text.contains(narrowed), "{text}");
-    let output = run(&["check-config", "--json", "--policy", example]);
+    let output = run(&["config", "check", "--json", "--policy", example]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["policy"]["rules"][0]["subjects"], json!(["*"]));
     assert!(report["settings"].is_array());
@@ -121,7 +121,7 @@ fn check_config_summarises_the_policy() {
     let rule = "[[rule]]\nsubjects = [\"a\"]\nscope = [\"list\"]\nclusters = [\"prod\"]\n";
     std::fs::write(&wrong, rule).unwrap();
     let wrong = wrong.to_str().unwrap();
-    let output = run(&["check-config", "--policy", wrong, "--listen", "nowhere"]);
+    let output = run(&["config", "check", "--policy", wrong, "--listen", "nowhere"]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     let text = err(&output);
     assert!(
@@ -129,12 +129,12 @@ fn check_config_summarises_the_policy() {
         "{text}"
     );
     std::fs::write(wrong, rule.replace("scope ", "scopes ")).unwrap();
-    let output = run(&["check-config", "--policy", wrong]);
+    let output = run(&["config", "check", "--policy", wrong]);
     assert!(
         out(&output).contains("no cluster is called \"prod\""),
         "{output:?}"
     );
     std::fs::write(wrong, "").unwrap();
-    let output = run(&["check-config", "--policy", wrong]);
+    let output = run(&["config", "check", "--policy", wrong]);
     assert!(out(&output).contains("it permits nothing"), "{output:?}");
 }

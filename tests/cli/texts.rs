@@ -69,7 +69,7 @@ fn mistakes_at_the_command_line() {
         "snapshot",
         "token mint",
         "token inspect /nonexistent/token",
-        "check-config --config /nonexistent/relay.toml",
+        "config check --config /nonexistent/relay.toml",
         "serve --auth-key /nonexistent/relay.pub",
         "audit verify /nonexistent/audit.log",
         "audit replay /nonexistent/recording",

@@ -284,7 +284,10 @@ fn files_of_the_relay_are_checked_before_it_starts() {
     let keys = Keys::new("EdDSA");
     let (private, public) = (keys.at("relay.key"), keys.at("relay.pub"));
     // A relay may run on this machine, on the default port.
-    for command in [&["check-config"][..], &["serve", "--listen", "127.0.0.1:0"]] {
+    for command in [
+        &["config", "check"][..],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ] {
         let keys = ["--auth-key", &private, "--auth-key", "/nonexistent"];
         let output = run(&[command, &keys].concat());
         assert_eq!(output.status.code(), Some(78), "{output:?}");
@@ -300,7 +303,8 @@ fn files_of_the_relay_are_checked_before_it_starts() {
     }
     // With a key, other machines are let in.
     let output = run(&[
-        "check-config",
+        "config",
+        "check",
         "--listen",
         "0.0.0.0:5678",
         "--auth-key",

@@ -62,7 +62,7 @@ fn every_command_explains_itself() {
                 "Next:",
             ],
         ),
-        (&["check-config", "--help"], &["--config", "78"]),
+        (&["config", "check", "--help"], &["--config", "78"]),
         (
             &["list", "--help"],
             &[

@@ -217,13 +217,13 @@ fn a_self_signed_certificate_is_made_once_and_trusted_by_name() {
 }
 
 #[test]
-fn check_config_and_serve_report_unusable_files() {
+fn config_check_and_serve_report_unusable_files() {
     let dir = tempfile::tempdir().unwrap();
     assert!(certify(dir.path(), &[]).status.success());
     let cert = dir.path().join("cert.pem");
     let cert = cert.to_str().unwrap();
-    for command in ["check-config", "serve"] {
-        let output = ray_relay(&[command, "--tls-cert", cert, "--tls-key", cert]);
+    for command in [&["config", "check"][..], &["serve"]] {
+        let output = ray_relay(&[command, &["--tls-cert", cert, "--tls-key", cert]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(78), "{stderr}");
         assert!(
@@ -233,7 +233,8 @@ fn check_config_and_serve_report_unusable_files() {
     }
     let key = dir.path().join("key.pem");
     let args = [
-        "check-config",
+        "config",
+        "check",
         "--tls-cert",
         cert,
         "--tls-key",

@@ -1,4 +1,4 @@
-//! `ray-relay check-config`: prints the effective configuration, or every problem in it.
+//! `ray-relay config check`: prints the effective configuration, or every problem in it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::failure::{Exit, Failure};
 use crate::app::validate;
+use crate::cli::failure::{Exit, Failure};
 use ray_relay_access::identity::Authenticator;
 use ray_relay_access::policy::Policy;
 use ray_relay_base::config::{Auth, Flags, Problems, Resolved, Sources, printable};
 
-/// `check-config`
+/// `config check`
 #[derive(Debug, Args)]
-pub struct CheckConfigArgs {
+pub struct ConfigCheckArgs {
     /// The same flags as `serve`.
     #[command(flatten)]
     pub config: Flags,
@@ -28,14 +28,14 @@ pub struct CheckConfigArgs {
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay check-config --config relay.toml
-  ray-relay check-config --config relay.toml --json | jq '.problems[].key'
-  ray-relay check-config --policy policy.toml
+  ray-relay config check --config relay.toml
+  ray-relay config check --config relay.toml --json | jq '.problems[].key'
+  ray-relay config check --policy policy.toml
 
 Reads the same file, RAY_RELAY_* environment and flags as `ray-relay serve`, and the files with keys, rules and revocations that they name; contacts no server. Prints what each rule of the policy file permits, one line for each.
 Exit code 0: it is right, and the effective value of every key was printed. 78: it is not.";
 
-pub(super) fn run(args: CheckConfigArgs) -> Result<(), Failure> {
+pub(super) fn run(args: ConfigCheckArgs) -> Result<(), Failure> {
     let resolved = validate::resolve(&Sources::from_process(args.config));
     let (resolved, policy) = match checked(resolved, args.policy) {
         Ok(checked) => checked,

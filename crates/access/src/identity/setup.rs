@@ -1,4 +1,4 @@
-//! Reads and checks the files of `[auth]`: for the authenticator at start, and for `check-config`.
+//! Reads and checks the files of `[auth]`: for the authenticator at start, and for `config check`.
 
 use std::fmt;
 use std::fs::File;

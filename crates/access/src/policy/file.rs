@@ -1,6 +1,6 @@
 //! The policy file: the operator's rules.
 //!
-//! The authenticator reads it at start and again when it changes ([`PolicyFile::reload`]); `check-config` checks it.
+//! The authenticator reads it at start and again when it changes ([`PolicyFile::reload`]); `config check` checks it.
 //! A file with a fault is not used in part: all of its problems are reported, and no rule applies. Invariants: a file
 //! without rules grants nothing; an additional rule never takes a right away.
 

@@ -1,7 +1,7 @@
 //! Content of the files of `[tls]`, read and checked: certificate chain, key, and verification of client
 //! certificates.
 //!
-//! Loaded at start and after each change of the files, and by `check-config`. Invariant: a [`Material`] can serve
+//! Loaded at start and after each change of the files, and by `config check`. Invariant: a [`Material`] can serve
 //! connections. All faults are reported at once.
 
 use std::fmt;

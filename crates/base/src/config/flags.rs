@@ -1,4 +1,4 @@
-//! The flags of `serve` and `check-config`, and the keys of which they are values.
+//! The flags of `serve` and `config check`, and the keys of which they are values.
 
 use std::path::PathBuf;
 

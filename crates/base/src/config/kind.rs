@@ -85,7 +85,7 @@ impl<T: 'static> ValueKind<T> {
         (self.read)(value)
     }
 
-    /// The value for `check-config`, if there is one. `is_set`: it is not the default.
+    /// The value for `config check`, if there is one. `is_set`: it is not the default.
     pub(super) fn display(&self, value: &T, is_set: bool) -> Option<String> {
         (self.show)(value).filter(|_| is_set || self.has_default)
     }

@@ -40,7 +40,7 @@ impl MemoryBudget {
         self.needed.shared_part(self.there)
     }
 
-    /// The budget in one sentence, for the log and `check-config`.
+    /// The budget in one sentence, for the log and `config check`.
     pub fn sentence(&self) -> String {
         let Self { there, needed, .. } = self;
         let whose = match self.is_known {

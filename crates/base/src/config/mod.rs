@@ -1,7 +1,7 @@
 //! Configuration: what the relay runs with, resolved and checked.
 //!
 //! Defaults < file < `RAY_RELAY_*` environment < flags. [`resolve()`] looks at all of them, and
-//! reports every problem at once. `ray-relay serve` and `ray-relay check-config` call it through
+//! reports every problem at once. `ray-relay serve` and `ray-relay config check` call it through
 //! `app/validate.rs`, which adds the checks of other parts of the relay.
 //! Each key is a row of a table in `settings/`; `config/example.toml` describes it, and [`explain`] prints that.
 

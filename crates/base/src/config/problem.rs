@@ -1,7 +1,7 @@
 //! Problems of a configuration, as shown to the user.
 //!
 //! Built by [`mod@super::resolve`]; rendered on standard error by the commands, or as JSON by
-//! `check-config --json`. A value that may hold a secret is never in here.
+//! `config check --json`. A value that may hold a secret is never in here.
 
 use std::fmt;
 

@@ -25,7 +25,7 @@ pub(super) trait Section {
     fn read(&mut self, resolver: &mut Resolver);
 }
 
-/// One effective value, for `check-config` to show.
+/// One effective value, for `config check` to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// Section of the file; `cluster` for those of a cluster.

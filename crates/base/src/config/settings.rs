@@ -25,7 +25,7 @@ pub(super) use super::resolver::Section;
 /// - the known key `listen.max_connections`, which is suggested for misspelt ones;
 /// - the variable `RAY_RELAY_LISTEN_MAX_CONNECTIONS`;
 /// - the bounds: anything but a whole number from 1 to 1,000,000 is a problem with its location, whatever the source;
-/// - the row of `check-config`, with the origin of the value.
+/// - the row of `config check`, with the origin of the value.
 ///
 /// Still to do by hand: use the value, and describe it in `config/example.toml`, which a test compares with the
 /// tables. A new section joins the list at [`Config`].
