@@ -6,7 +6,6 @@
 
 mod audit;
 mod cert;
-mod check_config;
 mod client_args;
 mod completions;
 mod config;
@@ -49,6 +48,7 @@ mod tasks;
 mod terminal;
 mod token;
 mod token_command;
+mod why;
 mod worker_session;
 
 use std::process::ExitCode;
@@ -56,7 +56,6 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use audit::AuditArgs;
-pub use check_config::CheckConfigArgs;
 pub use client_args::{
     DapArgs, DebugArgs, DoctorArgs, Editor, ExecArgs, LaunchConfigArgs, ListArgs, ParkArgs,
     ReleaseArgs, SnapshotArgs,
@@ -78,6 +77,7 @@ pub use reverse::ReverseArgs;
 pub use sessions::SessionsArgs;
 pub use tasks::TasksArgs;
 pub use token::TokenArgs;
+pub use why::WhyArgs;
 
 use failure::Failure;
 use relay_args::{RELAY_BY_DEFAULT, RELAY_VARIABLE};
@@ -97,7 +97,7 @@ Start:
     ray-relay help operate
 
 Environment:
-  RAY_RELAY_CONFIG              configuration file of serve and check-config
+  RAY_RELAY_CONFIG              configuration file of serve and config check
   RAY_RELAY_RAY_ADDRESS         Ray heads, separated by commas, each URL or NAME=URL
   RAY_RELAY_AUTH_REVOCATIONS_FILE
                                 where `token revoke` writes and serve reads
@@ -161,15 +161,15 @@ pub enum Command {
     /// Keep the sessions of a killed relay for the next one
     #[command(after_help = keeper::AFTER_HELP)]
     Keeper(keeper::KeeperArgs),
-    /// Check a configuration, and report every problem at once
-    #[command(after_help = check_config::AFTER_HELP)]
-    CheckConfig(CheckConfigArgs),
-    /// Say what the keys of the configuration mean
+    /// Check a configuration, or say what its keys mean
     #[command(subcommand)]
     Config(ConfigCommand),
     /// List the tasks that wait at a breakpoint
     #[command(after_help = list::AFTER_HELP)]
     List(ListArgs),
+    /// Say which task holds a job up, or differs from the others, and why
+    #[command(after_help = why::AFTER_HELP)]
+    Why(WhyArgs),
     /// List what runs, and find what hangs
     #[command(after_help = tasks::AFTER_HELP)]
     Tasks(TasksArgs),
@@ -314,6 +314,7 @@ impl Command {
             Self::Debug(args) => &mut args.relay,
             Self::Exec(args) => &mut args.relay,
             Self::Snapshot(args) => &mut args.relay,
+            Self::Why(args) if args.file.is_none() => &mut args.relay,
             Self::Diff(args) => &mut args.relay,
             Self::Park(args) => &mut args.relay,
             Self::Release(args) => &mut args.relay,
@@ -332,10 +333,10 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::Serve(args) => Box::pin(serve::run(args)).await,
         Command::Node(args) => Box::pin(node::run(args)).await,
         Command::Keeper(args) => keeper::run(args).await,
-        Command::CheckConfig(args) => check_config::run(args),
-        Command::Config(command) => config::run(&command),
+        Command::Config(command) => config::run(command),
         Command::List(args) => list::run(args).await,
         Command::Tasks(args) => tasks::run(args).await,
+        Command::Why(args) => why::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => Box::pin(launch_config::run(&args)).await,

@@ -1,7 +1,7 @@
 //! `ray-relay snapshot`: stacks and variables of paused tasks, which stay paused, and of running ones ([`running`]).
 
 pub(super) mod running;
-mod saved;
+pub(super) mod saved;
 
 use std::collections::BTreeMap;
 use std::pin::pin;

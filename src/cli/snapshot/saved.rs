@@ -51,7 +51,7 @@ impl Fails for SavedError {
 /// Saves `answer` of the relay to a new file at `path`, which only this user can read.
 pub(super) fn write(path: &Path, answer: &Value) -> Result<(), SavedError> {
     let mut saved = json!({ KEY: VERSION });
-    for key in ["taken", "looks", "left_out", "clusters"] {
+    for key in ["taken", "looks", "left_out", "idle", "clusters"] {
         saved[key] = answer[key].clone();
     }
     write_new(path, &format!("{saved}\n"), 0o600).map_err(|source| match source.kind() {
@@ -69,7 +69,7 @@ pub(super) fn is_file(name: &str) -> bool {
 }
 
 /// Reads the saved file `name`; `None` if there is none, or it is another kind of file.
-pub(super) fn find(name: &str) -> Option<Result<Value, SavedError>> {
+pub(in crate::cli) fn find(name: &str) -> Option<Result<Value, SavedError>> {
     let path = Path::new(name);
     let mut file = File::open(path).ok()?;
     // Reading a pipe could block.

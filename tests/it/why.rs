@@ -1,0 +1,262 @@
+//! Whom `ray-relay why` names in jobs of four ranks with a planted fault. Each verdict is compared with the plant, and
+//! no earlier one may name another rank.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::agent::{Agent, linked};
+use crate::support::driver::Driver;
+use crate::support::namespaces::Cluster;
+use crate::support::ray::NEWEST;
+use crate::support::scene::Scene;
+use crate::support::{eventually, say};
+
+/// Deadline for a verdict: 30 s in which nothing moves, beside the workers of other jobs that start.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A fault of `tests/jobs/why/faults.py`, and the right verdict on it.
+struct Planted {
+    fault: &'static str,
+    verdict: &'static str,
+    /// The culprits, by rank or name; empty: there is none.
+    culprits: &'static [&'static str],
+    /// What the verdict's text has to contain.
+    words: &'static [&'static str],
+}
+
+const fn planted(
+    fault: &'static str,
+    verdict: &'static str,
+    culprits: &'static [&'static str],
+    words: &'static [&'static str],
+) -> Planted {
+    Planted {
+        fault,
+        verdict,
+        culprits,
+        words,
+    }
+}
+
+/// Faults whose ranks use no processor time.
+const WAITING: [Planted; 8] = [
+    planted(
+        "sleep",
+        "hangs",
+        &["rank 2"],
+        &["sleeps in sleeps (", "barrier ("],
+    ),
+    planted(
+        "swallow",
+        "hangs",
+        &["rank 2"],
+        &["Trainer.train returned", "barrier ("],
+    ),
+    planted(
+        "dead-child",
+        "hangs",
+        &["rank 2"],
+        &["loads_from_dead_child (", "has ended"],
+    ),
+    planted(
+        "hung-child",
+        "hangs",
+        &["rank 2"],
+        &["waits_for_hung_child (", "child"],
+    ),
+    planted(
+        "locks",
+        "hangs",
+        &["rank 2"],
+        &["self.first", "self.second"],
+    ),
+    planted(
+        "peer",
+        "hangs",
+        &["rank 2"],
+        &["receives_from_silent_peer (", "socket.recv"],
+    ),
+    planted(
+        "unplaced",
+        "hangs",
+        &["never_placed"],
+        &["never_placed", "rank 2"],
+    ),
+    planted("cycle", "hangs", &["cycle-a", "cycle-b"], &["ray.get"]),
+];
+
+/// Values of one rank that differ while the job runs.
+const DIFFERING: [Planted; 4] = [
+    planted("nan", "differs", &["rank 2"], &["self.loss", "nan"]),
+    planted(
+        "lr",
+        "differs",
+        &["rank 2"],
+        &["self.model.optimizer.groups[0]['lr']", "0.01"],
+    ),
+    planted(
+        "key",
+        "differs",
+        &["rank 2"],
+        &["self.model.config", "seed"],
+    ),
+    planted("shape", "differs", &["rank 2"], &["self.model.rows"]),
+];
+
+/// Faults, or none, that use a core.
+const COMPUTING: [Planted; 2] = [
+    planted("slow", "slow", &["rank 2"], &["computes (", "barrier ("]),
+    planted(
+        "gil",
+        "hangs",
+        &["rank 2"],
+        &["holds_the_gil (", "barrier ("],
+    ),
+];
+
+/// A job with a planted fault.
+struct FaultyJob<'a> {
+    planted: &'a Planted,
+    _driver: Driver,
+    id: String,
+}
+
+fn started<'a>(cluster: &Cluster, hook: &str, all: &'a [Planted]) -> Vec<FaultyJob<'a>> {
+    let start = |planted: &'a Planted| {
+        let env = [("HOOK_DIR", hook), ("FAULT", planted.fault)];
+        (planted, cluster.start_driver("why/faults.py", &env))
+    };
+    let drivers: Vec<_> = all.iter().map(start).collect();
+    let jobs = drivers.into_iter().map(|(planted, mut driver)| {
+        let id = driver.line("JOB");
+        FaultyJob {
+            planted,
+            _driver: driver,
+            id,
+        }
+    });
+    jobs.collect()
+}
+
+fn why(scene: &Scene<'_>, job: &str) -> (Value, Duration) {
+    let began = Instant::now();
+    let output = scene
+        .command(&["why", "--job", job, "--json"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    (
+        serde_json::from_slice(&output.stdout).unwrap(),
+        began.elapsed(),
+    )
+}
+
+fn culprits(verdict: &Value) -> Vec<String> {
+    let key = if verdict["verdict"] == "differs" {
+        "differences"
+    } else {
+        "culprits"
+    };
+    let culprits = verdict[key].as_array().unwrap().iter();
+    let name = |one: &Value| {
+        let [group, tasks] = ["group", "tasks"].map(|key| one[key].as_str().unwrap_or_default());
+        format!("{group} {tasks}")
+    };
+    culprits.map(name).collect()
+}
+
+/// Asks again and again until the verdict is the planted one. No verdict may blame another task.
+fn verify(scene: &Scene<'_>, job: &FaultyJob<'_>) {
+    let FaultyJob { planted, id, .. } = job;
+    let is_planted = |name: &String| planted.culprits.iter().any(|one| name.contains(one));
+    let mut last = Value::Null;
+    let what = format!("the verdict on {}", planted.fault);
+    let (verdict, took) = eventually(&what, VERDICT_TIMEOUT, || {
+        let (verdict, took) = why(scene, id);
+        let named = culprits(&verdict);
+        let is_blamed = verdict["verdict"] == "hangs" || verdict["verdict"] == "differs";
+        assert!(
+            !is_blamed || named.iter().all(is_planted),
+            "{}: {verdict:#}",
+            planted.fault
+        );
+        if verdict["summary"] != last["summary"] {
+            say(format!(
+                "{}: {} {}",
+                planted.fault, verdict["verdict"], verdict["summary"]
+            ));
+            last = verdict.clone();
+        }
+        (verdict["verdict"] == planted.verdict && !named.is_empty()).then_some((verdict, took))
+    });
+    let text = scene.command(&["why", "--job", id]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    say(format!("{} after {took:?}:\n{text}", planted.fault));
+    for word in planted.words {
+        assert!(
+            text.contains(word),
+            "{}: {word} is not in {text}",
+            planted.fault
+        );
+    }
+    assert!(
+        took < Duration::from_secs(10),
+        "{}: {took:?}",
+        planted.fault
+    );
+    assert!(!culprits(&verdict).is_empty());
+}
+
+#[tokio::test]
+async fn culprit_of_each_planted_fault_is_named() {
+    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
+        .arg("hook")
+        .output();
+    std::fs::write(dir.path().join("ray_relay_hook.py"), hook.unwrap().stdout).unwrap();
+    let hook = dir.path().to_str().unwrap();
+    let scene = Scene::new(&cluster);
+    let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
+    linked(&scene, 2);
+    for some in [
+        &WAITING[..5],
+        &WAITING[5..],
+        &DIFFERING,
+        &COMPUTING[..1],
+        &COMPUTING[1..],
+    ] {
+        for job in &started(&cluster, hook, some) {
+            verify(&scene, job);
+        }
+    }
+    pauses_are_not_blamed(&scene, hook);
+}
+
+/// Neither a healthy job nor one that saves a checkpoint for 8 s is said to hang.
+fn pauses_are_not_blamed(scene: &Scene<'_>, hook: &str) {
+    let healthy = [
+        planted("none", "healthy", &[], &[]),
+        planted("checkpoint", "healthy", &[], &[]),
+    ];
+    let jobs = started(scene.cluster, hook, &healthy);
+    for _ in 0..8 {
+        for job in &jobs {
+            let (verdict, _) = why(scene, &job.id);
+            let kind = verdict["verdict"].as_str().unwrap();
+            assert!(
+                ["healthy", "slow", "unknown"].contains(&kind),
+                "{verdict:#}"
+            );
+            assert!(
+                kind == "slow" || culprits(&verdict).is_empty(),
+                "{verdict:#}"
+            );
+        }
+    }
+}

@@ -1,0 +1,185 @@
+"""Four ranks that meet after each step, and a fault in rank 2 from its third step on: FAULT. In workers with the hook of HOOK_DIR.
+Prints JOB and its id when that step begins. Ends when it is killed."""
+import multiprocessing
+import os
+import re
+import socket
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import harness
+import ray
+
+FAULT, HOOK, RANKS, FAULTY, STEP = os.environ["FAULT"], os.environ["HOOK_DIR"], 4, 2, 3
+environment = {
+    "working_dir": HOOK,
+    "worker_process_setup_hook": "ray_relay_hook.setup",
+    "env_vars": {"FAULT": FAULT},
+}
+
+
+def barrier(meeting):
+    meeting.sendall(b"here")
+    meeting.recv(1)
+
+
+class Optimizer:
+    def __init__(self):
+        self.groups = [{"lr": 0.1, "momentum": 0.9}]
+
+
+class Model:
+    def __init__(self):
+        self.optimizer = Optimizer()
+        self.rows = [[1.0] * 16 for _ in range(4)]
+        self.config = {"layers": 2, "seed": 7}
+
+
+def sleeps():
+    time.sleep(3600)
+
+
+def computes():
+    until = time.monotonic() + 3600
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+def holds_the_gil():
+    re.match("(a+)+$", "a" * 60 + "b")
+
+
+def loads_from_dead_child():
+    queue = multiprocessing.get_context("spawn").Queue()
+    child = multiprocessing.get_context("fork").Process(target=os._exit, args=(3,), daemon=True)
+    child.start()
+    queue.get()
+
+
+def waits_for_hung_child():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,), daemon=True)
+    child.start()
+    child.join()
+
+
+class Locks:
+    def __init__(self):
+        self.first, self.second, self.both = threading.Lock(), threading.RLock(), threading.Barrier(2)
+
+    def backwards(self):
+        with self.second:
+            self.both.wait()
+            with self.first:
+                pass
+
+    def forwards(self):
+        threading.Thread(target=self.backwards, daemon=True).start()
+        with self.first:
+            self.both.wait()
+            with self.second:
+                pass
+
+
+def receives_from_silent_peer():
+    peer = socket.create_server(("127.0.0.1", 0))
+    socket.create_connection(peer.getsockname()).recv(1)
+
+
+@ray.remote(num_cpus=0, resources={"a_gpu_that_is_nowhere": 1})
+def never_placed():
+    return 1
+
+
+def waits_for_unplaced_task():
+    ray.get(never_placed.remote())
+
+
+def saves_checkpoint():
+    time.sleep(8)
+
+
+HANGS = {
+    "sleep": sleeps, "slow": computes, "gil": holds_the_gil, "dead-child": loads_from_dead_child, "hung-child": waits_for_hung_child,
+    "locks": lambda: Locks().forwards(), "peer": receives_from_silent_peer, "unplaced": waits_for_unplaced_task,
+    "checkpoint": saves_checkpoint,
+}
+
+
+@ray.remote(num_cpus=0)
+class Trainer:
+    def __init__(self):
+        self.model, self.loss = Model(), 1.0
+
+    def differs(self, fault):
+        if fault == "nan":
+            self.loss = float("nan")
+        elif fault == "lr":
+            self.model.optimizer.groups[0]["lr"] = 0.01
+        elif fault == "key":
+            del self.model.config["seed"]
+        elif fault == "shape":
+            self.model.rows.pop()
+
+    def step(self, rank, at, fault):
+        if rank == FAULTY and at == STEP:
+            self.differs(fault)
+            HANGS.get(fault, lambda: None)()
+            if fault == "swallow":
+                try:
+                    raise ValueError("a batch of size 0")
+                except ValueError:
+                    return False
+        return True
+
+    def train(self, rank, address, fault):
+        os.environ["RANK"] = str(rank)
+        # A rank that has returned keeps its connection.
+        self.meeting, at = socket.create_connection(address), 0
+        while True:
+            at += 1
+            if not self.step(rank, at, fault):
+                return at
+            barrier(self.meeting)
+
+    def peer(self, other):
+        return ray.get(other[0].peer.remote([self.own]))
+
+    def know(self, own):
+        self.own = own
+
+
+def meets(listener, reached):
+    ranks, at = [listener.accept()[0] for _ in range(RANKS)], 0
+    while True:
+        for rank in ranks:
+            rank.recv(4, socket.MSG_WAITALL)
+        at += 1
+        if at == STEP - 1:
+            reached.set()
+        time.sleep(0.1)
+        for rank in ranks:
+            rank.sendall(b"+")
+
+
+def trains():
+    listener, reached = socket.create_server(("", 0)), threading.Event()
+    threading.Thread(target=meets, args=[listener, reached], daemon=True).start()
+    address = (ray.util.get_node_ip_address(), listener.getsockname()[1])
+    ranks = [Trainer.options(name="%s-rank-%d" % (FAULT, rank)).remote() for rank in range(RANKS)]
+    refs = [actor.train.remote(rank, address, FAULT) for rank, actor in enumerate(ranks)]
+    reached.wait()
+    return ranks, refs
+
+
+def gets_in_a_cycle():
+    a, b = [Trainer.options(name="cycle-%s" % name).remote() for name in "ab"]
+    ray.get([a.know.remote(a), b.know.remote(b)])
+    return [a, b], [a.peer.remote([b])]
+
+
+ray.init(address=os.environ["RAY_ADDRESS"], runtime_env=environment)
+kept = (gets_in_a_cycle if FAULT == "cycle" else trains)()
+harness.say("JOB " + ray.get_runtime_context().get_job_id())
+ray.get(kept[1])
