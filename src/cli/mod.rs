@@ -167,7 +167,7 @@ pub enum Command {
     /// List the tasks that wait at a breakpoint
     #[command(after_help = list::AFTER_HELP)]
     List(ListArgs),
-    /// Say which task holds a job up, or differs from the others, and why
+    /// Name the task that holds a job up, and say why
     #[command(after_help = why::AFTER_HELP)]
     Why(WhyArgs),
     /// List what runs, and find what hangs

@@ -258,12 +258,15 @@ for value in each():
         tells(hook["_Room"](False).thread(about, [(frame, 1)]))
 "#;
 
-    #[tokio::test]
-    async fn shown_values_of_the_hook_contain_no_secret() {
+    /// A policy that allows ann `scopes` everywhere.
+    async fn ann(scopes: &str) -> Principal {
         let policy =
-            "[[rule]]\nsubjects = [\"ann\"]\nclusters = [\"*\"]\nscopes = [\"list\", \"view\"]\n";
-        let ann = principal(&authenticator(policy), "ann").await;
-        let running = Running {
+            format!("[[rule]]\nsubjects = [\"ann\"]\nclusters = [\"*\"]\nscopes = [{scopes}]\n");
+        principal(&authenticator(&policy), "ann").await
+    }
+
+    fn running() -> Running {
+        Running {
             cluster: "default".into(),
             what: WorkKind::Task,
             group: "train".to_owned(),
@@ -273,7 +276,33 @@ for value in each():
             worker_id: "0c".to_owned(),
             pid: Some(41),
             started: None,
-        };
+        }
+    }
+
+    #[tokio::test]
+    async fn program_names_and_lock_names_are_hidden_with_text() {
+        let thread = |id: u64, lock: &str| json!({"id": id, "lock": {"name": lock, "id": 7, "owner": 2}, "frames": []});
+        let look = json!({"pid": 41, "source": "hook", "threads": [thread(1, "self.lock"), thread(2, "hunter2 is it")],
+            "children": [{"pid": 9, "name": "hunter2", "state": "dead"}]});
+        let look = Look::read(look.to_string().as_bytes()).unwrap();
+        for (scopes, secrets) in [
+            ("\"list\", \"view\"", 0),
+            ("\"list\", \"view\", \"debug\"", 2),
+        ] {
+            let visible = shown(&ann(scopes).await, &[&running()], look.clone(), true);
+            let text = serde_json::to_string(&visible).unwrap();
+            assert_eq!(text.matches("hunter2").count(), secrets, "{text}");
+            assert!(
+                text.contains("self.lock") && text.contains("\"dead\""),
+                "{text}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn shown_values_of_the_hook_contain_no_secret() {
+        let ann = ann("\"list\", \"view\"").await;
+        let running = running();
         let hook = Value::from(include_str!(
             "../../../../../src/python/ray_relay/__init__.py"
         ))

@@ -270,7 +270,7 @@ async fn page_is_open_and_only_its_path_is_forwarded() {
         assert_eq!(request.uri, path.split('?').next().unwrap());
         let mut names: Vec<_> = request.headers.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
-        // Whoever runs the tests may have a token of Ray's own.
+        // The user who runs the tests may have a token of Ray's own.
         names.retain(|name| *name != "authorization");
         assert_eq!(names, ["host", "if-none-match", "user-agent"]);
     }

@@ -23,7 +23,7 @@ where
             return super::with(super::status(404), &[("x-ray", "1")]);
         }
         assert!(!request.headers().contains_key(SEC_WEBSOCKET_EXTENSIONS));
-        // Whoever runs the tests may have a token of Ray's own. Those of the relay are JWTs.
+        // The user who runs the tests may have a token of Ray's own. Those of the relay are JWTs.
         let token = request.headers().get("authorization");
         assert!(token.is_none_or(|token| !token.to_str().unwrap().contains("eyJ")));
         let key = derive_accept_key(request.headers()[SEC_WEBSOCKET_KEY].as_bytes());

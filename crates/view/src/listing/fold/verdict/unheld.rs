@@ -78,7 +78,9 @@ fn summary(
         }
         (Kind::Healthy, _) => {
             return match moving {
-                0 => format!("Nothing hangs: no process holds another up ({sure})."),
+                0 => {
+                    format!("No process is known to hold another up, and none moves now ({sure}).")
+                }
                 _ if moving == all => format!("Nothing hangs: all {all} processes move ({sure})."),
                 _ => format!(
                     "Nothing hangs: no process holds another up, and {moving} of {all} move ({sure})."
