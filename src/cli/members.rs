@@ -31,6 +31,9 @@ pub struct MembersArgs {
     /// Only tasks of this job: its submission id, job id or Ray Train run name
     #[arg(long, value_name = "JOB")]
     pub job: Option<JobName>,
+    /// Only tasks of this cluster: job ids count anew in each
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
     /// Only these ranks, such as 0-7,9, or `odd`
     ///
     /// Without known ranks, use pids. `odd` selects the ranks that `ray-relay diff` marks as odd. It needs `view`.
@@ -107,7 +110,7 @@ impl Differences {
 impl MembersArgs {
     /// Whether the command is for several tasks.
     pub(super) fn are_several(&self) -> bool {
-        self.job.is_some() || self.ranks.is_some()
+        self.job.is_some() || self.cluster.is_some() || self.ranks.is_some()
     }
 
     /// Selects tasks of the list of `relay`, by these arguments and by `pattern`. Waits for names that are not known
@@ -121,13 +124,15 @@ impl MembersArgs {
         pattern: Option<&str>,
         purpose: Purpose,
     ) -> Result<Option<MeantTasks>, Failure> {
-        let job = job::requested(relay, self.job.as_deref()).await?;
-        if let (Some(job), Purpose::Act) = (&job, purpose) {
-            job.only(None, "").map_err(SessionError::from)?;
-        }
+        let (name, cluster) = (self.job.as_deref(), self.cluster.as_deref());
+        let job = match purpose {
+            Purpose::Compare => job::requested(relay, name).await?,
+            Purpose::Act => job::only_requested(relay, name, cluster).await?,
+        };
         let selection = Meant {
             patterns: pattern.map(str::to_owned).into_iter().collect(),
             job,
+            cluster: self.cluster.clone(),
             ranks: match &self.ranks {
                 Some(RequestedRanks::Numbers(ranks)) => Some(ranks.clone()),
                 Some(RequestedRanks::Odd) | None => None,
@@ -150,7 +155,9 @@ impl MembersArgs {
             Ok(members) => Ok(Some(members)),
             Err(why @ (NoMember::Waiting | NoMember::Fitting)) if pattern.is_none_or(is_filter) => {
                 let what = match &selection.job {
-                    Some(job) if pattern.is_none() && self.ranks.is_none() => {
+                    Some(job)
+                        if pattern.is_none() && self.cluster.is_none() && self.ranks.is_none() =>
+                    {
                         format!("job {} has no paused task", replaced(job.name()))
                     }
                     _ => why.to_string(),

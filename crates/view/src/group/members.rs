@@ -22,13 +22,15 @@ pub struct Meant {
     pub patterns: Vec<String>,
     /// The job.
     pub job: Option<MeantJob>,
+    /// The cluster: job ids count anew in each.
+    pub cluster: Option<String>,
     /// Ranks, or pids of tasks without one.
     pub ranks: Option<Ranks>,
 }
 
 impl Meant {
-    /// Parses the words that a user types after `all`: patterns, `job=NAME` and `ranks=0-7,9`. Returns the name of the
-    /// job next to the rest, for the caller to look up.
+    /// Parses the words that a user types after `all`: patterns, `job=NAME`, `cluster=NAME` and `ranks=0-7,9`. Returns the
+    /// name of the job next to the rest, for the caller to look up.
     ///
     /// # Errors
     /// The fault, in a sentence.
@@ -37,6 +39,9 @@ impl Meant {
         for word in words.split_whitespace() {
             match word.split_once('=') {
                 Some(("job", name)) if !name.is_empty() => job = Some(name.to_owned()),
+                Some(("cluster", name)) if !name.is_empty() => {
+                    meant.cluster = Some(name.to_owned());
+                }
                 Some(("ranks", ranks)) => {
                     let ranks = ranks
                         .parse::<Ranks>()
@@ -115,7 +120,13 @@ impl MeantTasks {
     /// # Errors
     /// No task is selected.
     pub fn of(list: &Value, meant: &Meant) -> Result<Self, NoMember> {
-        let all = json::list(list, "breakpoints");
+        let is_there = |row: &&Value| {
+            let cluster = typed::<RowAnswer<'_>>(row).cluster.unwrap_or_default();
+            let mut named = meant.cluster.iter();
+            named.all(|name| name.eq_ignore_ascii_case(cluster))
+        };
+        let listed = json::list(list, "breakpoints");
+        let all: Vec<&Value> = listed.iter().filter(is_there).collect();
         let is_of_job = |row: &&Value| meant.job.as_ref().is_none_or(|job| job.has(&typed(row)));
         let has_job = |row: &&Value| typed::<RowAnswer<'_>>(row).job_id.is_some();
         let may_be_of_job = |row: &&Value| is_of_job(row) || !has_job(row);
@@ -126,12 +137,13 @@ impl MeantTasks {
         let is_called = |row: &&Value| {
             patterns.is_empty() || patterns.iter().any(|pattern| is_called(row, pattern))
         };
-        let named = all.iter().filter(is_of_job).filter(is_called);
+        let rows = all.iter().copied();
+        let named = rows.clone().filter(is_of_job).filter(is_called);
         let mut members = Self::numbered(named.cloned().collect(), meant.ranks.as_ref());
-        members.unnamed = count_unnamed(all.iter().filter(may_be_of_job), &members.rows);
+        members.unnamed = count_unnamed(rows.filter(may_be_of_job), &members.rows);
         match (members.rows.is_empty(), members.unnamed) {
             (false, _) => Ok(members),
-            (true, _) if all.is_empty() => Err(NoMember::Waiting),
+            (true, _) if listed.is_empty() => Err(NoMember::Waiting),
             (true, 0) => Err(NoMember::Fitting),
             (true, count) => Err(NoMember::Unnamed(count)),
         }
@@ -287,7 +299,7 @@ mod tests {
     fn list() -> Value {
         let rows = (0..8).map(|rank| {
             json!({"id": format!("rank{rank:04}"), "state": "paused", "kind": "debugpy", "name": "Trainer.step", "group": "Trainer",
-                "rank": rank, "job_id": if rank < 6 { "01000000" } else { "02000000" }, "worker_id": format!("{rank:056x}")})
+                "cluster": if rank < 4 { "a" } else { "b" }, "rank": rank, "job_id": if rank < 6 { "01000000" } else { "02000000" }, "worker_id": format!("{rank:056x}")})
         });
         json!({"breakpoints": rows.collect::<Vec<_>>()})
     }
@@ -371,6 +383,17 @@ mod tests {
         );
         assert_eq!(select("").unwrap().unnamed, 0, "all are meant");
         assert_eq!(select("other").err(), Some(NoMember::Unnamed(2)));
+        let of_cluster = selected_ids("cluster=B").unwrap();
+        assert_eq!(of_cluster, ["rank0004", "rank0005", "rank0006", "rank0007"]);
+        assert_eq!(
+            selected_ids("job=01000000 cluster=b").unwrap(),
+            of_cluster[..2]
+        );
+        assert!(
+            selected_ids("cluster=c")
+                .unwrap_err()
+                .contains("no task that waits fits")
+        );
         assert!(selected_ids("ranks=x").unwrap_err().contains("ranks=0-7,9"));
         assert!(
             selected_ids("other")

@@ -109,7 +109,7 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
     ) -> Result<(MeantTasks, String), String> {
         let (mut selection, job) = Meant::read(words)?;
         if let Some(name) = job {
-            selection.job = Some(self.known_job(&name).await?);
+            selection.job = Some(self.known_job(&name, selection.cluster.as_deref()).await?);
         }
         let permitted = visible(&self.principal, &self.context.registry.snapshot());
         let list = arranged(json::list(&permitted), choice);
@@ -141,11 +141,11 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
         Ok((members, request.to_string()))
     }
 
-    /// Returns the job called `name`.
+    /// Returns the job called `name`, of `cluster` if that is given.
     ///
     /// # Errors
     /// A sentence: there is none, there are several, or a head does not answer.
-    async fn known_job(&self, name: &str) -> Result<MeantJob, String> {
+    async fn known_job(&self, name: &str, cluster: Option<&str>) -> Result<MeantJob, String> {
         let registry = &self.context.registry;
         let found = find_jobs(registry, &self.principal, name).await;
         let jobs = found.map_err(|why| why.to_string())?;
@@ -156,7 +156,8 @@ impl<R: AsyncRead + Unpin> TerminalSession<'_, '_, R> {
             })
         });
         let job = MeantJob::known(name, keys);
-        job.only(None, "").map_err(|why| why.to_string())?;
+        job.only(cluster, ", or add cluster=NAME")
+            .map_err(|why| why.to_string())?;
         Ok(job)
     }
 
