@@ -55,7 +55,13 @@ pub(super) fn notes(words: Words<'_>, blamed: &[usize]) -> Vec<String> {
             State::Paused | State::Raised | State::Silent(_) | State::NotInspected(_)
         )
     };
-    let noted = positions.filter(|(at, one)| is_noted(&one.state) && !blamed.contains(at));
+    // A driver does nothing that the others wait for.
+    let is_unseen_driver = |at: usize, state: &State| {
+        matches!(state, State::NotInspected(_)) && words.found.job.is_driver(at)
+    };
+    let noted = positions.filter(|(at, one)| {
+        is_noted(&one.state) && !blamed.contains(at) && !is_unseen_driver(*at, &one.state)
+    });
     // Those that cannot be inspected usually have one reason.
     let mut alike: BTreeMap<(Option<usize>, String), Vec<usize>> = BTreeMap::new();
     for (at, position) in noted {

@@ -64,9 +64,9 @@ fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<G
         matches!(state, Some(State::WaitsForPeer | State::WaitsOutside))
     };
     let is_waited_for = |at: &usize, members: &BTreeSet<usize>| {
-        let computes =
-            |one: &Position| one.state == State::Runs && members.iter().all(is_in_system);
-        let may_be = |one: &Position| one.still.is_none() || !one.moves() || computes(one);
+        let may_be = |one: &Position| {
+            one.still.is_none() || !one.moves() || members.iter().all(is_in_system)
+        };
         proof == Proof::Collective || positions.get(*at).is_none_or(may_be)
     };
     let gather = |members: BTreeSet<usize>| {
@@ -86,7 +86,7 @@ fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<G
     };
     let gatherings = spots.into_values().map(gather);
     gatherings
-        .filter(|one| proof == Proof::Collective || !one.missing.is_empty())
+        .filter(|one| proof == Proof::Collective || !one.missing.is_empty() || one.absent.is_some())
         .collect()
 }
 
@@ -104,8 +104,18 @@ fn may_wait_for_group(position: &Position) -> bool {
     may && position.is_still()
 }
 
-/// Returns how many ranks the group has, if its processes agree.
+/// Returns how many ranks the group has: as its processes agree, or else by the largest rank, if few are missing below.
 fn size(job: &Job, group: &BTreeSet<usize>) -> Option<u32> {
+    let ranks: Option<BTreeSet<u32>> = group.iter().map(|at| job.rank(*at)).collect();
+    let up_to_largest = || {
+        let ranks = ranks.filter(|ranks| ranks.len() == group.len())?;
+        let size = ranks.last()?.checked_add(1)?;
+        (size as usize <= 2 * ranks.len()).then_some(size)
+    };
+    world_size(job, group).or_else(up_to_largest)
+}
+
+fn world_size(job: &Job, group: &BTreeSet<usize>) -> Option<u32> {
     let sizes: BTreeSet<_> = group
         .iter()
         .map(|at| job.processes.get(*at).and_then(|one| one.world_size))

@@ -81,21 +81,7 @@ impl Found<'_> {
             .collect();
         let waited = self.waited(&direct);
         let pace = self.pace(&nodes, confidence, still, waited);
-        let is_guess = |at: &usize| {
-            let gathering = self.waits.gathering(*at);
-            gathering.is_some_and(|one| one.proof == Proof::SameLocation)
-        };
-        let runs = |at: &usize| {
-            self.positions
-                .get(*at)
-                .is_some_and(|one| one.state == State::Runs)
-        };
-        let is_shown = match pace {
-            Pace::Stuck | Pace::Slow => true,
-            Pace::Moves => nodes.iter().all(runs),
-            Pace::Unknown => false,
-        };
-        if !is_shown && direct.iter().any(is_guess) {
+        if pace == Pace::Unknown && direct.iter().any(|at| self.is_guess(*at)) {
             return None;
         }
         Some(Root {
@@ -113,7 +99,13 @@ impl Found<'_> {
         let waiters = self.waits.graph.waiters(at);
         if let Some(thing) = self.waits.thing(at) {
             return match thing {
-                Thing::Unscheduled(_) | Thing::OwnerGone(_) => Some(Confidence::Certain),
+                Thing::Unscheduled(_) => Some(Confidence::Certain),
+                // Ray forgets an object that has just arrived, and lists objects late.
+                Thing::OwnerGone(_) if !self.has_waited(waiters) => None,
+                Thing::OwnerGone(_) => Some(Confidence::Likely),
+                Thing::Absent(_) if waiters.iter().any(|at| self.is_guess(*at)) => {
+                    Some(Confidence::Possible)
+                }
                 Thing::NoMemory(_) | Thing::Absent(_) => Some(Confidence::Likely),
                 // A task that a driver waits for may have begun after the snapshots.
                 Thing::NotInspected(_) if self.has_workers() && self.are_drivers(waiters) => None,
@@ -165,6 +157,18 @@ impl Found<'_> {
             _ => Confidence::Likely,
         };
         Some(confidence.max(limit))
+    }
+
+    /// Whether it is a guess that the member `at` waits for its group.
+    fn is_guess(self, at: usize) -> bool {
+        let gathering = self.waits.gathering(at);
+        gathering.is_some_and(|one| one.proof == Proof::SameLocation)
+    }
+
+    /// Whether one of `waiters` is known not to have moved for long.
+    fn has_waited(self, waiters: &[usize]) -> bool {
+        let mut positions = waiters.iter().filter_map(|at| self.positions.get(*at));
+        positions.any(Position::is_still)
     }
 
     fn are_drivers(self, nodes: &[usize]) -> bool {

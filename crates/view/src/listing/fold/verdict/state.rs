@@ -16,6 +16,9 @@ pub(super) const MOVES_LIMIT: Duration = Duration::from_secs(3);
 /// A thread that has not moved for so long hangs, if others wait for it.
 pub(super) const STILL_LIMIT: Duration = Duration::from_secs(30);
 
+/// How the relay begins to say what an agent says, behind what the head says.
+const BY_AGENT: &str = "by an agent of its node: ";
+
 /// How the relay and its agents begin to say that a process does not answer.
 const NO_ANSWER: [&str; 2] = ["(GIL)", "gives no answer within"];
 
@@ -119,9 +122,11 @@ impl Position {
 
     fn without_look(why: &str, process: &Process) -> Self {
         let is_silent = NO_ANSWER.iter().any(|words| why.contains(words));
+        // That the head gives no stacks either is no reason.
+        let (_, of_agent) = why.split_once(BY_AGENT).unwrap_or(("", why));
         Self::new(match process.breakpoint {
             Some(_) => State::Paused,
-            None if is_silent => State::Silent(why.to_owned()),
+            None if is_silent => State::Silent(of_agent.to_owned()),
             None => State::NotInspected(why.to_owned()),
         })
     }

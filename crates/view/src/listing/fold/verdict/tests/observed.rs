@@ -101,3 +101,33 @@ fn rank_that_computes_is_slow_and_not_the_cause_of_a_hang() {
         assert!(!verdict.text().contains("_aside"), "{}", verdict.text());
     }
 }
+
+#[test]
+fn rank_that_loops_elsewhere_is_named_as_slow() {
+    let waits = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(1);
+    let loops = rank(2, SLEEPS).call("time.sleep").still(0.0);
+    let verdict = Verdict::of(&answer(vec![waits(0), waits(1), loops, waits(3)]));
+    assert_eq!(
+        (verdict.kind(), verdict.confidence()),
+        (Kind::Slow, Confidence::Possible)
+    );
+    assert_eq!(verdict.culprits[0].tasks, "rank 2");
+}
+
+#[test]
+fn rank_that_no_process_has_is_named() {
+    let waits = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(1);
+    let verdict = Verdict::of(&answer(vec![waits(0), waits(1), waits(3), driver(4)]));
+    assert_eq!(
+        (verdict.kind(), verdict.confidence()),
+        (Kind::Hangs, Confidence::Possible)
+    );
+    assert!(
+        verdict.text().contains("rank 2 of Trainer"),
+        "{}",
+        verdict.text()
+    );
+    // Ranks of which many are missing count something else.
+    let sparse = Verdict::of(&answer(vec![waits(0), waits(9), waits(17)]));
+    assert_eq!(sparse.kind(), Kind::Unknown);
+}
