@@ -41,7 +41,9 @@ With the hook in the workers (`ray-relay hook`) `why` knows for how long each ha
 
 It needs the permission `view` on the tasks; without `debug` the text of values is hidden. It reads no log of the program.
 
-Exit codes: 0 there is a verdict, or nothing runs in the job; 66 there is no such job or file, 69 the relay cannot be reached, 77 refused.";
+In JSON, `culprits` are those that the others wait for; they are to blame only if the verdict is `hangs`.
+
+Exit codes: 0 there is a verdict, or nothing runs in the job; 1 the saved file is broken; 66 there is no such job or file, 69 the relay cannot be reached, 77 refused.";
 
 /// `why`
 #[derive(Debug, Args)]
@@ -78,7 +80,10 @@ fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
     match saved::find(&name) {
         Some(saved) => Ok(saved?),
         None => {
-            let why = format!("there is no file {name} of `ray-relay snapshot --save`");
+            let why = match path.exists() {
+                true => format!("{name} is not a file of `ray-relay snapshot --save`"),
+                false => format!("there is no file {name}"),
+            };
             Err(SessionError::NotFound(why).into())
         }
     }

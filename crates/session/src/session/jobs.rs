@@ -26,6 +26,9 @@ const MAX_NAMED_JOBS: usize = 8;
 /// Jobs of one name whose tasks are queried, the newest first.
 const MAX_SEEN_JOBS: usize = 8;
 
+/// An id that no job has: Ray counts them up.
+const NO_JOB_ID: &str = "ffffffff";
+
 /// Why a name stands for no job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoJob {
@@ -147,7 +150,10 @@ impl JobSearch<'_> {
         }
         let is_unknown = clusters_of.is_empty();
         if is_unknown {
-            clusters_of.insert(self.name, BTreeSet::new());
+            // A head refuses to list the tasks of what cannot be a job id.
+            let is_hex = self.name.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let id = if is_hex { self.name } else { NO_JOB_ID };
+            clusters_of.insert(id, BTreeSet::new());
         }
         for (id, clusters) in clusters_of {
             let on = |cluster: &str| {

@@ -29,6 +29,13 @@ async fn ray_counting(queries: Arc<AtomicUsize>) -> (SocketAddr, JoinSet<()>) {
         let rows = match path.split('?').next().unwrap() {
             "/api/v0/tasks" => {
                 let of_job = |n: &u32| !path.contains("job_id") || path.contains(&format!("0{n}000000"));
+                let values = |key| path.split(['?', '&']).filter_map(move |one| one.strip_prefix(key));
+                let mut filters = values("filter_keys=").zip(values("filter_values="));
+                let id = filters.find(|(key, _)| *key == "job_id").map(|(_, id)| id);
+                if id.is_some_and(|id| !id.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+                    // "Non-hexadecimal digit found"
+                    return status(400);
+                }
                 if path.contains("job_id") {
                     queries.fetch_add(1, Ordering::Relaxed);
                 }

@@ -19,6 +19,8 @@ pub(super) struct WaitGraph {
     processes: usize,
     /// Waits in `ray.get` for the one task that runs in the other process: they cannot end before it.
     sure: BTreeSet<(usize, usize)>,
+    /// Actors in which a group seems to meet.
+    barriers: BTreeSet<usize>,
 }
 
 impl WaitGraph {
@@ -32,6 +34,7 @@ impl WaitGraph {
             things: Vec::new(),
             processes,
             sure: BTreeSet::new(),
+            barriers: BTreeSet::new(),
         };
         all.add_gatherings(job);
         for (at, position) in positions.iter().enumerate() {
@@ -39,7 +42,36 @@ impl WaitGraph {
                 all.add_objects(job, at);
             }
         }
+        for (at, position) in positions.iter().enumerate() {
+            if matches!(
+                position.state,
+                State::WaitsForFuture | State::WaitsForThread
+            ) {
+                all.add_absent_callers(names, at);
+            }
+        }
         all
+    }
+
+    /// Adds what the member `at` waits for if most of a group wait for it: it is their barrier, and the others of the group
+    /// have not called it.
+    fn add_absent_callers(&mut self, names: &Names<'_>, at: usize) {
+        let callers: BTreeSet<usize> = self.graph.waiters(at).iter().copied().collect();
+        for group in names.groups().values() {
+            let called = group.intersection(&callers).count();
+            if group.contains(&at) || called < 2 || 2 * called <= group.len() {
+                continue;
+            }
+            for absent in group.difference(&callers) {
+                self.graph.add(at, *absent);
+                self.barriers.insert(at);
+            }
+        }
+    }
+
+    /// Whether the member `at` seems to be an actor in which others meet.
+    pub(super) fn is_barrier(&self, at: usize) -> bool {
+        self.barriers.contains(&at)
     }
 
     fn add_gatherings(&mut self, job: &Job) {

@@ -15,6 +15,15 @@ const MAX_NOTES: usize = 4;
 
 /// Describes `waiting`, those that wait for `nodes` first.
 pub(super) fn of_waiting(words: Words<'_>, waiting: &[Waiting], nodes: &[usize]) -> Vec<String> {
+    // That a driver waits for all of its tasks says nothing.
+    let is_driver = |one: &&Waiting| {
+        let mut members = one.members.iter();
+        one.targets.is_empty() && members.all(|at| words.found.job.is_driver(*at))
+    };
+    let waiting: Vec<&Waiting> = match waiting {
+        [_] => waiting.iter().collect(),
+        _ => waiting.iter().filter(|one| !is_driver(one)).collect(),
+    };
     let all = waiting.iter().take(MAX_WAITING_SENTENCES);
     let mut sentences: Vec<String> = all.map(|one| words.of_waiting(one, nodes)).collect();
     let rest = waiting.iter().skip(MAX_WAITING_SENTENCES);
@@ -75,8 +84,9 @@ pub(super) fn notes(words: Words<'_>, blamed: &[usize]) -> Vec<String> {
     let mut notes: Vec<String> = noted.collect();
     match alike.values().skip(MAX_NOTES).map(Vec::len).sum() {
         0usize => {}
+        1 => notes.push("1 more is paused, has failed, or gives no snapshot.".to_owned()),
         more => notes.push(format!(
-            "{more} more are paused, failed, or give no snapshot."
+            "{more} more are paused, have failed, or give no snapshot."
         )),
     }
     match words.found.job.left_out {

@@ -109,6 +109,7 @@ impl Found<'_> {
                 Thing::NoMemory(_) | Thing::Absent(_) => Some(Confidence::Likely),
                 // A task that a driver waits for may have begun after the snapshots.
                 Thing::NotInspected(_) if self.has_workers() && self.are_drivers(waiters) => None,
+                Thing::NotInspected(_) if self.has_just_begun(waiters) => None,
                 Thing::NotInspected(_) => Some(Confidence::Possible),
                 // It waits itself.
                 Thing::WaitsForArguments(_) => None,
@@ -126,6 +127,7 @@ impl Found<'_> {
                 missing if 2 * missing < gathering.members.len() => Confidence::Likely,
                 _ => Confidence::Possible,
             },
+            None if waiters.iter().any(|waiter| self.is_guess(*waiter)) => Confidence::Possible,
             None => Confidence::Likely,
         };
         let Some(position) = self.positions.get(at) else {
@@ -159,10 +161,20 @@ impl Found<'_> {
         Some(confidence.max(limit))
     }
 
-    /// Whether it is a guess that the member `at` waits for its group.
+    /// Whether it is a guess that the member `at` waits for its group, or for those who have not come to it.
     fn is_guess(self, at: usize) -> bool {
+        if self.waits.is_barrier(at) {
+            return true;
+        }
         let gathering = self.waits.gathering(at);
         gathering.is_some_and(|one| one.proof == Proof::SameLocation)
+    }
+
+    /// Whether all of `waiters` are known to have moved within a moment: what they waited for may be there by now.
+    fn has_just_begun(self, waiters: &[usize]) -> bool {
+        let positions = waiters.iter().filter_map(|at| self.positions.get(*at));
+        let mut still = positions.map(|one| one.still);
+        still.all(|still| still.is_some_and(|still| still < MOVES_LIMIT))
     }
 
     /// Whether one of `waiters` is known not to have moved for long.

@@ -6,9 +6,10 @@ use super::super::differences::Weight;
 use super::evidence::{notes, of_waiting, rows};
 use super::next::next;
 use super::report::{Confidence, DifferenceRow, Kind, Verdict};
-use super::state::State;
+use super::state::{Position, STILL_LIMIT, State};
 use super::values::{self, OddValue};
 use super::words::{Waiting, Words, sentence};
+use ray_relay_base::wire::human_time::span;
 
 /// Locations that are described.
 const MAX_DESCRIBED: usize = 4;
@@ -33,7 +34,7 @@ pub(super) fn without_roots(words: Words<'_>) -> Verdict {
     let kind = match (odd.is_empty(), unclear.is_empty()) {
         _ if found.positions.is_empty() => Kind::Unknown,
         (false, _) if !unclear.lasts(words) => Kind::Differs,
-        (true, true) => Kind::Healthy,
+        (true, true) if moves(words) => Kind::Healthy,
         _ => Kind::Unknown,
     };
     let is_recorded = found.positions.iter().all(|one| one.still.is_some());
@@ -58,6 +59,13 @@ pub(super) fn without_roots(words: Words<'_>) -> Verdict {
     }
 }
 
+/// Whether a process moves, or all have moved within [`STILL_LIMIT`].
+fn moves(words: Words<'_>) -> bool {
+    let positions = words.found.positions;
+    let is_recent = |one: &Position| one.still.is_some_and(|still| still < STILL_LIMIT);
+    positions.iter().any(Position::moves) || positions.iter().all(is_recent)
+}
+
 /// Returns the first sentence.
 fn summary(
     words: Words<'_>,
@@ -74,17 +82,19 @@ fn summary(
         (Kind::Differs, Some(one)) => {
             let (name, has) = (words.name(&one.members), has(one));
             let value = format!("{name} {has} another value of {}", one.name);
-            return sentence(&format!("nothing hangs, and {value} ({sure})"));
+            return sentence(&format!("nothing hangs, but {value} ({sure})"));
         }
         (Kind::Healthy, _) => {
             return match moving {
-                0 => {
-                    format!("No process is known to hold another up, and none moves now ({sure}).")
-                }
-                _ if moving == all => format!("Nothing hangs: all {all} processes move ({sure})."),
-                _ => format!(
-                    "Nothing hangs: no process holds another up, and {moving} of {all} move ({sure})."
+                0 => format!(
+                    "Nothing is known to hang: no process has stood still for {} ({sure}).",
+                    span(STILL_LIMIT)
                 ),
+                _ if moving == all => format!("Nothing hangs: all {all} processes move ({sure})."),
+                1 => format!("Nothing is known to hang: 1 of {all} processes moves ({sure})."),
+                _ => {
+                    format!("Nothing is known to hang: {moving} of {all} processes move ({sure}).")
+                }
             };
         }
         _ => {}
@@ -101,8 +111,11 @@ fn summary(
             let name = words.name(&one.members);
             format!("it is not known why {name} {does} not move ({sure})")
         }
+        (None, None) if unclear.unseen.is_empty() => {
+            format!("nothing is known to hang, but nothing moves now ({sure})")
+        }
         (None, None) => {
-            format!("nothing is known to hang, and not every process could be judged ({sure})")
+            format!("nothing is known to hang, but not every process could be judged ({sure})")
         }
     })
 }

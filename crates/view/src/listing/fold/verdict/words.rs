@@ -154,7 +154,7 @@ fn of_position(position: &Position, breakpoint: Option<&str>) -> String {
         State::Runs => format!("runs{at_in}"),
         State::WaitsForLock(lock) => {
             let lock = if lock.is_empty() { "a lock" } else { lock };
-            format!("waits for {lock}{at_in}, and which thread holds it is not known")
+            format!("waits for {lock}{at_in}, and no thread is known to hold it or to notify it")
         }
         State::LostChild(child) | State::WaitsForChild(child) => {
             format!("{}, while {child}", in_words(location))

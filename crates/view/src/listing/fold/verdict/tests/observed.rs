@@ -1,7 +1,7 @@
 //! What real workers of Ray reported, and first led to a wrong verdict.
 
 use super::super::{Confidence, Kind, Verdict};
-use super::job::{Stack, answer, driver, rank};
+use super::job::{GET, Stack, answer, driver, process, rank};
 
 /// A barrier of the program's own.
 const SOCKET: Stack = &[("barrier", "train.py", 26), ("train", "train.py", 90)];
@@ -130,4 +130,33 @@ fn rank_that_no_process_has_is_named() {
     // Ranks of which many are missing count something else.
     let sparse = Verdict::of(&answer(vec![waits(0), waits(9), waits(17)]));
     assert_eq!(sparse.kind(), Kind::Unknown);
+}
+
+#[test]
+fn rank_that_has_not_come_to_a_barrier_actor_is_named() {
+    const MEETING: Stack = &[("wait", "asyncio/locks.py", 200), ("wait", "meet.py", 29)];
+    let waits = |at| rank(at, GET).for_result_of(9).still(40.0);
+    let meeting = || process("Meeting", 9, MEETING).call("a Future of asyncio");
+    let sleeps = |seconds| rank(1, SLEEPS).call("time.sleep").still(seconds);
+    let of = |seconds| {
+        Verdict::of(&answer(vec![
+            waits(0),
+            sleeps(seconds),
+            waits(2),
+            meeting(),
+        ]))
+    };
+    let verdict = of(40.0);
+    assert_eq!(verdict.kind(), Kind::Hangs, "{}", verdict.text());
+    assert_eq!(verdict.confidence(), Confidence::Possible);
+    assert_eq!(verdict.culprits.len(), 1);
+    assert_eq!(verdict.culprits[0].tasks, "rank 1");
+    assert_ne!(of(1.0).kind(), Kind::Hangs);
+}
+
+#[test]
+fn actors_that_all_stand_are_not_called_healthy() {
+    const AWAITS: Stack = &[("fetch", "a.py", 12)];
+    let all = (0..4).map(|at| rank(at, AWAITS).call("a Future of asyncio"));
+    assert_eq!(Verdict::of(&answer(all.collect())).kind(), Kind::Unknown);
 }
