@@ -1887,8 +1887,9 @@ def _empty(references, frame, names):
     code, at = frame.f_code, frame.f_lasti
     if type(names) is not dict or not code.co_flags & _OPTIMIZED or references > 3 or frame.f_trace is not None:
         return
-    if at < 0 or opcode.opname[code.co_code[at]] == "RESUME":
-        return  # It may be called for the first time, before it sets `f_trace`.
+    raw = code.co_code
+    if not 0 <= at < len(raw) or opcode.opname[raw[at]] == "RESUME":
+        return  # Of Cython, or called for the first time, perhaps, before it sets `f_trace`.
     for name in code.co_varnames + code.co_cellvars + code.co_freevars:
         names.pop(name, None)
 

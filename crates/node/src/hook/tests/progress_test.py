@@ -774,5 +774,11 @@ for one in silent: one.connect(os.path.join(session.name, "sockets", "ray-relay-
 del samples[:]
 look()
 check(len(samples) >= 2 and all(b - a > 0.9 for a, b in zip(samples, samples[1:])), samples)
+# A frame of Cython: its code has no instructions, and its position is any number.
+types = hook["types"]
+code = types.SimpleNamespace(co_flags=1, co_code=b"", co_varnames=("a",), co_cellvars=(), co_freevars=())
+kept = {"a": 1}
+hook["_defined"]("_empty")(0, types.SimpleNamespace(f_code=code, f_lasti=90, f_trace=None), kept)
+check(kept == {"a": 1}, kept)
 check(called == [], called)
 ends()
