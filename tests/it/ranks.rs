@@ -153,8 +153,9 @@ fn odd_rank_is_named_with_view(guarded: &Guarded, scene: &mut Scene<'_>) {
         "\n  3:       999  ← odd\n  0-2,4-7: 1000\n",
         "\n  3:       None  ← odd\n  0-2,4-7: True\n",
         "\nbatch, in step (",
-        "\nconfig, in step (",
-        "\nself, in step (",
+        "\nconfig['seed'], in step (",
+        "\n  3:       [1, 3]  ← odd\n  0-2,4-7: [1, 2]\n",
+        "\nself.grads, in step (",
     ] {
         assert!(text.contains(block), "{block} is not in {text}");
     }
