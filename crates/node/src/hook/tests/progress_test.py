@@ -122,7 +122,8 @@ if mode == "many":
         snapshot = look()
         times.append(time.monotonic() - began)
         check(len(snapshot.get("threads", ())) <= 64 and snapshot.get("threads_cut", 0) > 200, str(snapshot)[:300])
-        check(len(hook["_RING"]) <= 64, len(hook["_RING"]))
+        # A sample that is being taken has added threads and not yet dropped those that ended.
+        check(len(hook["_RING"]) <= 2 * 64, len(hook["_RING"]))
     waiting = [thread["lock"] for thread in snapshot["threads"] if thread["name"] == "deep" and "lock" in thread]
     check(len(waiting) > 5, len(waiting))
     # It was acquired above, and nothing there releases it.
