@@ -403,13 +403,19 @@ def _sample():
             del _RING[ident]
 
 
+def _schedule(folder):
+    """Of a thread, by its folder in /proc: the nanoseconds that it ran and that it waited to run, and how often it ran. Empty if
+    unknown."""
+    try:
+        with open(folder + "/schedstat", "rb") as file:
+            return [int(one) for one in file.read(128).split()]
+    except (OSError, ValueError):
+        return []
+
+
 def _turns(native):
     """How often the system has let a thread run; None if unknown. A loop may be at the same place at each sample."""
-    try:
-        with open("/proc/self/task/%d/schedstat" % native, "rb") as file:
-            return int(file.read(128).split()[2])
-    except (OSError, TypeError, ValueError, IndexError):
-        return None
+    return (_schedule("/proc/self/task/%s" % native)[2:] or [None])[0]
 
 
 # The dictionary of a thread, also where its class has attributes of its own.
@@ -770,8 +776,7 @@ def _told_children(children):
 def _used_by(pid):
     """The processor time of a process in nanoseconds, of its first threads."""
     folder = "/proc/%s/task" % pid
-    had = [_file("%s/%s/schedstat" % (folder, thread)).split(" ")[0] for thread in _names(folder)[:_ITS_THREADS]]
-    return sum(int(one) for one in had if one.isdigit())
+    return sum(sum(_schedule("%s/%s" % (folder, thread))[:1]) for thread in _names(folder)[:_ITS_THREADS])
 
 
 def _names(folder):
@@ -783,8 +788,7 @@ def _names(folder):
 
 def _used(native):
     """The processor time of a thread in nanoseconds; None if unknown."""
-    had = _file("/proc/self/task/%s/schedstat" % native).split(" ")[0]
-    return int(had) if had.isdigit() and had != "0" else None
+    return sum(_schedule("/proc/self/task/%s" % native)[:1]) or None
 
 
 def _file(path):
