@@ -11,7 +11,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_ray::ray::registry::{
     Breakpoint, CalledJob, Job, JobsCalled, NameKind, Names, Registry, Running, RunningQuery,
-    WorkKind,
+    WorkKind, is_job_id,
 };
 
 /// Time limit for the heads to list their jobs.
@@ -150,9 +150,12 @@ impl JobSearch<'_> {
         }
         let is_unknown = clusters_of.is_empty();
         if is_unknown {
-            // A head refuses to list the tasks of what cannot be a job id.
-            let is_hex = self.name.bytes().all(|digit| digit.is_ascii_hexdigit());
-            let id = if is_hex { self.name } else { NO_JOB_ID };
+            // A head refuses to list the tasks of another name.
+            let id = if is_job_id(self.name) {
+                self.name
+            } else {
+                NO_JOB_ID
+            };
             clusters_of.insert(id, BTreeSet::new());
         }
         for (id, clusters) in clusters_of {

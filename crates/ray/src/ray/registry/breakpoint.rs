@@ -33,7 +33,7 @@ pub(super) const RAY_FRAMES: [&str; 4] = [
 /// Hexadecimal digits of Ray's job id.
 const JOB_ID_DIGITS: usize = 8;
 
-/// What the submission ids begin with that Ray makes.
+/// The prefix of submission ids that Ray makes.
 const SUBMISSION_ID_PREFIX: &str = "raysubmit_";
 
 /// The reason why the worker stopped, as far as Ray tells without attaching.
@@ -192,6 +192,11 @@ pub struct Names {
     pub resources: Option<Resources>,
 }
 
+/// Whether `name` has the form of Ray's job ids.
+pub fn is_job_id(name: &str) -> bool {
+    name.len() == JOB_ID_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
 impl Names {
     /// The name of its job for users: the submission id, or Ray's job id if there is none.
     pub fn job(&self) -> Option<&str> {
@@ -201,10 +206,8 @@ impl Names {
     /// Whether `name` is one of the names of its job: job id, submission id or Ray Train run. A name with the form of an
     /// id of Ray is compared with that id alone: users choose the other names, and one may be another job's id.
     pub fn is_of_job(&self, name: &str) -> bool {
-        let is_job_id =
-            name.len() == JOB_ID_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit());
         let is = |known: &Option<String>| known.as_deref() == Some(name);
-        if is_job_id {
+        if is_job_id(name) {
             return is(&self.job_id);
         }
         is(&self.submission_id) || !name.starts_with(SUBMISSION_ID_PREFIX) && is(&self.train_run)

@@ -61,11 +61,11 @@ use shared::Shared;
 pub use crate::hold::{Holder, RayNode};
 pub use again::names_worker;
 pub use attribution::{Attributed, Attribution, AttributionError, Owner, Resident};
-pub use breakpoint::SUBMITTER;
 pub use breakpoint::{
     BadBreakpointId, Breakpoint, BreakpointId, Kind, Location, Names, Reason, Registered, State,
 };
 pub use breakpoint::{SERVE, SERVE_NOTE};
+pub use breakpoint::{SUBMITTER, is_job_id};
 pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
 pub use collective::{CollectiveTimeout, JobOf};
