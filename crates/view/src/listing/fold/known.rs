@@ -299,7 +299,7 @@ pub(super) const NATIVE_WAITS: &[(&str, &str)] = &[
     ("PyThread_acquire_lock", "a lock"),
 ];
 
-/// What kind of event ends a wait.
+/// The kind of event that ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitKind {
     /// The other members of its group come to the same call.

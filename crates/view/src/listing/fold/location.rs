@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::known::{
     FUNCTION_PLACEHOLDER, HOOK_FILES, KNOWN_WAITS, LIBRARIES, NATIVE_WAITS, PACKAGE_FOLDERS,
+    WaitKind,
 };
 use ray_relay_ray::ray::look::Frame;
 
@@ -59,6 +60,11 @@ impl Location {
     pub(super) fn waits(&self) -> Option<&str> {
         let outside = self.in_native_code.then_some("outside Python");
         self.waits.as_deref().or(outside)
+    }
+
+    /// Returns the kind of its wait, if a wait is known.
+    pub(super) fn wait_kind(&self) -> Option<WaitKind> {
+        self.waits.as_deref().map(WaitKind::of)
     }
 }
 

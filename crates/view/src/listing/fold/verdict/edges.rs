@@ -103,25 +103,21 @@ impl WaitGraph {
                 .as_ref()
                 .is_some_and(|thing| !thing.is_before_process());
             let runs = job.runs(awaited).filter(|_| by_process);
-            match (runs, thing) {
+            let to = match (runs, thing) {
                 // What a driver makes is put by it, and exists already.
-                (Some(to), _) if job.is_driver(to) => {}
+                (Some(to), _) if job.is_driver(to) => continue,
                 (Some(to), _) => {
-                    if !self.graph.targets(at).contains(&to) {
-                        self.graph.add(at, to);
-                    }
                     let is_alone = |at: usize| job.processes[at].tasks <= 1;
                     if awaited.is_result && is_alone(at) && is_alone(to) {
                         self.sure.insert((at, to));
                     }
+                    to
                 }
-                (None, Some(thing)) => {
-                    let to = self.node(thing);
-                    if !self.graph.targets(at).contains(&to) {
-                        self.graph.add(at, to);
-                    }
-                }
-                (None, None) => {}
+                (None, Some(thing)) => self.node(thing),
+                (None, None) => continue,
+            };
+            if !self.graph.targets(at).contains(&to) {
+                self.graph.add(at, to);
             }
         }
     }

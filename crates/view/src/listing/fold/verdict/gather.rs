@@ -69,8 +69,9 @@ fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<G
         };
         proof == Proof::Collective || positions.get(*at).is_none_or(may_be)
     };
+    let ranks = ranks(job, group);
+    let size = world_size(job, group).or_else(|| up_to_largest(ranks.as_ref()?));
     let gather = |members: BTreeSet<usize>| {
-        let size = size(job, group);
         // With all ranks here, other actors of the class take no part.
         let is_complete = size.is_some_and(|size| members.len() >= size as usize);
         let others = group.difference(&members).copied();
@@ -79,7 +80,7 @@ fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<G
             missing: others.filter(|_| !is_complete).collect(),
             absent: size
                 .filter(|_| !is_complete && job.left_out == 0)
-                .and_then(|size| absent(job, group, size)),
+                .and_then(|size| absent(ranks.as_ref()?, size)),
             members,
             proof,
         }
@@ -104,17 +105,19 @@ fn may_wait_for_group(position: &Position) -> bool {
     may && position.is_still()
 }
 
-/// Returns how many ranks the group has: as its processes agree, or else by the largest rank, if few are missing below.
-fn size(job: &Job, group: &BTreeSet<usize>) -> Option<u32> {
+/// Returns the ranks of the group, if each process has another one.
+fn ranks(job: &Job, group: &BTreeSet<usize>) -> Option<BTreeSet<u32>> {
     let ranks: Option<BTreeSet<u32>> = group.iter().map(|at| job.rank(*at)).collect();
-    let up_to_largest = || {
-        let ranks = ranks.filter(|ranks| ranks.len() == group.len())?;
-        let size = ranks.last()?.checked_add(1)?;
-        (size as usize <= 2 * ranks.len()).then_some(size)
-    };
-    world_size(job, group).or_else(up_to_largest)
+    ranks.filter(|ranks| ranks.len() == group.len())
 }
 
+/// Returns how many ranks a group has by its largest one, if few are missing below.
+fn up_to_largest(ranks: &BTreeSet<u32>) -> Option<u32> {
+    let size = ranks.last()?.checked_add(1)?;
+    (size as usize <= 2 * ranks.len()).then_some(size)
+}
+
+/// Returns how many ranks the group has, if its processes agree.
 fn world_size(job: &Job, group: &BTreeSet<usize>) -> Option<u32> {
     let sizes: BTreeSet<_> = group
         .iter()
@@ -126,14 +129,8 @@ fn world_size(job: &Job, group: &BTreeSet<usize>) -> Option<u32> {
     }
 }
 
-/// Returns the ranks below `size` that no process has, if each process has another rank.
-fn absent(job: &Job, group: &BTreeSet<usize>, size: u32) -> Option<String> {
-    let mut ranks = BTreeSet::new();
-    for at in group {
-        if !ranks.insert(job.rank(*at)?) {
-            return None;
-        }
-    }
+/// Returns those below `size` that are not among `ranks`, as text, if they are few.
+fn absent(ranks: &BTreeSet<u32>, size: u32) -> Option<String> {
     let absent: BTreeSet<u32> = (0..size).filter(|rank| !ranks.contains(rank)).collect();
     let named = (1..=MAX_ABSENT).contains(&absent.len()) && absent.len() < ranks.len();
     named.then(|| ranges(&absent))

@@ -25,9 +25,9 @@ const MAX_WORD_CHARS: usize = 200;
 
 /// Hexadecimal digits of an object's id, and the end of the id of a task's first result.
 const ID_DIGITS: usize = 56;
-const FIRST_RESULT: &str = "01000000";
+const FIRST_RESULT_SUFFIX: &str = "01000000";
 
-/// What a process is for its job.
+/// The role of a process in its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// It runs tasks or methods.
@@ -36,7 +36,7 @@ pub(super) enum Role {
     Driver,
 }
 
-/// What Ray says of a process.
+/// A process, as Ray lists it.
 #[derive(Debug, Clone)]
 pub(super) struct Process {
     pub(super) role: Role,
@@ -195,7 +195,7 @@ impl Awaited {
     fn of(object: &ObjectAnswer<'_>) -> Self {
         let word = |text: Option<&str>| text.map(|text| shortened(&replaced(text), MAX_WORD_CHARS));
         let task = object.task.unwrap_or_default();
-        let is_put = |id: &str| id.len() == ID_DIGITS && !id.ends_with(FIRST_RESULT);
+        let is_put = |id: &str| id.len() == ID_DIGITS && !id.ends_with(FIRST_RESULT_SUFFIX);
         Self {
             words: waits::sentence(object),
             task: word(task.name),

@@ -34,7 +34,7 @@ pub(super) struct Followed<'a> {
 /// Threads that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Deadlock {
-    /// What each of them waits for, in words.
+    /// A sentence for each, with the lock that it waits for.
     pub(super) threads: Vec<String>,
     pub(super) ownership: Ownership,
     /// For how long they have not moved.
@@ -125,7 +125,7 @@ fn of_lock(lock: &AwaitedLock) -> Ownership {
 pub(super) fn still(thread: &Thread) -> Option<Duration> {
     let history = thread.history.as_ref()?;
     let still = Duration::from_millis(history.still_ms);
-    let is_in_ray = location(thread).waits.as_deref().map(WaitKind::of) == Some(WaitKind::Object);
+    let is_in_ray = location(thread).wait_kind() == Some(WaitKind::Object);
     let most = MAX_TURNS_PER_SECOND * still.as_secs_f64();
     let loops = history
         .ran

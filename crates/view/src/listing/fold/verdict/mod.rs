@@ -34,7 +34,7 @@ use serde_json::Value;
 
 use self::edges::WaitGraph;
 use self::job::Job;
-pub use self::report::{Confidence, Kind, Verdict};
+pub use self::report::Verdict;
 use self::roots::Found;
 use self::state::Position;
 use self::words::Words;

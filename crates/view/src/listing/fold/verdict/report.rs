@@ -1,4 +1,4 @@
-//! What a verdict says.
+//! The parts of a verdict.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ pub struct Verdict {
     pub(super) next: Vec<String>,
 }
 
-/// What is wrong.
+/// The kind of trouble, if there is any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Something holds others up for long, or for good.
     Hangs,
     /// Something holds others up now, and need not be at fault.
@@ -35,7 +35,7 @@ pub enum Kind {
 
 /// How sure the verdict is, the surest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Confidence {
+pub(super) enum Confidence {
     /// It follows from what the processes and Ray report.
     Certain,
     /// The evidence leaves hardly another reason.
@@ -77,16 +77,4 @@ pub(super) struct DifferenceRow {
     pub(super) tasks: String,
     pub(super) value: String,
     pub(super) others: String,
-}
-
-impl Verdict {
-    /// Returns what is wrong.
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Returns how sure that is.
-    pub fn confidence(&self) -> Confidence {
-        self.confidence
-    }
 }

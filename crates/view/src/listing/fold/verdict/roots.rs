@@ -41,7 +41,7 @@ pub(super) struct Root {
     pub(super) still: Option<Duration>,
 }
 
-/// What the roots are found in.
+/// The job, its positions and its graph, in which the roots are found.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     pub(super) job: &'a Job,
@@ -187,7 +187,8 @@ impl Found<'_> {
         nodes.iter().all(|node| self.job.is_driver(*node))
     }
 
-    fn has_workers(self) -> bool {
+    /// Whether a process is inspected that is no driver.
+    pub(super) fn has_workers(self) -> bool {
         (0..self.positions.len()).any(|at| !self.job.is_driver(at))
     }
 

@@ -36,7 +36,7 @@ impl Verdict {
 
 impl Kind {
     /// Returns its word in JSON.
-    pub fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Hangs => "hangs",
             Self::Slow => "slow",
@@ -49,7 +49,7 @@ impl Kind {
 
 impl Confidence {
     /// Returns its word in text and in JSON.
-    pub fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Certain => "certain",
             Self::Likely => "likely",

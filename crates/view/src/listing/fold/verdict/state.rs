@@ -1,4 +1,4 @@
-//! What one process does, as far as its snapshot shows.
+//! The state of one process, as far as its snapshot shows.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const BY_AGENT: &str = "by an agent of its node: ";
 /// How the relay and its agents begin to say that a process does not answer.
 const NO_ANSWER: [&str; 2] = ["(GIL)", "gives no answer within"];
 
-/// What a process does. It is in exactly one state.
+/// The state of a process: exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
     /// Some of its threads wait for each other.
@@ -62,7 +62,7 @@ pub(super) enum State {
     Unclear,
 }
 
-/// What a process does, where, and for how long.
+/// The state of a process, its location, and how long it has been there.
 #[derive(Debug, Clone)]
 pub(super) struct Position {
     pub(super) state: State,
@@ -146,22 +146,24 @@ impl Position {
 }
 
 fn is_paused(process: &Process, location: &Location) -> bool {
-    let kind = location.waits.as_deref().map(WaitKind::of);
-    process.breakpoint.is_some() || kind == Some(WaitKind::Breakpoint)
+    process.breakpoint.is_some() || location.wait_kind() == Some(WaitKind::Breakpoint)
 }
 
 /// Returns the one other thread that `thread` waits for, in `join` or for a Future, if that waits for other processes.
 fn awaited<'a>(member: &'a Member, thread: &Thread) -> Option<&'a Thread> {
-    let kind = |thread: &Thread| location(thread).waits.as_deref().map(WaitKind::of);
-    if kind(thread) != Some(WaitKind::Thread) || thread.lock.is_some() {
+    if location(thread).wait_kind() != Some(WaitKind::Thread) || thread.lock.is_some() {
         return None;
     }
-    let mut others = member.threads(false).into_iter();
-    let other = others.find(|other| {
-        matches!(kind(other), Some(WaitKind::Group | WaitKind::Object)) && other.id != thread.id
-    })?;
-    let is_other = |one: &Thread| matches!(kind(one), Some(WaitKind::Group | WaitKind::Object));
-    (!others.any(is_other)).then_some(other)
+    let waits_for_processes = |other: &&Thread| {
+        let kind = location(other).wait_kind();
+        matches!(kind, Some(WaitKind::Group | WaitKind::Object)) && other.id != thread.id
+    };
+    let mut others = member
+        .threads(false)
+        .into_iter()
+        .filter(waits_for_processes);
+    let other = others.next()?;
+    others.next().is_none().then_some(other)
 }
 
 /// Returns what `thread` of `look` does, which is at `location`.
@@ -169,7 +171,7 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
     if location.raised.is_some() {
         return State::Raised;
     }
-    let kind = location.waits.as_deref().map(WaitKind::of);
+    let kind = location.wait_kind();
     if kind == Some(WaitKind::Group) {
         return State::WaitsForGroup;
     }

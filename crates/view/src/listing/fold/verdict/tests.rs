@@ -12,7 +12,7 @@ use self::job::{
     ALL_REDUCE, BARRIER, LOAD, Process, STEP, all_wait_for, answer, driver, process, rank,
     with_idle,
 };
-use super::{Confidence, Kind, Verdict};
+use super::report::{Confidence, Kind, Verdict};
 
 /// Asserts that `answer` leads to this verdict, which blames these.
 fn assert_verdict(answer: &Value, kind: Kind, confidence: Confidence, culprits: &[&str]) -> String {
@@ -20,7 +20,7 @@ fn assert_verdict(answer: &Value, kind: Kind, confidence: Confidence, culprits: 
     let text = verdict.text();
     let blamed: Vec<&str> = verdict.culprits.iter().map(|one| &*one.tasks).collect();
     assert_eq!(
-        (verdict.kind(), verdict.confidence(), &*blamed),
+        (verdict.kind, verdict.confidence, &*blamed),
         (kind, confidence, culprits),
         "{text}"
     );
@@ -346,7 +346,7 @@ fn only_values_that_tell_are_odd() {
             let value = if at == odd_rank { odd } else { most };
             rank(at, STEP).runs().still(0.0).locals(&[(name, value)])
         });
-        Verdict::of(&answer(all.collect())).kind() == Kind::Differs
+        Verdict::of(&answer(all.collect())).kind == Kind::Differs
     };
     for (name, value, most) in [
         ("self.lr", "0.01", "0.001"),
@@ -387,7 +387,7 @@ fn empty_answer_is_no_verdict() {
     ] {
         let verdict = Verdict::of(&answer);
         assert_eq!(
-            (verdict.kind(), verdict.confidence()),
+            (verdict.kind, verdict.confidence),
             (Kind::Unknown, Confidence::Possible),
             "{answer}"
         );

@@ -1,4 +1,4 @@
-//! What members wait for that is no inspected process.
+//! Tasks, objects and ranks that members wait for, and that are no inspected process.
 
 use super::job::Awaited;
 

@@ -87,7 +87,7 @@ fn summary(
         (Kind::Healthy, _) => {
             return match moving {
                 0 => format!(
-                    "Nothing is known to hang: no process has stood still for {} ({sure}).",
+                    "Nothing is known to hang: each process has moved within the last {} ({sure}).",
                     span(STILL_LIMIT)
                 ),
                 _ if moving == all => format!("Nothing hangs: all {all} processes move ({sure})."),
@@ -123,7 +123,7 @@ fn summary(
 impl Unclear {
     fn of(words: Words<'_>, waiting: &[Waiting]) -> Self {
         let found = words.found;
-        let has_workers = (0..found.positions.len()).any(|at| !found.job.is_driver(at));
+        let has_workers = found.has_workers();
         let counts = |at: &usize| !found.job.is_driver(*at) || !has_workers;
         let mut unclear = Self::default();
         for one in waiting {

@@ -173,7 +173,7 @@ pub(super) struct Waiting {
     pub(super) members: Vec<usize>,
     pub(super) location: Option<Location>,
     pub(super) targets: Vec<usize>,
-    /// What they wait for, if that is no node.
+    /// The object that they wait for, if that is no node.
     objects: Option<String>,
     /// The shortest and the longest time that they have waited.
     waited: Option<(Duration, Duration)>,

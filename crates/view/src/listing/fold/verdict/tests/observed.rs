@@ -1,7 +1,7 @@
-//! What real workers of Ray reported, and first led to a wrong verdict.
+//! Reports of real workers of Ray that first led to a wrong verdict.
 
-use super::super::{Confidence, Kind, Verdict};
 use super::job::{GET, Stack, answer, driver, process, rank};
+use super::{Confidence, Kind, Verdict};
 
 /// A barrier of the program's own.
 const SOCKET: Stack = &[("barrier", "train.py", 26), ("train", "train.py", 90)];
@@ -14,8 +14,8 @@ fn loop_that_is_always_sampled_in_its_barrier_does_not_hang() {
         let all = (0..4).map(rank).chain([driver(4)]).collect();
         Verdict::of(&answer(all))
     };
-    assert_eq!(of(600).kind(), Kind::Healthy);
-    assert_ne!(of(2).kind(), Kind::Healthy);
+    assert_eq!(of(600).kind, Kind::Healthy);
+    assert_ne!(of(2).kind, Kind::Healthy);
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn rank_outside_of_a_barrier_without_a_name_is_named() {
     };
     let hangs = of(33.0);
     assert_eq!(
-        (hangs.kind(), hangs.confidence()),
+        (hangs.kind, hangs.confidence),
         (Kind::Hangs, Confidence::Possible)
     );
     let text = hangs.text();
@@ -38,7 +38,7 @@ fn rank_outside_of_a_barrier_without_a_name_is_named() {
     );
     assert!(!text.contains("which the id is not known"), "{text}");
     // It has come there a little later than the others to theirs.
-    assert_eq!(of(29.0).kind(), Kind::Slow);
+    assert_eq!(of(29.0).kind, Kind::Slow);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn attribute_is_not_missing_where_the_hook_does_not_look_into_the_variable() {
             let locals: &[_] = if at == 2 { odd } else { others };
             rank(at, SOCKET).runs().still(0.0).locals(locals)
         });
-        Verdict::of(&answer(all.collect())).kind()
+        Verdict::of(&answer(all.collect())).kind
     };
     assert_eq!(of(&[("self", "Trainer(…)"), ("at", "3")]), Kind::Healthy);
     assert_eq!(of(&[("self.b", "2"), ("at", "3")]), Kind::Differs);
@@ -96,7 +96,7 @@ fn rank_that_computes_is_slow_and_not_the_cause_of_a_hang() {
             waits(3),
             driver(4),
         ]));
-        assert_eq!(verdict.kind(), Kind::Slow, "{seconds}");
+        assert_eq!(verdict.kind, Kind::Slow, "{seconds}");
         assert_eq!(verdict.culprits[0].tasks, "rank 2", "{seconds}");
         assert!(!verdict.text().contains("_aside"), "{}", verdict.text());
     }
@@ -108,7 +108,7 @@ fn rank_that_loops_elsewhere_is_named_as_slow() {
     let loops = rank(2, SLEEPS).call("time.sleep").still(0.0);
     let verdict = Verdict::of(&answer(vec![waits(0), waits(1), loops, waits(3)]));
     assert_eq!(
-        (verdict.kind(), verdict.confidence()),
+        (verdict.kind, verdict.confidence),
         (Kind::Slow, Confidence::Possible)
     );
     assert_eq!(verdict.culprits[0].tasks, "rank 2");
@@ -119,7 +119,7 @@ fn rank_that_no_process_has_is_named() {
     let waits = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(1);
     let verdict = Verdict::of(&answer(vec![waits(0), waits(1), waits(3), driver(4)]));
     assert_eq!(
-        (verdict.kind(), verdict.confidence()),
+        (verdict.kind, verdict.confidence),
         (Kind::Hangs, Confidence::Possible)
     );
     assert!(
@@ -129,7 +129,7 @@ fn rank_that_no_process_has_is_named() {
     );
     // Ranks of which many are missing count something else.
     let sparse = Verdict::of(&answer(vec![waits(0), waits(9), waits(17)]));
-    assert_eq!(sparse.kind(), Kind::Unknown);
+    assert_eq!(sparse.kind, Kind::Unknown);
 }
 
 #[test]
@@ -147,16 +147,16 @@ fn rank_that_has_not_come_to_a_barrier_actor_is_named() {
         ]))
     };
     let verdict = of(40.0);
-    assert_eq!(verdict.kind(), Kind::Hangs, "{}", verdict.text());
-    assert_eq!(verdict.confidence(), Confidence::Possible);
+    assert_eq!(verdict.kind, Kind::Hangs, "{}", verdict.text());
+    assert_eq!(verdict.confidence, Confidence::Possible);
     assert_eq!(verdict.culprits.len(), 1);
     assert_eq!(verdict.culprits[0].tasks, "rank 1");
-    assert_ne!(of(1.0).kind(), Kind::Hangs);
+    assert_ne!(of(1.0).kind, Kind::Hangs);
 }
 
 #[test]
 fn actors_that_all_stand_are_not_called_healthy() {
     const AWAITS: Stack = &[("fetch", "a.py", 12)];
     let all = (0..4).map(|at| rank(at, AWAITS).call("a Future of asyncio"));
-    assert_eq!(Verdict::of(&answer(all.collect())).kind(), Kind::Unknown);
+    assert_eq!(Verdict::of(&answer(all.collect())).kind, Kind::Unknown);
 }
