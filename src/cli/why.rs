@@ -1,6 +1,5 @@
 //! `ray-relay why`: one verdict on what running tasks wait for, or what differs between them.
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use super::failure::Failure;
 use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
-use super::snapshot::running::{looks, process};
+use super::snapshot::running::{keyed, looks, process};
 use super::snapshot::saved;
 use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
@@ -33,9 +32,9 @@ Examples:
   ray-relay snapshot --job 01000000 --objects --save hang.json
   ray-relay why hang.json
 
-`why` looks once at all processes of the job, which run on. It follows what each waits for: a collective or a barrier, ray.get, a lock, a child process, a socket, time.sleep. It names the process that the others wait for and that waits for none of them, or a cycle of those that wait for each other. If none waits for another, it compares the variables of the ranks.
+`why` looks once at all processes of the job, without stopping them. It follows what each waits for: a collective or a barrier, ray.get, a lock, a child process, a socket, time.sleep. It names the process that the others wait for and that waits for none of them, or a cycle of those that wait for each other. If none waits for another, it compares the variables of the ranks.
 
-certain: a cycle or Ray itself shows it. likely: all others wait in one collective, and only this rank is elsewhere. possible: there are other explanations. A rank that still runs or moves, or stands still for less than 30 s, is called slow. If the cause is unknown, `why` says so and names the commands that tell more.
+certain: a cycle or Ray itself shows it. likely: all others wait in one collective, and only this rank is elsewhere. possible: there are other explanations. A rank that still runs or moves, or has moved within the last 30 s, is called slow. If the cause is unknown, `why` says so and names the commands that tell more.
 
 With the hook in the workers (`ray-relay hook`) `why` knows for how long each has not moved, where it was before, and which thread holds a lock. Without it, `why` looks a second time after 5 s.
 
@@ -125,13 +124,10 @@ fn has_history(look: &Value) -> bool {
 
 /// Adds to each process of `second` whether it has moved since `first`.
 fn add_history(first: &Value, second: &mut Value) {
-    let earlier: BTreeMap<_, _> = looks(first)
-        .iter()
-        .map(|look| (process(look), look))
-        .collect();
+    let earlier = keyed(first);
     let is_still = |look: &Value| {
         let before = earlier.get(&process(look))?;
-        Some(Member::read(look, false).is_where(&Member::read(before, false)))
+        Some(Member::read(look, false).is_where(before))
     };
     let still: Vec<Option<bool>> = looks(second).iter().map(is_still).collect();
     let entries = second.get_mut("looks").and_then(Value::as_array_mut);

@@ -22,7 +22,7 @@ struct Planted {
     verdict: &'static str,
     /// The culprits, by rank or name; empty: there is none.
     culprits: &'static [&'static str],
-    /// What the verdict's text has to contain.
+    /// Words that the verdict's text has to contain.
     words: &'static [&'static str],
 }
 

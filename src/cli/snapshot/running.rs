@@ -208,7 +208,7 @@ pub(in crate::cli) fn process(look: &Value) -> (Option<&str>, Option<&str>) {
 }
 
 /// The processes of `answer`, by their keys.
-fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
+pub(in crate::cli) fn keyed(answer: &Value) -> BTreeMap<(Option<&str>, Option<&str>), Member> {
     let keys = looks(answer).iter().map(process);
     keys.zip(read_members(answer)).collect()
 }

@@ -60,11 +60,11 @@ pub struct Child {
     /// The name of its program, as the system has it.
     #[serde(default)]
     pub name: String,
-    /// What it does.
+    /// Its state.
     pub state: ChildState,
 }
 
-/// What a child does.
+/// The state of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChildState {
