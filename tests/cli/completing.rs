@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use ray_relay_base::wire::tcp::free_port;
+
 use super::support::{http, list, out, ray_relay, serve};
 
 /// Returns the completions that bash offers for the last of `words`.
@@ -44,9 +46,7 @@ fn paused_tasks_are_completed() {
 /// A shell has no use for an error message in the middle of a line.
 #[test]
 fn completion_is_silent_without_a_relay() {
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", unused.local_addr().unwrap());
-    drop(unused);
+    let url = format!("http://127.0.0.1:{}", free_port().unwrap());
     let refused = http(
         "401 Unauthorized",
         "application/json",

@@ -1,5 +1,7 @@
 //! The command line: help, mistakes, and what is printed for other programs to read.
 
+use ray_relay_base::wire::tcp::free_port;
+
 use super::support::{err, http, out, ray_relay, run, serve};
 
 #[test]
@@ -185,9 +187,7 @@ fn a_relay_that_answers_is_healthy() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert_eq!(served.join().unwrap(), ["GET /relay/healthz HTTP/1.1"]);
     }
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", closed.local_addr().unwrap());
-    drop(closed);
+    let url = format!("http://127.0.0.1:{}", free_port().unwrap());
     let output = run(&["health", "--relay", &url]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert!(err(&output).contains("cannot reach a relay"), "{output:?}");

@@ -208,9 +208,7 @@ async fn renewed_token_extends_the_session() {
 #[tokio::test]
 async fn connect_waits_for_an_absent_relay_and_ends_on_a_refusal() {
     let keys = Keys::new();
-    let acquired = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = acquired.local_addr().unwrap();
-    drop(acquired);
+    let closed = closed_address();
     let mut connect = Connect::start(format!("http://{closed}"), &keys.token(|_| {})).await;
     connect.event("away").await;
     let relay = start(|config| {

@@ -131,13 +131,11 @@ impl Prometheus {
     fn start(relay: SocketAddr) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let config = format!(
-            "global: {{ scrape_interval: 250ms, scrape_timeout: 250ms }}\nscrape_configs:\n  - job_name: ray-relay\n    \
+            "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms }}\nscrape_configs:\n  - job_name: ray-relay\n    \
              metrics_path: /relay/metrics\n    static_configs: [{{ targets: [\"{relay}\"] }}]\n"
         );
         std::fs::write(folder.path().join("prometheus.yml"), config).unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = free.local_addr().unwrap();
-        drop(free);
+        let at = closed_address();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let started = Command::new("prometheus")
             .arg(format!("--config.file={}", path("prometheus.yml")))
@@ -161,11 +159,13 @@ impl Prometheus {
     }
 
     /// Returns the results of `expression`, by their labels.
-    async fn finds(&self, expression: &str) -> Vec<(Value, f64)> {
+    async fn finds(&mut self, expression: &str) -> Vec<(Value, f64)> {
         let bytes = expression.bytes();
         let query: String = bytes.map(|byte| format!("%{byte:02x}")).collect();
         let path = format!("/api/v1/query?query={query}");
         let Ok(mut stream) = TcpStream::connect(self.at).await else {
+            let ended = self.child.try_wait().unwrap();
+            assert_eq!(ended, None, "Prometheus ended; its stderr says why");
             return Vec::new();
         };
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
@@ -247,7 +247,7 @@ async fn dashboard_panels_have_data_of_a_busy_relay() {
         config.audit.file = Some(folder.path().join("audit.log"));
     })
     .await;
-    let Some(prometheus) = Prometheus::start(relay.local_addr()) else {
+    let Some(mut prometheus) = Prometheus::start(relay.local_addr()) else {
         return relay.abort().await;
     };
     let mut events = relay.registry().watch();

@@ -255,9 +255,7 @@ async fn refusing_or_unreachable_proxy_is_reported() {
     let refusal = "407 Proxy Authentication Required";
     let refusing = Proxy::start(relay, Some(refusal)).await;
     let unable = Proxy::start(relay, Some("503 Service Unavailable")).await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let down = free.local_addr().unwrap();
-    drop(free);
+    let down = closed_address();
     for (proxy, expected_error, next, link) in [
         (
             refusing.address,

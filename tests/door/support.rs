@@ -8,6 +8,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use ray_relay::app::{self, Running};
 use ray_relay_base::config::{self, Config};
 use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::tcp::free_port;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
@@ -24,6 +25,11 @@ pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Running {
     config.park.r#for = Duration::ZERO;
     change(&mut config);
     app::start(config).await.unwrap()
+}
+
+/// A loopback address where nothing listens.
+pub(crate) fn closed_address() -> SocketAddr {
+    ([127, 0, 0, 1], free_port().unwrap()).into()
 }
 
 pub(crate) async fn dial(relay: SocketAddr) -> TcpStream {

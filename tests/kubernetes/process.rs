@@ -2,12 +2,9 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-
-use rand::RngExt as _;
 
 /// A shell that runs a process until the shell's standard input closes, or names a signal to end it.
 pub(crate) struct Held(Child);
@@ -39,14 +36,4 @@ impl Drop for Held {
         }
         let _ = self.0.wait();
     }
-}
-
-/// Returns a free loopback port below the ephemeral range, so that it stays free while its listener restarts.
-pub(crate) fn free_port() -> u16 {
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let mut random = rand::rng();
-    std::iter::repeat_with(|| random.random_range(20_000..32_000))
-        .take(1000)
-        .find(is_free)
-        .expect("a free port")
 }

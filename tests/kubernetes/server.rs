@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use ray_relay_base::wire::tcp::free_port;
 use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 use crate::api::Api;
 use crate::certificates::Certificates;
-use crate::process::{Held, free_port};
+use crate::process::Held;
 
 /// The environment variable with the directory of the binaries.
 const ASSETS_ENV: &str = "KUBEBUILDER_ASSETS";
@@ -70,7 +71,7 @@ impl Server {
         let began = Instant::now();
         let dir = tempfile::tempdir().unwrap();
         let certificates = Certificates::new(dir.path());
-        let (port, etcd_port) = (free_port(), free_port());
+        let (port, etcd_port) = (free_port().unwrap(), free_port().unwrap());
         let etcd = etcd(&folder.join("etcd"), etcd_port, dir.path());
         let server = Self {
             binary: folder.join("kube-apiserver"),
@@ -198,7 +199,7 @@ impl Server {
 
 fn etcd(binary: &Path, port: u16, dir: &Path) -> Held {
     let address = format!("http://127.0.0.1:{port}");
-    let peers = format!("http://127.0.0.1:{}", free_port());
+    let peers = format!("http://127.0.0.1:{}", free_port().unwrap());
     let flags = [
         ("data-dir", dir.join("etcd").display().to_string()),
         ("listen-client-urls", address.clone()),

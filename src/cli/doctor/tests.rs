@@ -1,7 +1,7 @@
 //! Tests the findings for relays with one problem at a time.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use ray_relay_access::identity::testing::{KEY, foreign_token, token_of, token_un
 use ray_relay_base::config::{ClientAuth, Config, Gcs};
 use ray_relay_base::dial::testing::{Authority, Files, Pair};
 use ray_relay_base::wire::human_time::utc;
+use ray_relay_base::wire::tcp::free_port;
 use ray_relay_ray::ray::registry::FoundCluster;
 use ray_relay_view::doctor::Severity;
 
@@ -175,9 +176,7 @@ async fn every_healthy_link_is_reported_ok() {
 
 #[tokio::test]
 async fn missing_relay_or_unknown_host_is_reported() {
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let no_relay = error_at(&args(&address.to_string()), ChainLink::Connection, 69).await;
     assert!(no_relay.says.contains(&address.to_string()));
     assert!(

@@ -277,15 +277,16 @@ impl Worker {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use ray_relay_base::wire::tcp::free_port;
     use tokio::net::TcpListener;
 
     use super::*;
 
     #[tokio::test]
     async fn next_address_is_dialled_if_the_first_refuses() {
-        let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let refusing = closed.local_addr().unwrap();
-        drop(closed);
+        let refusing = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let open = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let accepting = open.local_addr().unwrap();
         let timeout = Duration::from_secs(5);

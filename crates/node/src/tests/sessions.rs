@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use futures_util::SinkExt as _;
@@ -315,9 +316,7 @@ async fn port_reused_before_the_dial_receives_nothing() {
 
 #[tokio::test]
 async fn unreachable_head_or_gcs_is_refused_as_registry() {
-    let closed_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed_address = closed_listener.local_addr().unwrap();
-    drop(closed_listener);
+    let closed_address = (Ipv4Addr::LOCALHOST, free_port().unwrap()).into();
     let relay = Relay::start(1).await;
     let agent = agent(closed_address, &[&relay]);
     let (mut link, _) = relay.link().await;
