@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::json::seconds;
 use ray_relay_access::policy::Pattern;
-use ray_relay_ray::ray::registry::{BreakpointId, Location, Resources, Running};
+use ray_relay_ray::ray::registry::{BreakpointId, DeadActor, Location, Resources, Running};
 
 /// Whether a user may mean `running` by `pattern`: it matches its name, its function or class, its actor's name, or
 /// its task's id.
@@ -27,6 +27,7 @@ pub fn is_called(running: &Running, pattern: &Pattern) -> bool {
 pub const RUNNING: &str = "running";
 const FAILED: &str = "failed";
 const IDLE: &str = "idle";
+const DEAD: &str = "dead";
 
 /// One running task as clients see it.
 #[derive(Debug, Serialize)]
@@ -135,6 +136,32 @@ impl<'a> IdleRow<'a> {
             actor,
             last_method,
             last_state,
+        }
+    }
+}
+
+/// An actor that has died while others of its class run methods, as clients see it.
+#[derive(Debug, Serialize)]
+pub struct DeadRow<'a> {
+    #[serde(flatten)]
+    actor: RunningRow<'a>,
+    /// The reason, as a sentence.
+    died_of: &'a str,
+    /// How long ago its process ended.
+    died_seconds: f64,
+}
+
+impl<'a> DeadRow<'a> {
+    /// Builds the row of `dead` at `now`.
+    pub fn new(dead: &'a DeadActor, now: SystemTime) -> Self {
+        let actor = RunningRow {
+            state: DEAD,
+            ..RunningRow::new(&dead.actor, UNIX_EPOCH, None)
+        };
+        Self {
+            actor,
+            died_of: &dead.why,
+            died_seconds: seconds(now.duration_since(dead.at).unwrap_or_default()),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Actors that run nothing while others of their class and job are inspected. The others may wait for one that has
-//! returned.
+//! returned, or has died.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -13,14 +13,15 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Running, RunningIn};
 use ray_relay_session::context::Context;
-use ray_relay_view::listing::running::IdleRow;
+use ray_relay_view::listing::running::{DeadRow, IdleRow};
 
 /// Maximum number of actors to report, and of those whose last method Ray is asked for.
 const MAX_ROWS: usize = 256;
 const MAX_LAST_METHOD_QUERIES: usize = 8;
 
-/// Time limit for that query.
+/// Time limits for that query, and for the one for dead actors.
 const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
+const DEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A class of actors: its cluster, job and name.
 pub(super) type Class<'a> = (&'a str, Option<&'a str>, &'a str);
@@ -40,11 +41,7 @@ pub(super) async fn rows(
 ) -> Vec<Value> {
     let idle = per_cluster.iter().flat_map(|one| &one.idle);
     let idle = idle.filter(|one| classes.contains(&class(one)));
-    let may_know = |one: &&Running| {
-        [Scope::List, Scope::View]
-            .into_iter()
-            .any(|scope| may(principal, scope, one))
-    };
+    let may_know = |one: &&Running| may_know(principal, one);
     let idle: Vec<&Running> = idle.filter(may_know).take(MAX_ROWS).collect();
     let queries = idle.iter().take(MAX_LAST_METHOD_QUERIES).map(|one| {
         let query = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
@@ -58,4 +55,34 @@ pub(super) async fn rows(
     let rows = idle.iter().zip(last);
     rows.map(|(one, last)| json!(IdleRow::new(one, last)))
         .collect()
+}
+
+/// The actors of the classes of `running` that have died since those began, and that `principal` may know of, as JSON.
+pub(super) async fn dead_rows(
+    ctx: &Context,
+    principal: &Principal,
+    running: &[&Running],
+) -> Vec<Value> {
+    let mut by_cluster: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
+    for one in running {
+        by_cluster.entry(&one.cluster).or_default().push(one);
+    }
+    let queries = by_cluster.iter().map(|(cluster, running)| {
+        let query = timeout(DEAD_TIMEOUT, ctx.registry.dead_peers(cluster, running));
+        async { query.await.unwrap_or_default() }
+    });
+    let queries: Vec<_> = queries.collect();
+    let dead = join_all(queries).await;
+    let dead = dead.iter().flatten();
+    let dead = dead.filter(|one| may_know(principal, &one.actor));
+    let now = SystemTime::now();
+    dead.take(MAX_ROWS)
+        .map(|one| json!(DeadRow::new(one, now)))
+        .collect()
+}
+
+fn may_know(principal: &Principal, one: &Running) -> bool {
+    [Scope::List, Scope::View]
+        .into_iter()
+        .any(|scope| may(principal, scope, one))
 }

@@ -1,7 +1,8 @@
 //! `POST /relay/v1/looks`: snapshots of running tasks, with stacks and variables. The tasks keep running.
 //!
 //! The body selects tasks by `name`, `job`, `cluster`, `filter` and `older_than`, as for `/relay/v1/tasks`. `"locals":
-//! false` omits values. With `"objects": true`, Ray is asked for the [objects] that the tasks wait for. `failed` alone
+//! false` omits values. With `"objects": true`, Ray is asked for the [objects] that the tasks wait for, and for
+//! actors of their classes that have died. `failed` alone
 //! is the id of a failed task whose stack an agent keeps.
 //!
 //! The answer is `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
@@ -119,8 +120,11 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let mut selected = processes(ctx, principal, all, &choice);
     let left_out = selected.len().saturating_sub(MAX_PROCESSES);
     selected.truncate(MAX_PROCESSES);
-    let classes = selected.iter().flat_map(|process| &process.running);
-    let classes = classes.map(|one| idle::class(one)).collect();
+    let inspected: Vec<&Running> = selected
+        .iter()
+        .flat_map(|process| process.running.iter().copied())
+        .collect();
+    let classes = inspected.iter().map(|one| idle::class(one)).collect();
     let until = Instant::now() + REQUEST_TIMEOUT;
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
     let inspections = selected.into_iter().map(|process| {
@@ -161,7 +165,10 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             row.waits_for = waits_for;
         }
     }
-    let idle = idle::rows(ctx, principal, &per_cluster, &classes).await;
+    let mut idle = idle::rows(ctx, principal, &per_cluster, &classes).await;
+    if asks_objects {
+        idle.extend(idle::dead_rows(ctx, principal, &inspected).await);
+    }
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));

@@ -53,12 +53,23 @@ async fn ray_head(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>
                 .into_iter()
                 .filter(|task| is_of_job(task["job_id"].as_str().unwrap()))
                 .collect(),
+            "/api/v0/workers" if path.contains("filter_values=False") => {
+                let mut dead = worker(6);
+                (dead["is_alive"], dead["exit_type"]) = (false.into(), "SYSTEM_ERROR".into());
+                (dead["end_time_ms"], dead["exit_detail"]) = (1_795_236_280_000_u64.into(), "a secret".into());
+                vec![dead]
+            }
             "/api/v0/workers" => (1..6).map(worker).collect(),
             "/api/v0/actors" => {
                 let actor = |n: u32, job: &str, class: &str, name: &str| {
                     object!({"actor_id": format!("a{n}"), "class_name": class, "name": name, "state": "ALIVE", "job_id": job,
                         "ray_namespace": "ml", "pid": 500 + n, "node_id": "aaaa"})
                 };
+                if path.contains("filter_values=DEAD") {
+                    let mut dead = actor(6, "02000000", "Trainer", "rank_6");
+                    dead["state"] = "DEAD".into();
+                    return listed(&[dead]);
+                }
                 // The last two idle actors have another class or job than the running actor.
                 vec![
                     actor(2, "02000000", "Trainer", "rank_3"),
@@ -71,10 +82,15 @@ async fn ray_head(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>
             "/worker/traceback" => return stack(&path),
             _ => return status(404),
         };
-        let list = object!({"total": rows.len(), "num_after_truncation": rows.len(), "result": rows});
-        ok(object!({"result": true, "msg": "", "data": {"result": list}}).to_string())
+        listed(&rows)
     })
     .await
+}
+
+/// Returns `rows` as Ray's State API does.
+fn listed(rows: &[Value]) -> Response<Body> {
+    let list = object!({"total": rows.len(), "num_after_truncation": rows.len(), "result": rows});
+    ok(object!({"result": true, "msg": "", "data": {"result": list}}).to_string())
 }
 
 fn waiting_stack(path: &str) -> Response<Body> {
@@ -284,6 +300,33 @@ async fn returned_actor_is_reported_with_its_running_class() {
             "{user}: {answer}"
         );
     }
+}
+
+#[tokio::test]
+async fn dead_actor_is_reported_with_its_running_class_if_objects_are_asked_for() {
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let ben = User::new("ben", "\"view\"", "tasks = [\"rank_3\"]");
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben]).await;
+    let body = "{\"name\": \"Trainer\", \"objects\": true}";
+    let (_, answer) = inspect(&relay, "ann", body).await;
+    let [_, dead] = &answer["idle"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    let keys = ["state", "actor_name", "worker_id", "died_of"];
+    let values = keys.map(|key| dead[key].as_str().unwrap());
+    let reason = "the worker process crashed or was killed from outside";
+    assert_eq!(values, ["dead", "rank_6", "w6", reason]);
+    assert_eq!((&dead["rank"], &dead["pid"]), (&6.into(), &506.into()));
+    assert!(dead["died_seconds"].as_f64().unwrap() > 1.0, "{dead}");
+    assert!(!answer.to_string().contains("a secret"), "{answer}");
+    let (_, answer) = inspect(&relay, "ben", body).await;
+    assert!(
+        answer["looks"][0].is_object() && answer.get("idle").is_none(),
+        "{answer}"
+    );
+    let (_, answer) = inspect(&relay, "ann", "{\"name\": \"Trainer\"}").await;
+    assert_eq!(answer["idle"].as_array().unwrap().len(), 1, "{answer}");
 }
 
 #[tokio::test]

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use ray_relay_base::wire::text::one_line;
 
+/// Ray's type of the end of a worker that its memory monitor has killed.
+const OUT_OF_MEMORY: &str = "NODE_OUT_OF_MEMORY";
+
 /// The end of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerExit {
@@ -23,6 +26,19 @@ impl From<Arc<str>> for WorkerExit {
             intended: false,
         }
     }
+}
+
+/// The reason of a dead worker's end, as a sentence without Ray's details: these may contain text of the program.
+pub(super) fn reason(row: &WorkerRow) -> Arc<str> {
+    let row = WorkerRow {
+        exit_detail: String::new(),
+        exit_type: match is_out_of_memory(row) {
+            true => OUT_OF_MEMORY.to_owned(),
+            false => row.exit_type.clone(),
+        },
+        ..row.clone()
+    };
+    why(&row)
 }
 
 /// Derives the end from `exit_type` and `exit_detail` of a dead worker's row.
@@ -80,7 +96,7 @@ pub(super) fn of_silent_node(ip: IpAddr) -> Arc<str> {
 /// monitor's own wording counts.
 fn is_out_of_memory(row: &WorkerRow) -> bool {
     let detail = row.exit_detail.to_ascii_lowercase();
-    row.exit_type == "NODE_OUT_OF_MEMORY"
+    row.exit_type == OUT_OF_MEMORY
         || detail.contains("running low on memory")
         || detail.contains("memory pressure")
 }

@@ -9,6 +9,7 @@ mod claim;
 mod clusters;
 mod collective;
 mod current;
+mod dead;
 mod entered;
 mod examine;
 mod exit;
@@ -70,6 +71,7 @@ pub use change::{Change, ClaimError, Event};
 pub use claim::{Claim, Lease, ReleasedWorker, WorkerLocation};
 pub use collective::{CollectiveTimeout, JobOf};
 pub use current::CurrentTask;
+pub use dead::DeadActor;
 pub use entered::EnteredBreakpoint;
 pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
@@ -196,6 +198,15 @@ impl Registry {
     pub async fn last_method(&self, idle: &Running) -> Option<(String, String)> {
         let cluster = self.shared.clusters.named(&idle.cluster)?;
         running::last_method(&cluster, idle).await
+    }
+
+    /// The actors that have died since others of their class in `running`, of `cluster`, began their methods. The caller
+    /// bounds the wait. Cancel safe.
+    pub async fn dead_peers(&self, cluster: &str, running: &[&Running]) -> Vec<DeadActor> {
+        match self.shared.clusters.named(cluster) {
+            Some(cluster) => dead::peers(&cluster, running).await,
+            None => Vec::new(),
+        }
     }
 
     /// Ray's information about `tasks` of `cluster`, in their order. The caller bounds the wait. Cancel safe.

@@ -177,7 +177,8 @@ pub(super) fn add_job(names: &mut Names, job: &JobRow) {
 }
 
 /// Classes of Ray Train's actors: its ranks, and what manages them.
-const TRAIN_CLASSES: [&str; 2] = ["RayTrainWorker", "TrainController"];
+const TRAIN_WORKER: &str = "RayTrainWorker";
+const TRAIN_CLASSES: [&str; 2] = [TRAIN_WORKER, "TrainController"];
 
 /// Whether a class of this name is one of Ray Train's, so that its runs are worth a query.
 pub(super) fn is_of_train(class_name: &str) -> bool {
@@ -231,6 +232,11 @@ pub(super) fn of_actor(actor: &ActorRow) -> Found {
 /// Whether `actor` is a replica of Ray Serve.
 pub(super) fn is_replica(actor: &ActorRow) -> bool {
     actor.class_name.starts_with(REPLICA)
+}
+
+/// Whether `actor` is a worker of Ray Train, one for each rank.
+pub(super) fn is_train_worker(actor: &ActorRow) -> bool {
+    actor.class_name == TRAIN_WORKER
 }
 
 /// The group of `actor`, which it shares with actors of the same class.

@@ -51,6 +51,11 @@ pub(super) async fn live_workers(head: &HeadClient) -> Answer<WorkerRow> {
     list(head, "workers", &[("is_alive", "%3D", "True")]).await
 }
 
+/// All dead workers that Ray still lists.
+pub(super) async fn dead_workers(head: &HeadClient) -> Answer<WorkerRow> {
+    list(head, "workers", &[("is_alive", "%3D", "False")]).await
+}
+
 /// The last `lines` of a worker's standard error.
 pub(super) async fn errors_of_worker(
     head: &HeadClient,
@@ -142,6 +147,12 @@ pub(super) async fn actor(head: &HeadClient, actor_id: &str) -> Answer<ActorRow>
 /// All live actors.
 pub(super) async fn actors(head: &HeadClient) -> Answer<ActorRow> {
     list(head, "actors", &[("state", "%3D", "ALIVE")]).await
+}
+
+/// The dead actors of a job that Ray still lists.
+pub(super) async fn dead_actors(head: &HeadClient, job_id: &str) -> Answer<ActorRow> {
+    let filters = [("job_id", "%3D", job_id), ("state", "%3D", "DEAD")];
+    list(head, "actors", &filters).await
 }
 
 /// All jobs. `/api/jobs/` rather than `/api/v0/jobs`: that one has no `runtime_env` before 2.38.

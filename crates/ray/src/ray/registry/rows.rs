@@ -130,6 +130,9 @@ pub(super) struct WorkerRow {
     pub(super) debugger_port: Option<u64>,
     #[serde(default, deserialize_with = "number")]
     pub(super) num_paused_threads: Option<u64>,
+    /// When it ended, in milliseconds since 1970.
+    #[serde(default, deserialize_with = "millis")]
+    pub(super) end_time_ms: Option<u64>,
 }
 
 impl WorkerRow {

@@ -32,17 +32,34 @@ pub enum WorkKind {
     Method,
     /// A replica of Ray Serve, about whose requests Ray reports nothing.
     Replica,
+    /// A worker of Ray Train, whose training runs in a thread of its own: Ray reports no method.
+    TrainWorker,
     /// The driver of a job.
     Driver,
 }
 
 impl WorkKind {
+    /// The work of `actor` about which Ray reports nothing, if it has such.
+    fn unlisted(actor: &ActorRow) -> Option<Self> {
+        match actor {
+            _ if names::is_replica(actor) => Some(Self::Replica),
+            _ if names::is_train_worker(actor) => Some(Self::TrainWorker),
+            _ => None,
+        }
+    }
+
+    /// Whether it is work of an actor in which others of its class may take part.
+    pub(super) fn is_of_peers(self) -> bool {
+        matches!(self, Self::Method | Self::TrainWorker)
+    }
+
     /// The name in the API.
     pub fn word(self) -> &'static str {
         match self {
             Self::Task => "task",
             Self::Method => "method",
             Self::Replica => "replica",
+            Self::TrainWorker => "train-worker",
             Self::Driver => "driver",
         }
     }
@@ -270,7 +287,7 @@ async fn of_each_job(
 }
 
 /// Combines rows of Ray.
-struct Rows<'a> {
+pub(super) struct Rows<'a> {
     cluster: &'a Arc<str>,
     workers: &'a [WorkerRow],
     by_id: HashMap<&'a str, &'a WorkerRow>,
@@ -282,7 +299,7 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(
+    pub(super) fn new(
         cluster: &'a Arc<str>,
         workers: &'a [WorkerRow],
         actors: &'a [ActorRow],
@@ -316,13 +333,21 @@ impl<'a> Rows<'a> {
         let by_process: HashMap<_, _> = self
             .actors
             .iter()
-            .filter(|actor| actor.state == "ALIVE" && names::is_replica(actor))
-            .map(|actor| ((actor.pid, &*actor.node_id), actor))
+            .filter(|actor| actor.state == "ALIVE")
+            .filter_map(|actor| {
+                Some((
+                    (actor.pid, &*actor.node_id),
+                    (actor, WorkKind::unlisted(actor)?),
+                ))
+            })
             .collect();
         for worker in others {
             match by_process.get(&(worker.pid, &*worker.node_id)) {
                 _ if worker.is_driver() => rows.extend(self.driver(worker)),
-                Some(actor) => rows.push(self.replica(worker, actor)),
+                Some((actor, what)) => rows.push(Running {
+                    what: *what,
+                    ..self.actor(worker, actor)
+                }),
                 None => {}
             }
         }
@@ -333,8 +358,8 @@ impl<'a> Rows<'a> {
 
     /// The idle actors among peers of the actors in `rows`.
     fn idle(&self, rows: &[Running]) -> Vec<Running> {
-        let methods = rows.iter().filter(|row| row.what == WorkKind::Method);
-        let at_work: HashSet<_> = methods
+        let of_actors = rows.iter().filter(|row| row.what.is_of_peers());
+        let at_work: HashSet<_> = of_actors
             .map(|row| (&*row.group, row.names.job_id.as_deref()))
             .collect();
         let busy: HashSet<_> = rows
@@ -352,17 +377,21 @@ impl<'a> Rows<'a> {
             .filter(|actor| actor.state == "ALIVE" && !busy.contains(&*actor.actor_id));
         let idle = idle.filter_map(|actor| {
             let worker = by_process.get(&(actor.pid, &*actor.node_id))?;
-            let (names, group) = (names::of_actor(actor).names, names::group_of(actor));
-            let is_one = at_work.contains(&(&*group, names.job_id.as_deref()));
-            is_one.then(|| {
-                self.running(Running {
-                    what: WorkKind::Method,
-                    group,
-                    ..self.of_worker(worker, names)
-                })
-            })
+            let actor = self.actor(worker, actor);
+            at_work
+                .contains(&(&*actor.group, actor.names.job_id.as_deref()))
+                .then_some(actor)
         });
         idle.collect()
+    }
+
+    /// The actor of `row`, which is in the process of `worker`.
+    pub(super) fn actor(&self, worker: &WorkerRow, row: &ActorRow) -> Running {
+        self.running(Running {
+            what: WorkKind::Method,
+            group: names::group_of(row),
+            ..self.of_worker(worker, names::of_actor(row).names)
+        })
     }
 
     fn task(&self, task: &TaskRow) -> Running {
@@ -397,15 +426,6 @@ impl<'a> Rows<'a> {
             worker_id: task.worker_id.clone(),
             pid: pid.and_then(|pid| u32::try_from(pid).ok()),
             started: task.start_time_ms.map(time),
-        })
-    }
-
-    fn replica(&self, worker: &WorkerRow, actor: &ActorRow) -> Running {
-        let names = names::of_actor(actor).names;
-        self.running(Running {
-            what: WorkKind::Replica,
-            group: names::group_of(actor),
-            ..self.of_worker(worker, names)
         })
     }
 
@@ -445,6 +465,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn time(millis: u64) -> SystemTime {
+pub(super) fn time(millis: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(millis)
 }

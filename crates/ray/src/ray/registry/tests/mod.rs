@@ -2,6 +2,7 @@
 
 mod claims;
 mod current;
+mod dead;
 mod examined;
 mod fake_head;
 mod found;

@@ -11,7 +11,7 @@ use crate::ray::registry::{NoStack, Registry, Running, RunningIn, RunningQuery, 
 
 const DRIVER: &str = "01000000ffffffffffffffffffffffffffffffffffffffffffffffff";
 
-async fn registry_of(head: &FakeHead) -> Registry {
+pub(super) async fn registry_of(head: &FakeHead) -> Registry {
     let cluster = cluster(&format!("http://{}", head.address));
     Registry::new(&[cluster], &settings()).unwrap()
 }
@@ -156,6 +156,32 @@ async fn running_tasks_of_one_job_are_fetched_by_its_id() {
             .await
             .rows
             .is_empty()
+    );
+}
+
+/// The training of a rank of Ray Train runs in a thread of its own, between short methods.
+#[tokio::test]
+async fn worker_of_ray_train_runs_without_a_method() {
+    let head = head().await;
+    head.with(|world| {
+        let rank = |pid: u32, class: &str| {
+            json!({"actor_id": format!("a{pid}"), "class_name": class, "name": "", "state": "ALIVE", "job_id": "01000000",
+                "node_id": NODE, "pid": pid})
+        };
+        world.actors.push(rank(504, "RayTrainWorker"));
+        world.actors.push(rank(505, "Other"));
+        world.workers.push(worker_at("w5", 505));
+    });
+    let registry = registry_of(&head).await;
+    let found = running_in(&registry, None).await;
+    let of_train = named(&found, "RayTrainWorker");
+    assert_eq!(
+        (of_train.what, &*of_train.worker_id),
+        (WorkKind::TrainWorker, "w4")
+    );
+    assert!(
+        found.rows.iter().all(|row| row.worker_id != "w5"),
+        "{found:?}"
     );
 }
 

@@ -453,6 +453,7 @@ static ROWS: LazyLock<Vec<Vec<WorkerRow>>> = LazyLock::new(|| {
         pid: Some(1),
         debugger_port: Some(4000),
         num_paused_threads: Some(u64::from(state == 1)),
+        end_time_ms: None,
     };
     let one = (0..3).map(|state| vec![row(0, state)]);
     // The index is 9 + 3 a + b for two workers, so 3 to 8 stay empty.
