@@ -69,7 +69,7 @@ _MEASURED, _MEASUREMENTS = 0.05, 5
 _SAMPLED, _PAST, _COMPARED, _EARLIER = 1, 60, 12, 8
 # By the ident of a thread: its native id, when its stack was first and last sampled, the code objects of that stack and a hash
 # of its instructions, the code and line of its position, then flat, which takes a third less, the code, line and last time of
-# each earlier position, and how often it had run before.
+# each earlier position, how often it had run before, and since when its position has been the same.
 _RING = {}
 
 
@@ -397,7 +397,8 @@ def _sample():
             continue
         position = _position(frame)
         earlier = _earlier(had, position, now) if is_it else ()
-        _RING[ident] = [native, now, now, codes, at] + position + [earlier, _turns(native)]
+        here = had[9] if is_it and _is_at(had, position) else now
+        _RING[ident] = [native, now, now, codes, at] + position + [earlier, _turns(native), here]
     for ident in list(_RING):
         if ident not in kept:
             del _RING[ident]
@@ -461,10 +462,15 @@ def _position(frame):
     return [frame.f_code, frame.f_lineno or 0]
 
 
+def _is_at(had, position):
+    """Whether a recorded position is this one."""
+    return had[5] is position[0] and had[6] == position[1]
+
+
 def _earlier(had, position, now):
     """The earlier positions of a thread that is at `position` now, newest first."""
     earlier = had[7]
-    if had[5] is not position[0] or had[6] != position[1]:
+    if not _is_at(had, position):
         earlier = (had[5], had[6], had[2]) + earlier[:3 * _EARLIER - 3]
     while earlier and now - earlier[-1] >= _PAST:
         earlier = earlier[:-3]
@@ -620,20 +626,22 @@ import opcode
 
 
 def _look(evaluate):
-    children = _children()
-    threads, cut, before = _taken(evaluate, len(children))
+    children, collectives = _children(), _collectives()
+    threads, cut, before = _taken(evaluate, _OF_CHILD * len(children) + sum(map(_size, collectives)))
     # The references to the program's objects are released.
     moved = _moved(threads)
     _tell_idle(threads, before)
     for about, moves in zip(threads, moved):
         _tell_moved(about, moves)
     seen, children = _seen(threads, cut), _told_children(children)
-    return dict(seen, children=children) if children else seen
+    more = {"children": children or None, "collectives": collectives or None, "rank": _number_in("RANK"),
+            "world_size": _number_in("WORLD_SIZE")}
+    return dict(seen, **{name: of for name, of in more.items() if of is not None})
 
 
-def _taken(evaluate, children):
+def _taken(evaluate, used):
     names, stacks, room, locks = dict(threading._active), [], _Room(evaluate), _Locks()
-    room.left -= _OF_CHILD * children
+    room.left -= used
     frames = sys._current_frames()
     del frames[threading.get_ident()]  # This frame would hold itself.
     main = threading.main_thread().ident
@@ -735,12 +743,13 @@ def _history(ident, native, frame):
     code, at = frame.f_code.co_code, frame.f_lasti
     if _is_same(had, *stack) and not (0 <= at < len(code) and opcode.opname[code[at]] in _RUNS):
         still = max(0, int((now - had[1]) * 1000))
-    earlier = _earlier(had, _position(frame), now)
+    position = _position(frame)
+    earlier, here = _earlier(had, position, now), now - had[9] if _is_at(had, position) else 0
     before = [{"file": code.co_filename, "line": line, "function": getattr(code, "co_qualname", code.co_name),
                "ago_ms": max(0, int((now - seen) * 1000))} for code, line, seen in zip(earlier[::3], earlier[1::3], earlier[2::3])]
     turns = _turns(native)
     ran = turns - had[8] if still and turns is not None and had[8] is not None else None
-    return {"still_ms": still, "ran": ran, "before": before}
+    return {"still_ms": still, "here_ms": max(0, int(here * 1000)), "ran": ran, "before": before}
 
 
 # The room for one child, and the threads of each that are counted.
@@ -771,6 +780,83 @@ def _told_children(children):
             state = "running"
         found.append({"pid": int(pid), "name": name.partition("(")[2], "state": state})
     return found
+
+
+# PyTorch's flight recorders: the one of NCCL, and the generic one, into which gloo records. NCCL's is not asked for its entries:
+# that asks the device, which may not answer, with the GIL held.
+_RECORDERS = (("_dump_nccl_trace_json", "nccl", False), ("_dump_fr_trace_json", None, True))
+# Process groups of a worker, ranks and collectives of each and tensors of each collective that are told, and entries that are read.
+_GROUPS, _RANKS, _LAST, _TENSORS, _ENTRIES = 16, 512, 8, 8, 4000
+
+
+def _collectives():
+    """The process groups of PyTorch and their last collectives, as its flight recorders have them. These are asked only where
+    there is a group: the first question decides for the process whether they record."""
+    groups = _process_groups()
+    recorders = _attributes(sys.modules.get("torch._C._distributed_c10d")) or {}
+    # Without the variable PyTorch keeps 2000, or none.
+    kept, found = _number_in("TORCH_FR_BUFFER_SIZE") or _number_in("TORCH_NCCL_TRACE_BUFFER_SIZE") or 0, []
+    for name, backend, entries in _RECORDERS if groups else ():
+        ask = recorders.get(name)
+        if type(ask) is not types.BuiltinFunctionType:
+            continue
+        try:
+            has = json.loads(ask(entries and kept <= _ENTRIES, False))
+            found += _told_groups(has, backend, groups)
+        except Exception:
+            pass  # Another version of PyTorch.
+    return found[:_GROUPS]
+
+
+def _number_in(variable):
+    """The number in a variable of the environment; None if there is none."""
+    text = os.environ.get(variable, "") if type(os.environ) is os._Environ else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _process_groups():
+    """The ranks of each process group by its name, as torch.distributed lists them."""
+    known = _attributes(sys.modules.get("torch.distributed.distributed_c10d")) or {}
+    names, ranks = known.get("_pg_names"), known.get("_pg_group_ranks")
+    if type(names) is not dict or type(ranks) is not dict:
+        return {}
+    ranks = [(group, of) for group, of in list(ranks.items()) if type(of) is dict]
+    found = {}
+    for group, name in list(names.items()):
+        of = next((sorted(rank for rank in list(of) if type(rank) is int) for one, of in ranks if one is group), [])
+        if type(name) is str:
+            found[name] = of if len(of) <= _RANKS else []
+    return found
+
+
+def _told_groups(has, backend, groups):
+    """The groups of one recorder. Without entries only the default group can be told, which has the number 0."""
+    last, described = {}, {"0": (next(iter(groups)), "default_pg")}
+    for entry in has.get("entries", ()):
+        if not entry["is_p2p"]:
+            described[str(entry["pg_id"])] = entry["process_group"]
+            last.setdefault(str(entry["pg_id"]), []).append(entry)
+    found = []
+    for number, status in sorted(has.get("pg_status", {}).items()):
+        if number not in described or backend and number != "0":
+            continue
+        (name, description), entries = described[number], last.get(number, [])[-_LAST:]
+        of = backend or (entries[-1]["profiling_name"].partition(":")[0] if entries else "")
+        begun, done = [max(0, int(status["last_%s_collective" % what])) for what in ("enqueued", "completed")]
+        if begun:
+            found.append({"backend": of, "name": _text(name, _NAME_CHARS), "description": _text(description, _NAME_CHARS),
+                          "ranks": groups.get(name, []), "begun": begun, "done": done, "last": list(map(_told_collective, entries))})
+    return found
+
+
+def _told_collective(entry):
+    return {"number": entry["collective_seq_id"], "operation": _text(entry["profiling_name"].rpartition(":")[2], _NAME_CHARS),
+            "sizes": [one[:_TENSORS] for one in entry["input_sizes"][:_TENSORS]],
+            "types": [_text(one, _NAME_CHARS) for one in entry["input_dtypes"][:_TENSORS]]}
+
+
+def _size(of):
+    return len(json.dumps(of))
 
 
 def _used_by(pid):

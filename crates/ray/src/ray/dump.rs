@@ -31,6 +31,9 @@ pub fn read(dump: &str) -> Option<Look> {
                 threads: Vec::new(),
                 threads_cut: 0,
                 children: Vec::new(),
+                rank: None,
+                world_size: None,
+                collectives: Vec::new(),
                 note: None,
             });
             continue;

@@ -8,10 +8,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 use bounds::{MAX_NAME_CHARS, MAX_PATH_CHARS, MAX_VALUE_CHARS, cut, line, tidy};
+use collectives::ProcessGroup;
 use progress::{AwaitedLock, Child, History};
 use ray_relay_base::wire::text::one_line;
 
 mod bounds;
+pub mod collectives;
 pub mod progress;
 pub mod py_spy;
 
@@ -48,6 +50,16 @@ pub struct Look {
     /// The processes that it has started, if the hook lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
+    /// Its rank and the number of ranks, as `RANK` and `WORLD_SIZE` of its environment have them now: Ray Train sets
+    /// them after the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// See `rank`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
+    /// The process groups of PyTorch in it, if its flight recorder is on and the hook reports it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub collectives: Vec<ProcessGroup>,
 }
 
 /// The source of a snapshot.
@@ -183,6 +195,7 @@ impl Look {
         }
         cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
         progress::bound_children(&mut self.children);
+        collectives::bound_groups(&mut self.collectives);
         for thread in &mut self.threads {
             tidy(&mut thread.name, MAX_NAME_CHARS);
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {

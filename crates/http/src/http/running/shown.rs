@@ -17,6 +17,7 @@ use ray_relay_access::visibility::{
     Visibility, hidden, is_identifier, thread_name, type_name, written,
 };
 use ray_relay_base::memory::MemoryUse;
+use ray_relay_ray::ray::look::collectives::ProcessGroup;
 use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
 use ray_relay_ray::ray::registry::Running;
 use ray_relay_view::listing::json::seconds;
@@ -142,6 +143,7 @@ pub(super) fn shown(
         look.children
             .iter_mut()
             .for_each(|child| child.name.clear());
+        look.collectives.iter_mut().for_each(hide_group);
     }
     for thread in &mut look.threads {
         for frame in &mut thread.frames {
@@ -174,6 +176,17 @@ pub(super) fn shown(
         }
     }
     look
+}
+
+/// Removes texts that PyTorch may have from the program: a group can have any description.
+fn hide_group(group: &mut ProcessGroup) {
+    let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let last = group.last.iter_mut();
+    let last = last.flat_map(|one| one.types.iter_mut().chain([&mut one.operation]));
+    let texts = [&mut group.backend, &mut group.name, &mut group.description];
+    for text in last.chain(texts).filter(|text| !is_word(text)) {
+        text.clear();
+    }
 }
 
 /// Whether `call` can be the hook's name of a system call, or a type.
@@ -283,17 +296,23 @@ for value in each():
     async fn program_names_and_lock_names_are_hidden_with_text() {
         let thread = |id: u64, lock: &str| json!({"id": id, "lock": {"name": lock, "id": 7, "owner": 2}, "frames": []});
         let look = json!({"pid": 41, "source": "hook", "threads": [thread(1, "self.lock"), thread(2, "hunter2 is it")],
-            "children": [{"pid": 9, "name": "hunter2", "state": "dead"}]});
+            "children": [{"pid": 9, "name": "hunter2", "state": "dead"}],
+            "collectives": [{"backend": "gloo", "name": "0", "description": "is it hunter2", "begun": 7, "done": 6,
+                "last": [{"number": 7, "operation": "all_reduce", "types": ["Float", "hunter2?"]}]}]});
         let look = Look::read(look.to_string().as_bytes()).unwrap();
         for (scopes, secrets) in [
             ("\"list\", \"view\"", 0),
-            ("\"list\", \"view\", \"debug\"", 2),
+            ("\"list\", \"view\", \"debug\"", 4),
         ] {
             let visible = shown(&ann(scopes).await, &[&running()], look.clone(), true);
             let text = serde_json::to_string(&visible).unwrap();
             assert_eq!(text.matches("hunter2").count(), secrets, "{text}");
             assert!(
                 text.contains("self.lock") && text.contains("\"dead\""),
+                "{text}"
+            );
+            assert!(
+                text.contains("all_reduce") && text.contains("Float"),
                 "{text}"
             );
         }

@@ -1,17 +1,16 @@
-//! Tests the record of positions, the locks that threads wait for, and the children, in `progress_test.py`.
+//! Tests the record of positions, the locks that threads wait for, and the children, in `progress_test.py`; and the
+//! process groups of PyTorch in `collectives_test.py`.
 
 use super::*;
 
-const TEST: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/src/hook/tests/progress_test.py"
-);
+/// The folder of these files.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/hook/tests");
 
-/// Returns what the part `mode` of the test prints, or `None` without Python. The timeout limits a hanging process to its
+/// Returns what the part `mode` of the test `file` prints, or `None` without Python. The timeout limits a hanging process to its
 /// test.
-fn result(mode: &str) -> Option<Value> {
+fn result(file: &str, mode: &str) -> Option<Value> {
     let python = Command::new("timeout")
-        .args(["100", "python3", TEST, HOOK, mode])
+        .args(["100", "python3", &format!("{FOLDER}/{file}"), HOOK, mode])
         .env_remove("RAY_RELAY_HOOK")
         .output();
     let Ok(python) = python else {
@@ -24,7 +23,13 @@ fn result(mode: &str) -> Option<Value> {
 }
 
 fn assert_right(mode: &str, least: u64) {
-    let Some(result) = result(mode) else { return };
+    assert_right_in("progress_test.py", mode, least);
+}
+
+fn assert_right_in(file: &str, mode: &str, least: u64) {
+    let Some(result) = result(file, mode) else {
+        return;
+    };
     assert_eq!(result["failed"], json!([]), "{mode}: {result}");
     assert_eq!(result["called"], json!([]), "{mode}: {result}");
     assert!(result["tried"].as_u64().unwrap() >= least, "{result}");
@@ -60,4 +65,9 @@ fn forked_child_records_nothing() {
 #[test]
 fn both_definitions_of_program_code_are_equal() {
     assert_right("same", 1);
+}
+
+#[test]
+fn process_groups_of_pytorch_are_read_without_its_code() {
+    assert_right_in("collectives_test.py", "", 24);
 }

@@ -678,6 +678,22 @@ def begins_traced(function, results):
 results = [], []
 begin(begins_traced, traced, results[0]), begin(begins_traced, traced_call, results[1])
 
+# A library that tries again and again in one line of the program.
+
+
+library = {"time": time}
+exec(compile("""def tries():
+    while True:
+        time.sleep(0.7)
+        time.sleep(0.7)
+""", os.path.join(os.path.dirname(os.__file__), "a_library.py"), "exec"), library)
+
+
+def tries_again(): library["tries"]()
+
+
+begin(tries_again)
+
 # Children: one that sleeps, computes, is stopped, and has ended.
 python = [sys.executable, "-S", "-c"]
 children = {
@@ -738,6 +754,10 @@ for name in ("forever", "first_then_second", "waits_deep", "rewritten"):
     check(history[name] and history[name]["still_ms"] >= 3000, name, history[name])
 for name in ("computes",) + (("spins",) if sys.version_info >= (3, 11) else ()):
     check(history[name] and history[name]["still_ms"] == 0, name, history[name])
+for name, least in (("forever", 3000), ("tries_again", 3000), ("moves", 0)):
+    check(history[name]["here_ms"] >= max(least, history[name]["still_ms"] - 1), name, history[name])
+check(history["tries_again"]["still_ms"] < 2500, history["tries_again"])
+check(history["moves"]["here_ms"] < 1000 * (time.monotonic() - begins - 3.4), history["moves"])
 before = history["moves"]["before"]
 lines = [(one["function"].rpartition(".")[2], one["line"] - moves.__code__.co_firstlineno) for one in before]
 check(lines == [("moves", 2), ("moves", 1)], before)

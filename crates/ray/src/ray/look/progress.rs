@@ -16,7 +16,11 @@ const MAX_CHILDREN: usize = 64;
 pub struct History {
     /// For how long each sample has had the stack of the snapshot, in milliseconds. 0: it has moved since the last one.
     pub still_ms: u64,
-    /// How often the system has let it run in that time: a loop may have the same stack at each sample. `None`: unknown.
+    /// For how long each sample has had the line of the innermost frame of the program's own code: a library may try again
+    /// and again there. `None`: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub here_ms: Option<u64>,
+    /// How often the system has let it run in `still_ms`: a loop may have the same stack at each sample. `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<u64>,
     /// Where it was before, the newest first, within the last minute.

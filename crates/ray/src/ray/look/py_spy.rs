@@ -51,6 +51,9 @@ impl Look {
             threads,
             threads_cut: 0,
             children: Vec::new(),
+            rank: None,
+            world_size: None,
+            collectives: Vec::new(),
             note: None,
         };
         Ok(look.bounded())

@@ -314,6 +314,8 @@ pub(super) enum WaitKind {
     Queue,
     /// A child process ends.
     Child,
+    /// A child process of a DataLoader sends something. It is asked again every few seconds.
+    Batch,
     /// Time passes.
     Sleep,
     /// The other end of a connection answers.
@@ -347,7 +349,7 @@ const WAIT_KINDS: &[(&str, WaitKind)] = &[
     ("time.sleep", WaitKind::Sleep),
     ("a child process", WaitKind::Child),
     ("the end of a process", WaitKind::Child),
-    ("the next batch of a DataLoader", WaitKind::Queue),
+    ("the next batch of a DataLoader", WaitKind::Batch),
     ("queue.Queue.", WaitKind::Queue),
     ("multiprocessing.Queue.", WaitKind::Queue),
     ("a connection of multiprocessing", WaitKind::Queue),

@@ -22,7 +22,7 @@ impl Member {
     pub fn read(entry: &Value, several_jobs: bool) -> Self {
         let LookAnswer { tasks, error } = typed(entry);
         let first = tasks.into_iter().next().unwrap_or_default();
-        let who = Who::read(&first, several_jobs);
+        let mut who = Who::read(&first, several_jobs);
         let look = match error {
             Some(why) => Err(replaced(why).into_owned()),
             None => {
@@ -30,6 +30,8 @@ impl Member {
                 Look::read(json.as_bytes()).map_err(|why| why.to_string())
             }
         };
+        let rank = look.as_ref().ok().and_then(|look| look.rank);
+        who.number = who.number.or(rank);
         Self { who, look }
     }
 

@@ -85,6 +85,8 @@ fn held_up(words: Words<'_>, kind: Kind, roots: &[Root]) -> Verdict {
     for at in ends.take(MAX_DESCRIBED).flat_map(|(_, root)| &root.nodes) {
         evidence.extend(words.of_node(*at));
     }
+    let remarks = blamed.iter().filter_map(|at| words.remark(*at));
+    evidence.extend(remarks.take(MAX_DESCRIBED));
     match roots.len().saturating_sub(MAX_DESCRIBED) {
         0 => {}
         more => evidence.push(format!("{more} more processes or tasks hold others up.")),

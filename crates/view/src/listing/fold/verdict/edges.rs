@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::who::Names;
-use super::gather::{self, Gathering};
+use super::gather::Gatherings;
+use super::gathering::Gathering;
 use super::graph::Graph;
 use super::job::Job;
 use super::state::{Position, State};
@@ -12,7 +13,7 @@ use super::things::Thing;
 /// The wait-for graph of a job. Its nodes are the processes of the [`Job`], and then the things.
 pub(super) struct WaitGraph {
     pub(super) graph: Graph,
-    pub(super) gatherings: Vec<Gathering>,
+    gatherings: Gatherings,
     /// For each member, the gathering in which it waits.
     gathered: BTreeMap<usize, usize>,
     things: Vec<Thing>,
@@ -29,7 +30,7 @@ impl WaitGraph {
         let processes = job.processes.len();
         let mut all = Self {
             graph: Graph::new(processes),
-            gatherings: gather::all(job, names, positions),
+            gatherings: Gatherings::of(job, names, positions),
             gathered: BTreeMap::new(),
             things: Vec::new(),
             processes,
@@ -75,7 +76,7 @@ impl WaitGraph {
     }
 
     fn add_gatherings(&mut self, job: &Job) {
-        for (number, gathering) in self.gatherings.iter().enumerate() {
+        for (number, gathering) in self.gatherings.all.iter().enumerate() {
             let absent = gathering.absent.as_ref().map(|ranks| {
                 let group = gathering.members.first().map_or("", |at| job.group(*at));
                 let rank = match ranks.parse::<u32>() {
@@ -88,6 +89,9 @@ impl WaitGraph {
             });
             for at in &gathering.members {
                 self.gathered.insert(*at, number);
+                if self.gatherings.surplus.contains(at) {
+                    continue;
+                }
                 for missing in gathering.missing.iter().copied().chain(absent) {
                     self.graph.add(*at, missing);
                 }
@@ -141,7 +145,17 @@ impl WaitGraph {
 
     /// Returns the gathering in which the member `at` waits.
     pub(super) fn gathering(&self, at: usize) -> Option<&Gathering> {
-        self.gatherings.get(*self.gathered.get(&at)?)
+        self.gatherings.all.get(*self.gathered.get(&at)?)
+    }
+
+    /// Whether the member `at` seems to wait in one call too many.
+    pub(super) fn is_surplus(&self, at: usize) -> bool {
+        self.gatherings.surplus.contains(&at)
+    }
+
+    /// Says in what the member `at` differs from the others of its collective, behind `rank 3's`.
+    pub(super) fn remark(&self, at: usize) -> Option<&str> {
+        self.gatherings.remarks.get(&at).map(String::as_str)
     }
 
     /// Whether each of `nodes` waits for the only task of another one of them.

@@ -1,46 +1,54 @@
 //! Members of a group that wait in the same call for the others of their group, and those that are missing there.
+//!
+//! By PyTorch's [`collectives`] where these are recorded, by the locations otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::location::Location;
-use super::super::ranks::ranges;
 use super::super::who::Names;
+use super::collectives;
+use super::gathering::{Gathering, Proof, absent, ranks};
 use super::job::Job;
 use super::state::{Position, State};
 
-/// Ranks that a group may claim to have, and absent ones that are named.
+/// Ranks that a group may claim to have.
 const MAX_RANKS: u32 = 4096;
-const MAX_ABSENT: usize = 64;
 
-/// How it is known that members wait for their group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// They are in a collective or a barrier.
-    Collective,
-    /// Most of the group has not moved from one location for long.
-    SameLocation,
+/// The gatherings of all groups.
+#[derive(Debug, Default)]
+pub(super) struct Gatherings {
+    pub(super) all: Vec<Gathering>,
+    /// In what a member differs from the others of its collective, behind `rank 3's`.
+    pub(super) remarks: BTreeMap<usize, String>,
+    /// Members that seem to be in one call too many, in which the others will not come.
+    pub(super) surplus: BTreeSet<usize>,
 }
 
-/// Members that wait in one call.
-#[derive(Debug)]
-pub(super) struct Gathering {
-    pub(super) members: BTreeSet<usize>,
-    /// The members and idle actors of the group that are not in this call.
-    pub(super) missing: Vec<usize>,
-    /// Ranks that run in no process, as text.
-    pub(super) absent: Option<String>,
-    pub(super) proof: Proof,
+impl Gatherings {
+    /// Finds the gatherings of all groups.
+    pub(super) fn of(job: &Job, names: &Names<'_>, positions: &[Position]) -> Self {
+        let mut found = Self::default();
+        for group in names.groups().values() {
+            let recorded = collectives::of_group(job, group, positions);
+            let all = recorded.gatherings.iter();
+            let surplus = all.clone().filter(|one| one.is_surplus(job));
+            found.surplus.extend(surplus.flat_map(|one| &one.members));
+            let known = all.flat_map(|one| &one.members).copied().collect();
+            found.all.extend(of_group(job, group, positions, &known));
+            found.all.extend(recorded.gatherings);
+            found.remarks.extend(recorded.remarks);
+        }
+        found
+    }
 }
 
-/// Finds the gatherings of all groups.
-pub(super) fn all(job: &Job, names: &Names<'_>, positions: &[Position]) -> Vec<Gathering> {
-    let groups = names.groups().values();
-    groups
-        .flat_map(|group| of_group(job, group, positions))
-        .collect()
-}
-
-fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<Gathering> {
+/// Finds the gatherings of `group` by the locations of its members, apart from those where one of `known` is.
+fn of_group(
+    job: &Job,
+    group: &BTreeSet<usize>,
+    positions: &[Position],
+    known: &BTreeSet<usize>,
+) -> Vec<Gathering> {
     let in_state = |is: &dyn Fn(&Position) -> bool| {
         let mut spots: BTreeMap<&Location, BTreeSet<usize>> = BTreeMap::new();
         for at in group {
@@ -52,8 +60,9 @@ fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<G
         spots
     };
     let mut spots = in_state(&|position| position.state == State::WaitsForGroup);
+    spots.retain(|_, members| members.is_disjoint(known));
     let mut proof = Proof::Collective;
-    if spots.is_empty() && group.iter().all(|at| job.rank(*at).is_some()) {
+    if spots.is_empty() && known.is_empty() && group.iter().all(|at| job.rank(*at).is_some()) {
         spots = in_state(&may_wait_for_group);
         spots.retain(|_, members| 2 * members.len() > group.len() && members.len() > 1);
         proof = Proof::SameLocation;
@@ -80,9 +89,10 @@ fn of_group(job: &Job, group: &BTreeSet<usize>, positions: &[Position]) -> Vec<G
             missing: others.filter(|_| !is_complete).collect(),
             absent: size
                 .filter(|_| !is_complete && job.left_out == 0)
-                .and_then(|size| absent(ranks.as_ref()?, size)),
+                .and_then(|size| absent(ranks.as_ref()?, 0..size)),
             members,
             proof,
+            collective: None,
         }
     };
     let gatherings = spots.into_values().map(gather);
@@ -105,12 +115,6 @@ fn may_wait_for_group(position: &Position) -> bool {
     may && position.is_still()
 }
 
-/// Returns the ranks of the group, if each process has another one.
-fn ranks(job: &Job, group: &BTreeSet<usize>) -> Option<BTreeSet<u32>> {
-    let ranks: Option<BTreeSet<u32>> = group.iter().map(|at| job.rank(*at)).collect();
-    ranks.filter(|ranks| ranks.len() == group.len())
-}
-
 /// Returns how many ranks a group has by its largest one, if few are missing below.
 fn up_to_largest(ranks: &BTreeSet<u32>) -> Option<u32> {
     let size = ranks.last()?.checked_add(1)?;
@@ -127,11 +131,4 @@ fn world_size(job: &Job, group: &BTreeSet<usize>) -> Option<u32> {
         (1, Some(Some(size))) if (1..=MAX_RANKS).contains(size) => Some(*size),
         _ => None,
     }
-}
-
-/// Returns those below `size` that are not among `ranks`, as text, if they are few.
-fn absent(ranks: &BTreeSet<u32>, size: u32) -> Option<String> {
-    let absent: BTreeSet<u32> = (0..size).filter(|rank| !ranks.contains(rank)).collect();
-    let named = (1..=MAX_ABSENT).contains(&absent.len()) && absent.len() < ranks.len();
-    named.then(|| ranges(&absent))
 }

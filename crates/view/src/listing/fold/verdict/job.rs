@@ -1,11 +1,11 @@
-//! The job as the relay's answer shows it: the inspected processes, the idle actors of their classes, and the objects
+//! The job as the relay's answer shows it: the inspected processes, the idle and dead actors of their classes, and the objects
 //! that are waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::super::idle;
+use super::super::idle::Absence;
 use super::super::member::Member;
 use super::super::waits::{self, ObjectAnswer};
 use super::super::who::Who;
@@ -49,8 +49,8 @@ pub(super) struct Process {
     pub(super) world_size: Option<u32>,
     /// Tasks that run in it.
     pub(super) tasks: usize,
-    /// If it is idle: its last method, in words.
-    pub(super) idle: Option<String>,
+    /// If no task runs in it: why.
+    pub(super) absence: Option<Absence>,
 }
 
 /// The task whose result is waited for, in Ray's terms.
@@ -95,6 +95,7 @@ impl Job {
         let jobs: BTreeSet<&str> = rows.filter_map(|row| typed_at(row, "job_id")).collect();
         let several_jobs = jobs.len() > 1;
         let members = looks.iter().map(|look| Member::read(look, several_jobs));
+        let members: Vec<Member> = members.collect();
         let objects = looks.iter().map(|look| {
             let objects = typed_list(look, "waits_for").take(MAX_OBJECTS);
             objects.map(|object| Awaited::of(&object)).collect()
@@ -105,16 +106,20 @@ impl Job {
             Process::of(&all)
         });
         let idle = idle_rows.iter().map(|row| Process {
-            idle: Some(idle::last(row)),
+            absence: Some(Absence::read(row)),
             ..Process::of(&[typed(row)])
         });
-        let processes: Vec<Process> = running.chain(idle).collect();
+        let mut processes: Vec<Process> = running.chain(idle).collect();
+        for (process, member) in processes.iter_mut().zip(&members) {
+            let of_look = member.look.as_ref().ok().and_then(|look| look.world_size);
+            process.world_size = process.world_size.or(of_look);
+        }
         let keyed = processes.iter().enumerate();
         let by_worker = keyed.filter_map(|(at, process)| Some((process.worker_id.clone()?, at)));
         let by_worker = by_worker.collect();
         let who = |row| Who::read(&typed(row), several_jobs);
         Self {
-            members: members.collect(),
+            members,
             objects: objects.collect(),
             idle: idle_rows.iter().map(who).collect(),
             processes,
@@ -141,6 +146,12 @@ impl Job {
     /// Returns the rank of a node.
     pub(super) fn rank(&self, at: usize) -> Option<u32> {
         self.who().nth(at)?.number
+    }
+
+    /// Whether the node is an actor that runs no method, and has not died.
+    pub(super) fn is_idle(&self, at: usize) -> bool {
+        let absence = self.processes.get(at).and_then(|one| one.absence.as_ref());
+        matches!(absence, Some(Absence::Idle(_)))
     }
 
     pub(super) fn is_driver(&self, at: usize) -> bool {
@@ -186,7 +197,7 @@ impl Process {
             breakpoint: word(rows.iter().find_map(|row| row.breakpoint)),
             world_size: first.and_then(|row| row.world_size),
             tasks: rows.len(),
-            idle: None,
+            absence: None,
         }
     }
 }

@@ -121,11 +121,16 @@ fn of_lock(lock: &AwaitedLock) -> Ownership {
 }
 
 /// For how long `thread` has not moved, if that is known. One that waits for the system, but runs now and then, is in a
-/// loop, and was at the same place at each sample. `ray.get` runs once a second while it waits.
+/// loop, and was at the same place at each sample. `ray.get` runs once a second while it waits, and a DataLoader looks at
+/// its children every 5 s.
 pub(super) fn still(thread: &Thread) -> Option<Duration> {
     let history = thread.history.as_ref()?;
+    let kind = location(thread).wait_kind();
+    if let (Some(WaitKind::Batch), Some(here)) = (kind, history.here_ms) {
+        return Some(Duration::from_millis(here.max(history.still_ms)));
+    }
     let still = Duration::from_millis(history.still_ms);
-    let is_in_ray = location(thread).wait_kind() == Some(WaitKind::Object);
+    let is_in_ray = kind == Some(WaitKind::Object);
     let most = MAX_TURNS_PER_SECOND * still.as_secs_f64();
     let loops = history
         .ran

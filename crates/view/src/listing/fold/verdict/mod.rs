@@ -4,7 +4,8 @@
 //!
 //! 1. [`job`] reads the processes, and [`state`] finds what each of them does. [`locks`] follows its threads from a
 //!    lock to the owner.
-//! 2. [`edges`] builds the graph of who waits for whom: by [`gather`] within a group, by Ray's objects otherwise.
+//! 2. [`edges`] builds the graph of who waits for whom: by [`gather`] within a group, with PyTorch's [`collectives`], by
+//!    Ray's objects otherwise.
 //!    [`things`] are waited for too, and are no inspected processes.
 //! 3. [`roots`] are the ends of all waiting. A process that waits for another one is never a root, unless they wait for
 //!    each other.
@@ -12,10 +13,12 @@
 //!    [`unheld`] does, and [`values`] compares variables.
 //! 5. [`words`], [`summary`], [`evidence`], [`next`] and [`shown`] write it down, as a [`report`].
 
+mod collectives;
 mod decide;
 mod edges;
 mod evidence;
 mod gather;
+mod gathering;
 mod graph;
 mod job;
 mod locks;

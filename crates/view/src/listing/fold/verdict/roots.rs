@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::edges::WaitGraph;
-use super::gather::Proof;
+use super::gathering::Proof;
 use super::graph::{Shape, Sink};
 use super::job::{Job, Role};
 use super::locks::Ownership;
@@ -136,6 +136,7 @@ impl Found<'_> {
         match &position.state {
             State::Deadlocked(deadlock) => return Some(by_ownership(deadlock.ownership)),
             State::LostChild(_) if waiters.is_empty() => return Some(of_child(position)),
+            _ if self.waits.is_surplus(at) => return Some(Confidence::Possible),
             _ if waiters.is_empty() || self.job.is_driver(at) => return None,
             _ => {}
         }

@@ -27,6 +27,8 @@ const NO_ANSWER: [&str; 2] = ["(GIL)", "gives no answer within"];
 pub(super) enum State {
     /// Some of its threads wait for each other.
     Deadlocked(Deadlock),
+    /// It runs nothing of the program, and waits for a method.
+    Idle,
     /// Its thread is stopped in the debugger.
     Paused,
     /// An exception has left its stack.
@@ -87,6 +89,9 @@ impl Position {
         let Some(first) = first else {
             return Self::new(State::Unclear);
         };
+        if is_idle(first) {
+            return Self::new(State::Idle);
+        }
         let deadlock = locks::deadlock(look, Some(first));
         let followed = locks::follow(look, first);
         let thread = awaited(member, followed.thread).unwrap_or(followed.thread);
@@ -145,6 +150,13 @@ impl Position {
     }
 }
 
+/// Whether `thread`, the first of its process, is in Ray's loop, in which a worker waits for methods.
+fn is_idle(thread: &Thread) -> bool {
+    thread.frames.first().is_some_and(|frame| {
+        frame.file.ends_with("ray/_private/worker.py") && frame.function.ends_with("main_loop")
+    })
+}
+
 fn is_paused(process: &Process, location: &Location) -> bool {
     process.breakpoint.is_some() || location.wait_kind() == Some(WaitKind::Breakpoint)
 }
@@ -185,6 +197,11 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
     if let Some(lock) = &thread.lock {
         return State::WaitsForLock(lock.name.clone());
     }
+    let lost = |states: &[ChildState]| child(look, states).map(State::LostChild);
+    let awaited_child = || {
+        let awaited = child(look, &[ChildState::Waiting, ChildState::Running]);
+        awaited.map(State::WaitsForChild)
+    };
     let is_long = still.is_some_and(|still| still >= STILL_LIMIT);
     match kind {
         Some(WaitKind::Object) => State::WaitsForObject,
@@ -195,14 +212,15 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
         Some(WaitKind::Peer) => State::WaitsForPeer,
         Some(WaitKind::Future) => State::WaitsForFuture,
         Some(WaitKind::Thread) => State::WaitsForThread,
-        Some(WaitKind::Queue) => child(look, &[ChildState::Dead, ChildState::Stopped])
-            .map_or(State::WaitsForQueue, State::LostChild),
+        Some(WaitKind::Queue) => {
+            lost(&[ChildState::Dead, ChildState::Stopped]).unwrap_or(State::WaitsForQueue)
+        }
+        Some(WaitKind::Batch) => lost(&[ChildState::Dead, ChildState::Stopped])
+            .or_else(awaited_child)
+            .unwrap_or(State::WaitsForQueue),
         // A dead child would have ended the wait for it.
-        Some(WaitKind::Child) => child(look, &[ChildState::Stopped])
-            .map(State::LostChild)
-            .or_else(|| {
-                child(look, &[ChildState::Waiting, ChildState::Running]).map(State::WaitsForChild)
-            })
+        Some(WaitKind::Child) => lost(&[ChildState::Stopped])
+            .or_else(awaited_child)
             .unwrap_or(State::WaitsOutside),
         Some(_) => State::WaitsOutside,
         None if location.in_native_code => State::WaitsOutside,

@@ -47,6 +47,12 @@ pub(super) fn summary(
     } else {
         "waits"
     };
+    if words.found.waits.is_surplus(head) {
+        let wait = if is_one { "waits" } else { "wait" };
+        return sentence(&format!(
+            "{name} {wait} for the others of the group, which have returned ({sure})"
+        ));
+    }
     let words_of_state = match state {
         Some(State::Deadlocked(_)) if first.waiters.is_empty() => {
             return sentence(&format!(
@@ -58,6 +64,9 @@ pub(super) fn summary(
         }
         Some(State::Deadlocked(_)) => ": its threads wait for each other",
         Some(State::Paused) => ": it is paused at a breakpoint until a person resumes it",
+        _ if !first.cycle.is_empty() && words.found.waits.remark(head).is_some() && is_one => {
+            ": its collective is not theirs"
+        }
         _ if !first.cycle.is_empty() => ": it waits in another call than they do",
         _ => "",
     };

@@ -1,5 +1,6 @@
 //! Each test plants a fault, and compares the verdict with it.
 
+mod collectives;
 mod hostile;
 mod job;
 mod objects;
@@ -73,6 +74,21 @@ fn idle_rank_that_skipped_a_collective_is_blamed() {
     );
     assert!(
         text.contains("Rank 3 (pid 103 @ 10.0.0.7) is idle: Trainer.step returned.\n"),
+        "{text}"
+    );
+    // It has died.
+    let mut died = idle.clone();
+    (died["died_of"], died["died_seconds"]) = ("the worker crashed".into(), 65.0.into());
+    let mut all = all_wait_for(rank(3, LOAD), 60.0);
+    all.remove(3);
+    let text = assert_verdict(
+        &with_idle(all, &[died]),
+        Kind::Hangs,
+        Confidence::Likely,
+        &["rank 3"],
+    );
+    assert!(
+        text.contains("Rank 3 (pid 103 @ 10.0.0.7) has died 1m 05s ago: the worker crashed.\n"),
         "{text}"
     );
     // Within 30 s the driver may call it again.

@@ -3,7 +3,7 @@
 //! Snapshots are not taken at one moment: a member may be a step ahead, and at another line. What only shows this is
 //! left out, as is what rank 0 has alone: it usually has other duties.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::super::answers::Same;
 use super::super::differences::{self, Difference, Property, TaskStack, Weight, in_words};
@@ -15,7 +15,7 @@ use super::super::who::Names;
 use super::job::Job;
 use super::state::{Position, State};
 use ray_relay_base::wire::text::shortened;
-use ray_relay_ray::ray::look::{Frame, Thread};
+use ray_relay_ray::ray::look::{Frame, Source, Thread};
 
 /// Differences that are named, and frames of a member that are compared: the innermost of the program's own code.
 const MAX_DIFFERENCES: usize = 3;
@@ -50,11 +50,19 @@ pub(super) fn odd(job: &Job, names: &Names<'_>, positions: &[Position]) -> Vec<O
             let position = positions.get(**at);
             position.is_some_and(|position| position.state != State::Raised)
         };
-        let threads = members.iter().filter(compares).filter_map(|at| {
-            let threads = job.members[*at].threads(false);
-            Some((*at, *threads.first()?))
-        });
-        let threads: BTreeMap<usize, &Thread> = threads.collect();
+        let mut by_source: HashMap<Source, BTreeMap<usize, &Thread>> = HashMap::new();
+        for at in members.iter().filter(compares) {
+            let member = &job.members[*at];
+            if let (Ok(look), Some(first)) = (&member.look, member.threads(false).first()) {
+                by_source
+                    .entry(look.source)
+                    .or_default()
+                    .insert(*at, *first);
+            }
+        }
+        // Another source spells the same value in another way.
+        let threads = by_source.into_values().max_by_key(BTreeMap::len);
+        let threads = threads.unwrap_or_default();
         if threads.len() < MIN_MEMBERS {
             continue;
         }

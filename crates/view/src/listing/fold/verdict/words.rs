@@ -119,8 +119,8 @@ impl Words<'_> {
             }
             None => {
                 let process = self.found.job.processes.get(at);
-                let last = process.and_then(|process| process.idle.as_deref());
-                format!("is idle: {}", last.unwrap_or("no method runs in it"))
+                let absence = process.and_then(|process| process.absence.as_ref());
+                absence.map_or("is idle".to_owned(), |absence| absence.words(1))
             }
         }
     }
@@ -142,6 +142,10 @@ fn of_position(position: &Position, breakpoint: Option<&str>) -> String {
     };
     match &position.state {
         State::Deadlocked(_) => "has threads that wait for each other".to_owned(),
+        State::Idle => {
+            "runs nothing of the program: its function has returned or failed, or has not begun"
+                .to_owned()
+        }
         State::Paused => {
             let at = breakpoint.map_or(String::new(), |id| format!(" at breakpoint {id}"));
             format!(
@@ -280,7 +284,29 @@ impl Words<'_> {
                 if count == 1 { "waits" } else { "wait" }
             ),
         };
-        sentence(&format!("{name} {words}{for_long}"))
+        let collective = self.collective(&waiting.members);
+        sentence(&format!("{name} {words}{for_long}{collective}"))
+    }
+
+    /// Says in what the node `at` differs from the others of its collective.
+    pub(super) fn remark(self, at: usize) -> Option<String> {
+        let waits = self.found.waits;
+        let surplus = "collective may be one too many: the others of the group have returned";
+        let remark = match waits.is_surplus(at) {
+            true => surplus,
+            false => waits.remark(at)?,
+        };
+        Some(sentence(&format!("{}'s {remark}", self.short_name(&[at]))))
+    }
+
+    /// Names the collective in which all of `members` wait, if it is recorded.
+    fn collective(self, members: &[usize]) -> String {
+        let of = |at: &usize| self.found.waits.gathering(*at)?.collective.as_ref();
+        let all: BTreeSet<Option<&String>> = members.iter().map(of).collect();
+        match (all.len(), all.first()) {
+            (1, Some(Some(collective))) => format!(": {collective}"),
+            _ => String::new(),
+        }
     }
 
     /// Names what `waiting` waits for.

@@ -80,6 +80,10 @@ impl Process {
         self
     }
 
+    pub(super) fn history(&mut self, key: &str, value: u64) {
+        self.main()["history"][key] = value.into();
+    }
+
     /// How often it has run since.
     pub(super) fn ran(mut self, times: u64) -> Self {
         self.main()["history"]["ran"] = times.into();
