@@ -1,6 +1,8 @@
 //! Whom `ray-relay why` names in jobs of four ranks with a planted fault. Each verdict is compared with the plant, and
 //! no earlier one may name another rank.
 
+mod torch;
+
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -41,7 +43,7 @@ const fn planted(
 }
 
 /// Faults whose ranks use no processor time.
-const WAITING: [Planted; 8] = [
+const WAITING: [Planted; 10] = [
     planted(
         "sleep",
         "hangs",
@@ -84,6 +86,22 @@ const WAITING: [Planted; 8] = [
         &["never_placed"],
         &["never_placed", "rank 2"],
     ),
+    planted(
+        "future",
+        "hangs",
+        &["rank 2"],
+        &["waits_for_future.<locals>.waits (", "asyncio"],
+    ),
+    planted(
+        "dead",
+        "hangs",
+        &["rank 2"],
+        &[
+            "has died",
+            "crashed or was killed from outside",
+            "barrier (",
+        ],
+    ),
     planted("cycle", "hangs", &["cycle-a", "cycle-b"], &["ray.get"]),
 ];
 
@@ -123,10 +141,30 @@ struct FaultyJob<'a> {
     id: String,
 }
 
-fn started<'a>(cluster: &Cluster, hook: &str, all: &'a [Planted]) -> Vec<FaultyJob<'a>> {
+/// A program of `tests/jobs` that plants faults.
+struct Program<'a> {
+    file: &'a str,
+    /// What else it reads from its environment.
+    env: &'a [(&'a str, &'a str)],
+}
+
+const WITHOUT_TORCH: Program<'_> = Program {
+    file: "why/faults.py",
+    env: &[],
+};
+
+fn started<'a>(
+    cluster: &Cluster,
+    program: &Program<'_>,
+    hook: &str,
+    all: &'a [Planted],
+) -> Vec<FaultyJob<'a>> {
     let start = |planted: &'a Planted| {
         let env = [("HOOK_DIR", hook), ("FAULT", planted.fault)];
-        (planted, cluster.start_driver("why/faults.py", &env))
+        (
+            planted,
+            cluster.start_driver(program.file, &[&env[..], program.env].concat()),
+        )
     };
     let drivers: Vec<_> = all.iter().map(start).collect();
     let jobs = drivers.into_iter().map(|(planted, mut driver)| {
@@ -210,28 +248,35 @@ fn verify(scene: &Scene<'_>, job: &FaultyJob<'_>) {
     assert!(!culprits(&verdict).is_empty());
 }
 
-#[tokio::test]
-async fn culprit_of_each_planted_fault_is_named() {
-    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
-        return;
-    };
+/// A folder with the hook, for the workers of a job.
+fn hook_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
         .arg("hook")
         .output();
     std::fs::write(dir.path().join("ray_relay_hook.py"), hook.unwrap().stdout).unwrap();
+    dir
+}
+
+#[tokio::test]
+async fn culprit_of_each_planted_fault_is_named() {
+    let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
+        return;
+    };
+    let dir = hook_dir();
     let hook = dir.path().to_str().unwrap();
     let scene = Scene::new(&cluster);
     let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     linked(&scene, 2);
     for some in [
         &WAITING[..5],
-        &WAITING[5..],
+        &WAITING[5..8],
+        &WAITING[8..],
         &DIFFERING,
         &COMPUTING[..1],
         &COMPUTING[1..],
     ] {
-        for job in &started(&cluster, hook, some) {
+        for job in &started(&cluster, &WITHOUT_TORCH, hook, some) {
             verify(&scene, job);
         }
     }
@@ -244,7 +289,7 @@ fn pauses_are_not_blamed(scene: &Scene<'_>, hook: &str) {
         planted("none", "healthy", &[], &[]),
         planted("checkpoint", "healthy", &[], &[]),
     ];
-    let jobs = started(scene.cluster, hook, &healthy);
+    let jobs = started(scene.cluster, &WITHOUT_TORCH, hook, &healthy);
     for _ in 0..8 {
         for job in &jobs {
             let (verdict, _) = why(scene, &job.id);

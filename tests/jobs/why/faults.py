@@ -1,5 +1,6 @@
 """Four ranks that meet after each step, and a fault in rank 2 from its third step on: FAULT. In workers with the hook of HOOK_DIR.
 Prints JOB and its id when that step begins. Ends when it is killed."""
+import asyncio
 import multiprocessing
 import os
 import re
@@ -96,6 +97,17 @@ def waits_for_unplaced_task():
     ray.get(never_placed.remote())
 
 
+def waits_for_future():
+    async def waits():
+        await asyncio.get_running_loop().create_future()
+
+    asyncio.run(waits())
+
+
+def dies():
+    os.kill(os.getpid(), 9)
+
+
 def saves_checkpoint():
     time.sleep(8)
 
@@ -103,7 +115,7 @@ def saves_checkpoint():
 HANGS = {
     "sleep": sleeps, "slow": computes, "gil": holds_the_gil, "dead-child": loads_from_dead_child, "hung-child": waits_for_hung_child,
     "locks": lambda: Locks().forwards(), "peer": receives_from_silent_peer, "unplaced": waits_for_unplaced_task,
-    "checkpoint": saves_checkpoint,
+    "future": waits_for_future, "dead": dies, "checkpoint": saves_checkpoint,
 }
 
 
@@ -182,4 +194,6 @@ def gets_in_a_cycle():
 ray.init(address=os.environ["RAY_ADDRESS"], runtime_env=environment)
 kept = (gets_in_a_cycle if FAULT == "cycle" else trains)()
 harness.say("JOB " + ray.get_runtime_context().get_job_id())
-ray.get(kept[1])
+# Unlike `ray.get`, it does not end with the first that fails.
+ray.wait(kept[1], num_returns=len(kept[1]))
+time.sleep(3600)
