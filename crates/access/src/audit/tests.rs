@@ -136,9 +136,9 @@ async fn client_input_is_one_bounded_line() {
         json!({"expression": format!("f('{token}')\n\u{1b}[2J\u{0}")}),
         json!({"expression": "\u{1}".repeat(LONG)}),
         json!({"expression": "é".repeat(LONG)}),
-        json!({"deep": deep, "wide": vec!["x".repeat(5000); 500]}),
+        json!({"deep": deep, "wide": vec!["x".repeat(5000); 100]}),
         Value::Object(
-            (0..500)
+            (0..100)
                 .map(|i| (format!("{i}{}", "k".repeat(3000)), json!("v".repeat(3000))))
                 .collect(),
         ),
@@ -170,7 +170,7 @@ async fn client_input_is_one_bounded_line() {
         assert_eq!(line["details"]["command"], "evaluate", "{line}");
     }
     let wide = lines[4]["details"]["wide"].as_array().unwrap();
-    let rest = json!(vec!["x".repeat(5000); 500 - (wide.len() - 1)]).to_string();
+    let rest = json!(vec!["x".repeat(5000); 100 - (wide.len() - 1)]).to_string();
     let sha256 = Hash::plain(rest.as_bytes());
     let suffix = format!("({} bytes, SHA-256 {sha256})", rest.len());
     let truncated = wide.last().unwrap().as_str().unwrap();
