@@ -222,6 +222,11 @@ pub struct SnapshotArgs {
     /// What makes them, who owns them, and their state.
     #[arg(long, conflicts_with_all = ["target", "all", "watch", "no_locals"])]
     pub objects: bool,
+    /// Also show frames of C, C++ and Cython, and child processes
+    ///
+    /// By py-spy, for which an agent has to run on the node. The processes are paused for a moment.
+    #[arg(long, conflicts_with_all = ["target", "all"])]
+    pub native: bool,
     /// Keep what is seen in a new file, readable for you alone
     #[arg(long, value_name = "FILE", conflicts_with = "all", value_hint = clap::ValueHint::FilePath)]
     pub save: Option<std::path::PathBuf>,

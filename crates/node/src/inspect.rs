@@ -18,6 +18,7 @@ use super::Agent;
 use super::connect::Dialler;
 use super::hook::{self, NoAnswer, Request};
 use super::processes::Resident;
+use super::py_spy::DumpError;
 use super::stream::{report_refusal, stream_for};
 use super::verifier::Refused;
 use ray_relay_base::wire::text::one_line;
@@ -113,6 +114,17 @@ async fn answer_for(
             // Strings and numbers only: this cannot fail.
             Ok(serde_json::to_vec(&snapshot).unwrap_or_default())
         }
+        Inspection::Native => {
+            let [worker] = &*workers else {
+                return Err(other("the node's agent does not find its process"));
+            };
+            let dump = dumped(agent, request, worker, deadline);
+            let late = || other(&DumpError::Late.to_string());
+            let snapshot = timeout_at(deadline, dump)
+                .await
+                .unwrap_or_else(|_| Err(late()))?;
+            Ok(serde_json::to_vec(&snapshot).unwrap_or_default())
+        }
         Inspection::Open => {
             let remaining = deadline.saturating_duration_since(Instant::now());
             let respond_until = Instant::now() + HOOK_RESPONSE_TIMEOUT.min(remaining / 4);
@@ -171,23 +183,39 @@ async fn snapshot_of(
     let [worker] = workers else {
         return Err(hook_refusal(&why));
     };
-    let dump = async {
-        agent
-            .verifier
-            .is_resident(&request.worker_id, request.pid)
-            .await?;
-        let dump = agent.py_spy.dump(worker, request.pid, deadline).await;
-        let snapshot = dump.map_err(|unseen| other(&format!("{why}; {unseen}")))?;
-        let note = match &why {
-            NoAnswer::Absent => None,
-            why => Some(why.to_string()),
-        };
-        Ok(Look { note, ..snapshot })
-    };
+    let dump = dumped(agent, request, worker, deadline);
     let late = || other(&format!("{why}; and py-spy did not tell in time"));
-    timeout_at(deadline, dump)
+    let dumped = timeout_at(deadline, dump)
         .await
-        .unwrap_or_else(|_| Err(late()))
+        .unwrap_or_else(|_| Err(late()));
+    let snapshot = dumped.map_err(|unseen| match unseen.kind {
+        Refusal::Other => other(&format!("{why}; {}", unseen.detail)),
+        _ => unseen,
+    })?;
+    let note = match &why {
+        NoAnswer::Absent => None,
+        why => Some(why.to_string()),
+    };
+    Ok(Look { note, ..snapshot })
+}
+
+/// Has py-spy dump the requested worker, which is `worker`.
+async fn dumped(
+    agent: &Agent,
+    request: &Inspect,
+    worker: &Resident,
+    deadline: Instant,
+) -> Result<Look, Refused> {
+    agent
+        .verifier
+        .is_resident(&request.worker_id, request.pid)
+        .await?;
+    let native = request.what == Inspection::Native;
+    let dump = agent
+        .py_spy
+        .dump(worker, request.pid, native, deadline)
+        .await;
+    dump.map_err(|unseen| other(&unseen.to_string()))
 }
 
 /// Asks the hook of the requested worker for `what`.

@@ -39,6 +39,9 @@ pub(super) enum DumpError {
     Late,
 }
 
+/// What makes py-spy add the frames of C, C++ and Cython, and child processes.
+const NATIVE_ARGS: [&str; 2] = ["--native", "--subprocesses"];
+
 /// Runs py-spy, a few at a time.
 pub(super) struct PySpy(Semaphore);
 
@@ -47,7 +50,8 @@ impl PySpy {
         Self(Semaphore::new(MAX_CONCURRENT_DUMPS))
     }
 
-    /// Dumps the stacks of `worker`, which has the own pid `number`. When the future is dropped, py-spy is killed.
+    /// Dumps the stacks of `worker`, which has the own pid `number`; with native frames and child processes if `native`
+    /// is set. When the future is dropped, py-spy is killed.
     ///
     /// # Errors
     /// [`DumpError`].
@@ -55,6 +59,7 @@ impl PySpy {
         &self,
         worker: &Resident,
         number: u32,
+        native: bool,
         deadline: Instant,
     ) -> Result<Look, DumpError> {
         let program = worker.py_spy.as_ref().ok_or(DumpError::Missing)?;
@@ -67,6 +72,7 @@ impl PySpy {
                 "--pid",
                 &worker.pid.to_string(),
             ])
+            .args(NATIVE_ARGS.iter().filter(|_| native))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -90,7 +96,7 @@ impl PySpy {
             if !status.success() {
                 return Err(classify_error(&error_output));
             }
-            Look::of_py_spy(&output, number)
+            Look::of_py_spy(&output, number, native.then_some(worker.pid))
                 .map_err(|error| DumpError::Failed(one_line(&error.to_string())))
         };
         timeout_at(deadline, dumping)

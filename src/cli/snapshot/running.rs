@@ -38,8 +38,10 @@ pub(super) async fn run(client: &RelayClient, args: &SnapshotArgs) -> Result<(),
             payload[key] = value.into();
         }
     }
-    if args.objects {
-        payload["objects"] = true.into();
+    for (key, is_set) in [("objects", args.objects), ("native", args.native)] {
+        if is_set {
+            payload[key] = true.into();
+        }
     }
     let answer = client.looks(&payload).await.map_err(job::unknown)?;
     if let Some(path) = &args.save {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::ReusableBoxFuture;
 
+use ray_relay_base::wire::tunnel::messages::Inspection;
 use ray_relay_ray::ray::look::{Look, Thread};
 use ray_relay_ray::ray::registry::Breakpoint;
 use ray_relay_session::agents::{Agents, WorkerAt};
@@ -102,7 +103,7 @@ impl Pausing {
                 pid: breakpoint.pid,
             };
             let title = breakpoint.title();
-            match agents.look(&at, false, INSPECT_TIMEOUT).await {
+            match agents.look(&at, Inspection::Look, INSPECT_TIMEOUT).await {
                 Ok(look) => place(&title, &look),
                 Err(why) => format!(
                     "{title} has not stopped: it runs no line of Python now. It stops at the next one, or detach and it runs on; where it is cannot be seen, because {why}"

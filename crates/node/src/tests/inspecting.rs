@@ -205,6 +205,43 @@ async fn py_spy_inspects_a_listed_worker_without_a_hook() {
 }
 
 #[tokio::test]
+async fn py_spy_takes_a_native_snapshot_of_a_worker_with_a_hook() {
+    let Some(hooked) = Hooked::start("hook['setup']()\nready()") else {
+        return;
+    };
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    let pid = hooked.pid();
+    let dump = PY_SPY_DUMP.replace("\"pid\": 1", &format!("\"pid\": {pid}"));
+    let child = PY_SPY_DUMP.replace("stuck", "loads");
+    let dump = format!("{},{}", dump.trim_end_matches(']'), &child[1..]);
+    scene.py_spy(&format!(
+        "[ \"$*\" = 'dump --json --locals --pid {pid} --native --subprocesses' ] && echo '{dump}'"
+    ));
+    scene.request(scene.inspect(Inspection::Native)).await;
+    let snapshot = Look::read(scene.answer().await.as_bytes()).unwrap();
+    assert_eq!((snapshot.source, snapshot.pid), (Source::PySpy, pid));
+    let functions: Vec<Vec<&str>> = snapshot
+        .threads
+        .iter()
+        .map(|thread| thread.frames.iter().map(|frame| &*frame.function).collect())
+        .collect();
+    assert_eq!(functions, [vec!["stuck"], vec!["loads", "child process 1"]]);
+    scene.py_spy("exec sleep 60");
+    let request = Inspect {
+        patience_ms: 1000,
+        ..scene.inspect(Inspection::Native)
+    };
+    let (_, detail) = scene.expect_refusal(request).await;
+    assert_eq!(detail, "py-spy did not tell in time");
+    let other = Inspect {
+        worker_id: "abcd".into(),
+        ..scene.inspect(Inspection::Native)
+    };
+    let (kind, detail) = scene.expect_refusal(other).await;
+    assert_eq!(kind, Refusal::NotAWorker, "{detail}");
+}
+
+#[tokio::test]
 async fn py_spy_does_not_inspect_another_worker() {
     let Some(hooked) = Hooked::start("ready()") else {
         return;

@@ -100,21 +100,17 @@ impl From<Inspection> for InspectionSubject {
 }
 
 impl Agents {
-    /// Takes a snapshot of the worker at `at`. Runs no code of its program, unless `evaluate` is set: values are then
-    /// shown by the program's own `__repr__`.
+    /// Takes a snapshot of the worker at `at`, of the kind `what`. Only for [`Inspection::Evaluate`] code of its
+    /// program runs: values are then shown by the program's own `__repr__`.
     ///
     /// # Errors
     /// [`NotInspected`]; takes at most `patience`. Cancel safe: the agent is notified.
     pub async fn look(
         &self,
         at: &WorkerAt<'_>,
-        evaluate: bool,
+        what: Inspection,
         patience: Duration,
     ) -> Result<Look, NotInspected> {
-        let what = match evaluate {
-            true => Inspection::Evaluate,
-            false => Inspection::Look,
-        };
         let json = self.inspect_worker(at, what.into(), patience).await?;
         Look::read(&json).map_err(|_| NotInspected::Garbage)
     }

@@ -1,9 +1,9 @@
 //! `POST /relay/v1/looks`: snapshots of running tasks, with stacks and variables. The tasks keep running.
 //!
 //! The body selects tasks by `name`, `job`, `cluster`, `filter` and `older_than`, as for `/relay/v1/tasks`. `"locals":
-//! false` omits values. With `"objects": true`, Ray is asked for the [objects] that the tasks wait for, and for
-//! actors of their classes that have died. `failed` alone
-//! is the id of a failed task whose stack an agent keeps.
+//! false` omits values. With `"native": true`, py-spy adds the frames of C, C++ and Cython, and child processes. With
+//! `"objects": true`, Ray is asked for the [objects] that the tasks wait for, and for actors of their classes that have
+//! died. `failed` alone is the id of a failed task whose stack an agent keeps.
 //!
 //! The answer is `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with
 //! `error` in place of `look` if there is none. A process is inspected once, whatever runs in it, for principals that
@@ -30,6 +30,7 @@ use crate::http::refusal::HttpRefusal;
 use crate::http::{audit, body};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
+use ray_relay_base::wire::tunnel::messages::Inspection;
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::{NoStack, Running};
 use ray_relay_session::agents::{NotInspected, WorkerAt};
@@ -37,7 +38,7 @@ use ray_relay_session::context::Context;
 
 const MAX_BODY_BYTES: usize = 4096;
 /// Error for an invalid body.
-const INVALID_BODY: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
+const INVALID_BODY: &str = "the body has to be {\"name\": \"PATTERN\", \"job\": \"ID\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"], \"older_than\": SECONDS, \"locals\": false, \"objects\": true, \"native\": true}, each of which may be left out; or {\"failed\": \"ID\"} alone, with \"locals\" or without";
 /// Maximum number of processes to inspect for one request.
 const MAX_PROCESSES: usize = 512;
 /// Number of processes inspected at a time.
@@ -45,6 +46,7 @@ const MAX_CONCURRENT_INSPECTIONS: usize = 32;
 /// Time limits of one snapshot, of the agent's part of it, and of the whole request.
 const INSPECTION_TIMEOUT: Duration = Duration::from_secs(8);
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
+const NATIVE_TIMEOUT: Duration = Duration::from_secs(6);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of all snapshots of a request, in bytes.
 const MAX_ANSWER_BYTES: usize = 24 << 20;
@@ -59,10 +61,13 @@ struct LooksRequest {
     locals: bool,
     #[serde(default)]
     objects: bool,
+    /// Whether py-spy takes them, with native frames and child processes.
+    #[serde(default)]
+    native: bool,
 }
 
 /// Valid keys of a body.
-const KEYS: [&str; 8] = [
+const KEYS: [&str; 9] = [
     "name",
     "job",
     "cluster",
@@ -70,6 +75,7 @@ const KEYS: [&str; 8] = [
     "older_than",
     "locals",
     "objects",
+    "native",
     "failed",
 ];
 
@@ -104,6 +110,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         failed,
         locals,
         objects: asks_objects,
+        native,
     } = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
     let choice = choice
         .read()
@@ -129,7 +136,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     // Boxed here: as a closure of the stream they would have to be valid for every lifetime.
     let inspections = selected.into_iter().map(|process| {
         async move {
-            let inspection = inspect(exchange, principal, &process.running, locals);
+            let inspection = inspect(exchange, principal, &process.running, locals, native);
             let inspected = timeout_at(until, inspection).await;
             let inspected =
                 inspected.unwrap_or_else(|_| Err("there was no time left for it".to_owned()));
@@ -222,6 +229,7 @@ async fn inspect(
     principal: &Principal,
     running: &[&Running],
     locals: bool,
+    native: bool,
 ) -> Result<Look, String> {
     let ctx = exchange.ctx;
     let Some(first) = running.first() else {
@@ -234,7 +242,7 @@ async fn inspect(
     record_inspection(exchange, principal, first, locals, None)
         .await
         .map_err(|why| why.to_string())?;
-    let inspected = timeout(INSPECTION_TIMEOUT, snapshot_of(ctx, first)).await;
+    let inspected = timeout(INSPECTION_TIMEOUT, snapshot_of(ctx, first, native)).await;
     let slow = || {
         format!(
             "it gives no answer within {} s",
@@ -247,7 +255,7 @@ async fn inspect(
 
 /// Returns the snapshot of `running` from its node's agent, with variables, or else from Ray's head. An error is a
 /// sentence.
-async fn snapshot_of(ctx: &Context, running: &Running) -> Result<Look, String> {
+async fn snapshot_of(ctx: &Context, running: &Running, native: bool) -> Result<Look, String> {
     let at = running.pid.map(|pid| WorkerAt {
         cluster: &running.cluster,
         node_id: &running.node_id,
@@ -256,7 +264,11 @@ async fn snapshot_of(ctx: &Context, running: &Running) -> Result<Look, String> {
     });
     let by_agent = match &at {
         Some(at) => {
-            let by_agent = ctx.peers.agents.look(at, false, AGENT_TIMEOUT).await;
+            let (what, patience) = match native {
+                true => (Inspection::Native, NATIVE_TIMEOUT),
+                false => (Inspection::Look, AGENT_TIMEOUT),
+            };
+            let by_agent = ctx.peers.agents.look(at, what, patience).await;
             by_agent.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
         }
         None => Err((NoStack::Nowhere.to_string(), false)),

@@ -36,6 +36,8 @@ pub enum Inspection {
     Look,
     /// The same with the result of the program's own `__repr__` for each value.
     Evaluate,
+    /// A snapshot by py-spy, with the frames of C, C++ and Cython, and with the worker's child processes.
+    Native,
     /// A debugger: [`Listening`].
     Open,
     /// The snapshot that the worker stored when its task failed. The worker may be gone since.

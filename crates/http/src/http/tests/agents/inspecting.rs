@@ -17,9 +17,9 @@ const WORKER: WorkerAt<'static> = WorkerAt {
 
 type InspectionTask = tokio::task::JoinHandle<Result<Look, NotInspected>>;
 
-fn start_inspection(scene: &Scene, evaluate: bool, timeout: Duration) -> InspectionTask {
+fn start_inspection(scene: &Scene, what: Inspection, timeout: Duration) -> InspectionTask {
     let agents = Arc::clone(&scene.context.peers.agents);
-    tokio::spawn(async move { agents.look(&WORKER, evaluate, timeout).await })
+    tokio::spawn(async move { agents.look(&WORKER, what, timeout).await })
 }
 
 pub(super) async fn next_inspection(agent: &mut StandIn) -> Inspect {
@@ -59,18 +59,14 @@ fn stack(value: &str) -> String {
 async fn inspection_is_answered_by_the_agent_of_the_node() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    for evaluate in [false, true] {
-        let inspection = start_inspection(&scene, evaluate, TEST_TIMEOUT);
+    for what in [Inspection::Look, Inspection::Evaluate, Inspection::Native] {
+        let inspection = start_inspection(&scene, what, TEST_TIMEOUT);
         let request = next_inspection(&mut agent).await;
         assert_eq!(
             (&*request.worker_id, &*request.node_id, request.pid),
             ("beef", "a1", 41)
         );
-        let expected = match evaluate {
-            true => Inspection::Evaluate,
-            false => Inspection::Look,
-        };
-        assert_eq!(request.what, expected);
+        assert_eq!(request.what, what);
         assert!(Duration::from_millis(request.patience_ms) < TEST_TIMEOUT);
         answer_inspection(&scene, &request, &stack("'\u{1b}[2J'")).await;
         let inspected = inspection.await.unwrap().unwrap();
@@ -83,14 +79,14 @@ async fn inspection_is_answered_by_the_agent_of_the_node() {
 #[tokio::test]
 async fn failed_inspection_states_its_reason() {
     let scene = Scene::new().await;
-    let error = start_inspection(&scene, false, TEST_TIMEOUT)
+    let error = start_inspection(&scene, Inspection::Look, TEST_TIMEOUT)
         .await
         .unwrap()
         .unwrap_err();
     assert!(error.to_string().contains("ray-relay node"), "{error}");
     let mut agent = scene.linked("agent", "a1", 1).await;
     for kind in [Refusal::Other, Refusal::NotAWorker, Refusal::Forbidden] {
-        let inspection = start_inspection(&scene, false, TEST_TIMEOUT);
+        let inspection = start_inspection(&scene, Inspection::Look, TEST_TIMEOUT);
         let stream = next_inspection(&mut agent).await.stream;
         let detail = "the worker has no hook".into();
         let holder = None;
@@ -109,7 +105,7 @@ async fn failed_inspection_states_its_reason() {
         ("[1]", false),
         (&*stack(&"x".repeat(MAX_INSPECTION_BYTES)), true),
     ] {
-        let inspection = start_inspection(&scene, false, TEST_TIMEOUT);
+        let inspection = start_inspection(&scene, Inspection::Look, TEST_TIMEOUT);
         let request = next_inspection(&mut agent).await;
         answer_inspection(&scene, &request, text).await;
         assert_eq!(
@@ -131,7 +127,7 @@ async fn older_agent_gets_no_inspection_request() {
     };
     agent.say(&FromAgent::Announce(older)).await;
     assert!(matches!(agent.hear().await, Ok(FromRelay::Welcome { .. })));
-    let error = start_inspection(&scene, false, TEST_TIMEOUT)
+    let error = start_inspection(&scene, Inspection::Look, TEST_TIMEOUT)
         .await
         .unwrap()
         .unwrap_err();
@@ -142,7 +138,7 @@ async fn older_agent_gets_no_inspection_request() {
 async fn silent_agent_times_out_and_is_cancelled() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
-    let inspection = start_inspection(&scene, false, Duration::from_millis(200));
+    let inspection = start_inspection(&scene, Inspection::Look, Duration::from_millis(200));
     let stream = next_inspection(&mut agent).await.stream;
     assert_eq!(inspection.await.unwrap().unwrap_err(), NotInspected::Late);
     match agent.hear().await {
@@ -156,7 +152,7 @@ async fn concurrent_inspections_leave_room_for_sessions() {
     let scene = Scene::new().await;
     let mut agent = scene.linked("agent", "a1", 1).await;
     let inspections: Vec<InspectionTask> = (0..64)
-        .map(|_| start_inspection(&scene, false, TEST_TIMEOUT))
+        .map(|_| start_inspection(&scene, Inspection::Look, TEST_TIMEOUT))
         .collect();
     let mut waiting = Vec::new();
     for _ in 0..ray_relay_session::agents::MAX_INSPECTIONS {

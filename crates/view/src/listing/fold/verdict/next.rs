@@ -1,6 +1,7 @@
 //! Commands of `ray-relay` that show more than the verdict.
 
 use super::report::Kind;
+use super::state::State;
 use super::words::Words;
 
 /// Returns the commands that show more.
@@ -26,7 +27,19 @@ pub(super) fn next(words: Words<'_>, kind: Kind, blamed: &[usize]) -> Vec<String
     };
     let name = of.find_map(|at| processes.get(at)?.function.as_deref());
     let pattern = name.filter(|name| is_plain(name)).unwrap_or("*");
-    let deep = format!("ray-relay snapshot --running '{pattern}' --objects --all-threads");
+    // Of what is outside Python, only the frames of C tell more.
+    let is_outside = |at: &usize| {
+        let state = words.found.positions.get(*at).map(|one| &one.state);
+        matches!(
+            state,
+            Some(State::Silent(_) | State::WaitsOutside | State::WaitsForDevice)
+        )
+    };
+    let more = match blamed.iter().any(is_outside) {
+        true => "--native",
+        false => "--objects --all-threads",
+    };
+    let deep = format!("ray-relay snapshot --running '{pattern}' {more}");
     let again = format!("ray-relay snapshot --running '{pattern}' --watch 5s");
     match kind {
         Kind::Slow => vec![again],
