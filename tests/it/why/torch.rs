@@ -1,7 +1,7 @@
 //! The same with PyTorch: collectives of gloo in plain actors, in groups of them, and in Ray Train.
 //!
-//! `RAY_RELAY_TEST_VENVS=DIR cargo test --test it -- --ignored why::torch --nocapture`, where `DIR/2.60.0` is an environment
-//! with `ray[default,train]==2.60.0`, `debugpy`, `torch` 2.8 or newer, and 7 GB.
+//! Once: `target/ray-venvs/2.60.0/bin/python -m pip install 'ray[train]==2.60.0' torch` (2.8 or newer, 7 GB). Then
+//! `cargo test --test it -- --ignored why::torch --nocapture`.
 
 use super::*;
 
@@ -85,13 +85,6 @@ const IN_TRAIN: [Planted; 3] = [
     ),
 ];
 
-const fn layout(env: &'static [(&'static str, &'static str)]) -> Program<'static> {
-    Program {
-        file: "why/torch_faults.py",
-        env,
-    }
-}
-
 #[tokio::test]
 #[ignore = "needs PyTorch in the environment of Ray: by hand"]
 async fn culprit_of_each_planted_fault_is_named_with_pytorch() {
@@ -103,12 +96,15 @@ async fn culprit_of_each_planted_fault_is_named_with_pytorch() {
     let scene = Scene::new(&cluster);
     let _agent = Agent::on(&scene, "head", &["--allow-plaintext"]);
     linked(&scene, 1);
-    for (env, faults) in [
-        (&[("LAYOUT", "actors")][..], &IN_ACTORS[..]),
-        (&[("LAYOUT", "groups")], &IN_GROUPS),
-        (&[("LAYOUT", "train")], &IN_TRAIN),
+    for (layout, faults) in [
+        ("actors", &IN_ACTORS[..]),
+        ("groups", &IN_GROUPS),
+        ("train", &IN_TRAIN),
     ] {
-        let program = layout(env);
+        let program = Program {
+            file: "why/torch_faults.py",
+            env: &[("LAYOUT", layout)],
+        };
         for some in faults.chunks(2) {
             for job in &started(&cluster, &program, hook, some) {
                 verify(&scene, job);

@@ -108,14 +108,22 @@ def dies():
     os.kill(os.getpid(), 9)
 
 
-def saves_checkpoint():
-    time.sleep(8)
+def pauses(fault, rank, at):
+    """What a healthy job does now and then."""
+    if fault == "checkpoints" and at % 30 == STEP:
+        time.sleep(8)
+    elif fault == "evaluates" and rank == 0 and at % 20 == STEP:
+        time.sleep(6)
+    elif fault == "compiles" and at == STEP:
+        time.sleep(20)
+    elif fault == "straggles" and rank == FAULTY:
+        time.sleep(0.25)
 
 
 HANGS = {
     "sleep": sleeps, "slow": computes, "gil": holds_the_gil, "dead-child": loads_from_dead_child, "hung-child": waits_for_hung_child,
     "locks": lambda: Locks().forwards(), "peer": receives_from_silent_peer, "unplaced": waits_for_unplaced_task,
-    "future": waits_for_future, "dead": dies, "checkpoint": saves_checkpoint,
+    "future": waits_for_future, "dead": dies,
 }
 
 
@@ -135,6 +143,7 @@ class Trainer:
             self.model.rows.pop()
 
     def step(self, rank, at, fault):
+        pauses(fault, rank, at)
         if rank == FAULTY and at == STEP:
             self.differs(fault)
             HANGS.get(fault, lambda: None)()
@@ -162,11 +171,19 @@ class Trainer:
         self.own = own
 
 
+def receives(rank):
+    try:
+        return rank.recv(4, socket.MSG_WAITALL)
+    except OSError:
+        return b""
+
+
 def meets(listener, reached):
     ranks, at = [listener.accept()[0] for _ in range(RANKS)], 0
     while True:
         for rank in ranks:
-            rank.recv(4, socket.MSG_WAITALL)
+            while not receives(rank):
+                time.sleep(3600)  # It has died: nobody meets any more.
         at += 1
         if at == STEP - 1:
             reached.set()

@@ -258,6 +258,8 @@ pub(super) const KNOWN_WAITS: &[KnownWait] = &[
         &["run_forever", "_run_once", "run_until_complete"],
         "the event loop of asyncio",
     ),
+    // With uvloop, which Ray uses where it is installed, the loop has no frames.
+    ("asyncio/runners.py", &["run"], "the event loop of asyncio"),
     ("asyncio/tasks.py", &[], "asyncio.{}"),
     ("asyncio/locks.py", &["Event.wait"], "asyncio.Event.wait"),
     (

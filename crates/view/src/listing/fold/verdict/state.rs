@@ -95,7 +95,7 @@ impl Position {
         let deadlock = locks::deadlock(look, Some(first));
         let followed = locks::follow(look, first);
         let thread = awaited(member, followed.thread).unwrap_or(followed.thread);
-        let location = location(thread);
+        let location = in_loop(member, thread).unwrap_or_else(|| location(thread));
         let still = locks::still(thread);
         let state = match deadlock {
             _ if is_paused(process, &location) => State::Paused,
@@ -176,6 +176,15 @@ fn awaited<'a>(member: &'a Member, thread: &Thread) -> Option<&'a Thread> {
         .filter(waits_for_processes);
     let other = others.next()?;
     others.next().is_none().then_some(other)
+}
+
+/// Returns the location of the only coroutine of the program, if `thread` is in the event loop.
+fn in_loop(member: &Member, thread: &Thread) -> Option<Location> {
+    let is_loop = location(thread).wait_kind() == Some(WaitKind::Future) && thread.task.is_none();
+    let threads = member.threads(false).into_iter();
+    let mut tasks = threads.filter(|one| is_loop && one.task.is_some());
+    let task = tasks.next()?;
+    tasks.next().is_none().then(|| location(task))
 }
 
 /// Returns what `thread` of `look` does, which is at `location`.

@@ -63,6 +63,37 @@ fn sleeping_rank_holds_up_a_collective() {
 }
 
 #[test]
+fn coroutine_that_waits_for_a_future_is_located() {
+    let loops: job::Stack = &[
+        ("run", "/usr/lib/python3.11/asyncio/runners.py", 190),
+        ("load", "data.py", 12),
+    ];
+    let task = |id: u64, line: u32| {
+        json!({"id": 0, "name": format!("Task-{id}"), "task": format!("Task-{id}"), "call": "a Future of asyncio", "idle": true,
+            "frames": [{"function": "waits", "file": "data.py", "line": line}]})
+    };
+    let main = || {
+        let mut main = job::thread(1, "MainThread", loops);
+        (main["call"], main["history"]) = ("poll".into(), json!({"still_ms": 60_000}));
+        main
+    };
+    let odd = rank(3, LOAD).threads(&[main(), task(1, 7)]);
+    let text = assert_verdict(
+        &answer(all_wait_for(odd, 60.0)),
+        Kind::Hangs,
+        Confidence::Possible,
+        &["rank 3"],
+    );
+    let words =
+        "waits in a Future of asyncio, from waits (data.py:7), and has not moved for 1m 00s.\n";
+    assert!(text.contains(words), "{text}");
+    let odd = rank(3, LOAD).threads(&[main(), task(1, 7), task(2, 8)]);
+    let text = Verdict::of(&answer(all_wait_for(odd, 60.0))).text();
+    let words = "waits in the event loop of asyncio, from load (data.py:12), and has not moved";
+    assert!(text.contains(words), "{text}");
+}
+
+#[test]
 fn idle_rank_that_skipped_a_collective_is_blamed() {
     let mut all = all_wait_for(rank(3, LOAD), 60.0);
     let idle = all.remove(3).idle("Trainer.step", "FINISHED");
