@@ -210,11 +210,11 @@ async fn dumped(
         .verifier
         .is_resident(&request.worker_id, request.pid)
         .await?;
-    let native = request.what == Inspection::Native;
-    let dump = agent
-        .py_spy
-        .dump(worker, request.pid, native, deadline)
-        .await;
+    let (py_spy, pid) = (&agent.py_spy, request.pid);
+    let dump = match request.what {
+        Inspection::Native => py_spy.dump_native(worker, pid, deadline).await,
+        _ => py_spy.dump(worker, pid, deadline).await,
+    };
     dump.map_err(|unseen| other(&unseen.to_string()))
 }
 

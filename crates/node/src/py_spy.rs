@@ -3,7 +3,9 @@
 //! It runs as the worker's own user, whichever user the agent is: a path from a process's command line must not run
 //! with more privileges than that process has.
 
+use std::collections::VecDeque;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -39,8 +41,12 @@ pub(super) enum DumpError {
     Late,
 }
 
-/// What makes py-spy add the frames of C, C++ and Cython, and child processes.
-const NATIVE_ARGS: [&str; 2] = ["--native", "--subprocesses"];
+/// Child processes of a worker that are dumped, and bytes of their stacks.
+const MAX_CHILDREN: usize = 16;
+const MAX_CHILDREN_BYTES: usize = 256 * 1024;
+
+/// What is left of the time for the answer, once no more child processes are dumped.
+const ANSWER_MARGIN: Duration = Duration::from_millis(300);
 
 /// Runs py-spy, a few at a time.
 pub(super) struct PySpy(Semaphore);
@@ -50,8 +56,7 @@ impl PySpy {
         Self(Semaphore::new(MAX_CONCURRENT_DUMPS))
     }
 
-    /// Dumps the stacks of `worker`, which has the own pid `number`; with native frames and child processes if `native`
-    /// is set. When the future is dropped, py-spy is killed.
+    /// Dumps the stacks of `worker`, which has the own pid `number`. When the future is dropped, py-spy is killed.
     ///
     /// # Errors
     /// [`DumpError`].
@@ -59,20 +64,60 @@ impl PySpy {
         &self,
         worker: &Resident,
         number: u32,
-        native: bool,
         deadline: Instant,
     ) -> Result<Look, DumpError> {
+        let json = self.run(worker, worker.pid, &[], deadline).await?;
+        read_dump(&json, number)
+    }
+
+    /// The same with the frames of C, C++ and Cython, and then with as many child processes as there is time for. One
+    /// that is no longer a child of the worker's afterwards is left out: its number may be another process's.
+    ///
+    /// # Errors
+    /// [`DumpError`], about the worker itself.
+    pub(super) async fn dump_native(
+        &self,
+        worker: &Resident,
+        number: u32,
+        deadline: Instant,
+    ) -> Result<Look, DumpError> {
+        // py-spy's `--subprocesses` adds none to JSON.
+        let json = self
+            .run(worker, worker.pid, &["--native"], deadline)
+            .await?;
+        let mut look = read_dump(&json, number)?;
+        let mut room = MAX_CHILDREN_BYTES;
+        for child in children(worker.pid).await {
+            let until = deadline - ANSWER_MARGIN;
+            let Ok(json) = self.run(worker, child, &["--native"], until).await else {
+                continue;
+            };
+            let of_child = read_dump(&json, child).ok();
+            let size = |look: &Look| serde_json::to_vec(look).map_or(usize::MAX, |json| json.len());
+            let of_child = of_child.filter(|look| size(look) <= room);
+            if let Some(of_child) = of_child
+                && children(worker.pid).await.contains(&child)
+            {
+                room -= size(&of_child);
+                look.add_child(child, of_child);
+            }
+        }
+        Ok(look)
+    }
+
+    /// Runs the py-spy of `worker` on the process `pid`, and returns what it prints.
+    async fn run(
+        &self,
+        worker: &Resident,
+        pid: u32,
+        more: &[&str],
+        deadline: Instant,
+    ) -> Result<Vec<u8>, DumpError> {
         let program = worker.py_spy.as_ref().ok_or(DumpError::Missing)?;
         let mut command = Command::new(program);
         command
-            .args([
-                "dump",
-                "--json",
-                "--locals",
-                "--pid",
-                &worker.pid.to_string(),
-            ])
-            .args(NATIVE_ARGS.iter().filter(|_| native))
+            .args(["dump", "--json", "--locals", "--pid", &pid.to_string()])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -96,13 +141,42 @@ impl PySpy {
             if !status.success() {
                 return Err(classify_error(&error_output));
             }
-            Look::of_py_spy(&output, number, native.then_some(worker.pid))
-                .map_err(|error| DumpError::Failed(one_line(&error.to_string())))
+            Ok(output)
         };
         timeout_at(deadline, dumping)
             .await
             .unwrap_or(Err(DumpError::Late))
     }
+}
+
+fn read_dump(json: &[u8], number: u32) -> Result<Look, DumpError> {
+    let read = Look::of_py_spy(json, number);
+    read.map_err(|error| DumpError::Failed(one_line(&error.to_string())))
+}
+
+/// The first child processes of `pid`, and theirs.
+async fn children(pid: u32) -> Vec<u32> {
+    let listed = move || {
+        let mut found: Vec<u32> = Vec::new();
+        let mut parents = VecDeque::from([pid]);
+        while let Some(parent) = parents.pop_front() {
+            let tasks = std::fs::read_dir(format!("/proc/{parent}/task"));
+            for task in tasks.into_iter().flatten().flatten() {
+                let text = std::fs::read_to_string(task.path().join("children"));
+                for child in text.unwrap_or_default().split_ascii_whitespace() {
+                    let Ok(child) = child.parse() else { continue };
+                    if found.len() < MAX_CHILDREN && !found.contains(&child) {
+                        found.push(child);
+                        parents.push_back(child);
+                    }
+                }
+            }
+        }
+        found
+    };
+    tokio::task::spawn_blocking(listed)
+        .await
+        .unwrap_or_default()
 }
 
 async fn read(pipe: impl AsyncRead + Unpin, limit: u64) -> std::io::Result<Vec<u8>> {

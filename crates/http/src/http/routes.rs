@@ -151,7 +151,7 @@ routes! {
     /// and a `look` or the `error`. `idle` has actors of the same classes that run nothing, with `last_method` and `last_state`,
     /// and with `"objects": true` those that have died since, with `died_of` and `died_seconds`.
     /// A `look` has threads with frames, innermost first, and a `note` if the worker's
-    /// hook did not answer. `"locals": false` leaves variables out. With `"objects": true` each of `looks` has `waits_for`, the objects that `ray.get` waits for
+    /// hook did not answer. `"locals": false` leaves variables out, and `"native": true` has py-spy add frames of C and child processes. With `"objects": true` each of `looks` has `waits_for`, the objects that `ray.get` waits for
     /// there, with task, owner and state by Ray's word, or `unknown`: up to four of a cluster. Four at a time for one person, 16 in all, snapshots included.
     "/relay/v1/looks",                  Yes,                 Somewhere(Scope::View, RUNNING),        Looks,       post(running::looks::answer, r#"{"name": "PATTERN"}"#);
     /// The prompt of `nc` for the page (`ray-relay.terminal.v1`). A token goes as a further subprotocol,

@@ -205,17 +205,18 @@ async fn py_spy_inspects_a_listed_worker_without_a_hook() {
 }
 
 #[tokio::test]
-async fn py_spy_takes_a_native_snapshot_of_a_worker_with_a_hook() {
-    let Some(hooked) = Hooked::start("hook['setup']()\nready()") else {
+async fn native_snapshot_has_child_processes_of_a_worker_with_a_hook() {
+    let Some(hooked) = Hooked::start(
+        "hook['setup']()\nimport subprocess\nkid = subprocess.Popen(['sleep', '60'])\nready()\nkid.kill()",
+    ) else {
         return;
     };
     let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
     let pid = hooked.pid();
-    let dump = PY_SPY_DUMP.replace("\"pid\": 1", &format!("\"pid\": {pid}"));
     let child = PY_SPY_DUMP.replace("stuck", "loads");
-    let dump = format!("{},{}", dump.trim_end_matches(']'), &child[1..]);
     scene.py_spy(&format!(
-        "[ \"$*\" = 'dump --json --locals --pid {pid} --native --subprocesses' ] && echo '{dump}'"
+        "[ \"$1 $2 $3 $4 $6\" = 'dump --json --locals --pid --native' ] || exit 1\n\
+         if [ $5 = {pid} ]; then echo '{PY_SPY_DUMP}'; else echo '{child}'; fi"
     ));
     scene.request(scene.inspect(Inspection::Native)).await;
     let snapshot = Look::read(scene.answer().await.as_bytes()).unwrap();
@@ -225,13 +226,28 @@ async fn py_spy_takes_a_native_snapshot_of_a_worker_with_a_hook() {
         .iter()
         .map(|thread| thread.frames.iter().map(|frame| &*frame.function).collect())
         .collect();
-    assert_eq!(functions, [vec!["stuck"], vec!["loads", "child process 1"]]);
-    scene.py_spy("exec sleep 60");
-    let request = Inspect {
-        patience_ms: 1000,
+    let [own, of_child] = &functions[..] else {
+        panic!("{functions:?}");
+    };
+    assert_eq!(own, &["stuck"]);
+    assert!(
+        of_child[0] == "loads" && of_child[1] == "child process",
+        "{of_child:?}"
+    );
+    // A child that does not answer does not cost the rest.
+    scene.py_spy(&format!(
+        "if [ $5 = {pid} ]; then echo '{PY_SPY_DUMP}'; else exec sleep 60; fi"
+    ));
+    let request = |patience_ms| Inspect {
+        patience_ms,
         ..scene.inspect(Inspection::Native)
     };
-    let (_, detail) = scene.expect_refusal(request).await;
+    let (slow, late) = (request(2000), request(1000));
+    scene.request(slow).await;
+    let snapshot = Look::read(scene.answer().await.as_bytes()).unwrap();
+    assert_eq!(snapshot.threads.len(), 1);
+    scene.py_spy("exec sleep 60");
+    let (_, detail) = scene.expect_refusal(late).await;
     assert_eq!(detail, "py-spy did not tell in time");
     let other = Inspect {
         worker_id: "abcd".into(),

@@ -3,17 +3,17 @@
 use serde::Deserialize;
 use serde::de::Error as _;
 
-use super::{Frame, Local, Look, Source, Thread, Unreadable};
+use super::bounds::cut;
+use super::{Frame, Local, Look, MAX_THREADS, Source, Thread, Unreadable};
 
 /// py-spy includes more for each frame than a snapshot.
 pub const MAX_DUMP_BYTES: usize = 8 * super::MAX_INSPECTION_BYTES;
 
-/// The file of the frame that names a child process.
-const CHILD_FILE: &str = "<process>";
+/// The function of the frame that names a child process: `child process (pid 4711)`.
+const CHILD_FUNCTION: &str = "child process";
 
 #[derive(Deserialize)]
 struct Dumped {
-    pid: u32,
     thread_id: u64,
     thread_name: Option<String>,
     os_thread_id: Option<u64>,
@@ -37,26 +37,16 @@ struct DumpedLocal {
 }
 
 impl Look {
-    /// Parses py-spy's `json` of a process whose own process id is `pid`. With its process id as py-spy sees it,
-    /// `with_children`, the threads of others are of its child processes.
+    /// Parses py-spy's `json` of a process whose own process id is `pid`.
     ///
     /// # Errors
     /// [`Unreadable`]: it is invalid, or longer than [`MAX_DUMP_BYTES`].
-    pub fn of_py_spy(
-        json: &[u8],
-        pid: u32,
-        with_children: Option<u32>,
-    ) -> Result<Self, Unreadable> {
+    pub fn of_py_spy(json: &[u8], pid: u32) -> Result<Self, Unreadable> {
         if json.len() > MAX_DUMP_BYTES {
             return Err(serde_json::Error::custom("it is too long").into());
         }
         let threads: Vec<Dumped> = serde_json::from_slice(json)?;
-        let is_own = |pid: u32| with_children.is_none_or(|own| own == pid);
-        let threads = threads.into_iter().map(|dumped| match dumped.pid {
-            pid if is_own(pid) => thread(dumped),
-            pid => of_child(thread(dumped), pid),
-        });
-        let mut threads: Vec<Thread> = threads.collect();
+        let mut threads: Vec<Thread> = threads.into_iter().map(thread).collect();
         threads.sort_by_key(|thread| !thread.is_main);
         let look = Self {
             pid,
@@ -71,6 +61,15 @@ impl Look {
             note: None,
         };
         Ok(look.bounded())
+    }
+
+    /// Adds the threads of `child`, a child process with the process id `pid`.
+    pub fn add_child(&mut self, pid: u32, child: Self) {
+        let threads = child.threads.into_iter();
+        self.threads
+            .extend(threads.map(|thread| of_child(thread, pid)));
+        self.threads_cut = self.threads_cut.saturating_add(child.threads_cut);
+        cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
     }
 }
 
@@ -97,9 +96,9 @@ fn thread(dumped: Dumped) -> Thread {
 /// Marks `thread` as one of the child process `pid`, by an outermost frame that says so.
 fn of_child(mut thread: Thread, pid: u32) -> Thread {
     thread.frames.push(Frame {
-        file: CHILD_FILE.to_owned(),
+        file: format!("pid {pid}"),
         line: 0,
-        function: format!("child process {pid}"),
+        function: CHILD_FUNCTION.to_owned(),
         locals: None,
         locals_cut: 0,
     });
@@ -143,7 +142,7 @@ mod tests {
             {"pid": 5, "thread_id": 7, "thread_name": "MainThread", "os_thread_id": 5, "active": true, "owns_gil": true,
             "frames": [{"name": "f", "filename": "/a/b.py", "module": null, "short_filename": "b.py", "line": 3,
             "locals": [{"name": "x", "addr": 1, "arg": true, "repr": "\u001b[2J"}], "is_entry": false}], "process_info": null}]"#;
-        let snapshot = Look::of_py_spy(json.as_bytes(), 41, None).unwrap();
+        let snapshot = Look::of_py_spy(json.as_bytes(), 41).unwrap();
         assert_eq!((snapshot.pid, snapshot.source), (41, Source::PySpy));
         let main = &snapshot.threads[0];
         assert!(main.is_main && main.holds_gil == Some(true) && main.idle == Some(false));
@@ -152,13 +151,18 @@ mod tests {
             (&*snapshot.threads[1].name, snapshot.threads[1].idle),
             ("loop", Some(true))
         );
-        assert!(Look::of_py_spy(b"Error: no", 41, None).is_err());
-        // Of two processes 5 is the child.
-        let json = json.replacen("\"pid\": 5", "\"pid\": 6", 1);
-        let snapshot = Look::of_py_spy(json.as_bytes(), 41, Some(6)).unwrap();
-        let outermost = |at: usize| snapshot.threads[at].frames.last();
-        assert!(outermost(0).is_none(), "{snapshot:?}");
-        assert_eq!(outermost(1).unwrap().function, "child process 5");
-        assert!(snapshot.threads.iter().all(|thread| !thread.is_main));
+        assert!(Look::of_py_spy(b"Error: no", 41).is_err());
+        let mut with_child = snapshot.clone();
+        with_child.add_child(7, snapshot);
+        let of_child = &with_child.threads[2..];
+        let outermost = of_child.iter().map(|thread| thread.frames.last().unwrap());
+        assert!(
+            outermost
+                .clone()
+                .all(|frame| frame.function == CHILD_FUNCTION && frame.file == "pid 7")
+        );
+        assert!(of_child.iter().all(|thread| !thread.is_main));
+        (0..300).for_each(|at| with_child.add_child(at, with_child.clone()));
+        assert_eq!(with_child.threads.len(), MAX_THREADS);
     }
 }

@@ -147,10 +147,16 @@ pub(super) fn is_library(path: &str) -> bool {
     LIBRARIES.contains(&first)
 }
 
-/// Whether `path` is a C library, as py-spy prints it.
+/// Endings of sources of C, C++, Cython and Rust, which py-spy names where it knows them.
+const NATIVE_SOURCES: [&str; 9] = [
+    ".c", ".cc", ".cpp", ".cxx", ".cu", ".h", ".hpp", ".pyx", ".rs",
+];
+
+/// Whether `path` is a C library or native source, as py-spy prints it.
 fn is_native(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name.ends_with(".so") || name.contains(".so.") || name.ends_with(".pyx")
+    let is_source = NATIVE_SOURCES.iter().any(|ending| name.ends_with(ending));
+    is_source || name.ends_with(".so") || name.contains(".so.")
 }
 
 fn known_wait(frame: &Frame) -> Option<String> {
@@ -314,6 +320,7 @@ mod tests {
             "/v/lib/python3.11/site-packages/mine/x.py",
             "/usr/lib/python3.11/queue.py",
             "libc.so.6",
+            "/build/Python-3.11.7/Modules/socketmodule.c",
         ] {
             assert!(is_library(library), "{library}");
         }

@@ -36,7 +36,8 @@ pub enum Inspection {
     Look,
     /// The same with the result of the program's own `__repr__` for each value.
     Evaluate,
-    /// A snapshot by py-spy, with the frames of C, C++ and Cython, and with the worker's child processes.
+    /// A snapshot by py-spy, with the frames of C, C++ and Cython, and with the worker's child processes as far as there
+    /// is time.
     Native,
     /// A debugger: [`Listening`].
     Open,
