@@ -208,7 +208,7 @@ pub struct SnapshotArgs {
     /// Every paused task
     #[arg(long, conflicts_with = "target")]
     pub all: bool,
-    /// What runs, by a pattern for its name, function, actor's class or actor's name: 'train_*'
+    /// What runs, by a pattern for its name, function or class: 'train_*'
     #[arg(long, value_name = "PATTERN", conflicts_with_all = ["target", "all"])]
     pub running: Option<String>,
     /// Running tasks of this job: its submission id, job id or Ray Train run

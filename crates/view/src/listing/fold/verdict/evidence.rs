@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::report::WaitingRow;
 use super::state::State;
-use super::words::{Waiting, Words, sentence};
+use super::waiting::Waiting;
+use super::words::{Words, sentence};
 
 /// Rows of waiting members in JSON, and sentences about them in the text.
 const MAX_WAITING: usize = 64;
@@ -50,6 +51,7 @@ pub(super) fn rows(words: Words<'_>, waiting: &[Waiting]) -> Vec<WaitingRow> {
             waits_in: location.and_then(|location| location.waits().map(str::to_owned)),
             at: location.and_then(|location| location.at.clone()),
             target: words.target(one),
+            collective: words.collective(&one.members).map(str::to_owned),
         }
     };
     waiting.iter().take(MAX_WAITING).map(row).collect()

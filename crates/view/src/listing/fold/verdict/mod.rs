@@ -5,13 +5,12 @@
 //! 1. [`job`] reads the processes, and [`state`] finds what each of them does. [`locks`] follows its threads from a
 //!    lock to the owner.
 //! 2. [`edges`] builds the graph of who waits for whom: by [`gather`] within a group, with PyTorch's [`collectives`], by
-//!    Ray's objects otherwise.
-//!    [`things`] are waited for too, and are no inspected processes.
+//!    Ray's objects otherwise. [`things`] are waited for too, and are no inspected processes.
 //! 3. [`roots`] are the ends of all waiting. A process that waits for another one is never a root, unless they wait for
 //!    each other.
 //! 4. [`decide`] chooses the kind of the verdict by how long the roots have not moved. If none holds others up,
 //!    [`unheld`] does, and [`values`] compares variables.
-//! 5. [`words`], [`summary`], [`evidence`], [`next`] and [`shown`] write it down, as a [`report`].
+//! 5. [`words`], [`waiting`], [`summary`], [`evidence`], [`next`] and [`shown`] write it down, as a [`report`].
 
 mod collectives;
 mod decide;
@@ -31,6 +30,7 @@ mod summary;
 mod things;
 mod unheld;
 mod values;
+mod waiting;
 mod words;
 
 use serde_json::Value;

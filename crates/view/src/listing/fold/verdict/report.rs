@@ -66,6 +66,8 @@ pub(super) struct WaitingRow {
     pub(super) waits_in: Option<String>,
     pub(super) at: Option<String>,
     pub(super) target: Option<String>,
+    /// The collective in which they wait, if it is recorded.
+    pub(super) collective: Option<String>,
 }
 
 /// A value by which processes differ from most of their group.

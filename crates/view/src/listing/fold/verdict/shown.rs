@@ -72,6 +72,7 @@ impl WaitingRow {
     fn json(&self) -> Value {
         json!({
             "group": self.group, "tasks": self.tasks, "waits_in": self.waits_in, "at": self.at, "for": self.target,
+            "collective": self.collective,
         })
     }
 }

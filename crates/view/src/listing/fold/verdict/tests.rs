@@ -54,7 +54,7 @@ fn sleeping_rank_holds_up_a_collective() {
     assert_eq!(
         json["waiting"],
         json!([{"group": "Trainer", "tasks": "ranks 0-2,4-7", "waits_in": "torch.distributed.all_reduce",
-            "at": "step (loop.py:50)", "for": "rank 3"}])
+            "at": "step (loop.py:50)", "for": "rank 3", "collective": null}])
     );
     assert_eq!(
         (&json["verdict"], &json["confidence"]),

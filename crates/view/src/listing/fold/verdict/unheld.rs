@@ -8,7 +8,8 @@ use super::next::next;
 use super::report::{Confidence, DifferenceRow, Kind, Verdict};
 use super::state::{Position, STILL_LIMIT, State};
 use super::values::{self, OddValue};
-use super::words::{Waiting, Words, sentence};
+use super::waiting::Waiting;
+use super::words::{Words, sentence};
 use ray_relay_base::wire::human_time::span;
 
 /// Locations that are described.

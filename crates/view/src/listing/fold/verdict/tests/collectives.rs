@@ -57,6 +57,12 @@ fn rank_in_the_line_of_the_others_and_one_collective_behind_is_blamed() {
     ] {
         assert!(text.contains(words), "{text}");
     }
+    let odd = recorded(rank(3, BARRIER).still(60.0), "0", 4, 4, &[4]);
+    let json = Verdict::of(&answer(waiting(odd, 5))).json();
+    assert_eq!(
+        json["waiting"][0]["collective"],
+        "all_reduce #5 of default_pg"
+    );
     // Its own collective, in the same line, is one that all others have behind them.
     let odd = recorded(rank(3, ALL_REDUCE).still(60.0), "0", 4, 3, &[5]);
     let text = assert_verdict(
