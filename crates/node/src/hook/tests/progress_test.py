@@ -217,36 +217,37 @@ def expects(function, name, lock, owner=None, inferred=False, args=()):
 first, second = threading.RLock(), threading.RLock()
 third, fourth = threading.Lock(), threading.Lock()
 fifth, sixth = threading.Lock(), threading.Lock()
-both = threading.Barrier(2)
+# All six hold their first lock before one of them waits for its second.
+all_hold = threading.Barrier(6)
 
 
 def first_then_second():
     with first:
-        both.wait()
+        all_hold.wait()
         with second: pass
 
 
 def second_then_first():
     with second:
-        both.wait()
+        all_hold.wait()
         with first: pass
 
 
 def third_then_fourth():
     with third:
-        both.wait()
+        all_hold.wait()
         with fourth: pass
 
 
 def fourth_then_third():
     with fourth:
-        both.wait()
+        all_hold.wait()
         with third: pass
 
 
 def fifth_then_sixth():
     fifth.acquire()
-    both.wait()
+    all_hold.wait()
     sixth.acquire()
     sixth.release()
     fifth.release()
@@ -255,7 +256,7 @@ def fifth_then_sixth():
 def sixth_then_fifth():
     sixth.acquire()
     try:
-        both.wait()
+        all_hold.wait()
         fifth.acquire(timeout=600)
     finally:
         sixth.release()
