@@ -109,20 +109,15 @@ async fn answer_for(
     }
     let workers = agent.verifier.residents(request.pid).await?;
     match request.what {
-        Inspection::Look | Inspection::Evaluate => {
-            let snapshot = snapshot_of(agent, request, &workers, deadline).await?;
-            // Strings and numbers only: this cannot fail.
-            Ok(serde_json::to_vec(&snapshot).unwrap_or_default())
-        }
-        Inspection::Native => {
-            let [worker] = &*workers else {
-                return Err(other("the node's agent does not find its process"));
+        Inspection::Look | Inspection::Evaluate | Inspection::Native => {
+            let snapshot = match (request.what, &*workers) {
+                (Inspection::Native, [worker]) => dumped(agent, request, worker, deadline).await?,
+                (Inspection::Native, _) => {
+                    return Err(other("the node's agent does not find its process"));
+                }
+                _ => snapshot_of(agent, request, &workers, deadline).await?,
             };
-            let dump = dumped(agent, request, worker, deadline);
-            let late = || other(&DumpError::Late.to_string());
-            let snapshot = timeout_at(deadline, dump)
-                .await
-                .unwrap_or_else(|_| Err(late()))?;
+            // Strings and numbers only: this cannot fail.
             Ok(serde_json::to_vec(&snapshot).unwrap_or_default())
         }
         Inspection::Open => {
@@ -183,11 +178,7 @@ async fn snapshot_of(
     let [worker] = workers else {
         return Err(hook_refusal(&why));
     };
-    let dump = dumped(agent, request, worker, deadline);
-    let late = || other(&format!("{why}; and py-spy did not tell in time"));
-    let dumped = timeout_at(deadline, dump)
-        .await
-        .unwrap_or_else(|_| Err(late()));
+    let dumped = dumped(agent, request, worker, deadline).await;
     let snapshot = dumped.map_err(|unseen| match unseen.kind {
         Refusal::Other => other(&format!("{why}; {}", unseen.detail)),
         _ => unseen,
@@ -206,16 +197,17 @@ async fn dumped(
     worker: &Resident,
     deadline: Instant,
 ) -> Result<Look, Refused> {
-    agent
-        .verifier
-        .is_resident(&request.worker_id, request.pid)
-        .await?;
     let (py_spy, pid) = (&agent.py_spy, request.pid);
-    let dump = match request.what {
-        Inspection::Native => py_spy.dump_native(worker, pid, deadline).await,
-        _ => py_spy.dump(worker, pid, deadline).await,
+    let dump = async {
+        agent.verifier.is_resident(&request.worker_id, pid).await?;
+        let dump = match request.what {
+            Inspection::Native => py_spy.dump_native(worker, pid, deadline).await,
+            _ => py_spy.dump(worker, pid, deadline).await,
+        };
+        dump.map_err(|unseen| other(&unseen.to_string()))
     };
-    dump.map_err(|unseen| other(&unseen.to_string()))
+    let late = |_| Err(other(&DumpError::Late.to_string()));
+    timeout_at(deadline, dump).await.unwrap_or_else(late)
 }
 
 /// Asks the hook of the requested worker for `what`.

@@ -45,7 +45,7 @@ pub(super) enum DumpError {
 const MAX_CHILDREN: usize = 16;
 const MAX_CHILDREN_BYTES: usize = 256 * 1024;
 
-/// What is left of the time for the answer, once no more child processes are dumped.
+/// Time kept for the answer, after which no more child processes are dumped.
 const ANSWER_MARGIN: Duration = Duration::from_millis(300);
 
 /// Runs py-spy, a few at a time.
@@ -86,21 +86,23 @@ impl PySpy {
             .run(worker, worker.pid, &["--native"], deadline)
             .await?;
         let mut look = read_dump(&json, number)?;
-        let mut room = MAX_CHILDREN_BYTES;
+        let (mut room, mut dumped) = (MAX_CHILDREN_BYTES, Vec::new());
         for child in children(worker.pid).await {
             let until = deadline - ANSWER_MARGIN;
-            let Ok(json) = self.run(worker, child, &["--native"], until).await else {
+            let json = self.run(worker, child, &["--native"], until).await;
+            let Ok(of_child) = json.and_then(|json| read_dump(&json, child)) else {
                 continue;
             };
-            let of_child = read_dump(&json, child).ok();
-            let size = |look: &Look| serde_json::to_vec(look).map_or(usize::MAX, |json| json.len());
-            let of_child = of_child.filter(|look| size(look) <= room);
-            if let Some(of_child) = of_child
-                && children(worker.pid).await.contains(&child)
-            {
-                room -= size(&of_child);
-                look.add_child(child, of_child);
+            let size = serde_json::to_vec(&of_child).map_or(usize::MAX, |json| json.len());
+            if let Some(left) = room.checked_sub(size) {
+                room = left;
+                dumped.push((child, of_child));
             }
+        }
+        let still = children(worker.pid).await;
+        dumped.retain(|(child, _)| still.contains(child));
+        for (child, of_child) in dumped {
+            look.add_child(child, of_child);
         }
         Ok(look)
     }
