@@ -144,7 +144,7 @@ struct FaultyJob<'a> {
 /// A program of `tests/jobs` that plants faults.
 struct Program<'a> {
     file: &'a str,
-    /// What else it reads from its environment.
+    /// Further variables of its environment.
     env: &'a [(&'a str, &'a str)],
 }
 

@@ -8,9 +8,8 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::may;
+use super::may_know;
 use ray_relay_access::identity::Principal;
-use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::{Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::{DeadRow, IdleRow};
@@ -41,8 +40,8 @@ pub(super) async fn rows(
 ) -> Vec<Value> {
     let idle = per_cluster.iter().flat_map(|one| &one.idle);
     let idle = idle.filter(|one| classes.contains(&class(one)));
-    let may_know = |one: &&Running| may_know(principal, one);
-    let idle: Vec<&Running> = idle.filter(may_know).take(MAX_ROWS).collect();
+    let idle = idle.filter(|one| may_know(principal, one));
+    let idle: Vec<&Running> = idle.take(MAX_ROWS).collect();
     let queries = idle.iter().take(MAX_LAST_METHOD_QUERIES).map(|one| {
         let query = timeout(LAST_METHOD_TIMEOUT, ctx.registry.last_method(one));
         async { query.await.ok().flatten() }
@@ -79,10 +78,4 @@ pub(super) async fn dead_rows(
     dead.take(MAX_ROWS)
         .map(|one| json!(DeadRow::new(one, now)))
         .collect()
-}
-
-fn may_know(principal: &Principal, one: &Running) -> bool {
-    [Scope::List, Scope::View]
-        .into_iter()
-        .any(|scope| may(principal, scope, one))
 }

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::{RawSelection, TaskChoice};
 use super::objects::{self, AwaitedObjects};
 use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown, text_of};
-use super::{clusters, failed, idle, may, row, running, view_permission};
+use super::{clusters, failed, idle, may, may_know, row, running, view_permission};
 use crate::http::answer::Body;
 use crate::http::exchange::{Exchange, Post};
 use crate::http::refusal::HttpRefusal;
@@ -172,10 +172,15 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             row.waits_for = waits_for;
         }
     }
-    let mut idle = idle::rows(ctx, principal, &per_cluster, &classes).await;
-    if asks_objects {
-        idle.extend(idle::dead_rows(ctx, principal, &inspected).await);
-    }
+    let dead = async {
+        match asks_objects {
+            true => idle::dead_rows(ctx, principal, &inspected).await,
+            false => Vec::new(),
+        }
+    };
+    let idle = idle::rows(ctx, principal, &per_cluster, &classes);
+    let (mut idle, dead) = tokio::join!(idle, dead);
+    idle.extend(dead);
     // A principal that was revoked meanwhile gets no snapshot taken before.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
@@ -211,7 +216,7 @@ fn processes<'a>(
             (process, false)
         });
         process.running.push(one);
-        if may(principal, Scope::List, one) || may(principal, Scope::View, one) {
+        if may_know(principal, one) {
             let json = row(ctx, principal, one, now);
             *is_selected |= choice.fits(one, &json, now);
             process.rows.push(json);

@@ -155,6 +155,11 @@ fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
     rights.scopes.contains(scope)
 }
 
+/// Whether `principal` may know that `running` exists.
+fn may_know(principal: &Principal, running: &Running) -> bool {
+    may(principal, Scope::List, running) || may(principal, Scope::View, running)
+}
+
 /// The permission to take a snapshot of `running`.
 fn view_permission(running: &Running) -> RequiredPermission {
     RequiredPermission {

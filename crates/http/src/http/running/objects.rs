@@ -10,9 +10,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::may;
+use super::may_know;
 use ray_relay_access::identity::Principal;
-use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::look::{Frame, Look, Source};
 use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};
 use ray_relay_session::context::Context;
@@ -138,20 +137,15 @@ fn shown(
     cluster: &str,
     object: &ObjectState,
 ) -> Value {
-    let may_know = |one: &Running| {
-        [Scope::List, Scope::View]
-            .into_iter()
-            .any(|scope| may(principal, scope, one))
-    };
     let task = object.task.as_ref();
-    let hidden = task.is_some_and(|(task, _)| !may_know(task));
+    let hidden = task.is_some_and(|(task, _)| !may_know(principal, task));
     let owner = object.owner.as_ref();
     let owning = owner.and_then(|(owner, _)| {
         let mut all = per_cluster
             .iter()
             .filter(|one| *one.cluster == *cluster)
             .flat_map(|one| &one.rows);
-        all.find(|one| is_at(one, *owner) && may_know(one))
+        all.find(|one| is_at(one, *owner) && may_know(principal, one))
     });
     if hidden || (task.is_none() && owning.is_none()) {
         let unknown = match (hidden, object.complete) {

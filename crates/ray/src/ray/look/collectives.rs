@@ -1,4 +1,4 @@
-//! What PyTorch's flight recorder has of the process groups of a worker, as the hook reports it.
+//! The process groups of a worker and their last collectives, from PyTorch's flight recorder, as the hook reports them.
 
 use serde::{Deserialize, Serialize};
 

@@ -6,9 +6,6 @@ use std::sync::Arc;
 use crate::ray::registry::rows::{NodeRow, WorkerRow};
 use ray_relay_base::wire::text::one_line;
 
-/// Ray's type of the end of a worker that its memory monitor has killed.
-const OUT_OF_MEMORY: &str = "NODE_OUT_OF_MEMORY";
-
 /// The end of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerExit {
@@ -30,28 +27,21 @@ impl From<Arc<str>> for WorkerExit {
 
 /// The reason of a dead worker's end, as a sentence without Ray's details: these may contain text of the program.
 pub(super) fn reason(row: &WorkerRow) -> Arc<str> {
-    let row = WorkerRow {
-        exit_detail: String::new(),
-        exit_type: match is_out_of_memory(row) {
-            true => OUT_OF_MEMORY.to_owned(),
-            false => row.exit_type.clone(),
-        },
-        ..row.clone()
-    };
-    why(&row)
+    why(row, "")
 }
 
 /// Derives the end from `exit_type` and `exit_detail` of a dead worker's row.
 pub(super) fn of_worker(row: &WorkerRow) -> WorkerExit {
     let intended = row.exit_type.starts_with("INTENDED_") && !is_out_of_memory(row);
     WorkerExit {
-        why: why(row),
+        why: why(row, &row.exit_detail),
         intended,
     }
 }
 
-fn why(row: &WorkerRow) -> Arc<str> {
-    let detail = one_line(without_guesses(&row.exit_detail));
+/// The reason of the end, with as much of Ray's details as `detail` has.
+fn why(row: &WorkerRow, detail: &str) -> Arc<str> {
+    let detail = one_line(without_guesses(detail));
     let reason = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
         "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
@@ -96,7 +86,7 @@ pub(super) fn of_silent_node(ip: IpAddr) -> Arc<str> {
 /// monitor's own wording counts.
 fn is_out_of_memory(row: &WorkerRow) -> bool {
     let detail = row.exit_detail.to_ascii_lowercase();
-    row.exit_type == OUT_OF_MEMORY
+    row.exit_type == "NODE_OUT_OF_MEMORY"
         || detail.contains("running low on memory")
         || detail.contains("memory pressure")
 }
@@ -129,7 +119,9 @@ mod tests {
         let row = serde_json::json!({
             "worker_id": "w", "is_alive": false, "exit_type": exit_type, "exit_detail": exit_detail,
         });
-        super::why(&serde_json::from_value(row).unwrap()).to_string()
+        of_worker(&serde_json::from_value(row).unwrap())
+            .why
+            .to_string()
     }
 
     #[test]

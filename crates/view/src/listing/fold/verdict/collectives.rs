@@ -30,7 +30,7 @@ struct Rank<'a> {
     waits: bool,
 }
 
-/// What has to be the same in all ranks of a collective.
+/// The parts of a collective that are the same in all of its ranks, if nothing is wrong.
 type Signature<'a> = (&'a str, &'a [Vec<u64>], &'a [String]);
 
 /// Finds the collectives in which members of `group`, processes of one kind, wait.
@@ -70,7 +70,7 @@ fn may_wait(position: &Position) -> bool {
 
 /// Whether `ranks` can be one process group, and not several of the same name.
 fn is_one_group(job: &Job, ranks: &[Rank<'_>]) -> bool {
-    let listed = ranks.first().map_or(0, |rank| rank.of.ranks.len());
+    let listed = listed(ranks).len();
     let numbered = ranks.iter().filter_map(|rank| job.rank(rank.at));
     let numbers: Vec<u32> = numbered.collect();
     let different: BTreeSet<&u32> = numbers.iter().collect();
@@ -94,7 +94,7 @@ impl Recorded {
             all.iter().partition(|rank| rank.of.begun >= number);
         let parts = parts(&begun, number);
         let unseen = unseen(job, group, positions, all);
-        let most = parts.first().and_then(|(_, ranks)| ranks.first());
+        let of = all.first().map_or("", |rank| &rank.of.description);
         let absent = absent_ranks(job, group, all);
         for (signature, members) in &parts {
             let others = begun
@@ -109,7 +109,6 @@ impl Recorded {
             if waiting.is_empty() {
                 continue;
             }
-            let of = most.map_or("", |rank| &rank.of.description);
             self.gatherings.push(Gathering {
                 members: waiting,
                 missing,
@@ -211,6 +210,11 @@ fn tensors((_, sizes, types): Signature<'_>) -> String {
     }
 }
 
+/// The global ranks of the process group of `all`; empty if they are not known.
+fn listed<'a>(all: &[Rank<'a>]) -> &'a [u32] {
+    all.first().map_or(&[], |rank| &rank.of.ranks)
+}
+
 /// Members of `group` without a record that belong to the process group of `all`: as many as are missing there.
 fn unseen(
     job: &Job,
@@ -218,7 +222,7 @@ fn unseen(
     positions: &[Position],
     all: &[Rank<'_>],
 ) -> Vec<usize> {
-    let listed = all.first().map_or(&[][..], |rank| &rank.of.ranks);
+    let listed = listed(all);
     let is_recorded = |at: &usize| all.iter().any(|rank| rank.at == *at);
     let fits = |at: &usize| job.rank(*at).is_none_or(|rank| listed.contains(&rank));
     // Which collective one waits in whose recorder does not answer is not known.
@@ -239,7 +243,7 @@ fn unseen(
 
 /// Returns the ranks of the process group of `all` that run in no process, as text.
 fn absent_ranks(job: &Job, group: &BTreeSet<usize>, all: &[Rank<'_>]) -> Option<String> {
-    let listed = all.first().map_or(&[][..], |rank| &rank.of.ranks);
+    let listed = listed(all);
     let is_whole = job.left_out == 0 && all.len() < listed.len();
     absent(&ranks(job, group)?, listed.iter().copied()).filter(|_| is_whole)
 }
