@@ -14,6 +14,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE};
 use hyper::{Method, Request, Response, StatusCode};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -25,6 +26,7 @@ use ray_relay_base::dial;
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::wire::json::{list_mut, put, typed_at};
 use ray_relay_base::wire::text::{innermost_cause, percent_encoded, replaced};
+use ray_relay_view::listing::fold::verdict::Verdict;
 use ray_relay_view::listing::select::Filter;
 
 const JSON: &str = "application/json";
@@ -46,6 +48,8 @@ const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(90);
 const RUNNING_DEADLINE: Duration = Duration::from_secs(40);
 /// Time limit for snapshots of running tasks: each may take some seconds, and all together half a minute.
 const INSPECTIONS_DEADLINE: Duration = Duration::from_secs(75);
+/// Time limit for a verdict, for which the relay may inspect all tasks twice.
+const VERDICT_DEADLINE: Duration = Duration::from_secs(130);
 /// Tasks per page, and maximum number of tasks in all.
 const TASKS_OF_PAGE: usize = 5000;
 const MAX_TASKS: usize = 200_000;
@@ -166,6 +170,14 @@ impl RelayClient {
         let path = "/relay/v1/looks";
         let response = self.post(path, payload, INSPECTIONS_DEADLINE).await?;
         self.answer(response, "looks").await
+    }
+
+    /// Fetches the verdict on the running tasks that `payload` selects: the JSON of a [`Verdict`], with `clusters`.
+    pub(super) async fn why(&self, payload: &Value) -> Result<Value, RelayError> {
+        let path = "/relay/v1/why";
+        let response = self.post(path, payload, VERDICT_DEADLINE).await?;
+        let is_verdict = |answer: &Value| Verdict::deserialize(answer).is_ok();
+        self.accepted_answer(response, is_verdict).await
     }
 
     /// Fetches the live sessions, as the relay sent them.

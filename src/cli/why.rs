@@ -2,27 +2,28 @@
 
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
-use super::snapshot::running::{keyed, looks, process};
 use super::snapshot::saved;
 use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
-use ray_relay_base::wire::json::{list, put, typed_at};
-use ray_relay_view::listing::fold::member::Member;
+use ray_relay_base::wire::json::put;
+use ray_relay_view::listing::fold::inspected::InspectedTasks;
 use ray_relay_view::listing::fold::verdict::Verdict;
 use ray_relay_view::listing::received::troubles;
 
-/// Pause between two looks where no worker records its positions.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Time after which a person is told what takes so long.
+const QUIET_TIME: Duration = Duration::from_secs(2);
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -36,7 +37,7 @@ Examples:
 
 certain: a cycle or Ray itself shows it. likely: all others wait in one collective, and only this rank is elsewhere. possible: there are other explanations. A rank that still runs or moves, or has moved within the last 30 s, is called slow. If the cause is unknown, `why` says so and names the commands that tell more.
 
-With the hook in the workers (`ray-relay hook`) `why` knows for how long each has not moved, where it was before, and which thread holds a lock. Without it, `why` looks a second time after 5 s.
+With the hook in the workers (`ray-relay hook`) `why` knows for how long each has not moved, where it was before, and which thread holds a lock. Without it, the relay looks a second time after 5 s; what has not moved may hang or not, and the verdict is `unknown`.
 
 It needs the permission `view` on the tasks; without `debug` the text of values is hidden. It reads no log of the program.
 
@@ -62,14 +63,17 @@ pub struct WhyArgs {
 }
 
 pub(super) async fn run(args: WhyArgs) -> Result<(), Failure> {
-    let answer = match &args.file {
-        Some(path) => saved_answer(path)?,
-        None => inspected(&args).await?,
+    let (verdict, troubles) = match &args.file {
+        Some(path) => {
+            let saved = saved_answer(path)?;
+            let inspected = InspectedTasks::read(&saved);
+            (Verdict::of(inspected), troubles(&saved))
+        }
+        None => of_relay(&args).await?,
     };
-    let verdict = Verdict::of(&answer);
     let text = match args.json {
-        true => format!("{:#}\n", verdict.json()),
-        false => troubles(&answer) + &verdict.text(),
+        true => serde_json::to_string_pretty(&verdict).map_err(io::Error::from)? + "\n",
+        false => troubles + &verdict.text(),
     };
     Ok(print(&text)?)
 }
@@ -88,87 +92,26 @@ fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
     }
 }
 
-/// Inspects the selected tasks: twice, if nothing records since when they are where they are.
-async fn inspected(args: &WhyArgs) -> Result<Value, Failure> {
+/// Asks the relay for its verdict. Returns it with the troubles of clusters.
+async fn of_relay(args: &WhyArgs) -> Result<(Verdict, String), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
-    let mut payload = json!({ "objects": true });
+    let mut payload = json!({});
     if let Some(job) = args.job.as_deref() {
         put(&mut payload, "job", job);
     }
-    let first = client.looks(&payload).await.map_err(job::unknown)?;
-    let mut seen = looks(&first)
-        .iter()
-        .filter(|look| look.get("look").is_some());
-    if seen.clone().next().is_none() || seen.any(has_history) {
-        return Ok(first);
-    }
-    if io::stderr().is_terminal() {
-        let seconds = LOOK_INTERVAL.as_secs();
-        eprintln!("No hook in the workers records where they were; looking again in {seconds} s …");
-    }
-    sleep(LOOK_INTERVAL).await;
-    let mut second = client.looks(&payload).await.map_err(job::unknown)?;
-    add_history(&first, &mut second);
-    Ok(second)
-}
-
-/// Whether the hook has recorded a thread of `look`.
-fn has_history(look: &Value) -> bool {
-    let threads = look
-        .get("look")
-        .map_or(&[][..], |look| list(look, "threads"));
-    threads
-        .iter()
-        .any(|thread| typed_at::<Option<Value>>(thread, "history").is_some())
-}
-
-/// Adds to each process of `second` whether it has moved since `first`.
-fn add_history(first: &Value, second: &mut Value) {
-    let earlier = keyed(first);
-    let is_still = |look: &Value| {
-        let before = earlier.get(&process(look))?;
-        Some(Member::read(look, false).is_where(before))
-    };
-    let still: Vec<Option<bool>> = looks(second).iter().map(is_still).collect();
-    let entries = second.get_mut("looks").and_then(Value::as_array_mut);
-    for (entry, still) in entries.into_iter().flatten().zip(still) {
-        let threads = entry.pointer_mut("/look/threads");
-        let threads = threads.and_then(Value::as_array_mut);
-        let Some(still) = still else { continue };
-        let milliseconds = if still {
-            LOOK_INTERVAL.as_millis() as u64
-        } else {
-            0
-        };
-        for thread in threads.into_iter().flatten() {
-            put(thread, "history", json!({ "still_ms": milliseconds }));
+    let mut asking = pin!(client.why(&payload));
+    let answer = match timeout(QUIET_TIME, &mut asking).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            if io::stderr().is_terminal() {
+                eprintln!(
+                    "The relay is looking at the processes; twice, 5 s apart, where the hook is in none of them …"
+                );
+            }
+            asking.await
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn answer(lines: [u32; 2]) -> Value {
-        let entry = |(worker, line): (usize, u32)| {
-            json!({"tasks": [{"cluster": "default", "worker_id": worker.to_string(), "name": "f"}],
-                "look": {"pid": 7, "source": "traceback", "threads": [{"id": 1, "is_main": true,
-                    "frames": [{"file": "a.py", "line": line, "function": "f"}]}]}})
-        };
-        let entries: Vec<Value> = lines.into_iter().enumerate().map(entry).collect();
-        json!({ "looks": entries })
-    }
-
-    #[test]
-    fn second_look_says_which_have_moved() {
-        let first = answer([1, 1]);
-        let mut second = answer([1, 2]);
-        assert!(!looks(&second).iter().any(has_history));
-        add_history(&first, &mut second);
-        let still =
-            |at: usize| second["looks"][at]["look"]["threads"][0]["history"]["still_ms"].clone();
-        assert_eq!((still(0), still(1)), (json!(5000), json!(0)));
-        assert!(looks(&second).iter().all(has_history));
-    }
+    };
+    let answer = answer.map_err(job::unknown)?;
+    let verdict = Verdict::deserialize(&answer).map_err(io::Error::from)?;
+    Ok((verdict.sanitized(), troubles(&answer)))
 }

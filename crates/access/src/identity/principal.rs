@@ -117,17 +117,26 @@ impl Principal {
     /// Returns the principal of every client while authentication is off, with all scopes but those that no other
     /// scope includes.
     pub fn anonymous() -> Self {
-        Self::without_credential("anonymous")
+        Self::without_credential("anonymous", Scopes::USUAL)
     }
 
     /// Returns the principal of the relay itself, for actions that its own configuration triggers. Not for a client.
     pub fn relay() -> Self {
-        Self::without_credential("ray-relay")
+        Self::without_credential("ray-relay", Scopes::USUAL)
     }
 
-    fn without_credential(subject: &str) -> Self {
+    /// Returns the principal of the relay itself where its findings go to people with unknown permissions: it sees
+    /// every stack, and no text of a value. Not for a client.
+    pub fn relay_viewer() -> Self {
+        Self::without_credential(
+            "ray-relay",
+            Scopes::NONE.with(Scope::List).with(Scope::View),
+        )
+    }
+
+    fn without_credential(subject: &str, scopes: Scopes) -> Self {
         let everything = Rule {
-            scopes: Scopes::USUAL,
+            scopes,
             ..Rule::default()
         };
         Self(Arc::new(PrincipalInner {

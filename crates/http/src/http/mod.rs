@@ -51,7 +51,7 @@ mod revocations;
 pub mod rewrite;
 mod route;
 mod routes;
-mod running;
+pub(crate) mod running;
 mod sessions;
 mod snapshot;
 mod terminal;

@@ -7,7 +7,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
-use super::shown::{LooksAnswer, LooksRow, held, record_inspection, shown};
+use super::shown::{LooksAnswer, held, record_inspection, shown, text_of};
 use super::{may, view_permission};
 use crate::http::answer::{self, Body};
 use crate::http::audit;
@@ -17,6 +17,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_session::agents::Failed;
 use ray_relay_session::context::Context;
+use ray_relay_view::listing::fold::inspected::InspectedProcess;
 use ray_relay_view::listing::running::{FailedRow, Failure};
 
 const AGENT_TIMEOUT: Duration = Duration::from_secs(8);
@@ -82,10 +83,12 @@ pub(super) async fn look(
         return Err(HttpRefusal::Ended(ended));
     }
     let stored = stored.map(|stored| shown(principal, &[task], stored, locals));
-    let row = LooksRow::new(
-        vec![row(&failed, SystemTime::now())],
-        stored.map_err(|why| why.to_string()),
-    );
-    let response = LooksAnswer::new(vec![row], failed.at);
+    let stored = stored.map_err(|why| why.to_string());
+    let inspected = InspectedProcess {
+        tasks: vec![row(&failed, SystemTime::now())],
+        look: stored.and_then(|stored| text_of(&stored)),
+        waits_for: Vec::new(),
+    };
+    let response = LooksAnswer::new(vec![inspected.into()], failed.at);
     Ok(held(exchange, principal, &response))
 }

@@ -7,10 +7,12 @@ mod choice;
 mod failed;
 mod hooked;
 mod idle;
+mod inspect;
 mod list;
 pub(super) mod looks;
 pub(in crate::http) mod objects;
 mod shown;
+pub(crate) mod why;
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};

@@ -20,6 +20,7 @@ use ray_relay_base::memory::MemoryUse;
 use ray_relay_ray::ray::look::collectives::ProcessGroup;
 use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
 use ray_relay_ray::ray::registry::Running;
+use ray_relay_view::listing::fold::inspected::InspectedProcess;
 use ray_relay_view::listing::json::seconds;
 
 /// The answer.
@@ -45,7 +46,7 @@ pub(super) struct LooksRow {
     error: Option<String>,
     /// The objects that it waits for in `ray.get`, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) waits_for: Vec<Value>,
+    waits_for: Vec<Value>,
 }
 
 impl LooksAnswer {
@@ -62,14 +63,13 @@ impl LooksAnswer {
     }
 }
 
-impl LooksRow {
-    /// Creates the entry of `tasks` from their snapshot or an error.
-    pub(super) fn new(tasks: Vec<Value>, look: Result<Look, String>) -> Self {
-        Self::of_text(tasks, look.and_then(|look| text_of(&look)))
-    }
-
-    /// The same with a serialized snapshot.
-    pub(super) fn of_text(tasks: Vec<Value>, look: Result<Box<RawValue>, String>) -> Self {
+impl From<InspectedProcess<Box<RawValue>>> for LooksRow {
+    fn from(inspected: InspectedProcess<Box<RawValue>>) -> Self {
+        let InspectedProcess {
+            tasks,
+            look,
+            waits_for,
+        } = inspected;
         let (look, error) = match look {
             Ok(look) => (Some(look), None),
             Err(why) => (None, Some(why)),
@@ -78,7 +78,7 @@ impl LooksRow {
             tasks,
             look,
             error,
-            waits_for: Vec::new(),
+            waits_for,
         }
     }
 }

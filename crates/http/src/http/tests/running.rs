@@ -4,6 +4,7 @@ use serde_json::{Value, json as object};
 
 use super::*;
 use crate::http::running::objects::{self, AwaitedObjects};
+use crate::http::running::why;
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::RunningQuery;
 
@@ -462,4 +463,79 @@ async fn objects_are_queried_only_if_requested_and_known() {
         .as_str()
         .unwrap();
     assert!(error.contains("only the hook"), "{answer}");
+}
+
+async fn verdict(relay: &Relay, subject: &str, body: &str) -> (u16, Value) {
+    post(relay, "/relay/v1/why", subject, body).await
+}
+
+#[tokio::test]
+async fn verdict_needs_view_and_names_no_hidden_task() {
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"view\"", "jobs = [\"01000000\"]");
+    let ben = User::new("ben", "\"list\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben]).await;
+    let (status, answer) = verdict(&relay, "ann", "{}").await;
+    assert_eq!(
+        (status, &answer["verdict"]),
+        (200, &"unknown".into()),
+        "{answer}"
+    );
+    let text = answer.to_string();
+    assert!(text.contains("square") && !text.contains("step"), "{text}");
+    let entries = relay.audit.take();
+    let inspections = entries.iter().map(|line| &line.details);
+    let inspections = inspections.filter(|details| details.get("command") == Some(&"look".into()));
+    let workers: Vec<_> = inspections.map(|details| &details["worker_id"]).collect();
+    // No hook says since when it is there: it is inspected twice.
+    assert_eq!(workers, ["w1", "w1"]);
+    assert_eq!(verdict(&relay, "ben", "{}").await.0, 403);
+    for body in [
+        "",
+        "[]",
+        "{\"jbo\": \"x\"}",
+        "{\"name\": \"\"}",
+        "{\"locals\": false}",
+    ] {
+        assert_eq!(verdict(&relay, "ann", body).await.0, 400, "{body}");
+    }
+    assert_eq!(verdict(&relay, "ann", "{\"job\": \"none\"}").await.0, 404);
+}
+
+#[tokio::test]
+async fn unrecorded_inspection_gives_no_verdict() {
+    let (address, _head) = ray_head(|_| panic!("inspected")).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    relay.audit.refuse_all(true);
+    let (_, answer) = verdict(&relay, "ann", "{\"job\": \"01000000\"}").await;
+    let text = answer.to_string();
+    assert!(
+        text.contains("audit log") && !text.contains("a.py"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn relay_judges_each_job_apart_and_asks_for_no_record() {
+    let (address, _head) = ray_head(waiting_stack).await;
+    let relay = Relay::with_users(&[("default", address)], &[]).await;
+    relay.audit.refuse_all(true);
+    let verdicts = why::of_all_jobs(&relay.ctx).await;
+    let jobs: Vec<_> = verdicts
+        .iter()
+        .map(|one| (&*one.cluster, &*one.job_id))
+        .collect();
+    assert_eq!(jobs, [("default", "01000000"), ("default", "02000000")]);
+    let text = |at: usize| object!(verdicts[at].verdict).to_string();
+    assert!(
+        text(0).contains("square") && !text(0).contains("Trainer"),
+        "{}",
+        text(0)
+    );
+    assert!(
+        text(1).contains("Trainer") && !text(1).contains("square"),
+        "{}",
+        text(1)
+    );
 }

@@ -1,6 +1,8 @@
 //! Whether a process makes progress: since when each thread has not moved, the locks that threads wait for, and the
 //! process's children. The hook reports it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{MAX_NAME_CHARS, MAX_PATH_CHARS, tidy};
@@ -16,6 +18,9 @@ const MAX_CHILDREN: usize = 64;
 pub struct History {
     /// For how long each sample has had the stack of the snapshot, in milliseconds. 0: it has moved since the last one.
     pub still_ms: u64,
+    /// Whether it may have been there for longer: only two looks tell, so far apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_least: bool,
     /// For how long each sample has had the line of the innermost frame of the program's own code: a library may try again
     /// and again there. `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,6 +88,18 @@ pub enum ChildState {
 }
 
 impl History {
+    /// Returns the history of a thread that was looked at twice, `apart`.
+    pub fn of_two_looks(moved: bool, apart: Duration) -> Self {
+        let still = if moved { Duration::ZERO } else { apart };
+        Self {
+            still_ms: u64::try_from(still.as_millis()).unwrap_or(u64::MAX),
+            at_least: !moved,
+            here_ms: None,
+            ran: None,
+            before: Vec::new(),
+        }
+    }
+
     pub(super) fn bound(&mut self) {
         self.before.truncate(MAX_POSITIONS);
         for position in &mut self.before {

@@ -4,9 +4,8 @@ use serde_json::Value;
 
 use super::location::{Call, Location, is_library};
 use super::who::Who;
-use crate::listing::received::LookAnswer;
+use crate::listing::received::RowAnswer;
 use ray_relay_base::wire::json::typed;
-use ray_relay_base::wire::text::replaced;
 use ray_relay_ray::ray::look::{Frame, Look, Thread};
 
 /// An inspected process.
@@ -18,50 +17,29 @@ pub struct Member {
 }
 
 impl Member {
-    /// Reads one entry of the relay's answer. `several_jobs` adds the job to the group's name.
-    pub fn read(entry: &Value, several_jobs: bool) -> Self {
-        let LookAnswer { tasks, error } = typed(entry);
-        let first = tasks.into_iter().next().unwrap_or_default();
+    /// Identifies the process that runs `tasks`. `several_jobs` adds the job to the group's name.
+    pub(super) fn of(tasks: &[Value], look: Result<Look, String>, several_jobs: bool) -> Self {
+        let first: RowAnswer<'_> = tasks.first().map(typed).unwrap_or_default();
         let mut who = Who::read(&first, several_jobs);
-        let look = match error {
-            Some(why) => Err(replaced(why).into_owned()),
-            None => {
-                let json = entry.get("look").map(Value::to_string).unwrap_or_default();
-                Look::read(json.as_bytes()).map_err(|why| why.to_string())
-            }
-        };
         let rank = look.as_ref().ok().and_then(|look| look.rank);
         who.number = who.number.or(rank);
         Self { who, look }
     }
 
-    /// Returns the threads with code of the program's own, or else the main one. The thread that runs the task comes
-    /// first if it can be recognized. `all` returns every thread.
+    /// Returns the relevant threads of its snapshot; `all` returns every thread.
     pub(super) fn threads(&self, all: bool) -> Vec<&Thread> {
-        let Ok(look) = &self.look else {
-            return Vec::new();
-        };
-        let is_own = |thread: &&Thread| thread.frames.iter().any(|f| !is_library(&f.file));
-        let mut threads: Vec<&Thread> = look.threads.iter().filter(|t| all || is_own(t)).collect();
-        threads.sort_by_key(|thread| (!is_own(thread), !thread.is_main));
-        if threads.is_empty() {
-            let main = look.threads.iter().find(|thread| thread.is_main);
-            threads.extend(main.or(look.threads.first()));
-        }
-        threads
+        self.look
+            .as_ref()
+            .map_or_else(|_| Vec::new(), |look| threads(look, all))
     }
 
     /// Whether every relevant thread is at the same lines of the same functions as in `before`, an earlier snapshot
     /// of the same process.
     pub fn is_where(&self, before: &Self) -> bool {
-        let of = |member: &Self| {
-            member
-                .threads(false)
-                .into_iter()
-                .map(calls)
-                .collect::<Vec<_>>()
-        };
-        self.look.is_ok() && before.look.is_ok() && of(self) == of(before)
+        match (&self.look, &before.look) {
+            (Ok(look), Ok(before)) => is_same_location(look, before),
+            _ => false,
+        }
     }
 
     /// Returns its location as a sentence without a subject, `None` if there is no snapshot.
@@ -74,6 +52,30 @@ impl Member {
         let thread = *self.threads(false).first()?;
         Some(location(thread))
     }
+}
+
+/// Whether every relevant thread is at the same lines of the same functions in both snapshots of one process.
+pub(super) fn is_same_location(one: &Look, other: &Look) -> bool {
+    let of = |look: &Look| {
+        threads(look, false)
+            .into_iter()
+            .map(calls)
+            .collect::<Vec<_>>()
+    };
+    of(one) == of(other)
+}
+
+/// Returns the threads of `look` with code of the program's own, or else the main one. The thread that runs the task
+/// comes first if it can be recognized. `all` returns every thread.
+fn threads(look: &Look, all: bool) -> Vec<&Thread> {
+    let is_own = |thread: &&Thread| thread.frames.iter().any(|f| !is_library(&f.file));
+    let mut threads: Vec<&Thread> = look.threads.iter().filter(|t| all || is_own(t)).collect();
+    threads.sort_by_key(|thread| (!is_own(thread), !thread.is_main));
+    if threads.is_empty() {
+        let main = look.threads.iter().find(|thread| thread.is_main);
+        threads.extend(main.or(look.threads.first()));
+    }
+    threads
 }
 
 /// Returns the location of `thread`.

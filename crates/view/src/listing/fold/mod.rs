@@ -3,7 +3,7 @@
 //!
 //! Pure. [`who`] identifies a member: its group among the tasks that run the same, and its rank or a substitute.
 //!
-//! - Stacks: a [`Member`](member::Member) is one inspected process. [`tree`] merges all stacks into one tree with
+//! - Stacks: a [`Member`](member::Member) is one of the processes that were [`inspected`]. [`tree`] merges all stacks into one tree with
 //!   members at its nodes, [`locations`] describes where each member is, and [`text`] formats both.
 //! - Answers to one command: [`answers`] merges them, with odd ones and statistics, and [`answer_text`] formats them for
 //!   people and scripts.
@@ -18,6 +18,7 @@ pub mod answers;
 pub mod compared;
 pub mod differences;
 pub mod idle;
+pub mod inspected;
 mod known;
 mod location;
 pub mod locations;

@@ -124,6 +124,8 @@ fn culprit(words: Words<'_>, at: usize) -> Culprit {
         node_ip: process.and_then(|process| process.node_ip.clone()),
         at: location.and_then(|location| location.at.clone()),
         reason: shortened(&words.does(at), MAX_SENTENCE_CHARS),
-        still: position.and_then(|position| position.still),
+        still_seconds: position
+            .and_then(|position| position.still)
+            .map(|still| still.as_secs_f64()),
     }
 }

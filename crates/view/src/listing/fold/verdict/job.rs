@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use super::super::idle::Absence;
+use super::super::inspected::InspectedTasks;
 use super::super::member::Member;
 use super::super::waits::{self, ObjectAnswer};
 use super::super::who::Who;
 use crate::listing::received::RowAnswer;
-use ray_relay_base::wire::json::{self, typed, typed_at, typed_list};
+use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::{replaced, shortened};
 
 /// Processes and idle actors that are read: the relay sends no more.
@@ -81,28 +80,30 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Reads the relay's answer.
-    pub(super) fn read(answer: &Value) -> Self {
-        let looks = json::list(answer, "looks");
-        let idle_rows = json::list(answer, "idle");
-        let left_out = typed_at::<usize>(answer, "left_out")
-            .saturating_add(looks.len().saturating_sub(MAX_MEMBERS))
-            .saturating_add(idle_rows.len().saturating_sub(MAX_IDLE));
-        let looks = &looks[..looks.len().min(MAX_MEMBERS)];
-        let idle_rows = &idle_rows[..idle_rows.len().min(MAX_IDLE)];
-        let first = |look| json::list(look, "tasks").first();
-        let rows = looks.iter().filter_map(first).chain(idle_rows);
+    /// Reads the processes and actors of `inspected`.
+    pub(super) fn of(mut inspected: InspectedTasks) -> Self {
+        let all = (inspected.processes.len(), inspected.idle.len());
+        inspected.processes.truncate(MAX_MEMBERS);
+        inspected.idle.truncate(MAX_IDLE);
+        let InspectedTasks {
+            processes: inspected,
+            idle: idle_rows,
+            left_out,
+        } = inspected;
+        let left_out = left_out
+            .saturating_add(all.0.saturating_sub(MAX_MEMBERS))
+            .saturating_add(all.1.saturating_sub(MAX_IDLE));
+        let first = inspected.iter().filter_map(|one| one.tasks.first());
+        let rows = first.chain(&idle_rows);
         let jobs: BTreeSet<&str> = rows.filter_map(|row| typed_at(row, "job_id")).collect();
         let several_jobs = jobs.len() > 1;
-        let members = looks.iter().map(|look| Member::read(look, several_jobs));
-        let members: Vec<Member> = members.collect();
-        let objects = looks.iter().map(|look| {
-            let objects = typed_list(look, "waits_for").take(MAX_OBJECTS);
-            objects.map(|object| Awaited::of(&object)).collect()
+        let objects = inspected.iter().map(|one| {
+            let objects = one.waits_for.iter().take(MAX_OBJECTS);
+            objects.map(|object| Awaited::of(&typed(object))).collect()
         });
-        let running = looks.iter().map(|look| {
-            let tasks = json::list(look, "tasks");
-            let all: Vec<RowAnswer<'_>> = tasks.iter().map(typed).collect();
+        let objects = objects.collect();
+        let running = inspected.iter().map(|one| {
+            let all: Vec<RowAnswer<'_>> = one.tasks.iter().map(typed).collect();
             Process::of(&all)
         });
         let idle = idle_rows.iter().map(|row| Process {
@@ -110,6 +111,10 @@ impl Job {
             ..Process::of(&[typed(row)])
         });
         let mut processes: Vec<Process> = running.chain(idle).collect();
+        let members = inspected
+            .into_iter()
+            .map(|one| Member::of(&one.tasks, one.look, several_jobs));
+        let members: Vec<Member> = members.collect();
         for (process, member) in processes.iter_mut().zip(&members) {
             let of_look = member.look.as_ref().ok().and_then(|look| look.world_size);
             process.world_size = process.world_size.or(of_look);
@@ -120,7 +125,7 @@ impl Job {
         let who = |row| Who::read(&typed(row), several_jobs);
         Self {
             members,
-            objects: objects.collect(),
+            objects,
             idle: idle_rows.iter().map(who).collect(),
             processes,
             left_out,

@@ -124,7 +124,7 @@ fn of_lock(lock: &AwaitedLock) -> Ownership {
 /// loop, and was at the same place at each sample. `ray.get` runs once a second while it waits, and a DataLoader looks at
 /// its children every 5 s.
 pub(super) fn still(thread: &Thread) -> Option<Duration> {
-    let history = thread.history.as_ref()?;
+    let history = thread.history.as_ref().filter(|one| !one.at_least)?;
     let kind = location(thread).wait_kind();
     if let (Some(WaitKind::Batch), Some(here)) = (kind, history.here_ms) {
         return Some(Duration::from_millis(here.max(history.still_ms)));
@@ -139,6 +139,12 @@ pub(super) fn still(thread: &Thread) -> Option<Duration> {
         true => Some(Duration::ZERO),
         false => Some(still),
     }
+}
+
+/// How far two looks were apart in which `thread` was at the same place, if only these tell.
+pub(super) fn unmoved(thread: &Thread) -> Option<Duration> {
+    let history = thread.history.as_ref().filter(|one| one.at_least)?;
+    Some(Duration::from_millis(history.still_ms))
 }
 
 /// Returns the last call in another function that `thread` is known to have come from.

@@ -1,6 +1,6 @@
 //! One verdict about a job that hangs, or in which ranks differ, with its evidence.
 //!
-//! Pure. Reads the relay's answer to `POST /relay/v1/looks`, best with `"objects": true`.
+//! Pure. Reads the processes that the relay has [inspected](super::inspected), best with the objects that they wait for.
 //!
 //! 1. [`job`] reads the processes, and [`state`] finds what each of them does. [`locks`] follows its threads from a
 //!    lock to the owner.
@@ -33,20 +33,19 @@ mod values;
 mod waiting;
 mod words;
 
-use serde_json::Value;
-
 use self::edges::WaitGraph;
 use self::job::Job;
 pub use self::report::Verdict;
 use self::roots::Found;
 use self::state::Position;
 use self::words::Words;
+use super::inspected::InspectedTasks;
 use super::who::Names;
 
 impl Verdict {
-    /// Returns the verdict about the processes in `answer`, the relay's snapshots of running tasks.
-    pub fn of(answer: &Value) -> Self {
-        let job = Job::read(answer);
+    /// Returns the verdict about `inspected`. Computes: up to some seconds for as much as a relay answers.
+    pub fn of(inspected: InspectedTasks) -> Self {
+        let job = Job::of(inspected);
         let names = Names::new(job.who());
         let members = job.members.iter().zip(&job.processes);
         let positions: Vec<Position> = members

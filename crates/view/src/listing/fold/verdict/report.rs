@@ -1,10 +1,11 @@
-//! The parts of a verdict.
+//! The parts of a verdict, which is its own JSON.
 
-use std::time::Duration;
+use serde::{Deserialize, Serialize};
 
 /// The verdict about a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
+    #[serde(rename = "verdict")]
     pub(super) kind: Kind,
     pub(super) confidence: Confidence,
     /// The verdict in one sentence.
@@ -19,7 +20,8 @@ pub struct Verdict {
 }
 
 /// The kind of trouble, if there is any.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     /// Something holds others up for long, or for good.
     Hangs,
@@ -34,7 +36,8 @@ pub(super) enum Kind {
 }
 
 /// How sure the verdict is, the surest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Confidence {
     /// It follows from what the processes and Ray report.
     Certain,
@@ -45,7 +48,7 @@ pub(super) enum Confidence {
 }
 
 /// A process or a thing that holds others up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Culprit {
     /// Its group, if it is a process.
     pub(super) group: Option<String>,
@@ -55,23 +58,25 @@ pub(super) struct Culprit {
     pub(super) node_ip: Option<String>,
     pub(super) at: Option<String>,
     pub(super) reason: String,
-    pub(super) still: Option<Duration>,
+    /// For how long it has not moved.
+    pub(super) still_seconds: Option<f64>,
 }
 
 /// Processes that wait in the same call for the same.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WaitingRow {
     pub(super) group: String,
     pub(super) tasks: String,
     pub(super) waits_in: Option<String>,
     pub(super) at: Option<String>,
+    #[serde(rename = "for")]
     pub(super) target: Option<String>,
     /// The collective in which they wait, if it is recorded.
     pub(super) collective: Option<String>,
 }
 
 /// A value by which processes differ from most of their group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DifferenceRow {
     pub(super) group: String,
     pub(super) name: String,

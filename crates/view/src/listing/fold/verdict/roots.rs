@@ -270,7 +270,7 @@ impl Found<'_> {
             (None, Some(waited)) if is_short(waited) => Pace::Slow,
             (None, Some(_)) if !is_seen => Pace::Stuck,
             (None, Some(_)) if runs => Pace::Slow,
-            (None, None) if runs => Pace::Moves,
+            (None, None) if runs && position.is_some_and(Position::moves) => Pace::Moves,
             (None, _) => Pace::Unknown,
         }
     }

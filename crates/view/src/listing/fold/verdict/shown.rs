@@ -1,8 +1,7 @@
-//! A verdict as text and as JSON.
+//! A verdict as text.
 
-use serde_json::{Value, json};
-
-use super::report::{Confidence, Culprit, DifferenceRow, Kind, Verdict, WaitingRow};
+use super::report::{Confidence, Kind, Verdict};
+use ray_relay_base::wire::text::replaced;
 
 impl Verdict {
     /// Formats the verdict: one sentence, the evidence, and commands that show more.
@@ -20,68 +19,35 @@ impl Verdict {
         text
     }
 
-    /// Returns the verdict as JSON.
-    pub fn json(&self) -> Value {
-        let culprits = self.culprits.iter().map(Culprit::json);
-        let waiting = self.waiting.iter().map(WaitingRow::json);
-        let differences = self.differences.iter().map(DifferenceRow::json);
-        json!({
-            "verdict": self.kind.word(), "confidence": self.confidence.word(), "summary": self.summary,
-            "culprits": culprits.collect::<Vec<_>>(), "evidence": self.evidence,
-            "waiting": waiting.collect::<Vec<_>>(), "differences": differences.collect::<Vec<_>>(),
-            "next": self.next,
-        })
+    /// Whether it names what holds others up for long, or for good.
+    pub fn hangs(&self) -> bool {
+        self.kind == Kind::Hangs
     }
-}
 
-impl Kind {
-    /// Returns its word in JSON.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Hangs => "hangs",
-            Self::Slow => "slow",
-            Self::Differs => "differs",
-            Self::Healthy => "healthy",
-            Self::Unknown => "unknown",
+    /// Returns the first sentence, and the evidence.
+    pub fn sentences(&self) -> impl Iterator<Item = &str> {
+        [&*self.summary]
+            .into_iter()
+            .chain(self.evidence.iter().map(|one| &**one))
+    }
+
+    /// Makes the texts safe to show: they may come from a relay of another version, or from something else.
+    pub fn sanitized(mut self) -> Self {
+        let texts = [&mut self.summary].into_iter();
+        for text in texts.chain(&mut self.evidence).chain(&mut self.next) {
+            *text = replaced(text).into_owned();
         }
+        self
     }
 }
 
 impl Confidence {
-    /// Returns its word in text and in JSON.
+    /// Returns its word in text.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Certain => "certain",
             Self::Likely => "likely",
             Self::Possible => "possible",
         }
-    }
-}
-
-impl Culprit {
-    fn json(&self) -> Value {
-        json!({
-            "group": self.group, "tasks": self.tasks, "worker_id": self.worker_id, "pid": self.pid,
-            "node_ip": self.node_ip, "at": self.at, "reason": self.reason,
-            "still_seconds": self.still.map(|still| still.as_secs_f64()),
-        })
-    }
-}
-
-impl WaitingRow {
-    fn json(&self) -> Value {
-        json!({
-            "group": self.group, "tasks": self.tasks, "waits_in": self.waits_in, "at": self.at, "for": self.target,
-            "collective": self.collective,
-        })
-    }
-}
-
-impl DifferenceRow {
-    fn json(&self) -> Value {
-        json!({
-            "group": self.group, "name": self.name, "frame": self.frame, "tasks": self.tasks, "value": self.value,
-            "others": self.others,
-        })
     }
 }

@@ -74,6 +74,8 @@ pub(super) struct Position {
     pub(super) locks: Vec<String>,
     /// For how long that thread has not moved; `None`: there is no history.
     pub(super) still: Option<Duration>,
+    /// If that is not known: how far two looks were apart in which it was at the same place.
+    pub(super) unmoved: Option<Duration>,
     /// Where it was before, if that was another function.
     pub(super) before: Option<String>,
 }
@@ -111,6 +113,7 @@ impl Position {
             location: Some(location),
             locks: followed.steps,
             still,
+            unmoved: locks::unmoved(thread),
             before: locks::before(thread),
         }
     }
@@ -121,6 +124,7 @@ impl Position {
             location: None,
             locks: Vec::new(),
             still: None,
+            unmoved: None,
             before: None,
         }
     }
@@ -140,7 +144,7 @@ impl Position {
     pub(super) fn moves(&self) -> bool {
         match self.still {
             Some(still) => still < MOVES_LIMIT,
-            None => self.state == State::Runs,
+            None => self.state == State::Runs && self.unmoved.is_none(),
         }
     }
 

@@ -1,9 +1,12 @@
 //! The first sentence of a verdict that something holds others up.
 
+use std::time::Duration;
+
 use super::report::{Confidence, Kind};
 use super::roots::{Pace, Root};
 use super::state::State;
 use super::words::{Words, sentence};
+use ray_relay_base::wire::human_time::span;
 
 /// Returns the first sentence about `roots`.
 pub(super) fn summary(
@@ -80,12 +83,24 @@ pub(super) fn summary(
         (Kind::Slow, _) => {
             format!("{others} {wait} for {name} now, and not for long yet ({sure})")
         }
+        (Kind::Unknown, _) if let Some(apart) = unmoved(words, &nodes) => format!(
+            "{others} {wait} for {name}, and {} not moved for at least {} ({sure})",
+            if is_one { "it has" } else { "they have" },
+            span(apart)
+        ),
         (Kind::Unknown, _) => format!(
             "{others} {wait} for {name}, and whether {it} {} is not known ({sure})",
             if is_one { "moves" } else { "move" }
         ),
         _ => format!("{name} {holds} {others} up{words_of_state} ({sure})"),
     })
+}
+
+/// Returns how far two looks were apart in which none of `nodes` has moved, if only these tell.
+fn unmoved(words: Words<'_>, nodes: &[usize]) -> Option<Duration> {
+    let positions = nodes.iter().map(|at| words.found.positions.get(*at));
+    let unmoved: Option<Vec<Duration>> = positions.map(|one| one?.unmoved).collect();
+    unmoved?.into_iter().min()
 }
 
 /// Returns the nodes of all roots that can share a sentence with the first: processes of its group.

@@ -13,11 +13,21 @@ use self::job::{
     ALL_REDUCE, BARRIER, LOAD, Process, STEP, all_wait_for, answer, driver, process, rank,
     with_idle,
 };
+use super::super::inspected::InspectedTasks;
 use super::report::{Confidence, Kind, Verdict};
+
+/// The verdict on `answer`, the relay's.
+fn verdict_on(answer: &Value) -> Verdict {
+    Verdict::of(InspectedTasks::read(answer))
+}
+
+fn json_of(verdict: &Verdict) -> Value {
+    serde_json::to_value(verdict).unwrap()
+}
 
 /// Asserts that `answer` leads to this verdict, which blames these.
 fn assert_verdict(answer: &Value, kind: Kind, confidence: Confidence, culprits: &[&str]) -> String {
-    let verdict = Verdict::of(answer);
+    let verdict = verdict_on(answer);
     let text = verdict.text();
     let blamed: Vec<&str> = verdict.culprits.iter().map(|one| &*one.tasks).collect();
     assert_eq!(
@@ -45,7 +55,7 @@ fn sleeping_rank_holds_up_a_collective() {
          To see more:\n  \
            ray-relay snapshot --running 'Trainer' --objects --all-threads\n"
     );
-    let json = Verdict::of(&answer).json();
+    let json = json_of(&verdict_on(&answer));
     assert_eq!(
         json["culprits"],
         json!([{"group": "Trainer", "tasks": "rank 3", "worker_id": "w3", "pid": 103, "node_ip": "10.0.0.7",
@@ -88,7 +98,7 @@ fn coroutine_that_waits_for_a_future_is_located() {
         "waits in a Future of asyncio, from waits (data.py:7), and has not moved for 1m 00s.\n";
     assert!(text.contains(words), "{text}");
     let odd = rank(3, LOAD).threads(&[main(), task(1, 7), task(2, 8)]);
-    let text = Verdict::of(&answer(all_wait_for(odd, 60.0))).text();
+    let text = verdict_on(&answer(all_wait_for(odd, 60.0))).text();
     let words = "waits in the event loop of asyncio, from load (data.py:12), and has not moved";
     assert!(text.contains(words), "{text}");
 }
@@ -296,7 +306,7 @@ fn fault_in_one_group_names_no_other_group() {
     let text = assert_verdict(&answer, Kind::Hangs, Confidence::Likely, &["rank 3"]);
     assert!(!text.contains("Loader"), "{text}");
     assert!(
-        !Verdict::of(&answer).json().to_string().contains("Loader"),
+        !json_of(&verdict_on(&answer)).to_string().contains("Loader"),
         "{text}"
     );
 }
@@ -375,7 +385,7 @@ fn odd_value_is_named_if_nothing_hangs() {
         ),
         "{text}"
     );
-    let json = Verdict::of(&answer).json();
+    let json = json_of(&verdict_on(&answer));
     assert_eq!(json["differences"].as_array().unwrap().len(), 1);
     assert_eq!(
         (
@@ -393,7 +403,7 @@ fn only_values_that_tell_are_odd() {
             let value = if at == odd_rank { odd } else { most };
             rank(at, STEP).runs().still(0.0).locals(&[(name, value)])
         });
-        Verdict::of(&answer(all.collect())).kind == Kind::Differs
+        verdict_on(&answer(all.collect())).kind == Kind::Differs
     };
     for (name, value, most) in [
         ("self.lr", "0.01", "0.001"),
@@ -432,7 +442,7 @@ fn empty_answer_is_no_verdict() {
         json!([1]),
         json!({"looks": [1, {}]}),
     ] {
-        let verdict = Verdict::of(&answer);
+        let verdict = verdict_on(&answer);
         assert_eq!(
             (verdict.kind, verdict.confidence),
             (Kind::Unknown, Confidence::Possible),
@@ -440,7 +450,7 @@ fn empty_answer_is_no_verdict() {
         );
     }
     assert_eq!(
-        Verdict::of(&json!({})).text(),
+        verdict_on(&json!({})).text(),
         "Nothing was inspected: no process fits.\n"
     );
 }

@@ -94,7 +94,12 @@ impl Words<'_> {
             _ if position.state == State::Paused => String::new(),
             Some(still) if position.moves() => format!("{and} moved within {}", longest(still)),
             Some(still) => format!("{and} has not moved for {}", span(still)),
-            None => String::new(),
+            None => position.unmoved.map_or(String::new(), |apart| {
+                format!(
+                    "{and} was at the same place in two looks {} apart",
+                    span(apart)
+                )
+            }),
         };
         let threads = match &position.state {
             State::Deadlocked(deadlock) => &deadlock.threads,

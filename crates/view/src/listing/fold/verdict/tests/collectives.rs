@@ -58,7 +58,7 @@ fn rank_in_the_line_of_the_others_and_one_collective_behind_is_blamed() {
         assert!(text.contains(words), "{text}");
     }
     let odd = recorded(rank(3, BARRIER).still(60.0), "0", 4, 4, &[4]);
-    let json = Verdict::of(&answer(waiting(odd, 5))).json();
+    let json = json_of(&verdict_on(&answer(waiting(odd, 5))));
     assert_eq!(
         json["waiting"][0]["collective"],
         "all_reduce #5 of default_pg"
@@ -240,7 +240,7 @@ fn loader_that_looks_at_its_children_again_and_again_hangs() {
     let words = "waits in the next batch of a DataLoader, from load (data.py:12), while its child pt_data_worker (pid 9) waits; it has not moved for 58s.\n";
     assert!(text.contains(words), "{text}");
     // It has had another batch since the others wait.
-    let verdict = Verdict::of(&answer(waiting(loads(1.0), 5)));
+    let verdict = verdict_on(&answer(waiting(loads(1.0), 5)));
     assert_eq!(verdict.kind, Kind::Slow, "{}", verdict.text());
 }
 

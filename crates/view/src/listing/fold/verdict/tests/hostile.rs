@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::Verdict;
 use super::job::{
     self, ALL_REDUCE, BARRIER, GET, LOAD, Process, STEP, answer, process, rank, thread,
 };
+use super::{json_of, verdict_on};
 use ray_relay_base::wire::text::is_unseen;
 
 #[test]
@@ -22,8 +22,8 @@ fn long_answer_is_bounded() {
         .map(|at| rank(at, LOAD).idle(&hostile, "FINISHED"))
         .collect();
     let started = std::time::Instant::now();
-    let verdict = Verdict::of(&job::with_idle(all, &idle));
-    let (text, json) = (verdict.text(), verdict.json().to_string());
+    let verdict = verdict_on(&job::with_idle(all, &idle));
+    let (text, json) = (verdict.text(), json_of(&verdict).to_string());
     assert!(
         text.len() < 20_000 && json.len() < 200_000,
         "{} {}",
@@ -49,9 +49,9 @@ fn ranks_at_different_collectives_are_bounded() {
         main["history"] = json!({"still_ms": 60_000});
         rank(at, STEP).threads(&[main])
     };
-    let verdict = Verdict::of(&answer((0..512).map(of).collect()));
+    let verdict = verdict_on(&answer((0..512).map(of).collect()));
     assert_eq!(verdict.culprits.len(), 32);
-    assert!(verdict.text().len() < 10_000 && verdict.json().to_string().len() < 200_000);
+    assert!(verdict.text().len() < 10_000 && json_of(&verdict).to_string().len() < 200_000);
 }
 
 fn any_process(id: u32) -> impl Strategy<Value = Process> {
@@ -138,9 +138,9 @@ proptest! {
     #[test]
     fn any_json_gives_a_verdict(looks in any_json(), idle in any_json()) {
         for answer in [looks.clone(), json!({"looks": looks, "idle": idle})] {
-            let verdict = Verdict::of(&answer);
+            let verdict = verdict_on(&answer);
             prop_assert!(!verdict.text().replace('\n', "").chars().any(is_unseen));
-            prop_assert!(verdict.json().is_object());
+            prop_assert!(json_of(&verdict).is_object());
         }
     }
 
@@ -151,8 +151,8 @@ proptest! {
         let mut all = all;
         let idle: Vec<Value> = all.drain(..idle).map(|one| one.idle("run", "FINISHED")).collect();
         let answer = job::with_idle(all, &idle);
-        let verdict = Verdict::of(&answer);
-        prop_assert!(!verdict.text().is_empty() && verdict.json().is_object());
+        let verdict = verdict_on(&answer);
+        prop_assert!(!verdict.text().is_empty() && json_of(&verdict).is_object());
         for culprit in &verdict.culprits {
             let looks = answer["looks"].as_array().unwrap();
             let id = |look: &Value| look["tasks"][0]["worker_id"].as_str().map(str::to_owned);

@@ -90,6 +90,12 @@ impl Process {
         self
     }
 
+    /// Two looks, 5 s apart, are all that tells since when it is there.
+    pub(super) fn unmoved(mut self) -> Self {
+        self.main()["history"] = json!({"still_ms": 5000, "at_least": true});
+        self
+    }
+
     pub(super) fn before(mut self, function: &str, file: &str, line: u32) -> Self {
         let before = json!([{"file": file, "line": line, "function": function, "ago_ms": 1000}]);
         self.main()["history"]["before"] = before;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::job::{
     ALL_REDUCE, GET, LOAD, Process, STEP, all_wait_for, answer, driver, process, rank,
 };
-use super::{Confidence, Kind, Verdict, assert_verdict};
+use super::{Confidence, Kind, assert_verdict, verdict_on};
 
 const A: &str = "A.run pid 101 @ 10.0.0.7";
 const B: &str = "B.run pid 102 @ 10.0.0.7";
@@ -168,7 +168,7 @@ fn object_without_owner_is_blamed() {
     let text = assert_verdict(&waits(40.0), kind, likely, &["the object of load"]);
     assert!(text.contains("Rank 0 of Trainer waits for the object of load, which cannot arrive: no process owns it any more (likely).\n"), "{text}");
     // In a healthy job the object may just have arrived.
-    assert_ne!(Verdict::of(&waits(2.0)).kind, Kind::Hangs);
+    assert_ne!(verdict_on(&waits(2.0)).kind, Kind::Hangs);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reports of real workers of Ray that first led to a wrong verdict.
 
-use super::job::{GET, Stack, answer, driver, process, rank};
-use super::{Confidence, Kind, Verdict};
+use super::job::{ALL_REDUCE, GET, Stack, answer, driver, process, rank};
+use super::{Confidence, Kind, json_of, verdict_on};
 
 /// A barrier of the program's own.
 const SOCKET: Stack = &[("barrier", "train.py", 26), ("train", "train.py", 90)];
@@ -12,7 +12,7 @@ fn loop_that_is_always_sampled_in_its_barrier_does_not_hang() {
     let of = |ran: u64| {
         let rank = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(ran);
         let all = (0..4).map(rank).chain([driver(4)]).collect();
-        Verdict::of(&answer(all))
+        verdict_on(&answer(all))
     };
     assert_eq!(of(600).kind, Kind::Healthy);
     assert_ne!(of(2).kind, Kind::Healthy);
@@ -24,7 +24,7 @@ fn rank_outside_of_a_barrier_without_a_name_is_named() {
     let sleeps = |seconds| rank(2, SLEEPS).call("time.sleep").still(seconds).ran(1);
     let of = |seconds| {
         let all = vec![waits(0), waits(1), sleeps(seconds), waits(3), driver(4)];
-        Verdict::of(&answer(all))
+        verdict_on(&answer(all))
     };
     let hangs = of(33.0);
     assert_eq!(
@@ -49,7 +49,7 @@ fn attribute_is_not_missing_where_the_hook_does_not_look_into_the_variable() {
             let locals: &[_] = if at == 2 { odd } else { others };
             rank(at, SOCKET).runs().still(0.0).locals(locals)
         });
-        Verdict::of(&answer(all.collect())).kind
+        verdict_on(&answer(all.collect())).kind
     };
     assert_eq!(of(&[("self", "Trainer(…)"), ("at", "3")]), Kind::Healthy);
     assert_eq!(of(&[("self.b", "2"), ("at", "3")]), Kind::Differs);
@@ -68,7 +68,7 @@ fn object_is_not_odd_beside_its_attribute() {
             .still(0.0)
             .locals(&[("self", own), ("self.loss", loss)])
     });
-    let json = Verdict::of(&answer(all.collect())).json();
+    let json = json_of(&verdict_on(&answer(all.collect())));
     let names: Vec<_> = json["differences"]
         .as_array()
         .unwrap()
@@ -89,7 +89,7 @@ fn rank_that_computes_is_slow_and_not_the_cause_of_a_hang() {
             .runs()
             .still(seconds)
             .before(function, file, line);
-        let verdict = Verdict::of(&answer(vec![
+        let verdict = verdict_on(&answer(vec![
             waits(0),
             waits(1),
             computes,
@@ -106,7 +106,7 @@ fn rank_that_computes_is_slow_and_not_the_cause_of_a_hang() {
 fn rank_that_loops_elsewhere_is_named_as_slow() {
     let waits = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(1);
     let loops = rank(2, SLEEPS).call("time.sleep").still(0.0);
-    let verdict = Verdict::of(&answer(vec![waits(0), waits(1), loops, waits(3)]));
+    let verdict = verdict_on(&answer(vec![waits(0), waits(1), loops, waits(3)]));
     assert_eq!(
         (verdict.kind, verdict.confidence),
         (Kind::Slow, Confidence::Possible)
@@ -117,7 +117,7 @@ fn rank_that_loops_elsewhere_is_named_as_slow() {
 #[test]
 fn rank_that_no_process_has_is_named() {
     let waits = |at| rank(at, SOCKET).call("socket.recv").still(40.0).ran(1);
-    let verdict = Verdict::of(&answer(vec![waits(0), waits(1), waits(3), driver(4)]));
+    let verdict = verdict_on(&answer(vec![waits(0), waits(1), waits(3), driver(4)]));
     assert_eq!(
         (verdict.kind, verdict.confidence),
         (Kind::Hangs, Confidence::Possible)
@@ -128,7 +128,7 @@ fn rank_that_no_process_has_is_named() {
         verdict.text()
     );
     // Ranks of which many are missing count something else.
-    let sparse = Verdict::of(&answer(vec![waits(0), waits(9), waits(17)]));
+    let sparse = verdict_on(&answer(vec![waits(0), waits(9), waits(17)]));
     assert_eq!(sparse.kind, Kind::Unknown);
 }
 
@@ -139,7 +139,7 @@ fn rank_that_has_not_come_to_a_barrier_actor_is_named() {
     let meeting = || process("Meeting", 9, MEETING).call("a Future of asyncio");
     let sleeps = |seconds| rank(1, SLEEPS).call("time.sleep").still(seconds);
     let of = |seconds| {
-        Verdict::of(&answer(vec![
+        verdict_on(&answer(vec![
             waits(0),
             sleeps(seconds),
             waits(2),
@@ -158,5 +158,27 @@ fn rank_that_has_not_come_to_a_barrier_actor_is_named() {
 fn actors_that_all_stand_are_not_called_healthy() {
     const AWAITS: Stack = &[("fetch", "a.py", 12)];
     let all = (0..4).map(|at| rank(at, AWAITS).call("a Future of asyncio"));
-    assert_eq!(Verdict::of(&answer(all.collect())).kind, Kind::Unknown);
+    assert_eq!(verdict_on(&answer(all.collect())).kind, Kind::Unknown);
+}
+
+#[test]
+fn two_looks_do_not_say_for_how_long() {
+    let waits = |at| rank(at, ALL_REDUCE).unmoved();
+    let sleeps = rank(2, SLEEPS).call("time.sleep").unmoved();
+    let verdict = verdict_on(&answer(vec![waits(0), waits(1), sleeps, waits(3)]));
+    assert_eq!(verdict.kind, Kind::Unknown);
+    assert_eq!(verdict.culprits[0].tasks, "rank 2");
+    assert_eq!(verdict.culprits[0].still_seconds, None);
+    let text = verdict.text();
+    let summary =
+        "The others wait for rank 2 of Trainer, and it has not moved for at least 5s (possible).";
+    assert!(text.starts_with(summary), "{text}");
+    assert!(
+        text.contains("was at the same place in two looks 5s apart"),
+        "{text}"
+    );
+
+    let alone = verdict_on(&answer(vec![process("f", 1, SLEEPS).unmoved()]));
+    assert_eq!(alone.kind, Kind::Unknown, "{}", alone.text());
+    assert!(!alone.text().contains("has moved"), "{}", alone.text());
 }
