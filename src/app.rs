@@ -200,9 +200,7 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
     // Not tracked: sessions need turns until the last has ended.
     essential.spawn("the turns of sessions", turn::serve());
     if let Some(notices) = notices {
-        let (registry, metrics) = (context.registry.clone(), context.metrics.clone());
-        let failing = context.peers.agents.failing();
-        let run = notices.run(registry, failing, metrics, drain.clone(), closed.clone());
+        let run = notices.run(Arc::clone(context));
         essential.spawn("the notices", tasks.track_future(run));
     }
     if context.config.release.releases() {

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`http`] | the relay's page and API under `/relay/`, and the Ray dashboard under everything else |
 //! | [`lineproto`] | line protocol for `nc`: the list, and a prompt |
-//! | [`notice`] | notifies a webhook of breakpoints that wait too long, and of how they ended |
+//! | [`notice`] | notifies a webhook of breakpoints that wait too long, of how they ended, and of jobs that hang |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(

@@ -10,12 +10,17 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::http::running::why::JobVerdict;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm, Placeholder};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
-use ray_relay_base::wire::text::{hex, one_line, replaced};
+use ray_relay_base::wire::text::{hex, one_line, percent_encoded, replaced, shortened};
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location};
 use ray_relay_session::agents::Failed;
+
+/// Sentences of a verdict in the text of a notice, and its characters.
+const MAX_SENTENCES: usize = 5;
+const MAX_VERDICT_CHARS: usize = 1500;
 
 /// One notice, with the same body on each attempt.
 #[derive(Debug, Clone)]
@@ -23,7 +28,7 @@ pub(super) struct Notice {
     /// Unique id of the notice.
     pub(super) id: String,
     pub(super) event: NoticeEvent,
-    /// Id of the breakpoint or failed task.
+    /// Id of the breakpoint, failed task or job.
     pub(super) about: String,
     /// When it happened.
     pub(super) at: Instant,
@@ -94,6 +99,41 @@ impl Notice {
             id,
             event: NoticeEvent::Failed,
             about: failed.id.clone(),
+            at: now.instant,
+            body: body.to_string().into(),
+        }
+    }
+
+    /// Creates the notice that `job` hangs, with its verdict.
+    pub(super) fn of_hang(config: &config::Notice, job: &JobVerdict, now: Timestamp) -> Self {
+        let id = hex(&rand::rng().random::<[u8; 16]>());
+        let name = line(job.submission_id.as_deref().unwrap_or(&job.job_id));
+        let link = link(config, format_args!("why={}", percent_encoded(&name)));
+        let text = |form: fn(&str) -> String| {
+            let verdict: Vec<&str> = job.verdict.sentences().take(MAX_SENTENCES).collect();
+            let verdict = shortened(&replaced(&verdict.join(" ")), MAX_VERDICT_CHARS);
+            let (verdict, link) = (form(&verdict), link.as_deref().unwrap_or_default());
+            let (job, cluster) = (form(&name), form(&job.cluster));
+            let text = format!(
+                "Job {job} on {cluster} hangs. {verdict} `ray-relay why --job {job}` looks again. {link}"
+            );
+            text.trim().to_owned()
+        };
+        let body = match config.form {
+            NoticeForm::Json => json!({
+                "id": id, "event": NoticeEvent::Hangs.word(), "time": now, "text": text(str::to_owned), "link": link,
+                "job": {
+                    "cluster": *job.cluster, "job_id": line(&job.job_id),
+                    "submission_id": job.submission_id.as_deref().map(line),
+                },
+                "verdict": job.verdict,
+            }),
+            NoticeForm::Slack => slack(&text(escaped)),
+        };
+        Self {
+            id,
+            event: NoticeEvent::Hangs,
+            about: name,
             at: now.instant,
             body: body.to_string().into(),
         }
@@ -197,6 +237,7 @@ impl NoticeContent<'_> {
                 NoticeEvent::Released => "was released",
                 NoticeEvent::Died => "has died",
                 NoticeEvent::Failed => "has failed",
+                NoticeEvent::Hangs => "hangs",
             }
             .to_owned(),
             Placeholder::Link => self.link().unwrap_or_default(),

@@ -1,10 +1,11 @@
-//! Notices: a webhook is notified of breakpoints that wait too long, and of how they ended.
+//! Notices: a webhook is notified of breakpoints that wait too long, of how they ended, and of jobs that hang.
 //!
-//! [`watch`] follows the registry and decides what is worth a notice, [`message`] puts it into words, and [`delivery`]
-//! posts one after another to the [`target`], with retries. The queue is bounded, and lost when the relay ends: nothing
+//! [`watch`] follows the registry and [`hangs`] inspects what runs: they decide what is worth a notice. [`message`] puts it
+//! into words, and [`delivery`] posts one after another to the [`target`], with retries. The queue is bounded, and lost when the relay ends: nothing
 //! important depends on a notice.
 
 mod delivery;
+mod hangs;
 mod message;
 mod queue;
 mod target;
@@ -14,18 +15,14 @@ mod watch;
 
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::queue::Queue;
 use self::target::Target;
 use self::watch::Watch;
-use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::{self, Fault};
 use ray_relay_base::key_mode::{Holds, warn_if_open};
-use ray_relay_ray::ray::registry::Registry;
-use ray_relay_session::agents::Failed;
+use ray_relay_session::context::Context;
 
 /// Notifies a webhook of breakpoints.
 pub struct Notices {
@@ -55,23 +52,18 @@ impl Notices {
         }))
     }
 
-    /// Posts notices of breakpoints and of `failing` tasks until `closed`. Once the relay is `draining`, it no longer
-    /// reports waiting tasks, but still how its own sessions end.
-    pub async fn run(
-        self,
-        registry: Registry,
-        failing: broadcast::Receiver<Arc<Failed>>,
-        metrics: Arc<Metrics>,
-        draining: CancellationToken,
-        closed: CancellationToken,
-    ) {
-        let queue = Queue::new(metrics.clone());
+    /// Posts notices until the relay is closed. Once it drains, it no longer reports waiting tasks and jobs that hang,
+    /// but still how its own sessions end.
+    pub async fn run(self, ctx: Arc<Context>) {
+        let queue = Queue::new(ctx.metrics.clone());
+        let (draining, closed) = (&ctx.shutdown.drain, &ctx.shutdown.closed);
         info!(webhook = self.target.host(), "notices are posted");
         tokio::select! {
             () = closed.cancelled() => {}
-            () = Watch::new(&self.config, &queue).run(&registry, &draining) => {}
-            () = watch::failures(&self.config, &queue, failing) => {}
-            () = delivery::run(&self.target, self.target.host(), &queue, &metrics) => {}
+            () = Watch::new(&self.config, &queue).run(&ctx.registry, draining) => {}
+            () = watch::failures(&self.config, &queue, ctx.peers.agents.failing()) => {}
+            () = hangs::watch(&self.config, &queue, &ctx) => {}
+            () = delivery::run(&self.target, self.target.host(), &queue, &ctx.metrics) => {}
         }
         let lost = queue.len();
         if lost > 0 {

@@ -29,7 +29,7 @@ settings! {
         /// The format of a notice's body.
         form: NoticeForm = NoticeForm::Json, choice();
         /// The events that are sent to the webhook. Never empty.
-        on: Vec<NoticeEvent> = NoticeEvent::all(), ValueKind::new(events, |events| listed(&words(events)));
+        on: Vec<NoticeEvent> = NoticeEvent::usual(), ValueKind::new(events, |events| listed(&words(events.iter())));
         /// How long a breakpoint has to wait before a notice is sent, once for each stop.
         paused_for: Duration = 30 * MINUTE, duration(SECOND..=30 * DAY);
         /// How long before a job's collectives time out on a stopped task a notice is sent, once for each stop.
@@ -66,6 +66,8 @@ words! {
         Died = "died",
         /// A task has raised an exception, and its stack is kept by `[post_mortem]`.
         Failed = "failed",
+        /// A job hangs: some of its tasks hold others up. For this all that runs is inspected every 20 s.
+        Hangs = "hangs",
     }
 }
 
@@ -94,8 +96,10 @@ words! {
 }
 
 impl NoticeEvent {
-    fn all() -> Vec<Self> {
-        Self::WORDS.iter().map(|(_, event)| *event).collect()
+    /// All that need no inspection of tasks.
+    fn usual() -> Vec<Self> {
+        let all = Self::WORDS.iter().map(|(_, event)| *event);
+        all.filter(|event| *event != Self::Hangs).collect()
     }
 
     /// The word in the configuration, in notices and in metrics.
@@ -189,12 +193,12 @@ fn template(value: &RawValue) -> Read<Template> {
     })
 }
 
-fn words(events: &[NoticeEvent]) -> Vec<String> {
-    events.iter().map(|event| event.word().to_owned()).collect()
+fn words<'a>(events: impl Iterator<Item = &'a NoticeEvent>) -> Vec<String> {
+    events.map(|event| event.word().to_owned()).collect()
 }
 
 fn events(value: &RawValue) -> Read<Vec<NoticeEvent>> {
-    let known = words(&NoticeEvent::all()).join(", ");
+    let known = words(NoticeEvent::WORDS.iter().map(|(_, event)| event)).join(", ");
     let expected = format!("an array of at least one of {known}");
     let words = read::texts(value, NoticeEvent::WORDS.len(), &expected)?;
     let event = |word: &String| {

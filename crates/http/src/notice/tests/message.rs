@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ann;
+use crate::http::running::why::JobVerdict;
 use crate::notice::message::Notice;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm};
 use ray_relay_base::timestamp::Timestamp;
@@ -113,4 +114,52 @@ fn cluster_text_is_escaped_for_slack() {
         None,
     );
     assert!(body["text"].as_str().unwrap().len() < 1000, "{body}");
+}
+
+#[test]
+fn hang_notice_has_the_verdict_and_is_escaped() {
+    let sentence = "Rank 2 of <!channel> holds the others up (likely).";
+    let verdict = json!({"verdict": "hangs", "confidence": "likely", "summary": sentence, "culprits": [],
+        "evidence": ["Rank 2 sleeps\u{202e} in load (data.py:12).", "x".repeat(5000)], "waiting": [], "differences": [], "next": []});
+    let job = JobVerdict {
+        cluster: "default".into(),
+        job_id: "01000000".to_owned(),
+        submission_id: Some("raysubmit_&".to_owned()),
+        verdict: serde_json::from_value(verdict.clone()).unwrap(),
+    };
+    let body_in = |form: NoticeForm| -> Value {
+        let config = config::Notice {
+            form,
+            link: Some("https://relay.example.com".to_owned()),
+            ..config::Notice::default()
+        };
+        let notice = Notice::of_hang(&config, &job, Timestamp::now());
+        serde_json::from_slice(&notice.body).unwrap()
+    };
+    let body = body_in(NoticeForm::Json);
+    let link = "https://relay.example.com/relay/#why=raysubmit_%26";
+    assert_eq!(
+        (&body["event"], &body["link"]),
+        (&json!("hangs"), &json!(link))
+    );
+    assert_eq!(
+        body["job"],
+        json!({"cluster": "default", "job_id": "01000000", "submission_id": "raysubmit_&"})
+    );
+    assert_eq!(body["verdict"]["summary"], verdict["summary"]);
+    let text = body["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("Job raysubmit_& on default hangs. Rank 2 of <!channel> holds"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with(link) && text.len() < 2000 && !text.contains('\u{202e}'),
+        "{text}"
+    );
+    let slack = body_in(NoticeForm::Slack);
+    let text = slack["text"].as_str().unwrap();
+    assert!(
+        text.contains("raysubmit_&amp;") && text.contains("&lt;!channel&gt;"),
+        "{text}"
+    );
 }
