@@ -61,7 +61,8 @@ fn python() -> Option<PathBuf> {
     Some(python)
 }
 
-fn tool(name: &str) -> PathBuf {
+/// A script of `tests/cluster`.
+pub(crate) fn tool(name: &str) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster");
     tools.join(name)
 }

@@ -1,17 +1,23 @@
 //! Whom `ray-relay why` names in jobs of four ranks with a planted fault. Each verdict is compared with the plant, and
 //! no earlier one may name another rank.
 
+mod notices;
 mod torch;
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use self::notices::{Notice, Webhook};
+use crate::page;
 use crate::support::agent::{Agent, linked};
 use crate::support::driver::Driver;
 use crate::support::namespaces::Cluster;
 use crate::support::ray::NEWEST;
+use crate::support::relay::PORT;
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
@@ -139,6 +145,8 @@ struct FaultyJob<'a> {
     planted: &'a Planted,
     _driver: Driver,
     id: String,
+    /// When the step with the fault began.
+    since: Instant,
 }
 
 /// A program of `tests/jobs` that plants faults.
@@ -173,6 +181,7 @@ fn started<'a>(
             planted,
             _driver: driver,
             id,
+            since: Instant::now(),
         }
     });
     jobs.collect()
@@ -258,6 +267,45 @@ fn hook_dir() -> tempfile::TempDir {
     dir
 }
 
+/// Configures notices of jobs that hang to `webhook`, with links to the relay that the client sees.
+fn config_of(dir: &Path, webhook: &Webhook, cluster: &Cluster) -> PathBuf {
+    let (config, url_file) = (dir.join("relay.toml"), dir.join("webhook.url"));
+    std::fs::write(&url_file, &webhook.url).unwrap();
+    let link = format!("http://{}:{PORT}", cluster.relay_at(PORT).1);
+    let text = format!("[notice]\nurl_file = {url_file:?}\non = [\"hangs\"]\nlink = {link:?}\n");
+    std::fs::write(&config, text).unwrap();
+    config
+}
+
+/// Waits for the notice of each of `jobs` that hangs. It names whom the planted fault is in.
+fn verify_notices(webhook: &Webhook, jobs: &[FaultyJob<'_>], received: &mut Vec<Notice>) {
+    let hanging = jobs.iter().filter(|job| job.planted.verdict == "hangs");
+    for job in hanging {
+        let what = format!("the notice of {}", job.planted.fault);
+        eventually(&what, VERDICT_TIMEOUT, || {
+            received.extend(webhook.received());
+            received
+                .iter()
+                .any(|notice| notice.job() == job.id)
+                .then_some(())
+        });
+    }
+    for notice in received.iter() {
+        let Some(job) = jobs.iter().find(|job| job.id == notice.job()) else {
+            continue;
+        };
+        let (planted, text) = (job.planted, notice.body["text"].as_str().unwrap());
+        let named = culprits(&notice.body["verdict"]);
+        let is_planted = |name: &String| planted.culprits.iter().any(|one| name.contains(one));
+        assert!(!named.is_empty() && named.iter().all(is_planted), "{text}");
+        say(format!(
+            "{} s after {}: {text}",
+            (notice.at - job.since).as_secs(),
+            planted.fault
+        ));
+    }
+}
+
 #[tokio::test]
 async fn culprit_of_each_planted_fault_is_named() {
     let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
@@ -265,9 +313,12 @@ async fn culprit_of_each_planted_fault_is_named() {
     };
     let dir = hook_dir();
     let hook = dir.path().to_str().unwrap();
-    let scene = Scene::new(&cluster);
+    let webhook = Webhook::beside_relay(&cluster);
+    let config = config_of(dir.path(), &webhook, &cluster);
+    let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
     let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     linked(&scene, 2);
+    let mut notices = Vec::new();
     for some in [
         &WAITING[..5],
         &WAITING[5..8],
@@ -276,11 +327,27 @@ async fn culprit_of_each_planted_fault_is_named() {
         &COMPUTING[..1],
         &COMPUTING[1..],
     ] {
-        for job in &started(&cluster, &WITHOUT_TORCH, hook, some) {
+        let jobs = started(&cluster, &WITHOUT_TORCH, hook, some);
+        for job in &jobs {
             verify(&scene, job);
         }
+        verify_notices(&webhook, &jobs, &mut notices);
+        if let Some(sleeping) = jobs.iter().find(|job| job.planted.fault == "sleep") {
+            let mut notices = notices.iter();
+            let notice = notices.find(|notice| notice.job() == sleeping.id).unwrap();
+            page::browsed(
+                &cluster,
+                "why_page.py",
+                notice.body["link"].as_str().unwrap(),
+            );
+        }
     }
+    let before = notices.len();
     pauses_are_not_blamed(&scene, hook, 8);
+    notices.extend(webhook.received());
+    let all: Vec<&str> = notices.iter().map(Notice::job).collect();
+    let jobs: BTreeSet<&str> = all.iter().copied().collect();
+    assert_eq!((all.len(), before), (jobs.len(), jobs.len()), "{all:?}");
 }
 
 /// Asks `times` about healthy jobs: none of them is said to hang.

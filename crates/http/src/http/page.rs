@@ -90,6 +90,7 @@ const FILES: &[PageFile] = &[
     file!("several.js", SCRIPT),
     file!("asked.js", SCRIPT),
     file!("running.js", SCRIPT),
+    file!("why.js", SCRIPT),
     file!("run.js", SCRIPT),
     file!("notify.js", SCRIPT),
     file!("text.js", SCRIPT),

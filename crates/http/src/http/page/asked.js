@@ -11,7 +11,7 @@ export class OnDemandList {
   /**
    * Uses the element `id` and those named after it, and the pane `pane`. `kind` has `label`, `columns` and `order(a, b)` within
    * a group; `path` of the request; `key(row)`; `open(row)`, which creates the view of a row; `none`, the text of an empty list;
-   * and `summary(answer)`.
+   * and `summary(answer)`. `openJob(job)` creates the view of a job, and `jobOf(row)` names it; without them jobs have no view.
    */
   constructor(id, pane, me, kind) {
     Object.assign(this, { id, me, kind, rows: [], clusters: 1 });
@@ -38,7 +38,13 @@ export class OnDemandList {
   }
 
   head(element, rows) {
-    if (!element.firstElementChild) element.append(make('span', { class: 'name' }), make('span', { class: 'count' }));
+    if (!element.firstElementChild) {
+      element.append(make('span', { class: 'name' }), make('span', { class: 'count' }));
+      if (this.kind.openJob && this.me.scopes.has('view') && this.kind.jobOf(rows[0])) {
+        const open = () => this.openJob(this.kind.jobOf(this.grid.rowsAt(element)[0]));
+        element.append(make('button', { type: 'button', class: 'small quiet', title: 'What the job waits for, or what differs between its tasks', onclick: open }, 'Why?'));
+      }
+    }
     const [name, count] = element.children;
     write(name, this.groupName(rows[0]));
     write(count, `${rows.length}`);
@@ -79,6 +85,13 @@ export class OnDemandList {
     const task = this.pane.show(key, () => this.kind.open(row), focus || this.pane.isStacked);
     this.grid.mark(key);
     task.openedByUser();
+  }
+
+  /** Opens the view of `job`. */
+  openJob(job) {
+    const view = this.pane.show(`job ${job}`, () => this.kind.openJob(job), true);
+    this.grid.mark(null);
+    view.openedByUser();
   }
 
   clear() {

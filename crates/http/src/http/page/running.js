@@ -3,8 +3,9 @@
 import { OnDemandList } from './asked.js';
 import { FailedTask, RunningTask } from './run.js';
 import { compareRank, compareText, compareTime, showAge, showName } from './list.js';
-import { locationText, startTime, title } from './stop.js';
+import { jobName, locationText, startTime, title } from './stop.js';
 import { resourceText, make, write } from './text.js';
+import { JobVerdict } from './why.js';
 
 const MAX_ROWS = 10_000;
 
@@ -43,6 +44,8 @@ export function runningTasks(me, paused) {
     order: (a, b) => compareRank(a, b) || byAge(key)(a, b),
     openPaused: (row) => row.breakpoint && (paused(row.breakpoint), true),
     open: (row) => new RunningTask(row, me),
+    openJob: (job) => new JobVerdict(job),
+    jobOf: jobName,
   });
 }
 
