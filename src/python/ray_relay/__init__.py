@@ -627,7 +627,8 @@ import opcode
 
 def _look(evaluate):
     children, collectives = _children(), _collectives()
-    threads, cut, before = _taken(evaluate, _OF_CHILD * len(children) + sum(map(_size, collectives)))
+    versions = _versions()
+    threads, cut, before = _taken(evaluate, _OF_CHILD * len(children) + sum(map(_size, collectives)) + _size(versions))
     # The references to the program's objects are released.
     moved = _moved(threads)
     _tell_idle(threads, before)
@@ -635,7 +636,7 @@ def _look(evaluate):
         _tell_moved(about, moves)
     seen, children = _seen(threads, cut), _told_children(children)
     more = {"children": children or None, "collectives": collectives or None, "rank": _number_in("RANK"),
-            "world_size": _number_in("WORLD_SIZE")}
+            "world_size": _number_in("WORLD_SIZE"), "versions": versions or None}
     return dict(seen, **{name: of for name, of in more.items() if of is not None})
 
 
@@ -812,6 +813,21 @@ def _number_in(variable):
     """The number in a variable of the environment; None if there is none."""
     text = os.environ.get(variable, "") if type(os.environ) is os._Environ else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+# Packages whose version is told.
+_PACKAGES = 128
+
+
+def _versions():
+    """The versions of the loaded packages, as their modules have them."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if type(name) is str and type(module) is types.ModuleType and "." not in name:
+            version = (_attributes(module) or {}).get("__version__")
+            if type(version) is str and version:
+                found[_text(name, _NAME_CHARS)] = _text(version, _NAME_CHARS)
+    return dict(sorted(found.items())[:_PACKAGES])
 
 
 def _process_groups():
@@ -2054,6 +2070,8 @@ class _Room:
     def local(self, name, value, numbers=True):
         shown, hidden = self.values.named(name, value), self.structure.named(name, value, numbers)
         shown["structure"] = dict(hidden)
+        if any(type(value) is one for one in (list, tuple, dict, set, frozenset)):
+            shown["items"] = len(value)
         if self.evaluate:
             try:
                 text = _text(repr(value), _VALUE + 1)

@@ -1,11 +1,13 @@
 """Four ranks that meet after each step, and a fault in rank 2 from its third step on: FAULT. In workers with the hook of HOOK_DIR.
 Prints JOB and its id when that step begins. Ends when it is killed."""
 import asyncio
+import importlib
 import multiprocessing
 import os
 import re
 import socket
 import sys
+import tempfile
 import threading
 import time
 
@@ -36,6 +38,15 @@ class Model:
         self.optimizer = Optimizer()
         self.rows = [[1.0] * 16 for _ in range(4)]
         self.config = {"layers": 2, "seed": 7}
+
+
+def library(version):
+    """Imports a package of this version, as another node may have another one."""
+    folder = tempfile.mkdtemp()
+    with open(os.path.join(folder, "a_library.py"), "w") as file:
+        file.write("__version__ = %r" % version)
+    sys.path.insert(0, folder)
+    return importlib.import_module("a_library")
 
 
 def sleeps():
@@ -130,7 +141,7 @@ HANGS = {
 @ray.remote(num_cpus=0)
 class Trainer:
     def __init__(self):
-        self.model, self.loss = Model(), 1.0
+        self.model, self.loss, self.shard = Model(), 1.0, []
 
     def differs(self, fault):
         if fault == "nan":
@@ -156,6 +167,8 @@ class Trainer:
 
     def train(self, rank, address, fault):
         os.environ["RANK"] = str(rank)
+        self.shard = ["sample %d of %d" % (at, rank) for at in range(600 if (rank, fault) == (FAULTY, "shard") else 1000)]
+        library("2.0.3" if (rank, fault) == (FAULTY, "version") else "2.1.0")
         # A rank that has returned keeps its connection.
         self.meeting, at = socket.create_connection(address), 0
         while True:

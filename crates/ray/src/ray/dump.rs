@@ -8,6 +8,8 @@
 //!     Condition.wait (threading.py:331)
 //! ```
 
+use std::collections::BTreeMap;
+
 use super::look::{Frame, Look, MAX_FRAMES, MAX_THREADS, Source, Thread};
 use ray_relay_base::wire::text::shortened;
 
@@ -34,6 +36,7 @@ pub fn read(dump: &str) -> Option<Look> {
                 rank: None,
                 world_size: None,
                 collectives: Vec::new(),
+                versions: BTreeMap::new(),
                 note: None,
             });
             continue;

@@ -4,6 +4,8 @@
 //! One type for every source. The data comes from a program on the cluster: a parsed snapshot has bounded lists and
 //! texts, and none of its texts can control a terminal. Pure.
 
+use std::collections::BTreeMap;
+
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +30,9 @@ pub const MAX_FRAMES: usize = 128;
 
 /// Variables of one frame.
 pub(crate) const MAX_LOCALS: usize = 128;
+
+/// Packages of one snapshot.
+const MAX_PACKAGES: usize = 128;
 
 /// A snapshot of a Ray process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +65,9 @@ pub struct Look {
     /// The process groups of PyTorch in it, if its flight recorder is on and the hook reports it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub collectives: Vec<ProcessGroup>,
+    /// The versions of its loaded packages, if the hook reports them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<String, String>,
 }
 
 /// The source of a snapshot.
@@ -150,6 +158,9 @@ pub struct Local {
     /// Whether the value is truncated.
     #[serde(default)]
     pub cut: bool,
+    /// The number of its items, if it is a list, tuple, set or dictionary and the hook reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<u64>,
     /// The same without its text, if the hook renders it so: older hooks, py-spy and Ray do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structure: Option<LocalStructure>,
@@ -196,6 +207,13 @@ impl Look {
         cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
         progress::bound_children(&mut self.children);
         collectives::bound_groups(&mut self.collectives);
+        let versions = std::mem::take(&mut self.versions).into_iter();
+        let versions = versions.take(MAX_PACKAGES).map(|(mut name, mut version)| {
+            tidy(&mut name, MAX_NAME_CHARS);
+            tidy(&mut version, MAX_NAME_CHARS);
+            (name, version)
+        });
+        self.versions = versions.collect();
         for thread in &mut self.threads {
             tidy(&mut thread.name, MAX_NAME_CHARS);
             for text in [&mut thread.task, &mut thread.call].into_iter().flatten() {

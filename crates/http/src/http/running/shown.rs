@@ -144,6 +144,8 @@ pub(super) fn shown(
             .iter_mut()
             .for_each(|child| child.name.clear());
         look.collectives.iter_mut().for_each(hide_group);
+        look.versions
+            .retain(|name, version| is_identifier(name) && is_version(version));
     }
     for thread in &mut look.threads {
         for frame in &mut thread.frames {
@@ -187,6 +189,17 @@ fn hide_group(group: &mut ProcessGroup) {
     for text in last.chain(texts).filter(|text| !is_word(text)) {
         text.clear();
     }
+}
+
+/// Whether `version` can be that of a package: a program can give its modules any text.
+fn is_version(version: &str) -> bool {
+    const MAX_CHARS: usize = 24;
+    let rest = version.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let release = rest.trim_end_matches(|c: char| c.is_ascii_digit());
+    let known = ["", "a", "b", "rc", ".dev", ".post", "+cu", "+cpu", "+rocm"];
+    version.starts_with(|c: char| c.is_ascii_digit())
+        && version.len() <= MAX_CHARS
+        && known.contains(&release)
 }
 
 /// Whether `call` can be the hook's name of a system call, or a type.
@@ -251,7 +264,7 @@ mod tests {
     use super::*;
     use ray_relay_access::identity::testing::{authenticator, principal};
     use ray_relay_debugger::pdb::testing::{PLANTED, printed};
-    use ray_relay_ray::ray::registry::{Names, WorkKind};
+    use ray_relay_ray::ray::testing::running;
 
     /// A Python program that prints the hook's report of each planted value, for a running and for a failed task.
     const PRINT_SHOWN: &str = r#"
@@ -278,33 +291,25 @@ for value in each():
         principal(&authenticator(&policy), "ann").await
     }
 
-    fn running() -> Running {
-        Running {
-            cluster: "default".into(),
-            what: WorkKind::Task,
-            group: "train".to_owned(),
-            names: Names::default(),
-            node_id: "0a".to_owned(),
-            node_ip: None,
-            worker_id: "0c".to_owned(),
-            pid: Some(41),
-            started: None,
-        }
-    }
-
     #[tokio::test]
     async fn program_names_and_lock_names_are_hidden_with_text() {
         let thread = |id: u64, lock: &str| json!({"id": id, "lock": {"name": lock, "id": 7, "owner": 2}, "frames": []});
         let look = json!({"pid": 41, "source": "hook", "threads": [thread(1, "self.lock"), thread(2, "hunter2 is it")],
             "children": [{"pid": 9, "name": "hunter2", "state": "dead"}],
+            "versions": {"torch": "2.9.1+cu128", "numpy": "2.1.0rc1", "own": "hunter2", "hunter2 is": "1.0"},
             "collectives": [{"backend": "gloo", "name": "0", "description": "is it hunter2", "begun": 7, "done": 6,
                 "last": [{"number": 7, "operation": "all_reduce", "types": ["Float", "hunter2?"]}]}]});
         let look = Look::read(look.to_string().as_bytes()).unwrap();
         for (scopes, secrets) in [
             ("\"list\", \"view\"", 0),
-            ("\"list\", \"view\", \"debug\"", 4),
+            ("\"list\", \"view\", \"debug\"", 6),
         ] {
-            let visible = shown(&ann(scopes).await, &[&running()], look.clone(), true);
+            let visible = shown(
+                &ann(scopes).await,
+                &[&running("train", "0c")],
+                look.clone(),
+                true,
+            );
             let text = serde_json::to_string(&visible).unwrap();
             assert_eq!(text.matches("hunter2").count(), secrets, "{text}");
             assert!(
@@ -315,13 +320,17 @@ for value in each():
                 text.contains("all_reduce") && text.contains("Float"),
                 "{text}"
             );
+            assert!(
+                text.contains("2.9.1+cu128") && text.contains("2.1.0rc1"),
+                "{text}"
+            );
         }
     }
 
     #[tokio::test]
     async fn shown_values_of_the_hook_contain_no_secret() {
         let ann = ann("\"list\", \"view\"").await;
-        let running = running();
+        let running = running("train", "0c");
         let hook = Value::from(include_str!(
             "../../../../../src/python/ray_relay/__init__.py"
         ))

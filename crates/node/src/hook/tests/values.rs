@@ -397,3 +397,47 @@ holds()
     assert_eq!(local(&snapshot, "holds", "impostor"), "ObjectRef()");
     assert_eq!(hooked.resume(), "[]");
 }
+
+#[test]
+fn lengths_and_loaded_versions_are_read_without_the_programs_code() {
+    let program = r#"
+hook["setup"]()
+def module(name, version):
+    made = sys.modules[name] = types.ModuleType(name)
+    made.__version__ = version
+class Lazy(types.ModuleType):
+    def __getattribute__(self, name): called.append("module")
+class Sized(list):
+    def __len__(self): called.append("len"); return 1
+class Version(str):
+    def __str__(self): called.append("str"); return "1"
+module("a_library", "2.0.3+cu128"); module("a_library.inner", "9"); module("odd", 7); module("own", Version("1.0"))
+sys.modules["lazy"] = Lazy("lazy")
+def holds():
+    shard, keys, sized, text = list(range(900)), {1: 2, 3: 4}, Sized([1, 2]), "abc"
+    ready()
+    print(called, flush=True)
+    ready()
+holds()
+"#;
+    let Some(mut hooked) = Hooked::start(program) else {
+        return;
+    };
+    let snapshot = hooked.snapshot();
+    let versions = &snapshot["versions"];
+    assert_eq!(versions["a_library"], "2.0.3+cu128");
+    for name in ["a_library.inner", "odd", "own", "lazy"] {
+        assert_eq!(versions.get(name), None, "{name}");
+    }
+    let text = snapshot.to_string();
+    let items = |name: &str| {
+        let frames = snapshot["threads"].as_array().unwrap().iter();
+        let frames = frames.flat_map(|thread| thread["frames"].as_array().unwrap());
+        let locals = frames.flat_map(|frame| frame["locals"].as_array().unwrap());
+        let mut found = locals.filter(|local| local["name"] == name);
+        found.next().unwrap_or_else(|| panic!("{name} in {text}"))["items"].clone()
+    };
+    assert_eq!((items("shard"), items("keys")), (900.into(), 2.into()));
+    assert!(items("sized").is_null() && items("text").is_null());
+    assert_eq!(hooked.resume(), "[]");
+}

@@ -1,5 +1,7 @@
 //! Parses the output of `py-spy dump --json --locals` as a snapshot.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::Error as _;
 
@@ -58,6 +60,7 @@ impl Look {
             rank: None,
             world_size: None,
             collectives: Vec::new(),
+            versions: BTreeMap::new(),
             note: None,
         };
         Ok(look.bounded())
@@ -116,6 +119,7 @@ fn frame(dumped: DumpedFrame) -> Frame {
             kind: String::new(),
             cut: value.ends_with("..."),
             value,
+            items: None,
             structure: None,
         }
     };

@@ -20,6 +20,9 @@ use ray_relay_ray::ray::look::Local;
 /// The text for a variable that does not exist.
 pub(super) const MISSING: &str = "(not there)";
 
+/// How the name of a length begins.
+pub(super) const LENGTH: &str = "len(";
+
 /// How deep variables are read. The probe goes less deep.
 const MAX_DEPTH: usize = 16;
 
@@ -106,6 +109,15 @@ impl Variable {
             text,
             ..Self::default()
         }
+    }
+
+    /// Returns the number of items of a running task's variable, as one of its own: `len(self.shard)`.
+    pub(super) fn length_of(local: &Local) -> Option<Self> {
+        Some(Self {
+            name: format!("{LENGTH}{})", local.name),
+            text: local.items?.to_string(),
+            ..Self::default()
+        })
     }
 
     /// Whether any value has a checksum.

@@ -10,7 +10,7 @@ use super::super::differences::{self, Difference, Property, TaskStack, Weight, i
 use super::super::location::{Call, is_library};
 use super::super::member::frames;
 use super::super::number::number;
-use super::super::variable::{MISSING, Variable};
+use super::super::variable::{LENGTH, MISSING, Variable};
 use super::super::who::Names;
 use super::job::Job;
 use super::state::{Position, State};
@@ -69,13 +69,19 @@ pub(super) fn odd(job: &Job, names: &Names<'_>, positions: &[Position]) -> Vec<O
         let compared = differences::compare(&stacks(&threads));
         let odd = compared.differences.iter();
         found.extend(odd.filter_map(|difference| of_difference(job, group, &threads, difference)));
+        found.extend(odd_versions(job, group, members));
     }
     let names: Vec<(Option<String>, String)> = found
         .iter()
         .map(|one| (one.frame.clone(), one.name.clone()))
         .collect();
-    // The text of an object has its attributes too.
+    // The text of an object has its attributes too, and that of a list its length.
     found.retain(|one| {
+        let is_length = |name: &str| one.name == format!("{LENGTH}{name})");
+        let mut of_frame = names.iter().filter(|(frame, _)| *frame == one.frame);
+        if of_frame.any(|(_, name)| is_length(name)) {
+            return false;
+        }
         let is_inside = |name: &str| {
             let rest = name.strip_prefix(&*one.name);
             rest.is_some_and(|rest| rest.starts_with(['.', '[']))
@@ -86,6 +92,34 @@ pub(super) fn odd(job: &Job, names: &Names<'_>, positions: &[Position]) -> Vec<O
     found.sort_by_key(|one| one.weight);
     found.truncate(MAX_DIFFERENCES);
     found
+}
+
+/// Finds packages of which some of `members` have loaded another version than most.
+fn odd_versions(job: &Job, group: &str, members: &BTreeSet<usize>) -> Vec<OddValue> {
+    let mut packages: BTreeMap<&str, BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
+    for at in members.iter().filter(|at| **at < job.members.len()) {
+        let look = job.members[*at].look.as_ref().ok();
+        for (name, version) in look.into_iter().flat_map(|look| &look.versions) {
+            let versions = packages.entry(name).or_default();
+            versions.entry(version).or_default().push(*at);
+        }
+    }
+    let odd = packages.into_iter().filter_map(|(name, versions)| {
+        let all: usize = versions.values().map(Vec::len).sum();
+        let (most, having) = versions.iter().max_by_key(|(_, having)| having.len())?;
+        let (odd, members) = versions.iter().find(|(version, _)| *version != most)?;
+        let is_clear = all >= MIN_MEMBERS && 2 * having.len() > all;
+        is_clear.then(|| OddValue {
+            group: group.to_owned(),
+            name: format!("{name}.__version__"),
+            frame: None,
+            members: members.clone(),
+            value: (*odd).to_owned(),
+            others: (*most).to_owned(),
+            weight: Weight::Process,
+        })
+    });
+    odd.collect()
 }
 
 /// Returns the own calls of `thread`, outermost first.
@@ -123,7 +157,8 @@ fn stacks(threads: &BTreeMap<usize, &Thread>) -> BTreeMap<usize, TaskStack> {
             let words = in_words(&call);
             let locals = frame.locals.iter().flatten();
             let common = locals.filter(|local| is_common(&words, Some(&local.name)));
-            let variables = common.map(Variable::of_running).collect();
+            let lengths = common.clone().filter_map(Variable::length_of);
+            let variables = common.map(Variable::of_running).chain(lengths).collect();
             is_common(&words, None).then_some((call, variables))
         });
         TaskStack::of_running(calls)
@@ -171,8 +206,13 @@ fn of_difference(
     if is_finite && !is_part && at_line(&odd.members) != at_line(&most.members) {
         return None;
     }
+    let is_length = name.starts_with(LENGTH);
+    // A list that grows or shrinks has many lengths.
+    if is_length && same.len() > 2 {
+        return None;
+    }
     let is_first = |at: &usize| job.rank(*at) == Some(0);
-    let is_count = number(&odd.text).is_some() && number(&most.text).is_some();
+    let is_count = !is_length && number(&odd.text).is_some() && number(&most.text).is_some();
     if is_finite && !is_count && odd.members.iter().all(is_first) {
         return None;
     }

@@ -124,6 +124,21 @@ impl Process {
         self
     }
 
+    /// Its variable `self.shard`, with this text, has so many items.
+    pub(super) fn shard(mut self, text: &str, items: u64) -> Self {
+        self = self.locals(&[("self.shard", text)]);
+        let frames = self.main()["frames"].as_array_mut().unwrap();
+        let own = |frame: &&mut Value| frame.get("locals").is_some();
+        frames.iter_mut().find(own).unwrap()["locals"][0]["items"] = items.into();
+        self
+    }
+
+    /// It has loaded this version of a library.
+    pub(super) fn version(mut self, version: &str) -> Self {
+        self.0["look"]["versions"] = json!({"a_library": version, "numpy": "2.1"});
+        self
+    }
+
     /// It waits for the result of the task that runs in the `id`-th process.
     pub(super) fn for_result_of(self, id: u32) -> Self {
         self.for_object(

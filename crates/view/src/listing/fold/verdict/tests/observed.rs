@@ -1,6 +1,6 @@
 //! Reports of real workers of Ray that first led to a wrong verdict.
 
-use super::job::{ALL_REDUCE, GET, Stack, answer, driver, process, rank};
+use super::job::{ALL_REDUCE, GET, Process, STEP, Stack, answer, driver, process, rank};
 use super::{Confidence, Kind, json_of, verdict_on};
 
 /// A barrier of the program's own.
@@ -181,4 +181,50 @@ fn two_looks_do_not_say_for_how_long() {
     let alone = verdict_on(&answer(vec![process("f", 1, SLEEPS).unmoved()]));
     assert_eq!(alone.kind, Kind::Unknown, "{}", alone.text());
     assert!(!alone.text().contains("has moved"), "{}", alone.text());
+}
+
+/// The names and members of the differences among ranks that move.
+fn differing(all: impl Iterator<Item = Process>) -> Vec<(String, String)> {
+    let all = all.map(|one| one.runs().still(0.0));
+    let verdict = verdict_on(&answer(all.collect()));
+    let rows = verdict.differences.iter();
+    rows.map(|one| (one.name.clone(), one.tasks.clone()))
+        .collect()
+}
+
+#[test]
+fn rank_with_a_shorter_shard_is_named_though_all_contents_differ() {
+    let shards = |items: fn(u32) -> u64| {
+        (0..4).map(move |at| rank(at, STEP).shard(&format!("[{at}0, {at}1, …]"), items(at)))
+    };
+    let odd = |at| if at == 2 { 600 } else { 1000 };
+    let named = [("len(self.shard)".to_owned(), "rank 2".to_owned())];
+    assert_eq!(differing(shards(odd)), named);
+    // Lists that grow, and what rank 0 alone keeps.
+    assert_eq!(differing(shards(|at| 100 + 50 * u64::from(at))), []);
+    assert_eq!(differing(shards(|at| if at == 0 { 600 } else { 0 })), []);
+    // Of a list that differs itself, the length says nothing more.
+    let same = (0..4).map(|at| {
+        let text = if at == 2 { "[1, …]" } else { "[2, …]" };
+        rank(at, STEP).shard(text, odd(at))
+    });
+    assert_eq!(
+        differing(same),
+        [("self.shard".to_owned(), "rank 2".to_owned())]
+    );
+}
+
+#[test]
+fn rank_with_another_version_of_a_library_is_named() {
+    let ranks = |of: fn(u32) -> &'static str| (0..4).map(move |at| rank(at, STEP).version(of(at)));
+    let named = [("a_library.__version__".to_owned(), "rank 2".to_owned())];
+    assert_eq!(
+        differing(ranks(|at| if at == 2 { "2.0.3" } else { "2.1.0" })),
+        named
+    );
+    assert_eq!(
+        differing(ranks(|at| if at < 2 { "2.0.3" } else { "2.1.0" })),
+        []
+    );
+    assert_eq!(differing(ranks(|_| "2.1.0")), []);
 }
