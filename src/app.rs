@@ -30,6 +30,7 @@ use ray_relay_base::shutdown::{Shutdown, Signals};
 use ray_relay_base::wire::passed_descriptors::PassedDescriptors;
 use ray_relay_base::wire::turn;
 use ray_relay_debugger::keeper::{self, Keeper};
+use ray_relay_http::http::running::watch;
 use ray_relay_http::notice::Notices;
 use ray_relay_ray::ray::registry::Registry;
 use ray_relay_session::context::Context;
@@ -202,6 +203,10 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
     if let Some(notices) = notices {
         let run = notices.run(Arc::clone(context));
         essential.spawn("the notices", tasks.track_future(run));
+    }
+    if watch::is_wanted(&context.config) {
+        let run = watch::watch(Arc::clone(context));
+        essential.spawn("the watch of running jobs", tasks.track_future(run));
     }
     if context.config.release.releases() {
         let run = release::auto::run(context.clone(), drain);

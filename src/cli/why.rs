@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, ValueHint};
-use serde::Deserialize as _;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -17,6 +17,7 @@ use super::relay_client::RelayClient;
 use super::snapshot::saved;
 use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
+use ray_relay_base::wire::human_time::utc;
 use ray_relay_base::wire::json::put;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
 use ray_relay_view::listing::fold::verdict::Verdict;
@@ -29,17 +30,19 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay why --job raysubmit_dQ2mRt8bkq1v4xKc
   ray-relay why --job 01000000 --json
-      {\"verdict\": \"hangs\"|\"slow\"|\"differs\"|\"healthy\"|\"unknown\", \"confidence\": \"certain\"|\"likely\"|\"possible\", \"summary\": TEXT, \"culprits\": [{\"tasks\", \"pid\", \"node_ip\", \"at\", \"reason\", \"still_seconds\"}], \"evidence\": [TEXT], \"waiting\": [...], \"differences\": [...], \"next\": [COMMAND]}
+      {\"verdict\": \"hangs\"|\"slow\"|\"differs\"|\"healthy\"|\"unknown\", \"confidence\": \"certain\"|\"likely\"|\"possible\", \"summary\": TEXT, \"culprits\": [{\"tasks\", \"pid\", \"node_ip\", \"at\", \"reason\", \"still_seconds\"}], \"evidence\": [TEXT], \"waiting\": [...], \"differences\": [...], \"next\": [COMMAND], \"kept\": {\"first\", \"last\"}}
   ray-relay snapshot --job 01000000 --objects --save hang.json
   ray-relay why hang.json
 
-`why` looks once at all processes of the job, without stopping them. It follows what each waits for: a collective or a barrier, ray.get, a lock, a child process, a socket, time.sleep. It names the process that the others wait for and that waits for none of them, or a cycle of those that wait for each other. With PyTorch's flight recorder on (TORCH_FR_BUFFER_SIZE=2000) it compares the numbers and tensors of collectives. If none waits for another, it compares the variables of the ranks.
+`why` looks once at all processes of the job, without stopping them. It follows what each waits for: a collective or a barrier, ray.get, a lock, a child process, a socket, time.sleep. It names the process that the others wait for and that waits for none of them, or a cycle of those that wait for each other. With PyTorch's flight recorder on (TORCH_FR_BUFFER_SIZE=2000) it compares the numbers and tensors of collectives. If none waits for another, it compares the variables of the ranks, the lengths of lists, and the versions of loaded packages.
 
 certain: a cycle or Ray itself shows it. likely: all others wait in one collective, and only this rank is elsewhere. possible: there are other explanations. A rank that still runs or moves, or has moved within the last 30 s, is called slow. If the cause is unknown, `why` says so and names the commands that tell more.
 
 With the hook in the workers (`ray-relay hook`) `why` knows for how long each has not moved, where it was before, and which thread holds a lock. Without it, the relay looks a second time after 5 s; what has not moved may hang or not, and the verdict is `unknown`.
 
 It needs the permission `view` on the tasks; without `debug` the text of values is hidden. It reads no log of the program.
+
+Of a job that has ended after it hung, `why` prints the first verdict that the relay has kept, and when it saw the job hang. For this the relay inspects all running jobs every 20 s, if its configuration has [post_mortem] enabled = true or notices of hangs.
 
 In JSON, `culprits` are those that the others wait for; they are to blame only if the verdict is `hangs`.
 
@@ -63,19 +66,57 @@ pub struct WhyArgs {
 }
 
 pub(super) async fn run(args: WhyArgs) -> Result<(), Failure> {
-    let (verdict, troubles) = match &args.file {
+    let (judged, troubles) = match &args.file {
         Some(path) => {
             let saved = saved_answer(path)?;
-            let inspected = InspectedTasks::read(&saved);
-            (Verdict::of(inspected), troubles(&saved))
+            let verdict = Verdict::of(InspectedTasks::read(&saved));
+            let judged = Judged {
+                verdict,
+                kept: None,
+            };
+            (judged, troubles(&saved))
         }
         None => of_relay(&args).await?,
     };
     let text = match args.json {
-        true => serde_json::to_string_pretty(&verdict).map_err(io::Error::from)? + "\n",
-        false => troubles + &verdict.text(),
+        true => serde_json::to_string_pretty(&judged).map_err(io::Error::from)? + "\n",
+        false => {
+            let kept = judged.kept.map(Kept::text).unwrap_or_default();
+            format!("{troubles}{kept}{}", judged.verdict.text())
+        }
     };
     Ok(print(&text)?)
+}
+
+/// A verdict of the relay's.
+#[derive(Serialize, Deserialize)]
+struct Judged {
+    #[serde(flatten)]
+    verdict: Verdict,
+    /// If nothing of the job runs any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<Kept>,
+}
+
+/// When the relay saw the job hang, first and last: Unix time, in seconds.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Kept {
+    first: f64,
+    last: f64,
+}
+
+impl Kept {
+    fn text(self) -> String {
+        let moment = |seconds: f64| {
+            let time = UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
+            Some(utc(time).format("%Y-%m-%d %H:%M:%S UTC").to_string())
+        };
+        let [first, last] =
+            [self.first, self.last].map(|at| moment(at).unwrap_or_else(|| "?".to_owned()));
+        format!(
+            "Nothing of the job runs now. The relay saw it hang from {first} to {last}, and kept its first verdict:\n"
+        )
+    }
 }
 
 fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
@@ -93,7 +134,7 @@ fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
 }
 
 /// Asks the relay for its verdict. Returns it with the troubles of clusters.
-async fn of_relay(args: &WhyArgs) -> Result<(Verdict, String), Failure> {
+async fn of_relay(args: &WhyArgs) -> Result<(Judged, String), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut payload = json!({});
     if let Some(job) = args.job.as_deref() {
@@ -112,6 +153,7 @@ async fn of_relay(args: &WhyArgs) -> Result<(Verdict, String), Failure> {
         }
     };
     let answer = answer.map_err(job::unknown)?;
-    let verdict = Verdict::deserialize(&answer).map_err(io::Error::from)?;
-    Ok((verdict.sanitized(), troubles(&answer)))
+    let Judged { verdict, kept } = Judged::deserialize(&answer).map_err(io::Error::from)?;
+    let verdict = verdict.sanitized();
+    Ok((Judged { verdict, kept }, troubles(&answer)))
 }

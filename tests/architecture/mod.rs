@@ -25,7 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["connect"],
     &["session"],
     &["agents"],
-    &["recording"],
+    &["hangs", "recording"],
     &["connection", "audit"],
     &["identity"],
     &["doctor", "group"],

@@ -112,7 +112,7 @@ const WAITING: [Planted; 10] = [
 ];
 
 /// Values of one rank that differ while the job runs.
-const DIFFERING: [Planted; 4] = [
+const DIFFERING: [Planted; 6] = [
     planted("nan", "differs", &["rank 2"], &["self.loss", "nan"]),
     planted(
         "lr",
@@ -127,6 +127,13 @@ const DIFFERING: [Planted; 4] = [
         &["self.model.config", "seed"],
     ),
     planted("shape", "differs", &["rank 2"], &["self.model.rows"]),
+    planted(
+        "version",
+        "differs",
+        &["rank 2"],
+        &["a_library.__version__", "2.0.3"],
+    ),
+    planted("shard", "differs", &["rank 2"], &["len(self.shard)", "600"]),
 ];
 
 /// Faults, or none, that use a core.
@@ -306,6 +313,38 @@ fn verify_notices(webhook: &Webhook, jobs: &[FaultyJob<'_>], received: &mut Vec<
     }
 }
 
+/// Ends `jobs`. The verdicts on those that hung are kept.
+fn verify_kept(scene: &Scene<'_>, jobs: Vec<FaultyJob<'_>>) {
+    let ended: Vec<_> = jobs
+        .iter()
+        .map(|job| (job.planted, job.id.clone()))
+        .collect();
+    drop(jobs);
+    for (planted, id) in ended
+        .iter()
+        .filter(|(planted, _)| planted.verdict == "hangs")
+    {
+        let what = format!("the end of {}", planted.fault);
+        let verdict = eventually(&what, VERDICT_TIMEOUT, || {
+            let (verdict, _) = why(scene, id);
+            verdict["kept"]["first"].is_number().then_some(verdict)
+        });
+        let named = culprits(&verdict);
+        let is_planted = |name: &String| planted.culprits.iter().any(|one| name.contains(one));
+        assert!(
+            !named.is_empty() && named.iter().all(is_planted),
+            "{verdict:#}"
+        );
+    }
+    let (planted, id) = &ended[0];
+    let text = scene.command(&["why", "--job", id]).output().unwrap();
+    say(format!(
+        "{} after its end: {}",
+        planted.fault,
+        String::from_utf8_lossy(&text.stdout)
+    ));
+}
+
 #[tokio::test]
 async fn culprit_of_each_planted_fault_is_named() {
     let Some(cluster) = Cluster::up(NEWEST, 1, &[]) else {
@@ -341,6 +380,7 @@ async fn culprit_of_each_planted_fault_is_named() {
                 notice.body["link"].as_str().unwrap(),
             );
         }
+        verify_kept(&scene, jobs);
     }
     let before = notices.len();
     pauses_are_not_blamed(&scene, hook, 8);

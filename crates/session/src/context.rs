@@ -7,6 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agents::Agents;
 use crate::connect::Links;
+use crate::hangs::Hangs;
 use crate::session::authenticate::{Authentication, Purpose};
 use crate::session::live::Services;
 use crate::session::shares::Quotas;
@@ -55,6 +56,8 @@ pub struct Context {
     pub peers: Peers,
     /// Views of breakpoints.
     pub shown: Shown,
+    /// Jobs that were seen to hang.
+    pub hangs: Hangs,
     /// The metrics of the relay.
     pub metrics: Arc<Metrics>,
     /// Quota of event streams, for each principal.
@@ -158,6 +161,7 @@ impl Context {
             sessions,
             peers,
             shown,
+            hangs: Hangs::default(),
             metrics,
             event_streams: Quotas::new(most, (most / 4).max(1)),
             snapshots: Quotas::new(MAX_SNAPSHOTS, MAX_SNAPSHOTS / 4),

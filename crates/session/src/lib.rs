@@ -10,6 +10,7 @@
 //! | [`context`] | shared state of all protocols |
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | common to every session: authorisation, permit, refusal, audit, causes of its end, the table of live sessions |
+//! | [`hangs`] | jobs that were seen to hang, with the first verdict on each |
 //! | [`agents`] | linked agents of Ray nodes: which may speak for which node, and the streams that they open |
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -21,6 +22,7 @@
 pub mod agents;
 pub mod connect;
 pub mod context;
+pub mod hangs;
 pub mod release;
 pub mod reverse;
 pub mod session;

@@ -14,7 +14,7 @@ use super::exchange::Exchange;
 use super::query;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::ray::registry::Job;
+use ray_relay_ray::ray::registry::{Job, Running};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::{NoJob, find_jobs};
 
@@ -31,10 +31,26 @@ pub(super) async fn find(
     name: &str,
 ) -> Result<Vec<Job>, NoJob> {
     let found = find_jobs(&ctx.registry, principal, name).await;
-    match (found, of_failed(ctx, principal, name)) {
-        (Err(NoJob::Unknown(_) | NoJob::Unclear { .. }), Some(job)) => Ok(vec![job]),
-        (found, _) => found,
+    let kept = || of_failed(ctx, principal, name).or_else(|| of_hang(ctx, principal, name));
+    match found {
+        Err(NoJob::Unknown(_) | NoJob::Unclear { .. }) => kept().map_or(found, |job| Ok(vec![job])),
+        found => found,
     }
+}
+
+/// The job called `name` that was seen to hang.
+fn of_hang(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
+    let may_list = |task: &Running| {
+        let rights = principal.access().rights_on_running(task);
+        rights.scopes.contains(Scope::List)
+    };
+    let hung = ctx.hangs.of_job(name, may_list)?;
+    Some(Job {
+        cluster: Arc::clone(&hung.job.cluster),
+        job_id: Some(hung.job.job_id.clone()),
+        submission_id: hung.job.submission_id().map(str::to_owned),
+        ended: true,
+    })
 }
 
 /// The job called `name` of a failed task that an agent keeps: Ray may have forgotten the job.

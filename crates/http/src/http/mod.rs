@@ -51,7 +51,7 @@ mod revocations;
 pub mod rewrite;
 mod route;
 mod routes;
-pub(crate) mod running;
+pub mod running;
 mod sessions;
 mod snapshot;
 mod terminal;

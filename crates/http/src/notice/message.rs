@@ -10,13 +10,13 @@ use rand::RngExt as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::http::running::why::JobVerdict;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm, Placeholder};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
 use ray_relay_base::wire::text::{hex, one_line, percent_encoded, replaced, shortened};
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location};
 use ray_relay_session::agents::Failed;
+use ray_relay_session::hangs::JudgedJob;
 
 /// Sentences of a verdict in the text of a notice, and its characters.
 const MAX_SENTENCES: usize = 5;
@@ -105,9 +105,9 @@ impl Notice {
     }
 
     /// Creates the notice that `job` hangs, with its verdict.
-    pub(super) fn of_hang(config: &config::Notice, job: &JobVerdict, now: Timestamp) -> Self {
+    pub(super) fn of_hang(config: &config::Notice, job: &JudgedJob, now: Timestamp) -> Self {
         let id = hex(&rand::rng().random::<[u8; 16]>());
-        let name = line(job.submission_id.as_deref().unwrap_or(&job.job_id));
+        let name = line(job.submission_id().unwrap_or(&job.job_id));
         let link = link(config, format_args!("why={}", percent_encoded(&name)));
         let text = |form: fn(&str) -> String| {
             let verdict: Vec<&str> = job.verdict.sentences().take(MAX_SENTENCES).collect();
@@ -124,7 +124,7 @@ impl Notice {
                 "id": id, "event": NoticeEvent::Hangs.word(), "time": now, "text": text(str::to_owned), "link": link,
                 "job": {
                     "cluster": *job.cluster, "job_id": line(&job.job_id),
-                    "submission_id": job.submission_id.as_deref().map(line),
+                    "submission_id": job.submission_id().map(line),
                 },
                 "verdict": job.verdict,
             }),

@@ -1,11 +1,10 @@
 //! Notices: a webhook is notified of breakpoints that wait too long, of how they ended, and of jobs that hang.
 //!
-//! [`watch`] follows the registry and [`hangs`] inspects what runs: they decide what is worth a notice. [`message`] puts it
-//! into words, and [`delivery`] posts one after another to the [`target`], with retries. The queue is bounded, and lost when the relay ends: nothing
+//! [`watch`] follows the registry and decides what is worth a notice, [`message`] puts it into words, and [`delivery`]
+//! posts one after another to the [`target`], with retries. The queue is bounded, and lost when the relay ends: nothing
 //! important depends on a notice.
 
 mod delivery;
-mod hangs;
 mod message;
 mod queue;
 mod target;
@@ -62,7 +61,7 @@ impl Notices {
             () = closed.cancelled() => {}
             () = Watch::new(&self.config, &queue).run(&ctx.registry, draining) => {}
             () = watch::failures(&self.config, &queue, ctx.peers.agents.failing()) => {}
-            () = hangs::watch(&self.config, &queue, &ctx) => {}
+            () = watch::hangs(&self.config, &queue, ctx.hangs.news()) => {}
             () = delivery::run(&self.target, self.target.host(), &queue, &ctx.metrics) => {}
         }
         let lost = queue.len();

@@ -18,6 +18,7 @@ use ray_relay_base::config::{self, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder, Registry, Snapshot, State};
 use ray_relay_session::agents::Failed;
+use ray_relay_session::hangs::JudgedJob;
 use ray_relay_session::release::auto;
 use ray_relay_session::session::parks::is_parked;
 
@@ -50,15 +51,44 @@ pub(super) struct Watch<'a> {
 pub(super) async fn failures(
     config: &config::Notice,
     queue: &Queue,
-    mut failing: broadcast::Receiver<Arc<Failed>>,
+    failing: broadcast::Receiver<Arc<Failed>>,
+) {
+    each(
+        config,
+        queue,
+        NoticeEvent::Failed,
+        failing,
+        Notice::of_failed,
+    )
+    .await;
+}
+
+/// Queues a notice for each job that hangs. Never returns.
+pub(super) async fn hangs(
+    config: &config::Notice,
+    queue: &Queue,
+    news: broadcast::Receiver<Arc<JudgedJob>>,
+) {
+    each(config, queue, NoticeEvent::Hangs, news, Notice::of_hang).await;
+}
+
+/// Queues a notice of `event` for each of `news`. Never returns.
+async fn each<T: Clone>(
+    config: &config::Notice,
+    queue: &Queue,
+    event: NoticeEvent,
+    mut news: broadcast::Receiver<Arc<T>>,
+    notice: fn(&config::Notice, &T, Timestamp) -> Notice,
 ) {
     loop {
-        match failing.recv().await {
-            Ok(failed) if config.on.contains(&NoticeEvent::Failed) => {
-                queue.push(Notice::of_failed(config, &failed, Timestamp::now()));
+        match news.recv().await {
+            Ok(one) if config.on.contains(&event) => {
+                queue.push(notice(config, &one, Timestamp::now()));
             }
             Ok(_) => {}
-            Err(RecvError::Lagged(missed)) => warn!(missed, "no notice was sent of failed tasks"),
+            Err(RecvError::Lagged(missed)) => {
+                warn!(missed, event = event.word(), "notices were not sent");
+            }
             // The relay ends.
             Err(RecvError::Closed) => std::future::pending().await,
         }

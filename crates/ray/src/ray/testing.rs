@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::ray::registry::{
-    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Registry, Snapshot,
-    State,
+    Breakpoint, BreakpointId, ClusterStatus, Kind, Names, Reason, Registered, Registry, Running,
+    Snapshot, State, WorkKind,
 };
 use ray_relay_base::timestamp::testing::at;
 
@@ -73,6 +73,21 @@ pub async fn listed(registry: &Registry, breakpoint: Breakpoint) -> TcpListener 
     let (listener, breakpoint) = listening(breakpoint).await;
     registry.insert(breakpoint);
     listener
+}
+
+/// A running task of `group`, without names, in the worker `worker_id`.
+pub fn running(group: &str, worker_id: &str) -> Running {
+    Running {
+        cluster: "default".into(),
+        what: WorkKind::Task,
+        group: group.to_owned(),
+        names: Names::default(),
+        node_id: "0a".to_owned(),
+        node_ip: None,
+        worker_id: worker_id.to_owned(),
+        pid: Some(41),
+        started: None,
+    }
 }
 
 /// Asserts that no client has connected.

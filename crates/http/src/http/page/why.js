@@ -32,9 +32,11 @@ export class JobVerdict {
     }
   }
 
-  show({ verdict, summary, evidence, next, clusters }) {
+  show({ verdict, summary, evidence, next, clusters, kept }) {
     const troubles = clusters.filter((cluster) => cluster.trouble).map((cluster) => ` Cluster ${cluster.name}: ${cluster.trouble}.`);
-    this.message.replaceChildren('As it was ', time(Date.now()), ` ago.${troubles.join('')}`);
+    const moment = (seconds) => new Date(seconds * 1000).toLocaleString();
+    const when = kept ? [`Nothing of the job runs now. The relay saw it hang from ${moment(kept.first)} to ${moment(kept.last)}, and kept its first verdict.`] : ['As it was ', time(Date.now()), ' ago.'];
+    this.message.replaceChildren(...when, troubles.join(''));
     const pill = make('span', { class: 'pill', 'data-kind': KINDS[verdict] }, verdict);
     const list = make('ul', { class: 'parts' }, ...evidence.map((sentence) => make('li', {}, sentence)));
     const commands = next.map((command) => this.command(command));

@@ -12,7 +12,8 @@ mod list;
 pub(super) mod looks;
 pub(in crate::http) mod objects;
 mod shown;
-pub(crate) mod why;
+pub mod watch;
+pub(super) mod why;
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};

@@ -3,12 +3,9 @@
 //!
 //! The body selects tasks by `name`, `job`, `cluster` and `filter`, as for `/relay/v1/looks`, and each of their
 //! processes is inspected and audited in the same way. Where no hook records since when threads have not moved, all are
-//! inspected a second time after 5 s.
+//! inspected a second time after 5 s. Of a job that has ended, the answer is the verdict that the relay has [kept](super::watch).
 
-use std::collections::BTreeMap;
-use std::slice;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hyper::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -18,18 +15,18 @@ use tokio::time::sleep;
 use super::choice::{RawSelection, TaskChoice};
 use super::inspect::Inspector;
 use super::shown::{held, text_of};
-use super::{NotListed, clusters, running};
+use super::{NotListed, clusters, may, running};
 use crate::http::answer::{self, Body};
-use crate::http::body;
 use crate::http::exchange::Post;
 use crate::http::refusal::HttpRefusal;
-use ray_relay_access::identity::Principal;
+use crate::http::{audit, body};
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::look::Look;
-use ray_relay_ray::ray::registry::{Running, RunningIn};
-use ray_relay_session::context::Context;
+use ray_relay_ray::ray::registry::RunningIn;
+use ray_relay_session::hangs::HungJob;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
 use ray_relay_view::listing::fold::verdict::Verdict;
+use ray_relay_view::listing::json::seconds;
 
 const MAX_BODY_BYTES: usize = 4096;
 /// Error for an invalid body.
@@ -37,9 +34,6 @@ const INVALID_BODY: &str = "the body has to be {\"job\": \"ID\", \"name\": \"PAT
 
 /// Error if the relay ends meanwhile.
 const ENDING: &str = "the relay is ending: try again";
-
-/// Maximum number of jobs that the relay inspects for itself.
-const MAX_JOBS: usize = 64;
 
 /// Pause between two inspections where no hook records positions.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(5);
@@ -74,6 +68,29 @@ struct WhyAnswer {
     #[serde(flatten)]
     verdict: Verdict,
     clusters: Value,
+    /// If the verdict was kept of a job of which nothing runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<Kept>,
+}
+
+/// When the relay saw the job hang, first and last: Unix time, in seconds.
+#[derive(Serialize)]
+struct Kept {
+    first: f64,
+    last: f64,
+}
+
+impl Kept {
+    fn of(hung: &HungJob) -> Self {
+        let unix = |time: SystemTime| {
+            let since = time.duration_since(SystemTime::UNIX_EPOCH);
+            seconds(since.unwrap_or_default())
+        };
+        Self {
+            first: unix(hung.job.at.time),
+            last: unix(hung.last),
+        }
+    }
 }
 
 /// Answers with the verdict on the tasks that the body selects.
@@ -102,11 +119,35 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
+    let clusters = clusters(&per_cluster);
+    let name = choice
+        .job
+        .as_deref()
+        .filter(|_| inspected.processes.is_empty());
+    let may_view = |task: &_| may(principal, Scope::View, task);
+    let hung = name.and_then(|name| ctx.hangs.of_job(name, may_view));
+    if let Some(hung) = hung {
+        let entry = audit::command(exchange, principal, "why");
+        let entry = entry
+            .with("cluster", &*hung.job.cluster)
+            .with("job_id", &*hung.job.job_id);
+        audit::write_entry(ctx, entry).await?;
+        let answer = WhyAnswer {
+            verdict: hung.job.verdict.clone().of_ended(),
+            clusters,
+            kept: Some(Kept::of(&hung)),
+        };
+        return Ok(held(exchange, principal, &answer));
+    }
     let Some(verdict) = verdict(inspected).await else {
         return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, ENDING));
     };
-    let clusters = clusters(&per_cluster);
-    Ok(held(exchange, principal, &WhyAnswer { verdict, clusters }))
+    let answer = WhyAnswer {
+        verdict,
+        clusters,
+        kept: None,
+    };
+    Ok(held(exchange, principal, &answer))
 }
 
 /// Computes the verdict apart from other tasks: the time grows with the size of the stacks and values.
@@ -137,81 +178,7 @@ impl Inspector<'_> {
 }
 
 /// Returns `look` with the size of its JSON.
-fn measured(look: Look) -> Result<(Look, usize), String> {
+pub(super) fn measured(look: Look) -> Result<(Look, usize), String> {
     let bytes = text_of(&look)?.get().len();
     Ok((look, bytes))
-}
-
-/// The verdict on a running job.
-#[derive(Debug)]
-pub(crate) struct JobVerdict {
-    pub(crate) cluster: Arc<str>,
-    /// Ray's job id, such as `01000000`.
-    pub(crate) job_id: String,
-    pub(crate) submission_id: Option<String>,
-    pub(crate) verdict: Verdict,
-}
-
-/// Returns the verdicts on all running jobs, without texts of their values. Each process is inspected once. Not audited.
-pub(crate) async fn of_all_jobs(ctx: &Context) -> Vec<JobVerdict> {
-    let principal = Principal::relay_viewer();
-    let choice = TaskChoice::default();
-    let Ok(per_cluster) = running(ctx, &principal, Scope::View, &choice).await else {
-        return Vec::new();
-    };
-    let inspector = Inspector {
-        ctx,
-        principal: &principal,
-        exchange: None,
-        locals: true,
-        objects: true,
-        native: false,
-    };
-    let mut verdicts = Vec::new();
-    for (job_id, tasks) in by_job(per_cluster).into_iter().take(MAX_JOBS) {
-        let inspected = inspector.inspect(slice::from_ref(&tasks), &choice, measured);
-        let Some(verdict) = verdict(inspected.await).await else {
-            break;
-        };
-        let names = tasks.rows.iter().map(|one| &one.names);
-        let submission_id = names.filter_map(|names| names.submission_id.clone()).next();
-        verdicts.push(JobVerdict {
-            cluster: tasks.cluster,
-            job_id,
-            submission_id,
-            verdict,
-        });
-    }
-    verdicts
-}
-
-/// Separates what runs in each cluster by jobs. Tasks of no known job are left out.
-fn by_job(per_cluster: Vec<RunningIn>) -> Vec<(String, RunningIn)> {
-    let mut jobs: BTreeMap<(Arc<str>, String), RunningIn> = BTreeMap::new();
-    for cluster in per_cluster {
-        let mut add = |one: Running, list: fn(&mut RunningIn) -> &mut Vec<Running>| {
-            let Some(id) = one.names.job_id.clone() else {
-                return;
-            };
-            let job = jobs.entry((Arc::clone(&cluster.cluster), id));
-            let job = job.or_insert_with(|| RunningIn {
-                cluster: Arc::clone(&cluster.cluster),
-                rows: Vec::new(),
-                idle: Vec::new(),
-                trouble: None,
-                complete: cluster.complete,
-            });
-            list(job).push(one);
-        };
-        cluster
-            .rows
-            .into_iter()
-            .for_each(|one| add(one, |job| &mut job.rows));
-        cluster
-            .idle
-            .into_iter()
-            .for_each(|one| add(one, |job| &mut job.idle));
-    }
-    let jobs = jobs.into_iter().filter(|(_, job)| !job.rows.is_empty());
-    jobs.map(|((_, id), job)| (id, job)).collect()
 }

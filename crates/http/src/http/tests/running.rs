@@ -4,9 +4,12 @@ use serde_json::{Value, json as object};
 
 use super::*;
 use crate::http::running::objects::{self, AwaitedObjects};
-use crate::http::running::why;
+use crate::http::running::watch;
+use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::RunningQuery;
+use ray_relay_ray::ray::testing::running;
+use ray_relay_session::hangs::JudgedJob;
 
 /// Starts a head that runs `square` of job 1 and `Trainer.step` of job 2, and answers stack requests with `stack`.
 async fn ray_head(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>) {
@@ -517,25 +520,68 @@ async fn unrecorded_inspection_gives_no_verdict() {
 }
 
 #[tokio::test]
-async fn relay_judges_each_job_apart_and_asks_for_no_record() {
+async fn relay_judges_each_job_apart_and_without_a_record() {
     let (address, _head) = ray_head(waiting_stack).await;
     let relay = Relay::with_users(&[("default", address)], &[]).await;
     relay.audit.refuse_all(true);
-    let verdicts = why::of_all_jobs(&relay.ctx).await;
-    let jobs: Vec<_> = verdicts
-        .iter()
-        .map(|one| (&*one.cluster, &*one.job_id))
-        .collect();
-    assert_eq!(jobs, [("default", "01000000"), ("default", "02000000")]);
-    let text = |at: usize| object!(verdicts[at].verdict).to_string();
-    assert!(
-        text(0).contains("square") && !text(0).contains("Trainer"),
-        "{}",
-        text(0)
+    watch::judge_all(&relay.ctx).await;
+    // Without a hook nothing is known to hang.
+    assert!(relay.ctx.hangs.of_job("01000000", |_| true).is_none());
+    assert_eq!(relay.audit.take().len(), 0);
+}
+
+/// A job that was seen to hang, of two tasks.
+fn hung(job_id: &str) -> JudgedJob {
+    let task = |worker: &str, name: &str| {
+        let mut task = running(name, worker);
+        task.names.job_id = Some(job_id.to_owned());
+        task
+    };
+    let verdict = object!({"verdict": "hangs", "confidence": "likely", "summary": "Rank 2 sleeps (likely).", "culprits": [],
+        "evidence": [], "waiting": [], "differences": [], "next": ["ray-relay snapshot"]});
+    JudgedJob {
+        cluster: "default".into(),
+        job_id: job_id.to_owned(),
+        tasks: vec![task("w8", "train"), task("w9", "secret")],
+        verdict: serde_json::from_value(verdict).unwrap(),
+        at: Timestamp::now(),
+    }
+}
+
+#[tokio::test]
+async fn verdict_on_an_ended_job_is_kept_for_those_who_may_view_all_of_it() {
+    let (address, _head) = ray_head(|_| panic!("inspected")).await;
+    let ann = User::new("ann", "\"view\", \"list\"", "");
+    let ben = User::new("ben", "\"view\", \"list\"", "tasks = [\"train\"]");
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben]).await;
+    relay.ctx.hangs.judged(hung("07000000"));
+    let (status, answer) = verdict(&relay, "ann", "{\"job\": \"07000000\"}").await;
+    assert_eq!(
+        (status, &answer["verdict"]),
+        (200, &"hangs".into()),
+        "{answer}"
     );
-    assert!(
-        text(1).contains("Trainer") && !text(1).contains("square"),
-        "{}",
-        text(1)
+    assert_eq!(
+        (&answer["summary"], &answer["next"]),
+        (&"Rank 2 sleeps (likely).".into(), &object!([]))
     );
+    let kept = |key: &str| answer["kept"][key].as_f64().unwrap();
+    assert!(
+        kept("first") > 1e9 && kept("first") <= kept("last"),
+        "{answer}"
+    );
+    let entries = relay.audit.take();
+    let recorded = |line: &AuditLine| {
+        line.details.get("command") == Some(&"why".into()) && line.details["job_id"] == "07000000"
+    };
+    assert!(entries.iter().any(recorded), "{entries:?}");
+    // To others it is as if there were no such job.
+    let (status, answer) = verdict(&relay, "ben", "{\"job\": \"07000000\"}").await;
+    assert_eq!(status, 404, "{answer}");
+    assert!(!answer.to_string().contains("Rank 2"), "{answer}");
+    // Without a record there is no verdict.
+    relay.audit.refuse_all(true);
+    let (status, answer) = verdict(&relay, "ann", "{\"job\": \"07000000\"}").await;
+    assert_eq!(status, 503, "{answer}");
+    assert!(!answer.to_string().contains("Rank 2"), "{answer}");
 }

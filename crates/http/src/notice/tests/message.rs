@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ann;
-use crate::http::running::why::JobVerdict;
 use crate::notice::message::Notice;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::ago;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location, State};
-use ray_relay_ray::ray::testing::paused;
+use ray_relay_ray::ray::testing::{paused, running};
+use ray_relay_session::hangs::JudgedJob;
 
 fn stopped(name: &str) -> Breakpoint {
     let mut breakpoint = paused(name, 1);
@@ -121,11 +121,14 @@ fn hang_notice_has_the_verdict_and_is_escaped() {
     let sentence = "Rank 2 of <!channel> holds the others up (likely).";
     let verdict = json!({"verdict": "hangs", "confidence": "likely", "summary": sentence, "culprits": [],
         "evidence": ["Rank 2 sleeps\u{202e} in load (data.py:12).", "x".repeat(5000)], "waiting": [], "differences": [], "next": []});
-    let job = JobVerdict {
+    let mut task = running("train", "0c");
+    task.names.submission_id = Some("raysubmit_&".to_owned());
+    let job = JudgedJob {
         cluster: "default".into(),
         job_id: "01000000".to_owned(),
-        submission_id: Some("raysubmit_&".to_owned()),
+        tasks: vec![task],
         verdict: serde_json::from_value(verdict.clone()).unwrap(),
+        at: Timestamp::now(),
     };
     let body_in = |form: NoticeForm| -> Value {
         let config = config::Notice {

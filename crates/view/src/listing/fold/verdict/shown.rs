@@ -24,6 +24,17 @@ impl Verdict {
         self.kind == Kind::Hangs
     }
 
+    /// Whether something of the job is known to move.
+    pub fn moves(&self) -> bool {
+        matches!(self.kind, Kind::Healthy | Kind::Slow | Kind::Differs)
+    }
+
+    /// Leaves out the commands that would show more: the job is gone.
+    pub fn of_ended(mut self) -> Self {
+        self.next.clear();
+        self
+    }
+
     /// Returns the first sentence, and the evidence.
     pub fn sentences(&self) -> impl Iterator<Item = &str> {
         [&*self.summary]
