@@ -134,7 +134,7 @@ impl Hangs {
         }
         drop(jobs);
         if is_news {
-            // Nobody may listen.
+            // There may be no receiver.
             let _ = self.news.send(job);
         }
     }
