@@ -8,7 +8,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 
 use super::choice::TaskChoice;
 use super::inspect::Inspector;
@@ -25,6 +25,9 @@ use ray_relay_session::hangs::JudgedJob;
 /// Time between inspections. A verdict takes 30 s in which nothing moves: together with this, less than a minute.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
+/// How many times as long as an inspection the pause behind it is at least: the heads and workers have other work.
+const PAUSE_FACTOR: u32 = 5;
+
 /// Maximum number of jobs that are inspected.
 const MAX_JOBS: usize = 64;
 
@@ -37,12 +40,11 @@ pub fn is_wanted(config: &Config) -> bool {
 
 /// Inspects all that runs from time to time, until the relay drains.
 pub async fn watch(ctx: Arc<Context>) {
-    let mut ticks = interval(CHECK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let inspect = async {
         loop {
-            ticks.tick().await;
+            let begun = Instant::now();
             judge_all(&ctx).await;
+            sleep(CHECK_INTERVAL.max(PAUSE_FACTOR * begun.elapsed())).await;
         }
     };
     tokio::select! {
