@@ -40,7 +40,7 @@ certain: a cycle or Ray itself shows it. likely: all others wait in one collecti
 
 With the hook in the workers (`ray-relay hook`) `why` knows for how long each has not moved, where it was before, and which thread holds a lock. Without it, the relay looks a second time after 5 s; what has not moved may hang or not, and the verdict is `unknown`.
 
-It needs the permission `view` on the tasks; without `debug` the text of values is hidden. It reads no log of the program.
+It needs the permission `view` on the tasks; without `debug` the text of values is hidden, and the last lines of an actor that has died.
 
 Of a job that has ended after it hung, `why` prints the first verdict that the relay has kept, and when it saw the job hang. For this the relay inspects all running jobs every 20 s, if its configuration has [post_mortem] enabled = true or notices of hangs.
 

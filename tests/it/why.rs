@@ -49,7 +49,7 @@ const fn planted(
 }
 
 /// Faults whose ranks use no processor time.
-const WAITING: [Planted; 10] = [
+const WAITING: [Planted; 11] = [
     planted(
         "sleep",
         "hangs",
@@ -108,11 +108,20 @@ const WAITING: [Planted; 10] = [
             "barrier (",
         ],
     ),
+    planted(
+        "crash",
+        "hangs",
+        &["rank 2"],
+        &[
+            "crashed (Segmentation fault) in crashes (",
+            "Its log: the last line",
+        ],
+    ),
     planted("cycle", "hangs", &["cycle-a", "cycle-b"], &["ray.get"]),
 ];
 
 /// Values of one rank that differ while the job runs.
-const DIFFERING: [Planted; 6] = [
+const DIFFERING: [Planted; 7] = [
     planted("nan", "differs", &["rank 2"], &["self.loss", "nan"]),
     planted(
         "lr",
@@ -127,6 +136,12 @@ const DIFFERING: [Planted; 6] = [
         &["self.model.config", "seed"],
     ),
     planted("shape", "differs", &["rank 2"], &["self.model.rows"]),
+    planted(
+        "dtype",
+        "differs",
+        &["rank 2"],
+        &["self.model.weights", "float16"],
+    ),
     planted(
         "version",
         "differs",

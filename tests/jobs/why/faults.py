@@ -1,6 +1,7 @@
 """Four ranks that meet after each step, and a fault in rank 2 from its third step on: FAULT. In workers with the hook of HOOK_DIR.
 Prints JOB and its id when that step begins. Ends when it is killed."""
 import asyncio
+import ctypes
 import importlib
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import harness
+import numpy
 import ray
 
 FAULT, HOOK, RANKS, FAULTY, STEP = os.environ["FAULT"], os.environ["HOOK_DIR"], 4, 2, 3
@@ -38,6 +40,7 @@ class Model:
         self.optimizer = Optimizer()
         self.rows = [[1.0] * 16 for _ in range(4)]
         self.config = {"layers": 2, "seed": 7}
+        self.weights = numpy.ones((8, 16), "float32")
 
 
 def library(version):
@@ -119,6 +122,11 @@ def dies():
     os.kill(os.getpid(), 9)
 
 
+def crashes():
+    print("the last line", file=sys.stderr, flush=True)
+    ctypes.string_at(0)
+
+
 def pauses(fault, rank, at):
     """What a healthy job does now and then."""
     if fault == "checkpoints" and at % 30 == STEP:
@@ -134,7 +142,7 @@ def pauses(fault, rank, at):
 HANGS = {
     "sleep": sleeps, "slow": computes, "gil": holds_the_gil, "dead-child": loads_from_dead_child, "hung-child": waits_for_hung_child,
     "locks": lambda: Locks().forwards(), "peer": receives_from_silent_peer, "unplaced": waits_for_unplaced_task,
-    "future": waits_for_future, "dead": dies,
+    "future": waits_for_future, "dead": dies, "crash": crashes,
 }
 
 
@@ -152,6 +160,8 @@ class Trainer:
             del self.model.config["seed"]
         elif fault == "shape":
             self.model.rows.pop()
+        elif fault == "dtype":
+            self.model.weights = self.model.weights.astype("float16")
 
     def step(self, rank, at, fault):
         pauses(fault, rank, at)

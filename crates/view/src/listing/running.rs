@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::json::seconds;
 use ray_relay_access::policy::Pattern;
-use ray_relay_ray::ray::registry::{BreakpointId, DeadActor, Location, Resources, Running};
+use ray_relay_ray::ray::registry::{
+    BreakpointId, Crash, DeadActor, LastWords, Location, Resources, Running,
+};
 
 /// Whether a user may mean `running` by `pattern`: it matches its name, its function or class, its actor's name, or
 /// its task's id.
@@ -149,11 +151,17 @@ pub struct DeadRow<'a> {
     died_of: &'a str,
     /// How long ago its process ended.
     died_seconds: f64,
+    /// The fatal signal that ended it, with the stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    crash: Option<&'a Crash>,
+    /// The last lines of its error log, for those who may see text of the program.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    last_lines: &'a [String],
 }
 
 impl<'a> DeadRow<'a> {
-    /// Builds the row of `dead` at `now`.
-    pub fn new(dead: &'a DeadActor, now: SystemTime) -> Self {
+    /// Builds the row of `dead` at `now`, with its last `words` as far as they may be seen.
+    pub fn new(dead: &'a DeadActor, words: &'a LastWords, now: SystemTime) -> Self {
         let actor = RunningRow {
             state: DEAD,
             ..RunningRow::new(&dead.actor, UNIX_EPOCH, None)
@@ -162,6 +170,8 @@ impl<'a> DeadRow<'a> {
             actor,
             died_of: &dead.why,
             died_seconds: seconds(now.duration_since(dead.at).unwrap_or_default()),
+            crash: words.crash.as_ref(),
+            last_lines: &words.lines,
         }
     }
 }

@@ -2,24 +2,31 @@
 //! returned, or has died.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_with;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::inspect::Inspector;
 use super::may_know;
+use super::shown::record_inspection;
 use ray_relay_access::identity::Principal;
-use ray_relay_ray::ray::registry::{Running, RunningIn};
+use ray_relay_access::policy::Scope;
+use ray_relay_access::visibility::Visibility;
+use ray_relay_ray::ray::registry::{DeadActor, LastWords, Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::{DeadRow, IdleRow};
 
-/// Maximum number of actors to report, and of those whose last method Ray is asked for.
+/// Maximum number of actors to report, of those whose last method Ray is asked for, and of dead ones whose error log is read.
 const MAX_ROWS: usize = 256;
 const MAX_LAST_METHOD_QUERIES: usize = 8;
+const MAX_LAST_WORDS_QUERIES: usize = 4;
 
-/// Time limits for that query, and for the one for dead actors.
+/// Time limits for these queries, and for the one for dead actors.
 const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(4);
 const DEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A class of actors: its cluster, job and name.
@@ -56,26 +63,58 @@ pub(super) async fn rows(
         .collect()
 }
 
-/// The actors of the classes of `running` that have died since those began, and that `principal` may know of, as JSON.
-pub(super) async fn dead_rows(
-    ctx: &Context,
-    principal: &Principal,
-    running: &[&Running],
-) -> Vec<Value> {
-    let mut by_cluster: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
-    for one in running {
-        by_cluster.entry(&one.cluster).or_default().push(one);
+impl Inspector<'_> {
+    /// The actors of the classes of `running` that have died since those began, and that the principal may know of, as
+    /// JSON.
+    pub(super) async fn dead_rows(self, running: &[&Running]) -> Vec<Value> {
+        let Self { ctx, principal, .. } = self;
+        let mut by_cluster: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
+        for one in running {
+            by_cluster.entry(&one.cluster).or_default().push(one);
+        }
+        let queries = by_cluster.iter().map(|(cluster, running)| {
+            let query = timeout(DEAD_TIMEOUT, ctx.registry.dead_peers(cluster, running));
+            async { query.await.unwrap_or_default() }
+        });
+        let queries: Vec<_> = queries.collect();
+        let dead: Vec<DeadActor> = join_all(queries).await.into_iter().flatten().collect();
+        let dead: Vec<&DeadActor> = dead
+            .iter()
+            .filter(|one| may_know(principal, &one.actor))
+            .take(MAX_ROWS)
+            .collect();
+        let words = dead.iter().take(MAX_LAST_WORDS_QUERIES);
+        let words: Vec<_> = words.map(|one| self.last_words(one)).collect();
+        let words = join_all(words).await;
+        let words = words.into_iter().chain(repeat_with(LastWords::default));
+        let now = SystemTime::now();
+        let rows = dead.iter().zip(words);
+        rows.map(|(one, words)| json!(DeadRow::new(one, &words, now)))
+            .collect()
     }
-    let queries = by_cluster.iter().map(|(cluster, running)| {
-        let query = timeout(DEAD_TIMEOUT, ctx.registry.dead_peers(cluster, running));
-        async { query.await.unwrap_or_default() }
-    });
-    let queries: Vec<_> = queries.collect();
-    let dead = join_all(queries).await;
-    let dead = dead.iter().flatten();
-    let dead = dead.filter(|one| may_know(principal, &one.actor));
-    let now = SystemTime::now();
-    dead.take(MAX_ROWS)
-        .map(|one| json!(DeadRow::new(one, now)))
-        .collect()
+
+    /// What the worker of `dead` has written last, as far as the principal may see it: the stack of a crash as other
+    /// stacks, and its lines as text of the program. Audited as an inspection.
+    async fn last_words(self, dead: &DeadActor) -> LastWords {
+        let Self { ctx, principal, .. } = self;
+        let actor = &dead.actor;
+        let rights = principal.access().rights_on_running(actor);
+        if !rights.scopes.contains(Scope::View) {
+            return LastWords::default();
+        }
+        let shows_text = !Visibility::of(&rights).hides() && !rights.obligations.record;
+        if let Some(exchange) = self.exchange
+            && record_inspection(exchange, principal, actor, shows_text, None)
+                .await
+                .is_err()
+        {
+            return LastWords::default();
+        }
+        let words = timeout(LAST_WORDS_TIMEOUT, ctx.registry.last_words(dead)).await;
+        let mut words = words.unwrap_or_default();
+        if !shows_text {
+            words.lines.clear();
+        }
+        words
+    }
 }

@@ -79,7 +79,7 @@ impl Inspector<'_> {
         let processes = self.snapshots(per_cluster, selected, form).await;
         let dead = async {
             match self.objects {
-                true => idle::dead_rows(ctx, principal, &inspected).await,
+                true => self.dead_rows(&inspected).await,
                 false => Vec::new(),
             }
         };

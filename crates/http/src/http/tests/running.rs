@@ -83,6 +83,11 @@ async fn ray_head(stack: fn(&str) -> Response<Body>) -> (SocketAddr, JoinSet<()>
                 ]
             }
             "/api/jobs/" => return ok("[]"),
+            "/api/v0/logs/file" if path.contains("actor_id=a6&") => {
+                return ok(
+                    "a secret\nFatal Python error: Aborted\n\nStack (most recent call first):\n  File \"b.py\", line 4 in step\n",
+                );
+            }
             "/worker/traceback" => return stack(&path),
             _ => return status(404),
         };
@@ -331,6 +336,48 @@ async fn dead_actor_is_reported_with_its_running_class_if_objects_are_asked_for(
     );
     let (_, answer) = inspect(&relay, "ann", "{\"name\": \"Trainer\"}").await;
     assert_eq!(answer["idle"].as_array().unwrap().len(), 1, "{answer}");
+}
+
+#[tokio::test]
+async fn last_words_of_a_dead_actor_are_shown_as_far_as_permitted_and_on_record() {
+    let (address, _head) = ray_head(waiting_stack).await;
+    let ann = User::new("ann", "\"view\"", "");
+    let ben = User::new("ben", "\"view\", \"debug\"", "");
+    let cid = User::new(
+        "cid",
+        "\"view\"",
+        "tasks = [\"rank_3\"]\n[[rule]]\nsubjects = [\"cid\"]\nscopes = [\"list\"]",
+    );
+    let relay = Relay::with_users(&[("default", address)], &[&ann, &ben, &cid]).await;
+    let dead = async |user: &str| {
+        let body = "{\"name\": \"Trainer\", \"objects\": true}";
+        let (_, answer) = inspect(&relay, user, body).await;
+        let mut idle = answer["idle"].as_array().unwrap().iter();
+        idle.find(|row| row["state"] == "dead").unwrap().clone()
+    };
+    let row = dead("ann").await;
+    let frames = object!([{"file": "b.py", "line": 4, "function": "step"}]);
+    assert_eq!(
+        (&row["crash"]["signal"], &row["crash"]["frames"]),
+        (&"Aborted".into(), &frames)
+    );
+    assert!(row.get("last_lines").is_none(), "{row}");
+    let entries = relay.audit.take();
+    assert!(
+        entries
+            .iter()
+            .any(|line| line.details.get("worker_id") == Some(&"w6".into())),
+        "{entries:?}"
+    );
+    assert_eq!(dead("ben").await["last_lines"], object!(["a secret"]));
+    // One may know that it is dead, and no more.
+    let row = dead("cid").await;
+    assert!(
+        row.get("crash").is_none() && row.get("last_lines").is_none(),
+        "{row}"
+    );
+    relay.audit.refuse_all(true);
+    assert!(dead("ben").await.get("last_lines").is_none());
 }
 
 #[tokio::test]

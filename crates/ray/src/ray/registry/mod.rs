@@ -22,6 +22,7 @@ mod gcs;
 mod holds;
 mod id_prefix;
 mod job;
+mod last_words;
 mod list;
 mod live_nodes;
 mod live_worker;
@@ -77,6 +78,7 @@ pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use job::{CalledJob, Job, JobsCalled, NameKind};
+pub use last_words::{Crash, CrashedCall, LastWords};
 pub use list::List;
 pub use objects::{ObjectState, OwnedBy};
 pub use observe::{Observer, PollOutcome};
@@ -206,6 +208,14 @@ impl Registry {
         match self.shared.clusters.named(cluster) {
             Some(cluster) => dead::peers(&cluster, running).await,
             None => Vec::new(),
+        }
+    }
+
+    /// What the worker of `dead` has written last. The caller bounds the wait. Cancel safe.
+    pub async fn last_words(&self, dead: &DeadActor) -> LastWords {
+        match (self.head(&dead.actor.cluster), &dead.actor.names.actor_id) {
+            (Some(head), Some(actor_id)) => last_words::of_actor(&head, actor_id).await,
+            _ => LastWords::default(),
         }
     }
 

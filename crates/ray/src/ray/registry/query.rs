@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::ray::head::{HeadAnswer as Body, HeadClient, HeadError};
 use crate::ray::registry::bounded::FirstRows;
+use crate::ray::registry::last_words;
 use crate::ray::registry::rows::{
     ActorRow, Envelope, JobRow, MAX_QUERY_ROWS, NodeRow, ObjectRow, QueryResult, TaskRow,
     TrainRunRow, TrainRuns, Version, WorkerRow,
@@ -205,6 +206,19 @@ pub(super) async fn traceback(
     head.get_text(&format!(
         "/worker/traceback?pid={pid}&ip={}",
         percent_encoded(&ip.to_string())
+    ))
+    .await
+}
+
+/// The last lines of the error log of an actor's worker, dead or alive.
+pub(super) async fn error_log(head: &HeadClient, actor_id: &str) -> Result<String, HeadError> {
+    let (lines, seconds) = (
+        last_words::QUERIED_LINES,
+        last_words::HEAD_TIMEOUT.as_secs(),
+    );
+    head.get_text(&format!(
+        "/api/v0/logs/file?actor_id={}&suffix=err&lines={lines}&timeout={seconds}",
+        percent_encoded(actor_id)
     ))
     .await
 }

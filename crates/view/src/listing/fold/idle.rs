@@ -3,14 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::location::{Call, is_library};
 use super::member::Member;
 use super::who::{self, Names};
 use crate::listing::received::RowAnswer;
 use ray_relay_base::wire::human_time::span;
-use ray_relay_base::wire::json::typed;
+use ray_relay_base::wire::json::{self, typed};
 use ray_relay_base::wire::text::{replaced, shortened};
+use ray_relay_ray::ray::look::Frame;
+
+/// Last lines of a dead actor.
+const MAX_LAST_LINES: usize = 5;
 
 /// Characters of a method's name or a state.
 const MAX_WORD_CHARS: usize = 200;
@@ -54,7 +60,7 @@ impl Absence {
             let ago = row.get("died_seconds").and_then(Value::as_f64);
             let ago = ago.and_then(|ago| Duration::try_from_secs_f64(ago).ok());
             let ago = ago.map_or(String::new(), |ago| format!(" {} ago", span(ago)));
-            return Self::Dead(format!("{ago}: {of}"));
+            return Self::Dead(format!("{ago}: {}", crash(row).unwrap_or(of)));
         }
         Self::Idle(match (word("last_method"), word("last_state").as_deref()) {
             (Some(method), Some("FINISHED")) => format!("{method} returned"),
@@ -75,6 +81,32 @@ impl Absence {
             Self::Dead(of) => format!("{has} died{of}"),
         }
     }
+}
+
+/// A fatal signal that has ended an actor.
+#[derive(Deserialize)]
+struct CrashAnswer {
+    signal: String,
+    frames: Vec<Frame>,
+}
+
+/// Describes the crash of `row`: `it crashed (Segmentation fault) in die (train.py:7)`.
+fn crash(row: &Value) -> Option<String> {
+    let crash = CrashAnswer::deserialize(row.get("crash")?).ok()?;
+    let own = crash.frames.iter().find(|frame| !is_library(&frame.file));
+    let at = own.or(crash.frames.first()).map(Call::of);
+    let at = at.map_or(String::new(), |call| format!(" in {call}"));
+    let words = format!("it crashed ({}){at}", crash.signal);
+    Some(shortened(&replaced(&words), MAX_WORD_CHARS))
+}
+
+/// Returns the last lines of the error log of `row`'s actor, if it has died and they may be seen.
+pub(super) fn last_lines(row: &Value) -> Vec<String> {
+    let lines = json::list(row, "last_lines").iter().take(MAX_LAST_LINES);
+    let lines = lines.filter_map(Value::as_str);
+    lines
+        .map(|line| shortened(&replaced(line), MAX_WORD_CHARS))
+        .collect()
 }
 
 #[cfg(test)]

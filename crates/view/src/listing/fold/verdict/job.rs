@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::idle::Absence;
+use super::super::idle::{Absence, last_lines};
 use super::super::inspected::InspectedTasks;
 use super::super::member::Member;
 use super::super::waits::{self, ObjectAnswer};
@@ -50,6 +50,8 @@ pub(super) struct Process {
     pub(super) tasks: usize,
     /// If no task runs in it: why.
     pub(super) absence: Option<Absence>,
+    /// The last lines that it has written, if it has died.
+    pub(super) last_lines: Vec<String>,
 }
 
 /// The task whose result is waited for, in Ray's terms.
@@ -108,6 +110,7 @@ impl Job {
         });
         let idle = idle_rows.iter().map(|row| Process {
             absence: Some(Absence::read(row)),
+            last_lines: last_lines(row),
             ..Process::of(&[typed(row)])
         });
         let mut processes: Vec<Process> = running.chain(idle).collect();
@@ -203,6 +206,7 @@ impl Process {
             world_size: first.and_then(|row| row.world_size),
             tasks: rows.len(),
             absence: None,
+            last_lines: Vec::new(),
         }
     }
 }

@@ -123,7 +123,7 @@ fn idle_rank_that_skipped_a_collective_is_blamed() {
     let mut all = all_wait_for(rank(3, LOAD), 60.0);
     all.remove(3);
     let text = assert_verdict(
-        &with_idle(all, &[died]),
+        &with_idle(all, std::slice::from_ref(&died)),
         Kind::Hangs,
         Confidence::Likely,
         &["rank 3"],
@@ -132,6 +132,20 @@ fn idle_rank_that_skipped_a_collective_is_blamed() {
         text.contains("Rank 3 (pid 103 @ 10.0.0.7) has died 1m 05s ago: the worker crashed.\n"),
         "{text}"
     );
+    // Its log has a fatal signal.
+    let frame = |file: &str, line: u32, function: &str| json!({"file": file, "line": line, "function": function});
+    let frames = [
+        frame("/usr/lib/python3.11/ctypes/__init__.py", 519, "string_at"),
+        frame("/app/loop.py", 7, "step\u{1b}"),
+    ];
+    let mut crashed = died.clone();
+    crashed["crash"] = json!({"signal": "Segmentation fault", "frames": frames});
+    crashed["last_lines"] = json!(["loss 0.5", "\u{202e}bye", 7]);
+    let mut all = all_wait_for(rank(3, LOAD), 60.0);
+    all.remove(3);
+    let text = verdict_on(&with_idle(all, &[crashed])).text();
+    let says = "has died 1m 05s ago: it crashed (Segmentation fault) in step� (/app/loop.py:7).\n  Its log: loss 0.5\n  Its log: �bye\n";
+    assert!(text.contains(says), "{text}");
     // Within 30 s the driver may call it again.
     let mut all = all_wait_for(rank(3, LOAD), 12.0);
     all.remove(3);

@@ -84,7 +84,10 @@ impl Words<'_> {
             self.does(at)
         );
         let Some(position) = self.found.positions.get(at) else {
-            return vec![sentence(&does)];
+            let process = self.found.job.processes.get(at);
+            let lines = process.map_or(&[][..], |process| &process.last_lines);
+            let lines = lines.iter().map(|line| format!("Its log: {line}"));
+            return [sentence(&does)].into_iter().chain(lines).collect();
         };
         let and = match &position.state {
             State::LostChild(_) | State::WaitsForChild(_) | State::WaitsForLock(_) => "; it",
