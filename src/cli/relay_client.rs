@@ -26,7 +26,7 @@ use ray_relay_base::dial;
 use ray_relay_base::dial::http::{self, HttpClient};
 use ray_relay_base::wire::json::{list_mut, put, typed_at};
 use ray_relay_base::wire::text::{innermost_cause, percent_encoded, replaced};
-use ray_relay_view::listing::fold::verdict::Verdict;
+use ray_relay_view::listing::fold::verdict::Judged;
 use ray_relay_view::listing::select::Filter;
 
 const JSON: &str = "application/json";
@@ -172,12 +172,13 @@ impl RelayClient {
         self.answer(response, "looks").await
     }
 
-    /// Fetches the verdict on the running tasks that `payload` selects: the JSON of a [`Verdict`], with `clusters`.
+    /// Fetches the verdict on the running tasks that `payload` selects: the JSON of a [`Judged`], with `clusters`.
     pub(super) async fn why(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/why";
         let response = self.post(path, payload, VERDICT_DEADLINE).await?;
-        let is_verdict = |answer: &Value| Verdict::deserialize(answer).is_ok();
-        self.accepted_answer(response, is_verdict).await
+        let is_verdict = |answer: &Value| Judged::deserialize(answer).is_ok();
+        let answer = self.accepted_answer(response, is_verdict).await;
+        answer.map_err(|why| why.or_older(path))
     }
 
     /// Fetches the live sessions, as the relay sent them.

@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -17,20 +17,19 @@ use super::relay_client::RelayClient;
 use super::snapshot::saved;
 use super::terminal::print;
 use super::worker_session::WorkerSessionError as SessionError;
-use ray_relay_base::wire::human_time::utc;
 use ray_relay_base::wire::json::put;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
-use ray_relay_view::listing::fold::verdict::Verdict;
+use ray_relay_view::listing::fold::verdict::{Judged, Verdict};
 use ray_relay_view::listing::received::troubles;
 
-/// Time after which a person is told what takes so long.
+/// Time after which a user is told what takes so long.
 const QUIET_TIME: Duration = Duration::from_secs(2);
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay why --job raysubmit_dQ2mRt8bkq1v4xKc
   ray-relay why --job 01000000 --json
-      {\"verdict\": \"hangs\"|\"slow\"|\"differs\"|\"healthy\"|\"unknown\", \"confidence\": \"certain\"|\"likely\"|\"possible\", \"summary\": TEXT, \"culprits\": [{\"tasks\", \"pid\", \"node_ip\", \"at\", \"reason\", \"still_seconds\"}], \"evidence\": [TEXT], \"waiting\": [...], \"differences\": [...], \"next\": [COMMAND], \"kept\": {\"first\", \"last\"}}
+      {\"verdict\": \"hangs\"|\"slow\"|\"differs\"|\"healthy\"|\"unknown\", \"confidence\": \"certain\"|\"likely\"|\"possible\", \"summary\": TEXT, \"culprits\": [{\"tasks\", \"pid\", \"node_ip\", \"at\", \"reason\", \"still_seconds\"}], \"evidence\": [TEXT], \"waiting\": [...], \"differences\": [...], \"next\": [COMMAND], \"kept\": {\"job_id\", \"ended\", \"first\", \"last\"}}
   ray-relay snapshot --job 01000000 --objects --save hang.json
   ray-relay why hang.json
 
@@ -42,7 +41,7 @@ With the hook in the workers (`ray-relay hook`) `why` knows for how long each ha
 
 It needs the permission `view` on the tasks; without `debug` the text of values is hidden, and the last lines of an actor that has died.
 
-Of a job that has ended after it hung, `why` prints the first verdict that the relay has kept, and when it saw the job hang. For this the relay inspects all running jobs every 20 s, if its configuration has [post_mortem] enabled = true or notices of hangs.
+Of a job that has ended after it hung, `why` prints the first verdict that the relay has kept, and when it saw the job hang. That takes `view` on the whole job. For this the relay inspects all running jobs every 20 s, if its configuration has [post_mortem] enabled = true or notices of hangs.
 
 In JSON, `culprits` are those that the others wait for; they are to blame only if the verdict is `hangs`.
 
@@ -80,43 +79,9 @@ pub(super) async fn run(args: WhyArgs) -> Result<(), Failure> {
     };
     let text = match args.json {
         true => serde_json::to_string_pretty(&judged).map_err(io::Error::from)? + "\n",
-        false => {
-            let kept = judged.kept.map(Kept::text).unwrap_or_default();
-            format!("{troubles}{kept}{}", judged.verdict.text())
-        }
+        false => troubles + &judged.text(),
     };
     Ok(print(&text)?)
-}
-
-/// A verdict of the relay's.
-#[derive(Serialize, Deserialize)]
-struct Judged {
-    #[serde(flatten)]
-    verdict: Verdict,
-    /// If nothing of the job runs any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    kept: Option<Kept>,
-}
-
-/// When the relay saw the job hang, first and last: Unix time, in seconds.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-struct Kept {
-    first: f64,
-    last: f64,
-}
-
-impl Kept {
-    fn text(self) -> String {
-        let moment = |seconds: f64| {
-            let time = UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
-            Some(utc(time).format("%Y-%m-%d %H:%M:%S UTC").to_string())
-        };
-        let [first, last] =
-            [self.first, self.last].map(|at| moment(at).unwrap_or_else(|| "?".to_owned()));
-        format!(
-            "Nothing of the job runs now. The relay saw it hang from {first} to {last}, and kept its first verdict:\n"
-        )
-    }
 }
 
 fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
@@ -146,7 +111,7 @@ async fn of_relay(args: &WhyArgs) -> Result<(Judged, String), Failure> {
         Err(_) => {
             if io::stderr().is_terminal() {
                 eprintln!(
-                    "The relay is looking at the processes; twice, 5 s apart, where the hook is in none of them …"
+                    "Inspecting the processes. Where none of them has the hook, this takes 5 s longer …"
                 );
             }
             asking.await

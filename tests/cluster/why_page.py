@@ -20,7 +20,7 @@ with sync_playwright() as playwright:
     found = Axe().run(page).response["violations"]
     assert not found, found
     # The same from the list of what runs.
-    job = re.search("why=(.*)$", LINK)[1]
+    job = re.search("why=([^&]*)", LINK)[1]
     page.get_by_label("Filter", exact=True).locator("visible=true").fill(job)
     page.locator("#runs .group").filter(has_text="Trainer").get_by_role("button", name="Why?").click()
     expect(opened.locator("h2")).to_have_text(f"Job {job}")

@@ -821,12 +821,14 @@ _PACKAGES = 128
 
 def _versions():
     """The versions of the loaded packages, as their modules have them."""
-    found = {}
+    found, own = {}, getattr(sys, "stdlib_module_names", ())
     for name, module in list(sys.modules.items()):
-        if type(name) is str and type(module) is types.ModuleType and "." not in name:
+        if type(name) is str and "." not in name and name not in own and _is_a(module, types.ModuleType):
             version = (_attributes(module) or {}).get("__version__")
-            if type(version) is str and version:
-                found[_text(name, _NAME_CHARS)] = _text(version, _NAME_CHARS)
+            # PyTorch's is of a class of its own.
+            text = str.__str__(version) if _is_a(version, str) else ""
+            if text:
+                found[_text(name, _NAME_CHARS)] = _text(text, _NAME_CHARS)
     return dict(sorted(found.items())[:_PACKAGES])
 
 

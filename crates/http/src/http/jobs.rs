@@ -12,9 +12,10 @@ use serde_json::json;
 use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::query;
+use super::running::{may, may_know};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::ray::registry::{Job, Running};
+use ray_relay_ray::ray::registry::Job;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::{NoJob, find_jobs};
 
@@ -31,39 +32,38 @@ pub(super) async fn find(
     name: &str,
 ) -> Result<Vec<Job>, NoJob> {
     let found = find_jobs(&ctx.registry, principal, name).await;
-    let kept = || of_failed(ctx, principal, name).or_else(|| of_hang(ctx, principal, name));
-    match found {
-        Err(NoJob::Unknown(_) | NoJob::Unclear { .. }) => kept().map_or(found, |job| Ok(vec![job])),
-        found => found,
-    }
-}
-
-/// The job called `name` that was seen to hang.
-fn of_hang(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
-    let may_list = |task: &Running| {
-        let rights = principal.access().rights_on_running(task);
-        rights.scopes.contains(Scope::List)
+    let kept = match &found {
+        Err(NoJob::Unknown(_)) => {
+            of_failed(ctx, principal, name).or_else(|| of_hang(ctx, principal, name))
+        }
+        // Whether a job that hung runs still is not known then.
+        Err(NoJob::Unclear { .. }) => of_failed(ctx, principal, name),
+        _ => None,
     };
-    let hung = ctx.hangs.of_job(name, may_list)?;
-    Some(Job {
-        cluster: Arc::clone(&hung.job.cluster),
-        job_id: Some(hung.job.job_id.clone()),
-        submission_id: hung.job.submission_id().map(str::to_owned),
-        ended: true,
-    })
+    kept.map_or(found, |job| Ok(vec![job]))
 }
 
 /// The job called `name` of a failed task that an agent keeps: Ray may have forgotten the job.
 fn of_failed(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
     let all = ctx.peers.agents.failures();
     let failed = all.iter().find(|failed| {
-        let rights = principal.access().rights_on_running(&failed.task);
-        rights.scopes.contains(Scope::List) && failed.task.names.is_of_job(name)
+        may(principal, Scope::List, &failed.task) && failed.task.names.is_of_job(name)
     })?;
     Some(Job {
         cluster: Arc::clone(&failed.task.cluster),
         job_id: failed.task.names.job_id.clone(),
         submission_id: failed.task.names.submission_id.clone(),
+        ended: true,
+    })
+}
+
+/// The job called `name` that was seen to hang.
+fn of_hang(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
+    let hung = ctx.hangs.of_job(name, |job| may_know(principal, job))?;
+    Some(Job {
+        cluster: Arc::clone(&hung.job.cluster),
+        job_id: Some(hung.job.job_id.clone()),
+        submission_id: hung.job.submission_id().map(str::to_owned),
         ended: true,
     })
 }

@@ -104,11 +104,29 @@ impl Notice {
         }
     }
 
-    /// Creates the notice that `job` hangs, with its verdict.
-    pub(super) fn of_hang(config: &config::Notice, job: &JudgedJob, now: Timestamp) -> Self {
+    /// Creates the notice that `job` hangs, with its verdict. `None`: it only waits for a node, as a cluster that grows lets
+    /// jobs wait.
+    pub(super) fn of_hang(
+        config: &config::Notice,
+        job: &JudgedJob,
+        now: Timestamp,
+    ) -> Option<Self> {
+        if !job.verdict.names_process() {
+            return None;
+        }
         let id = hex(&rand::rng().random::<[u8; 16]>());
-        let name = line(job.submission_id().unwrap_or(&job.job_id));
-        let link = link(config, format_args!("why={}", percent_encoded(&name)));
+        // The name is part of a command only if a shell reads it as it is.
+        let is_plain = |name: &&str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+            !name.starts_with('-') && name.chars().all(is_plain)
+        };
+        let name = job.submission_id().filter(is_plain);
+        let name = line(name.unwrap_or(&job.job_id));
+        let cluster = percent_encoded(&job.cluster);
+        let link = link(
+            config,
+            format_args!("why={}&cluster={cluster}", percent_encoded(&name)),
+        );
         let text = |form: fn(&str) -> String| {
             let verdict: Vec<&str> = job.verdict.sentences().take(MAX_SENTENCES).collect();
             let verdict = shortened(&replaced(&verdict.join(" ")), MAX_VERDICT_CHARS);
@@ -130,13 +148,13 @@ impl Notice {
             }),
             NoticeForm::Slack => slack(&text(escaped)),
         };
-        Self {
+        Some(Self {
             id,
             event: NoticeEvent::Hangs,
             about: name,
             at: now.instant,
             body: body.to_string().into(),
-        }
+        })
     }
 }
 

@@ -61,7 +61,7 @@ impl Notices {
             () = closed.cancelled() => {}
             () = Watch::new(&self.config, &queue).run(&ctx.registry, draining) => {}
             () = watch::failures(&self.config, &queue, ctx.peers.agents.failing()) => {}
-            () = watch::hangs(&self.config, &queue, ctx.hangs.news()) => {}
+            () = watch::hangs(&self.config, &queue, ctx.hangs.new_hangs()) => {}
             () = delivery::run(&self.target, self.target.host(), &queue, &ctx.metrics) => {}
         }
         let lost = queue.len();

@@ -53,37 +53,40 @@ pub(super) async fn failures(
     queue: &Queue,
     failing: broadcast::Receiver<Arc<Failed>>,
 ) {
-    each(
-        config,
-        queue,
-        NoticeEvent::Failed,
-        failing,
-        Notice::of_failed,
-    )
-    .await;
+    let notice = |config: &_, failed: &_, now| Some(Notice::of_failed(config, failed, now));
+    each(config, queue, NoticeEvent::Failed, failing, notice).await;
 }
 
 /// Queues a notice for each job that hangs. Never returns.
 pub(super) async fn hangs(
     config: &config::Notice,
     queue: &Queue,
-    news: broadcast::Receiver<Arc<JudgedJob>>,
+    new_hangs: broadcast::Receiver<Arc<JudgedJob>>,
 ) {
-    each(config, queue, NoticeEvent::Hangs, news, Notice::of_hang).await;
+    each(
+        config,
+        queue,
+        NoticeEvent::Hangs,
+        new_hangs,
+        Notice::of_hang,
+    )
+    .await;
 }
 
-/// Queues a notice of `event` for each of `news`. Never returns.
+/// Queues a notice of `event` for each of `news` that has one. Never returns.
 async fn each<T: Clone>(
     config: &config::Notice,
     queue: &Queue,
     event: NoticeEvent,
     mut news: broadcast::Receiver<Arc<T>>,
-    notice: fn(&config::Notice, &T, Timestamp) -> Notice,
+    notice: fn(&config::Notice, &T, Timestamp) -> Option<Notice>,
 ) {
     loop {
         match news.recv().await {
             Ok(one) if config.on.contains(&event) => {
-                queue.push(notice(config, &one, Timestamp::now()));
+                if let Some(notice) = notice(config, &one, Timestamp::now()) {
+                    queue.push(notice);
+                }
             }
             Ok(_) => {}
             Err(RecvError::Lagged(missed)) => {

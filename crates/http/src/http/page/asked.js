@@ -11,7 +11,7 @@ export class OnDemandList {
   /**
    * Uses the element `id` and those named after it, and the pane `pane`. `kind` has `label`, `columns` and `order(a, b)` within
    * a group; `path` of the request; `key(row)`; `open(row)`, which creates the view of a row; `none`, the text of an empty list;
-   * and `summary(answer)`. `openJob(job)` creates the view of a job, and `jobOf(row)` names it; without them jobs have no view.
+   * and `summary(answer)`. `openJob(job, cluster)` creates the view of a job, and `jobOf(row)` names it; without them jobs have no view.
    */
   constructor(id, pane, me, kind) {
     Object.assign(this, { id, me, kind, rows: [], clusters: 1 });
@@ -41,7 +41,10 @@ export class OnDemandList {
     if (!element.firstElementChild) {
       element.append(make('span', { class: 'name' }), make('span', { class: 'count' }));
       if (this.kind.openJob && this.me.scopes.has('view') && this.kind.jobOf(rows[0])) {
-        const open = () => this.openJob(this.kind.jobOf(this.grid.rowsAt(element)[0]));
+        const open = () => {
+          const [row] = this.grid.rowsAt(element);
+          this.openJob(this.kind.jobOf(row), row.cluster);
+        };
         element.append(make('button', { type: 'button', class: 'small quiet', title: 'What the job waits for, or what differs between its tasks', onclick: open }, 'Why?'));
       }
     }
@@ -88,8 +91,8 @@ export class OnDemandList {
   }
 
   /** Opens the view of `job`. */
-  openJob(job) {
-    const view = this.pane.show(`job ${job}`, () => this.kind.openJob(job), true);
+  openJob(job, cluster) {
+    const view = this.pane.show(`job ${job} on ${cluster}`, () => this.kind.openJob(job, cluster), true);
     this.grid.mark(null);
     view.openedByUser();
   }

@@ -90,13 +90,13 @@ function count({ total, matching }) {
   if (!isFirst && !pane.shown && stops.first) open(stops.first);
 }
 
-/** Opens the breakpoint or failed task in the address: `/relay/#ID`, or the verdict on a job: `/relay/#why=JOB`, as in a notice. */
+/** Opens the breakpoint or failed task in the address: `/relay/#ID`, or the verdict on a job: `/relay/#why=JOB&cluster=NAME`, as in a notice. */
 async function openFromAddress() {
   const id = location.hash.slice(1);
-  const jobToJudge = new URLSearchParams(id).get('why');
-  if (jobToJudge) {
+  const parts = new URLSearchParams(id);
+  if (parts.get('why')) {
     showView('running');
-    return runningList.openJob(jobToJudge);
+    return runningList.openJob(parts.get('why'), parts.get('cluster') ?? undefined);
   }
   // The id of an element is an anchor of the document.
   if (!id || find(id)) return;

@@ -44,7 +44,7 @@ export function runningTasks(me, paused) {
     order: (a, b) => compareRank(a, b) || byAge(key)(a, b),
     openPaused: (row) => row.breakpoint && (paused(row.breakpoint), true),
     open: (row) => new RunningTask(row, me),
-    openJob: (job) => new JobVerdict(job),
+    openJob: (job, cluster) => new JobVerdict(job, cluster),
     jobOf: jobName,
   });
 }

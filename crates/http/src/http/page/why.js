@@ -9,23 +9,23 @@ const KINDS = { hangs: 'failed', slow: 'paused', differs: 'paused', healthy: 'ru
 const VERDICT_TIMEOUT_MS = 130_000;
 
 export class JobVerdict {
-  /** `job` is one of the names of the job. */
-  constructor(job) {
-    this.job = job;
+  /** `job` is one of the names of the job; without `cluster` it may be on any. */
+  constructor(job, cluster) {
+    Object.assign(this, { job, cluster });
     this.heading = make('h2', { tabindex: '-1' }, `Job ${job}`);
-    const again = make('button', { type: 'button', onclick: () => this.openedByUser() }, 'Look again');
+    const again = make('button', { type: 'button', onclick: () => this.openedByUser() }, 'Inspect again');
     this.message = make('p', { class: 'told', role: 'status' });
     this.content = make('div', { class: 'shown' });
-    this.element = make('article', { class: 'task' }, this.heading, make('p', { class: 'hint' }, 'All processes of the job are looked at. They run on.'), make('div', { class: 'buttons' }, again), this.message, this.content);
+    this.element = make('article', { class: 'task' }, this.heading, make('p', { class: 'hint' }, 'The relay inspects all processes of the job. They keep running.'), make('div', { class: 'buttons' }, again), this.message, this.content);
   }
 
   /** Requests the verdict and shows it. */
   async openedByUser() {
     const request = Symbol('a verdict');
     this.request = request;
-    write(this.message, 'Looking …');
+    write(this.message, 'Inspecting …');
     try {
-      const verdict = await json('v1/why', { method: 'POST', body: { job: this.job }, timeout: VERDICT_TIMEOUT_MS });
+      const verdict = await json('v1/why', { method: 'POST', body: { job: this.job, cluster: this.cluster }, timeout: VERDICT_TIMEOUT_MS });
       if (this.request === request) this.show(verdict);
     } catch (error) {
       if (this.request === request) write(this.message, error.message);
@@ -35,7 +35,7 @@ export class JobVerdict {
   show({ verdict, summary, evidence, next, clusters, kept }) {
     const troubles = clusters.filter((cluster) => cluster.trouble).map((cluster) => ` Cluster ${cluster.name}: ${cluster.trouble}.`);
     const moment = (seconds) => new Date(seconds * 1000).toLocaleString();
-    const when = kept ? [`Nothing of the job runs now. The relay saw it hang from ${moment(kept.first)} to ${moment(kept.last)}, and kept its first verdict.`] : ['As it was ', time(Date.now()), ' ago.'];
+    const when = kept ? [`It ${kept.ended ? 'does not run now' : 'may still run: its head does not answer'}. The relay saw it hang from ${moment(kept.first)} to ${moment(kept.last)}, and kept its first verdict.`] : ['As it was ', time(Date.now()), ' ago.'];
     this.message.replaceChildren(...when, troubles.join(''));
     const pill = make('span', { class: 'pill', 'data-kind': KINDS[verdict] }, verdict);
     const list = make('ul', { class: 'parts' }, ...evidence.map((sentence) => make('li', {}, sentence)));

@@ -95,6 +95,13 @@ impl TaskChoice {
             .is_none_or(|job| task.names.is_of_job(job))
     }
 
+    /// Whether nothing but a job, and maybe its cluster, is selected.
+    pub(super) fn is_of_job_alone(&self) -> bool {
+        let is_narrow =
+            self.name.is_some() || self.older_than.is_some() || !self.filters.is_empty();
+        self.job.is_some() && !is_narrow
+    }
+
     /// Whether `running`, with the JSON `row`, is selected at `now`. A task of unknown age never matches `older_than`.
     pub(super) fn fits(&self, running: &Running, row: &Value, now: SystemTime) -> bool {
         self.name

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::choice::TaskChoice;
 use super::objects::{self, AwaitedObjects};
-use super::shown::{record_inspection, shown};
+use super::shown::{record_inspection, shown, text_of};
 use super::{idle, may, may_know, row, view_permission};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
@@ -40,7 +40,8 @@ const MAX_BYTES: usize = 24 << 20;
 pub(super) struct Inspector<'a> {
     pub(super) ctx: &'a Context,
     pub(super) principal: &'a Principal,
-    /// The request on which each inspection is audited. `None`: the relay inspects for itself, and audits what it sends.
+    /// The request on which each inspection is audited. `None`: the relay inspects for itself, and what it finds is
+    /// audited with the request for that.
     pub(super) exchange: Option<&'a Exchange<'a>>,
     /// Whether variables are included.
     pub(super) locals: bool,
@@ -122,7 +123,7 @@ impl Inspector<'_> {
             let look = formed.and_then(|(look, bytes)| {
                 room = room
                     .checked_sub(bytes)
-                    .ok_or("there is no room for it: select fewer")?;
+                    .ok_or("the answer is too large: select fewer tasks")?;
                 Ok(look)
             });
             processes.push(InspectedProcess {
@@ -165,7 +166,7 @@ impl Inspector<'_> {
             None if is_hidden => return Err("the relay may not view it".to_owned()),
             None => {}
         }
-        let snapshot = snapshot_of(self.ctx, first, self.native);
+        let snapshot = self.snapshot_of(first);
         let inspected = timeout(INSPECTION_TIMEOUT, snapshot).await;
         let slow = || {
             format!(
@@ -175,6 +176,46 @@ impl Inspector<'_> {
         };
         let inspected = inspected.map_err(|_| slow())??;
         Ok(shown(principal, running, inspected, locals))
+    }
+
+    /// Returns the snapshot of `running` from its node's agent, with variables, or else, for a request, from Ray's head.
+    /// An error is a sentence.
+    async fn snapshot_of(self, running: &Running) -> Result<Look, String> {
+        let Self { ctx, native, .. } = self;
+        let at = running.pid.map(|pid| WorkerAt {
+            cluster: &running.cluster,
+            node_id: &running.node_id,
+            worker_id: &running.worker_id,
+            pid,
+        });
+        let by_agent = match &at {
+            Some(at) => {
+                let (what, patience) = match native {
+                    true => (Inspection::Native, NATIVE_TIMEOUT),
+                    false => (Inspection::Look, AGENT_TIMEOUT),
+                };
+                let by_agent = ctx.peers.agents.look(at, what, patience).await;
+                by_agent.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
+            }
+            None => Err((NoStack::Nowhere.to_string(), false)),
+        };
+        let (why, has_agent) = match by_agent {
+            Ok(snapshot) => return Ok(snapshot),
+            Err(why) => why,
+        };
+        // A snapshot of the head's says nothing about the time, and takes py-spy there.
+        if self.exchange.is_none() {
+            return Err(why);
+        }
+        let by_head = ctx.registry.stack(running).await;
+        let by_head = by_head.map(|snapshot| Look {
+            note: has_agent.then(|| why.clone()),
+            ..snapshot
+        });
+        by_head.map_err(|head| match head {
+            NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),
+            head => format!("{head}; or, with variables, by an agent of its node: {why}"),
+        })
     }
 }
 
@@ -209,37 +250,8 @@ fn processes<'a>(
     selected.map(|(process, _)| process).collect()
 }
 
-/// Returns the snapshot of `running` from its node's agent, with variables, or else from Ray's head. An error is a
-/// sentence.
-async fn snapshot_of(ctx: &Context, running: &Running, native: bool) -> Result<Look, String> {
-    let at = running.pid.map(|pid| WorkerAt {
-        cluster: &running.cluster,
-        node_id: &running.node_id,
-        worker_id: &running.worker_id,
-        pid,
-    });
-    let by_agent = match &at {
-        Some(at) => {
-            let (what, patience) = match native {
-                true => (Inspection::Native, NATIVE_TIMEOUT),
-                false => (Inspection::Look, AGENT_TIMEOUT),
-            };
-            let by_agent = ctx.peers.agents.look(at, what, patience).await;
-            by_agent.map_err(|why| (why.to_string(), !matches!(why, NotInspected::NoAgent(_))))
-        }
-        None => Err((NoStack::Nowhere.to_string(), false)),
-    };
-    let (why, has_agent) = match by_agent {
-        Ok(snapshot) => return Ok(snapshot),
-        Err(why) => why,
-    };
-    let by_head = ctx.registry.stack(running).await;
-    let by_head = by_head.map(|snapshot| Look {
-        note: has_agent.then(|| why.clone()),
-        ..snapshot
-    });
-    by_head.map_err(|head| match head {
-        NoStack::Gone | NoStack::Idle | NoStack::Nowhere => head.to_string(),
-        head => format!("{head}; or, with variables, by an agent of its node: {why}"),
-    })
+/// Returns `look` with the size of its JSON.
+pub(super) fn measured(look: Look) -> Result<(Look, usize), String> {
+    let bytes = text_of(&look)?.get().len();
+    Ok((look, bytes))
 }

@@ -153,13 +153,13 @@ fn merged(found: Vec<RunningIn>) -> Vec<RunningIn> {
 }
 
 /// Whether `principal` has `scope` on `running`.
-fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
+pub(super) fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
     let rights = principal.access().rights_on_running(running);
     rights.scopes.contains(scope)
 }
 
 /// Whether `principal` may know that `running` exists.
-fn may_know(principal: &Principal, running: &Running) -> bool {
+pub(super) fn may_know(principal: &Principal, running: &Running) -> bool {
     may(principal, Scope::List, running) || may(principal, Scope::View, running)
 }
 

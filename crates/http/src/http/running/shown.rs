@@ -191,15 +191,17 @@ fn hide_group(group: &mut ProcessGroup) {
     }
 }
 
-/// Whether `version` can be that of a package: a program can give its modules any text.
+/// Whether `version` can be that of a package: a program can give its modules any text. `2.9.1rc1.dev20250901+cu128`.
 fn is_version(version: &str) -> bool {
-    const MAX_CHARS: usize = 24;
-    let rest = version.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let release = rest.trim_end_matches(|c: char| c.is_ascii_digit());
-    let known = ["", "a", "b", "rc", ".dev", ".post", "+cu", "+cpu", "+rocm"];
-    version.starts_with(|c: char| c.is_ascii_digit())
-        && version.len() <= MAX_CHARS
-        && known.contains(&release)
+    const MAX_CHARS: usize = 40;
+    let (release, build) = version.split_once('+').unwrap_or((version, ""));
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let words = release.split(is_number).filter(|word| !word.is_empty());
+    let mut words = words.chain(build.split(is_number).filter(|word| !word.is_empty()));
+    const KNOWN: [&str; 8] = ["a", "b", "rc", "dev", "post", "cu", "cpu", "rocm"];
+    version.len() <= MAX_CHARS
+        && version.starts_with(|c: char| c.is_ascii_digit())
+        && words.all(|word| KNOWN.contains(&word))
 }
 
 /// Whether `call` can be the hook's name of a system call, or a type.
@@ -296,13 +298,13 @@ for value in each():
         let thread = |id: u64, lock: &str| json!({"id": id, "lock": {"name": lock, "id": 7, "owner": 2}, "frames": []});
         let look = json!({"pid": 41, "source": "hook", "threads": [thread(1, "self.lock"), thread(2, "hunter2 is it")],
             "children": [{"pid": 9, "name": "hunter2", "state": "dead"}],
-            "versions": {"torch": "2.9.1+cu128", "numpy": "2.1.0rc1", "own": "hunter2", "hunter2 is": "1.0"},
+            "versions": {"torch": "2.9.1.dev20250901+cu128", "local": "1.0+hunter2", "numpy": "2.1.0rc1", "own": "hunter2", "hunter2 is": "1.0"},
             "collectives": [{"backend": "gloo", "name": "0", "description": "is it hunter2", "begun": 7, "done": 6,
                 "last": [{"number": 7, "operation": "all_reduce", "types": ["Float", "hunter2?"]}]}]});
         let look = Look::read(look.to_string().as_bytes()).unwrap();
         for (scopes, secrets) in [
             ("\"list\", \"view\"", 0),
-            ("\"list\", \"view\", \"debug\"", 6),
+            ("\"list\", \"view\", \"debug\"", 7),
         ] {
             let visible = shown(
                 &ann(scopes).await,
@@ -321,7 +323,7 @@ for value in each():
                 "{text}"
             );
             assert!(
-                text.contains("2.9.1+cu128") && text.contains("2.1.0rc1"),
+                text.contains("2.9.1.dev20250901+cu128") && text.contains("2.1.0rc1"),
                 "{text}"
             );
         }

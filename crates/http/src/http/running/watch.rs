@@ -1,26 +1,29 @@
 //! The relay's own inspection of running jobs, for [`Hangs`](ray_relay_session::hangs::Hangs).
 //!
 //! Every verdict is one of a principal with `view` alone, without texts of values, and none is audited: what leaves the
-//! relay is a notice, or the answer to a request, which is audited.
+//! relay is a notice, or the answer to a request, which is audited. Only agents are asked for snapshots: without a hook,
+//! one does not tell whether something hangs.
 
 use std::collections::BTreeMap;
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{debug, error, warn};
 
+use super::HEADS_TIMEOUT;
 use super::choice::TaskChoice;
-use super::inspect::Inspector;
-use super::running;
-use super::why::{measured, verdict};
+use super::inspect::{Inspector, measured};
+use super::why::verdict;
 use ray_relay_access::identity::Principal;
-use ray_relay_access::policy::Scope;
 use ray_relay_base::config::{Config, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_ray::ray::registry::{Running, RunningIn};
+use ray_relay_ray::ray::registry::{Running, RunningIn, RunningQuery};
 use ray_relay_session::context::Context;
 use ray_relay_session::hangs::JudgedJob;
+use ray_relay_view::listing::fold::verdict::Verdict;
 
 /// Time between inspections. A verdict takes 30 s in which nothing moves: together with this, less than a minute.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
@@ -28,7 +31,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// How many times as long as an inspection the pause behind it is at least: the heads and workers have other work.
 const PAUSE_FACTOR: u32 = 5;
 
-/// Maximum number of jobs that are inspected.
+/// Maximum number of jobs of a cluster that are inspected at a time; the others are, the next times.
 const MAX_JOBS: usize = 64;
 
 /// Whether `config` wants the running jobs to be watched: for notices, or for their verdicts to be kept.
@@ -41,9 +44,9 @@ pub fn is_wanted(config: &Config) -> bool {
 /// Inspects all that runs from time to time, until the relay drains.
 pub async fn watch(ctx: Arc<Context>) {
     let inspect = async {
-        loop {
+        for round in 0.. {
             let begun = Instant::now();
-            judge_all(&ctx).await;
+            judge_all(&ctx, round).await;
             sleep(CHECK_INTERVAL.max(PAUSE_FACTOR * begun.elapsed())).await;
         }
     };
@@ -53,63 +56,154 @@ pub async fn watch(ctx: Arc<Context>) {
     }
 }
 
-/// Judges each running job. Each process is inspected once.
-pub(in crate::http) async fn judge_all(ctx: &Context) {
-    let principal = Principal::relay_viewer();
-    let choice = TaskChoice::default();
-    let Ok(per_cluster) = running(ctx, &principal, Scope::View, &choice).await else {
+/// Judges the running jobs of all clusters.
+async fn judge_all(ctx: &Context, round: usize) {
+    let clusters: Vec<Arc<str>> = ctx.registry.clusters().collect();
+    join_all(
+        clusters
+            .iter()
+            .map(|cluster| judge_cluster(ctx, cluster, round)),
+    )
+    .await;
+}
+
+/// Judges the running jobs of `cluster`, one after another.
+async fn judge_cluster(ctx: &Context, cluster: &str, round: usize) {
+    let query = RunningQuery {
+        on: &|one| one == cluster,
+        job: None,
+    };
+    let Ok(running) = timeout(HEADS_TIMEOUT, ctx.registry.running(&query)).await else {
+        debug!(
+            cluster,
+            "the head did not list its running tasks in time: no job is judged"
+        );
         return;
     };
-    let inspector = Inspector {
+    // Of an incomplete list, what is missing would seem to be gone.
+    let known = running
+        .into_iter()
+        .filter(|one| one.complete && one.trouble.is_none());
+    let mut jobs: Vec<(String, RunningIn)> = known.flat_map(by_job).collect();
+    if jobs.len() > MAX_JOBS {
+        warn!(
+            cluster,
+            jobs = jobs.len(),
+            most = MAX_JOBS,
+            "not all running jobs are judged each time"
+        );
+        let first = round.wrapping_mul(MAX_JOBS) % jobs.len();
+        jobs.rotate_left(first);
+        jobs.truncate(MAX_JOBS);
+    }
+    for (job_id, tasks) in jobs {
+        let Some(verdict) = verdict_on(ctx, &tasks).await else {
+            continue;
+        };
+        let judged = JudgedJob::new(job_id, &tasks.rows, verdict, Timestamp::now());
+        if let Some(judged) = judged {
+            ctx.hangs.judged(judged);
+        }
+    }
+}
+
+/// Judges one job. Ray is asked for the objects that are waited for only if something may hang: that takes all of its
+/// workers.
+async fn verdict_on(ctx: &Context, tasks: &RunningIn) -> Option<Verdict> {
+    let principal = Principal::relay_viewer();
+    let mut inspector = Inspector {
         ctx,
         principal: &principal,
         exchange: None,
         locals: true,
-        objects: true,
+        objects: false,
         native: false,
     };
-    for (job_id, tasks) in by_job(per_cluster).into_iter().take(MAX_JOBS) {
-        let inspected = inspector.inspect(slice::from_ref(&tasks), &choice, measured);
-        let Some(verdict) = verdict(inspected.await).await else {
-            return;
-        };
-        ctx.hangs.judged(JudgedJob {
-            cluster: tasks.cluster,
-            job_id,
-            tasks: tasks.rows,
-            verdict,
-            at: Timestamp::now(),
-        });
+    let choice = TaskChoice::default();
+    for objects in [false, true] {
+        inspector.objects = objects;
+        let inspected = inspector
+            .inspect(slice::from_ref(tasks), &choice, measured)
+            .await;
+        match verdict(inspected, ()).await {
+            Ok(verdict) if verdict.is_healthy() || objects => return Some(verdict),
+            Ok(_) => {}
+            Err(why) => {
+                error!(%why, "a job could not be judged");
+                return None;
+            }
+        }
     }
+    None
 }
 
-/// Separates what runs in each cluster by jobs. Tasks of no known job are left out.
-fn by_job(per_cluster: Vec<RunningIn>) -> Vec<(String, RunningIn)> {
-    let mut jobs: BTreeMap<(Arc<str>, String), RunningIn> = BTreeMap::new();
-    for cluster in per_cluster {
-        let mut add = |one: Running, list: fn(&mut RunningIn) -> &mut Vec<Running>| {
-            let Some(id) = one.names.job_id.clone() else {
-                return;
-            };
-            let job = jobs.entry((Arc::clone(&cluster.cluster), id));
-            let job = job.or_insert_with(|| RunningIn {
-                cluster: Arc::clone(&cluster.cluster),
-                rows: Vec::new(),
-                idle: Vec::new(),
-                trouble: None,
-                complete: cluster.complete,
-            });
-            list(job).push(one);
+/// Separates what runs in a cluster by jobs. Tasks of no known job are left out.
+fn by_job(cluster: RunningIn) -> Vec<(String, RunningIn)> {
+    let mut jobs: BTreeMap<String, RunningIn> = BTreeMap::new();
+    let mut add = |one: Running, list: fn(&mut RunningIn) -> &mut Vec<Running>| {
+        let Some(id) = one.names.job_id.clone() else {
+            return;
         };
-        cluster
-            .rows
-            .into_iter()
-            .for_each(|one| add(one, |job| &mut job.rows));
-        cluster
-            .idle
-            .into_iter()
-            .for_each(|one| add(one, |job| &mut job.idle));
+        let job = jobs.entry(id).or_insert_with(|| RunningIn {
+            cluster: Arc::clone(&cluster.cluster),
+            rows: Vec::new(),
+            idle: Vec::new(),
+            trouble: None,
+            complete: cluster.complete,
+        });
+        list(job).push(one);
+    };
+    for one in cluster.rows {
+        add(one, |job| &mut job.rows);
+    }
+    for one in cluster.idle {
+        add(one, |job| &mut job.idle);
     }
     let jobs = jobs.into_iter().filter(|(_, job)| !job.rows.is_empty());
-    jobs.map(|((_, id), job)| (id, job)).collect()
+    jobs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ray_relay_ray::ray::testing::running;
+
+    #[test]
+    fn jobs_are_separated_with_their_idle_actors() {
+        let of = |job: Option<&str>, worker: &str| {
+            let mut task = running("train", worker);
+            task.names.job_id = job.map(str::to_owned);
+            task
+        };
+        let all = RunningIn {
+            cluster: "default".into(),
+            rows: vec![
+                of(Some("02"), "a"),
+                of(Some("01"), "b"),
+                of(None, "c"),
+                of(Some("02"), "d"),
+            ],
+            idle: vec![of(Some("02"), "e"), of(Some("03"), "f")],
+            trouble: None,
+            complete: true,
+        };
+        let jobs = by_job(all).into_iter();
+        let ids = |tasks: Vec<Running>| {
+            tasks
+                .into_iter()
+                .map(|task| task.worker_id)
+                .collect::<Vec<_>>()
+        };
+        let jobs: Vec<_> = jobs
+            .map(|(id, job)| (id, ids(job.rows), ids(job.idle)))
+            .collect();
+        let [first, second] = &jobs[..] else {
+            panic!("{jobs:?}");
+        };
+        assert_eq!((&*first.0, &first.1[..]), ("01", &["b".to_owned()][..]));
+        assert_eq!(
+            (&*second.0, second.1.len(), &second.2[..]),
+            ("02", 2, &["e".to_owned()][..])
+        );
+    }
 }

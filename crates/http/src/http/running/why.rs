@@ -10,30 +10,35 @@ use std::time::{Duration, SystemTime};
 use hyper::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::task::JoinError;
 use tokio::time::sleep;
+use tracing::error;
 
 use super::choice::{RawSelection, TaskChoice};
-use super::inspect::Inspector;
-use super::shown::{held, text_of};
+use super::inspect::{Inspector, measured};
+use super::shown::held;
 use super::{NotListed, clusters, may, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Post;
 use crate::http::refusal::HttpRefusal;
 use crate::http::{audit, body};
+use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::ray::look::Look;
-use ray_relay_ray::ray::registry::RunningIn;
+use ray_relay_ray::ray::registry::{Running, RunningIn};
+use ray_relay_session::context::Context;
 use ray_relay_session::hangs::HungJob;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
-use ray_relay_view::listing::fold::verdict::Verdict;
+use ray_relay_view::listing::fold::verdict::{Judged, Kept, Verdict};
 use ray_relay_view::listing::json::seconds;
 
 const MAX_BODY_BYTES: usize = 4096;
 /// Error for an invalid body.
 const INVALID_BODY: &str = "the body has to be {\"job\": \"ID\", \"name\": \"PATTERN\", \"cluster\": \"PATTERN\", \"filter\": [\"KEY=PATTERN\"]}, each of which may be left out";
 
-/// Error if the relay ends meanwhile.
+/// Errors if the relay ends meanwhile, and if it fails.
 const ENDING: &str = "the relay is ending: try again";
+const FAULTY: &str =
+    "the relay has failed to judge the job, which is a fault of its own: report it with its log";
 
 /// Pause between two inspections where no hook records positions.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(5);
@@ -66,31 +71,8 @@ impl WhyRequest {
 #[derive(Serialize)]
 struct WhyAnswer {
     #[serde(flatten)]
-    verdict: Verdict,
+    judged: Judged,
     clusters: Value,
-    /// If the verdict was kept of a job of which nothing runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<Kept>,
-}
-
-/// When the relay saw the job hang, first and last: Unix time, in seconds.
-#[derive(Serialize)]
-struct Kept {
-    first: f64,
-    last: f64,
-}
-
-impl Kept {
-    fn of(hung: &HungJob) -> Self {
-        let unix = |time: SystemTime| {
-            let since = time.duration_since(SystemTime::UNIX_EPOCH);
-            seconds(since.unwrap_or_default())
-        };
-        Self {
-            first: unix(hung.job.at.time),
-            last: unix(hung.last),
-        }
-    }
 }
 
 /// Answers with the verdict on the tasks that the body selects.
@@ -102,7 +84,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     let choice = request
         .choice()
         .map_err(|why| HttpRefusal::Malformed(why.into()))?;
-    let _share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
+    let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let inspector = Inspector {
         ctx,
         principal,
@@ -115,46 +97,89 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         Ok(inspected) => inspected,
         Err(why) => return Ok(why.answer()),
     };
+    let hung = kept(ctx, principal, &choice, &per_cluster);
+    let judged = match hung.filter(|_| inspected.processes.is_empty()) {
+        Some(kept) => {
+            let entry = audit::command(exchange, principal, "why");
+            let of = kept
+                .kept
+                .as_ref()
+                .map(|kept| (&*kept.cluster, &*kept.job_id));
+            let (cluster, job_id) = of.unwrap_or_default();
+            let entry = entry.with("cluster", cluster).with("job_id", job_id);
+            audit::write_entry(ctx, entry).await?;
+            kept
+        }
+        None => match verdict(inspected, share).await {
+            Ok(verdict) => Judged {
+                verdict,
+                kept: None,
+            },
+            Err(why) => return Ok(not_judged(&why)),
+        },
+    };
     // A principal that was revoked meanwhile gets no verdict.
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
     let clusters = clusters(&per_cluster);
-    let name = choice
-        .job
-        .as_deref()
-        .filter(|_| inspected.processes.is_empty());
-    let may_view = |task: &_| may(principal, Scope::View, task);
-    let hung = name.and_then(|name| ctx.hangs.of_job(name, may_view));
-    if let Some(hung) = hung {
-        let entry = audit::command(exchange, principal, "why");
-        let entry = entry
-            .with("cluster", &*hung.job.cluster)
-            .with("job_id", &*hung.job.job_id);
-        audit::write_entry(ctx, entry).await?;
-        let answer = WhyAnswer {
-            verdict: hung.job.verdict.clone().of_ended(),
-            clusters,
-            kept: Some(Kept::of(&hung)),
-        };
-        return Ok(held(exchange, principal, &answer));
-    }
-    let Some(verdict) = verdict(inspected).await else {
-        return Ok(answer::error(StatusCode::SERVICE_UNAVAILABLE, ENDING));
-    };
-    let answer = WhyAnswer {
-        verdict,
-        clusters,
-        kept: None,
-    };
-    Ok(held(exchange, principal, &answer))
+    Ok(held(exchange, principal, &WhyAnswer { judged, clusters }))
 }
 
-/// Computes the verdict apart from other tasks: the time grows with the size of the stacks and values.
-/// `None`: the relay ends.
-pub(super) async fn verdict(inspected: InspectedTasks) -> Option<Verdict> {
-    let verdict = tokio::task::spawn_blocking(|| Verdict::of(inspected));
-    verdict.await.ok()
+/// Answers that there is no verdict because the relay is ending, or has a fault.
+fn not_judged(why: &JoinError) -> Response<Body> {
+    match why.is_panic() {
+        true => {
+            error!(%why, "a job could not be judged");
+            answer::error(StatusCode::INTERNAL_SERVER_ERROR, FAULTY)
+        }
+        false => answer::error(StatusCode::SERVICE_UNAVAILABLE, ENDING),
+    }
+}
+
+/// Returns the kept verdict on the job that `choice` names and nothing else, where `principal` may view all of the job.
+fn kept(
+    ctx: &Context,
+    principal: &Principal,
+    choice: &TaskChoice,
+    per_cluster: &[RunningIn],
+) -> Option<Judged> {
+    let name = choice.job.as_deref().filter(|_| choice.is_of_job_alone())?;
+    let may_view =
+        |job: &Running| choice.fits_cluster(&job.cluster) && may(principal, Scope::View, job);
+    let HungJob { job, last } = ctx.hangs.of_job(name, may_view)?;
+    let unix = |time: SystemTime| {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        seconds(since.unwrap_or_default())
+    };
+    let is_known = |one: &RunningIn| one.complete && one.trouble.is_none();
+    Some(Judged {
+        verdict: job.verdict.clone().of_ended(),
+        kept: Some(Kept {
+            cluster: job.cluster.to_string(),
+            job_id: job.job_id.clone(),
+            submission_id: job.submission_id().map(str::to_owned),
+            ended: per_cluster.iter().all(is_known),
+            first: unix(job.at.time),
+            last: unix(last),
+        }),
+    })
+}
+
+/// Computes the verdict apart from other tasks: the time grows with the size of the stacks and values. `share` is held
+/// until then.
+///
+/// # Errors
+/// The relay ends, or the computation has panicked.
+pub(super) async fn verdict(
+    inspected: InspectedTasks,
+    share: impl Send + 'static,
+) -> Result<Verdict, JoinError> {
+    let verdict = tokio::task::spawn_blocking(move || {
+        let _share = share;
+        Verdict::of(inspected)
+    });
+    verdict.await
 }
 
 impl Inspector<'_> {
@@ -165,20 +190,15 @@ impl Inspector<'_> {
     ) -> Result<(InspectedTasks, Vec<RunningIn>), NotListed> {
         let Self { ctx, principal, .. } = self;
         let per_cluster = running(ctx, principal, Scope::View, choice).await?;
-        let first = self.inspect(&per_cluster, choice, measured).await;
+        let mut first = self.inspect(&per_cluster, choice, measured).await;
         if first.is_recorded() {
             return Ok((first, per_cluster));
         }
+        first.drop_values();
         sleep(INSPECTION_INTERVAL).await;
         let per_cluster = running(ctx, principal, Scope::View, choice).await?;
         let mut second = self.inspect(&per_cluster, choice, measured).await;
         second.add_history(&first, INSPECTION_INTERVAL);
         Ok((second, per_cluster))
     }
-}
-
-/// Returns `look` with the size of its JSON.
-pub(super) fn measured(look: Look) -> Result<(Look, usize), String> {
-    let bytes = text_of(&look)?.get().len();
-    Ok((look, bytes))
 }

@@ -4,7 +4,6 @@ use serde_json::{Value, json as object};
 
 use super::*;
 use crate::http::running::objects::{self, AwaitedObjects};
-use crate::http::running::watch;
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_ray::ray::look::Look;
 use ray_relay_ray::ray::registry::RunningQuery;
@@ -566,33 +565,18 @@ async fn unrecorded_inspection_gives_no_verdict() {
     );
 }
 
-#[tokio::test]
-async fn relay_judges_each_job_apart_and_without_a_record() {
-    let (address, _head) = ray_head(waiting_stack).await;
-    let relay = Relay::with_users(&[("default", address)], &[]).await;
-    relay.audit.refuse_all(true);
-    watch::judge_all(&relay.ctx).await;
-    // Without a hook nothing is known to hang.
-    assert!(relay.ctx.hangs.of_job("01000000", |_| true).is_none());
-    assert_eq!(relay.audit.take().len(), 0);
-}
-
 /// A job that was seen to hang, of two tasks.
 fn hung(job_id: &str) -> JudgedJob {
     let task = |worker: &str, name: &str| {
         let mut task = running(name, worker);
-        task.names.job_id = Some(job_id.to_owned());
+        task.names.submission_id = Some("raysubmit_a".to_owned());
         task
     };
     let verdict = object!({"verdict": "hangs", "confidence": "likely", "summary": "Rank 2 sleeps (likely).", "culprits": [],
         "evidence": [], "waiting": [], "differences": [], "next": ["ray-relay snapshot"]});
-    JudgedJob {
-        cluster: "default".into(),
-        job_id: job_id.to_owned(),
-        tasks: vec![task("w8", "train"), task("w9", "secret")],
-        verdict: serde_json::from_value(verdict).unwrap(),
-        at: Timestamp::now(),
-    }
+    let verdict = serde_json::from_value(verdict).unwrap();
+    let tasks = [task("w8", "train"), task("w9", "secret")];
+    JudgedJob::new(job_id.to_owned(), &tasks, verdict, Timestamp::now()).unwrap()
 }
 
 #[tokio::test]
@@ -612,6 +596,9 @@ async fn verdict_on_an_ended_job_is_kept_for_those_who_may_view_all_of_it() {
         (&answer["summary"], &answer["next"]),
         (&"Rank 2 sleeps (likely).".into(), &object!([]))
     );
+    let id = (&answer["kept"]["job_id"], &answer["kept"]["submission_id"]);
+    assert_eq!(id, (&"07000000".into(), &"raysubmit_a".into()));
+    assert_eq!(answer["kept"]["ended"], true);
     let kept = |key: &str| answer["kept"][key].as_f64().unwrap();
     assert!(
         kept("first") > 1e9 && kept("first") <= kept("last"),
@@ -622,6 +609,14 @@ async fn verdict_on_an_ended_job_is_kept_for_those_who_may_view_all_of_it() {
         line.details.get("command") == Some(&"why".into()) && line.details["job_id"] == "07000000"
     };
     assert!(entries.iter().any(recorded), "{entries:?}");
+    // Of a part of the job, or on another cluster, nothing is kept.
+    for body in [
+        "{\"job\": \"07000000\", \"name\": \"train\"}",
+        "{\"job\": \"07000000\", \"cluster\": \"west\"}",
+    ] {
+        let (_, answer) = verdict(&relay, "ann", body).await;
+        assert!(answer.get("kept").is_none(), "{answer}");
+    }
     // To others it is as if there were no such job.
     let (status, answer) = verdict(&relay, "ben", "{\"job\": \"07000000\"}").await;
     assert_eq!(status, 404, "{answer}");
@@ -631,4 +626,23 @@ async fn verdict_on_an_ended_job_is_kept_for_those_who_may_view_all_of_it() {
     let (status, answer) = verdict(&relay, "ann", "{\"job\": \"07000000\"}").await;
     assert_eq!(status, 503, "{answer}");
     assert!(!answer.to_string().contains("Rank 2"), "{answer}");
+}
+
+#[tokio::test]
+async fn kept_verdict_does_not_say_that_a_job_has_ended_while_the_head_is_away() {
+    let (address, _head) = head(|_| async { status(503) }).await;
+    let ann = User::new("ann", "\"view\", \"list\"", "");
+    let relay = Relay::with_users(&[("default", address)], &[&ann]).await;
+    relay.ctx.hangs.judged(hung("07000000"));
+    let (status, answer) = verdict(&relay, "ann", "{\"job\": \"07000000\"}").await;
+    assert_eq!(
+        (status, &answer["kept"]["ended"]),
+        (200, &false.into()),
+        "{answer}"
+    );
+    assert!(answer["clusters"][0]["trouble"].is_string(), "{answer}");
+    let jobs = relay
+        .get_as(&token_of("ann"), "/relay/v1/jobs?job=07000000")
+        .await;
+    assert_eq!(jobs.status().as_u16(), 502);
 }

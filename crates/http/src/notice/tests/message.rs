@@ -10,7 +10,7 @@ use crate::notice::message::Notice;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::ago;
-use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location, State};
+use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location, Running, State};
 use ray_relay_ray::ray::testing::{paused, running};
 use ray_relay_session::hangs::JudgedJob;
 
@@ -119,40 +119,40 @@ fn cluster_text_is_escaped_for_slack() {
 #[test]
 fn hang_notice_has_the_verdict_and_is_escaped() {
     let sentence = "Rank 2 of <!channel> holds the others up (likely).";
-    let verdict = json!({"verdict": "hangs", "confidence": "likely", "summary": sentence, "culprits": [],
+    let culprit = json!({"group": "Trainer", "tasks": "rank 2", "worker_id": null, "pid": 7, "node_ip": null, "at": null,
+        "reason": "sleeps", "still_seconds": 60.0});
+    let mut verdict = json!({"verdict": "hangs", "confidence": "likely", "summary": sentence, "culprits": [culprit],
         "evidence": ["Rank 2 sleeps\u{202e} in load (data.py:12).", "x".repeat(5000)], "waiting": [], "differences": [], "next": []});
     let mut task = running("train", "0c");
-    task.names.submission_id = Some("raysubmit_&".to_owned());
-    let job = JudgedJob {
-        cluster: "default".into(),
-        job_id: "01000000".to_owned(),
-        tasks: vec![task],
-        verdict: serde_json::from_value(verdict.clone()).unwrap(),
-        at: Timestamp::now(),
+    task.names.submission_id = Some("raysubmit_a".to_owned());
+    let judged = |tasks: &[Running], verdict: &Value| {
+        let verdict = serde_json::from_value(verdict.clone()).unwrap();
+        JudgedJob::new("01000000".to_owned(), tasks, verdict, Timestamp::now()).unwrap()
     };
+    let job = judged(&[task.clone()], &verdict);
     let body_in = |form: NoticeForm| -> Value {
         let config = config::Notice {
             form,
             link: Some("https://relay.example.com".to_owned()),
             ..config::Notice::default()
         };
-        let notice = Notice::of_hang(&config, &job, Timestamp::now());
+        let notice = Notice::of_hang(&config, &job, Timestamp::now()).unwrap();
         serde_json::from_slice(&notice.body).unwrap()
     };
     let body = body_in(NoticeForm::Json);
-    let link = "https://relay.example.com/relay/#why=raysubmit_%26";
+    let link = "https://relay.example.com/relay/#why=raysubmit_a&cluster=default";
     assert_eq!(
         (&body["event"], &body["link"]),
         (&json!("hangs"), &json!(link))
     );
     assert_eq!(
         body["job"],
-        json!({"cluster": "default", "job_id": "01000000", "submission_id": "raysubmit_&"})
+        json!({"cluster": "default", "job_id": "01000000", "submission_id": "raysubmit_a"})
     );
     assert_eq!(body["verdict"]["summary"], verdict["summary"]);
     let text = body["text"].as_str().unwrap();
     assert!(
-        text.starts_with("Job raysubmit_& on default hangs. Rank 2 of <!channel> holds"),
+        text.starts_with("Job raysubmit_a on default hangs. Rank 2 of <!channel> holds"),
         "{text}"
     );
     assert!(
@@ -161,8 +161,20 @@ fn hang_notice_has_the_verdict_and_is_escaped() {
     );
     let slack = body_in(NoticeForm::Slack);
     let text = slack["text"].as_str().unwrap();
+    assert!(text.contains("&lt;!channel&gt;"), "{text}");
+    // A name that a shell would not read as it is stands in no command.
+    task.names.submission_id = Some("x; rm -rf ~".to_owned());
+    let now = Timestamp::now();
+    let job = judged(&[task.clone()], &verdict);
+    let notice = Notice::of_hang(&config::Notice::default(), &job, now);
+    let body: Value = serde_json::from_slice(&notice.unwrap().body).unwrap();
+    let text = body["text"].as_str().unwrap();
     assert!(
-        text.contains("raysubmit_&amp;") && text.contains("&lt;!channel&gt;"),
+        text.contains("`ray-relay why --job 01000000`") && !text.contains("rm -rf"),
         "{text}"
     );
+    // That a task waits for a node is no news.
+    verdict["culprits"][0]["group"] = Value::Null;
+    let job = judged(&[task], &verdict);
+    assert!(Notice::of_hang(&config::Notice::default(), &job, now).is_none());
 }

@@ -426,7 +426,8 @@ holds()
     let snapshot = hooked.snapshot();
     let versions = &snapshot["versions"];
     assert_eq!(versions["a_library"], "2.0.3+cu128");
-    for name in ["a_library.inner", "odd", "own", "lazy"] {
+    assert_eq!(versions["own"], "1.0");
+    for name in ["a_library.inner", "odd", "lazy", "json"] {
         assert_eq!(versions.get(name), None, "{name}");
     }
     let text = snapshot.to_string();

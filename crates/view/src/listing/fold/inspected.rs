@@ -55,6 +55,18 @@ impl InspectedTasks {
         looks.peek().is_none() || looks.any(is_recorded)
     }
 
+    /// Removes the values of variables: for [`Self::add_history`] the locations suffice.
+    pub fn drop_values(&mut self) {
+        let looks = self
+            .processes
+            .iter_mut()
+            .filter_map(|one| one.look.as_mut().ok());
+        let threads = looks.flat_map(|look| &mut look.threads);
+        for frame in threads.flat_map(|thread| &mut thread.frames) {
+            frame.locals = None;
+        }
+    }
+
     /// Adds to each process whether it has moved since `earlier`, which was inspected `apart` before.
     pub fn add_history(&mut self, earlier: &Self, apart: Duration) {
         let by_key: BTreeMap<_, &InspectedProcess> = earlier

@@ -35,7 +35,7 @@ mod words;
 
 use self::edges::WaitGraph;
 use self::job::Job;
-pub use self::report::Verdict;
+pub use self::report::{Judged, Kept, Verdict};
 use self::roots::Found;
 use self::state::Position;
 use self::words::Words;

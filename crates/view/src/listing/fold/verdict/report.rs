@@ -19,6 +19,29 @@ pub struct Verdict {
     pub(super) next: Vec<String>,
 }
 
+/// A verdict, and when it was found if that is not now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// If nothing of the job is known to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+}
+
+/// The job of a kept verdict, and when it was seen to hang.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    pub cluster: String,
+    pub job_id: String,
+    pub submission_id: Option<String>,
+    /// Whether it is known that nothing of the job runs now.
+    pub ended: bool,
+    /// First and last, in Unix time in seconds.
+    pub first: f64,
+    pub last: f64,
+}
+
 /// The kind of trouble, if there is any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

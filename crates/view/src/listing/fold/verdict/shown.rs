@@ -1,6 +1,9 @@
 //! A verdict as text.
 
-use super::report::{Confidence, Kind, Verdict};
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::report::{Confidence, Judged, Kept, Kind, Verdict};
+use ray_relay_base::wire::human_time::utc;
 use ray_relay_base::wire::text::replaced;
 
 impl Verdict {
@@ -24,9 +27,14 @@ impl Verdict {
         self.kind == Kind::Hangs
     }
 
-    /// Whether something of the job is known to move.
-    pub fn moves(&self) -> bool {
-        matches!(self.kind, Kind::Healthy | Kind::Slow | Kind::Differs)
+    /// Whether nothing is known to hang, and something moves.
+    pub fn is_healthy(&self) -> bool {
+        self.kind == Kind::Healthy
+    }
+
+    /// Whether a process is among those that hold others up, and not only a task that waits for a node.
+    pub fn names_process(&self) -> bool {
+        self.culprits.iter().any(|one| one.group.is_some())
     }
 
     /// Leaves out the commands that would show more: the job is gone.
@@ -42,13 +50,42 @@ impl Verdict {
             .chain(self.evidence.iter().map(|one| &**one))
     }
 
-    /// Makes the texts safe to show: they may come from a relay of another version, or from something else.
+    /// Makes the texts of [`Self::text`] safe to print: they may come from a relay of another version, or from something
+    /// else.
     pub fn sanitized(mut self) -> Self {
         let texts = [&mut self.summary].into_iter();
         for text in texts.chain(&mut self.evidence).chain(&mut self.next) {
             *text = replaced(text).into_owned();
         }
         self
+    }
+}
+
+impl Judged {
+    /// Formats the verdict, behind a sentence that says when it was found if that is not now.
+    pub fn text(&self) -> String {
+        let kept = self.kept.as_ref().map_or(String::new(), Kept::text);
+        kept + &self.verdict.text()
+    }
+}
+
+impl Kept {
+    fn text(&self) -> String {
+        let moment = |seconds: f64| {
+            let time = UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)?;
+            Some(utc(time).format("%Y-%m-%d %H:%M:%S UTC").to_string())
+        };
+        let [first, last] =
+            [self.first, self.last].map(|at| moment(at).unwrap_or_else(|| "?".to_owned()));
+        let name = self.submission_id.as_ref().unwrap_or(&self.job_id);
+        let (name, cluster) = (replaced(name), replaced(&self.cluster));
+        let runs = match self.ended {
+            true => "does not run now",
+            false => "may still run: its head does not answer",
+        };
+        format!(
+            "Job {name} on {cluster} {runs}. The relay saw it hang from {first} to {last}, and kept its first verdict:\n"
+        )
     }
 }
 

@@ -99,7 +99,7 @@ impl Words<'_> {
             Some(still) => format!("{and} has not moved for {}", span(still)),
             None => position.unmoved.map_or(String::new(), |apart| {
                 format!(
-                    "{and} was at the same place in two looks {} apart",
+                    "{and} did not move between two snapshots {} apart",
                     span(apart)
                 )
             }),

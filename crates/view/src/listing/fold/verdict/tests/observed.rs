@@ -174,7 +174,7 @@ fn two_looks_do_not_say_for_how_long() {
         "The others wait for rank 2 of Trainer, and it has not moved for at least 5s (possible).";
     assert!(text.starts_with(summary), "{text}");
     assert!(
-        text.contains("was at the same place in two looks 5s apart"),
+        text.contains("did not move between two snapshots 5s apart"),
         "{text}"
     );
 
