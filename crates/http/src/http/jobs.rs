@@ -12,7 +12,7 @@ use serde_json::json;
 use super::answer::{self, Body};
 use super::exchange::Exchange;
 use super::query;
-use super::running::{may, may_know};
+use super::running::rights::{may, may_know};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_ray::ray::registry::Job;

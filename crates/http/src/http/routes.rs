@@ -149,7 +149,7 @@ routes! {
     /// Looks at running processes, with `job`, `cluster`, `older_than` and `"filter": []` besides. Takes `view` on
     /// everything in a process. `looks` has up to 512 processes (`left_out` counts the rest), each with its `tasks`,
     /// and a `look` or the `error`. `idle` has actors of the same classes that run nothing, with `last_method` and `last_state`,
-    /// and with `"objects": true` those that have died since, with `died_of` and `died_seconds`, with the `crash` (`signal` and `frames`) if the log has a fatal signal, and with `last_lines` of it for those who may see text.
+    /// and with `"objects": true` those that have died since, with `died_of` and `died_seconds`. Those whose log has a fatal signal have `crash`, with `signal` and `frames`; who may see text sees its `last_lines`.
     /// A `look` has threads with frames, innermost first, and a `note` if the worker's
     /// hook did not answer. `"locals": false` leaves variables out, and `"native": true` has py-spy add frames of C and child processes. With `"objects": true` each of `looks` has `waits_for`, the objects that `ray.get` waits for
     /// there, with task, owner and state by Ray's word, or `unknown`: up to four of a cluster. Four at a time for one person, 16 in all, snapshots included.

@@ -7,8 +7,9 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::choice::TaskChoice;
+use super::rights::may;
 use super::shown::{LooksAnswer, held, record_inspection, shown, text_of};
-use super::{may, view_permission};
+use super::view_permission;
 use crate::http::answer::{self, Body};
 use crate::http::audit;
 use crate::http::exchange::Exchange;

@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::inspect::Inspector;
-use super::may_know;
+use super::rights::may_know;
 use super::shown::record_inspection;
+use crate::http::exchange::Exchange;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_access::visibility::Visibility;
@@ -63,58 +63,64 @@ pub(super) async fn rows(
         .collect()
 }
 
-impl Inspector<'_> {
-    /// The actors of the classes of `running` that have died since those began, and that the principal may know of, as
-    /// JSON.
-    pub(super) async fn dead_rows(self, running: &[&Running]) -> Vec<Value> {
-        let Self { ctx, principal, .. } = self;
-        let mut by_cluster: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
-        for one in running {
-            by_cluster.entry(&one.cluster).or_default().push(one);
-        }
-        let queries = by_cluster.iter().map(|(cluster, running)| {
-            let query = timeout(DEAD_TIMEOUT, ctx.registry.dead_peers(cluster, running));
-            async { query.await.unwrap_or_default() }
-        });
-        let queries: Vec<_> = queries.collect();
-        let dead: Vec<DeadActor> = join_all(queries).await.into_iter().flatten().collect();
-        let dead: Vec<&DeadActor> = dead
-            .iter()
-            .filter(|one| may_know(principal, &one.actor))
-            .take(MAX_ROWS)
-            .collect();
-        let words = dead.iter().take(MAX_LAST_WORDS_QUERIES);
-        let words: Vec<_> = words.map(|one| self.last_words(one)).collect();
-        let words = join_all(words).await;
-        let words = words.into_iter().chain(repeat_with(LastWords::default));
-        let now = SystemTime::now();
-        let rows = dead.iter().zip(words);
-        rows.map(|(one, words)| json!(DeadRow::new(one, &words, now)))
-            .collect()
-    }
+/// Who reads about dead actors.
+pub(super) struct Reader<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) principal: &'a Principal,
+    /// The request on which each reading is audited, if there is one.
+    pub(super) exchange: Option<&'a Exchange<'a>>,
+}
 
-    /// What the worker of `dead` has written last, as far as the principal may see it: the stack of a crash as other
-    /// stacks, and its lines as text of the program. Audited as an inspection.
-    async fn last_words(self, dead: &DeadActor) -> LastWords {
-        let Self { ctx, principal, .. } = self;
-        let actor = &dead.actor;
-        let rights = principal.access().rights_on_running(actor);
-        if !rights.scopes.contains(Scope::View) {
-            return LastWords::default();
-        }
-        let shows_text = !Visibility::of(&rights).hides() && !rights.obligations.record;
-        if let Some(exchange) = self.exchange
-            && record_inspection(exchange, principal, actor, shows_text, None)
-                .await
-                .is_err()
-        {
-            return LastWords::default();
-        }
-        let words = timeout(LAST_WORDS_TIMEOUT, ctx.registry.last_words(dead)).await;
-        let mut words = words.unwrap_or_default();
-        if !shows_text {
-            words.lines.clear();
-        }
-        words
+/// The actors of the classes of `running` that have died since those began, and that the principal may know of, as
+/// JSON.
+pub(super) async fn dead_rows(by: &Reader<'_>, running: &[&Running]) -> Vec<Value> {
+    let Reader { ctx, principal, .. } = *by;
+    let mut by_cluster: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
+    for one in running {
+        by_cluster.entry(&one.cluster).or_default().push(one);
     }
+    let queries = by_cluster.iter().map(|(cluster, running)| {
+        let query = timeout(DEAD_TIMEOUT, ctx.registry.dead_peers(cluster, running));
+        async { query.await.unwrap_or_default() }
+    });
+    let queries: Vec<_> = queries.collect();
+    let dead: Vec<DeadActor> = join_all(queries).await.into_iter().flatten().collect();
+    let dead: Vec<&DeadActor> = dead
+        .iter()
+        .filter(|one| may_know(principal, &one.actor))
+        .take(MAX_ROWS)
+        .collect();
+    let words = dead.iter().take(MAX_LAST_WORDS_QUERIES);
+    let words: Vec<_> = words.map(|one| last_words(by, one)).collect();
+    let words = join_all(words).await;
+    let words = words.into_iter().chain(repeat_with(LastWords::default));
+    let now = SystemTime::now();
+    let rows = dead.iter().zip(words);
+    rows.map(|(one, words)| json!(DeadRow::new(one, &words, now)))
+        .collect()
+}
+
+/// What the worker of `dead` has written last, as far as the principal may see it: the stack of a crash as other
+/// stacks, and its lines as text of the program. Audited as an inspection.
+async fn last_words(by: &Reader<'_>, dead: &DeadActor) -> LastWords {
+    let Reader { ctx, principal, .. } = *by;
+    let actor = &dead.actor;
+    let rights = principal.access().rights_on_running(actor);
+    if !rights.scopes.contains(Scope::View) {
+        return LastWords::default();
+    }
+    let shows_text = !Visibility::of(&rights).hides() && !rights.obligations.record;
+    if let Some(exchange) = by.exchange
+        && record_inspection(exchange, principal, actor, shows_text, None)
+            .await
+            .is_err()
+    {
+        return LastWords::default();
+    }
+    let words = timeout(LAST_WORDS_TIMEOUT, ctx.registry.last_words(dead)).await;
+    let mut words = words.unwrap_or_default();
+    if !shows_text {
+        words.lines.clear();
+    }
+    words
 }

@@ -10,8 +10,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::choice::TaskChoice;
 use super::objects::{self, AwaitedObjects};
+use super::rights::{may, may_know};
 use super::shown::{record_inspection, shown, text_of};
-use super::{idle, may, may_know, row, view_permission};
+use super::{idle, row, view_permission};
 use crate::http::audit;
 use crate::http::exchange::Exchange;
 use ray_relay_access::identity::Principal;
@@ -80,7 +81,14 @@ impl Inspector<'_> {
         let processes = self.snapshots(per_cluster, selected, form).await;
         let dead = async {
             match self.objects {
-                true => self.dead_rows(&inspected).await,
+                true => {
+                    let by = idle::Reader {
+                        ctx,
+                        principal,
+                        exchange: self.exchange,
+                    };
+                    idle::dead_rows(&by, &inspected).await
+                }
                 false => Vec::new(),
             }
         };

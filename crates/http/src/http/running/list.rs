@@ -14,8 +14,9 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use super::choice::TaskChoice;
+use super::rights::may;
 use super::shown::held;
-use super::{clusters, failed, hooked, may, row, running};
+use super::{clusters, failed, hooked, row, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Exchange;
 use crate::http::query;

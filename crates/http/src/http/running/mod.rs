@@ -11,6 +11,7 @@ mod inspect;
 mod list;
 pub(super) mod looks;
 pub(in crate::http) mod objects;
+pub(super) mod rights;
 mod shown;
 pub mod watch;
 pub(super) mod why;
@@ -150,17 +151,6 @@ fn merged(found: Vec<RunningIn>) -> Vec<RunningIn> {
         one.rows.sort_by(|a, b| a.key().cmp(&b.key()));
     }
     merged
-}
-
-/// Whether `principal` has `scope` on `running`.
-pub(super) fn may(principal: &Principal, scope: Scope, running: &Running) -> bool {
-    let rights = principal.access().rights_on_running(running);
-    rights.scopes.contains(scope)
-}
-
-/// Whether `principal` may know that `running` exists.
-pub(super) fn may_know(principal: &Principal, running: &Running) -> bool {
-    may(principal, Scope::List, running) || may(principal, Scope::View, running)
 }
 
 /// The permission to take a snapshot of `running`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::may_know;
+use super::rights::may_know;
 use ray_relay_access::identity::Principal;
 use ray_relay_ray::ray::look::{Frame, Look, Source};
 use ray_relay_ray::ray::registry::{ObjectState, OwnedBy, Running, RunningIn};

@@ -16,8 +16,9 @@ use tracing::error;
 
 use super::choice::{RawSelection, TaskChoice};
 use super::inspect::{Inspector, measured};
+use super::rights::may;
 use super::shown::held;
-use super::{NotListed, clusters, may, running};
+use super::{NotListed, clusters, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Post;
 use crate::http::refusal::HttpRefusal;

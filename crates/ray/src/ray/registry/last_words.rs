@@ -11,10 +11,10 @@ use crate::ray::registry::query;
 use ray_relay_base::wire::text::one_line;
 
 /// Lines that are queried: a crash writes its signal twice, its stack, and the extension modules.
-pub(super) const QUERIED_LINES: u32 = 120;
+const MAX_QUERIED_LINES: u32 = 120;
 
-/// Time that the head has to answer.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the head waits for the node.
+const NODE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Frames of a crash, and last lines, that are kept.
 const MAX_FRAMES: usize = 32;
@@ -59,7 +59,7 @@ pub struct CrashedCall {
 
 /// Queries what the worker of the dead actor `actor_id` has written last; empty if that is not known.
 pub(super) async fn of_actor(head: &HeadClient, actor_id: &str) -> LastWords {
-    let log = query::error_log(head, actor_id).await;
+    let log = query::error_log(head, actor_id, MAX_QUERIED_LINES, NODE_TIMEOUT).await;
     log.map_or_else(|_| LastWords::default(), |log| parse(&log))
 }
 

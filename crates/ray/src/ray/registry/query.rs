@@ -7,12 +7,12 @@
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use crate::ray::head::{HeadAnswer as Body, HeadClient, HeadError};
 use crate::ray::registry::bounded::FirstRows;
-use crate::ray::registry::last_words;
 use crate::ray::registry::rows::{
     ActorRow, Envelope, JobRow, MAX_QUERY_ROWS, NodeRow, ObjectRow, QueryResult, TaskRow,
     TrainRunRow, TrainRuns, Version, WorkerRow,
@@ -210,12 +210,14 @@ pub(super) async fn traceback(
     .await
 }
 
-/// The last lines of the error log of an actor's worker, dead or alive.
-pub(super) async fn error_log(head: &HeadClient, actor_id: &str) -> Result<String, HeadError> {
-    let (lines, seconds) = (
-        last_words::QUERIED_LINES,
-        last_words::HEAD_TIMEOUT.as_secs(),
-    );
+/// The last `lines` of the error log of an actor's worker, dead or alive. Ray waits for its node for `patience`.
+pub(super) async fn error_log(
+    head: &HeadClient,
+    actor_id: &str,
+    lines: u32,
+    patience: Duration,
+) -> Result<String, HeadError> {
+    let seconds = patience.as_secs();
     head.get_text(&format!(
         "/api/v0/logs/file?actor_id={}&suffix=err&lines={lines}&timeout={seconds}",
         percent_encoded(actor_id)
