@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{ann, bodies};
 use crate::notice::queue::Queue;
-use crate::notice::watch::Watch;
+use crate::notice::watch::{self, Watch};
 use ray_relay_access::telemetry::Metrics;
 use ray_relay_base::config::{self, NoticeEvent};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::timestamp::testing::ago;
 use ray_relay_base::wire::tunnel::messages::Hex;
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Registry, Snapshot, State};
-use ray_relay_ray::ray::testing::{paused, snapshot};
+use ray_relay_ray::ray::testing::{paused, running, snapshot};
+use ray_relay_session::hangs::{Hangs, JudgedJob};
 use ray_relay_session::release::CLIENT;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -287,4 +288,31 @@ async fn upcoming_collective_timeout_is_notified_once_per_job() {
     );
     let text = bodies_of_queue[0]["text"].as_str().unwrap();
     assert!(text.contains("collectives time out in 4m 00s"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_hangs_is_told_only_where_that_is_wanted() {
+    let culprit = json!({"group": "Trainer", "tasks": "rank 2", "worker_id": null, "pid": 7, "node_ip": null, "at": null,
+        "reason": "sleeps", "still_seconds": 60.0});
+    let verdict = json!({"verdict": "hangs", "confidence": "likely", "summary": "Rank 2 sleeps.", "culprits": [culprit],
+        "evidence": [], "waiting": [], "differences": [], "next": []});
+    for (on, told) in [(NoticeEvent::Hangs, 1), (NoticeEvent::Paused, 0)] {
+        let config = config::Notice {
+            on: vec![on],
+            ..config::Notice::default()
+        };
+        let (hangs, queue) = (Hangs::default(), queue());
+        let watching = watch::hangs(&config, &queue, hangs.new_hangs());
+        let verdict = serde_json::from_value(verdict.clone()).unwrap();
+        let tasks = [running("train", "a")];
+        let job = JudgedJob::new("01000000".to_owned(), &tasks, verdict, Timestamp::now());
+        hangs.judged(job.unwrap());
+        assert!(timeout(MINUTE, watching).await.is_err());
+        let told_events: Vec<Value> = bodies(&queue)
+            .iter()
+            .map(|body| body["event"].clone())
+            .collect();
+        assert_eq!(told_events.len(), told, "{told_events:?}");
+    }
+    assert!(!config::Notice::default().on.contains(&NoticeEvent::Hangs));
 }
