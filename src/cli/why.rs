@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use serde::Deserialize as _;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -29,7 +29,7 @@ pub(super) const AFTER_HELP: &str = "\
 Examples:
   ray-relay why --job raysubmit_dQ2mRt8bkq1v4xKc
   ray-relay why --job 01000000 --json
-      {\"verdict\": \"hangs\"|\"slow\"|\"differs\"|\"healthy\"|\"unknown\", \"confidence\": \"certain\"|\"likely\"|\"possible\", \"summary\": TEXT, \"culprits\": [{\"tasks\", \"pid\", \"node_ip\", \"at\", \"reason\", \"still_seconds\"}], \"evidence\": [TEXT], \"waiting\": [...], \"differences\": [...], \"next\": [COMMAND], \"kept\": {\"job_id\", \"ended\", \"first\", \"last\"}}
+      {\"verdict\": \"hangs\"|\"slow\"|\"differs\"|\"healthy\"|\"unknown\", \"confidence\": \"certain\"|\"likely\"|\"possible\", \"summary\": TEXT, \"culprits\": [{\"tasks\", \"pid\", \"node_ip\", \"at\", \"reason\", \"still_seconds\"}], \"evidence\": [TEXT], \"waiting\": [...], \"differences\": [...], \"next\": [COMMAND], \"kept\": {\"job_id\", \"ended\", \"first\", \"last\"}, \"clusters\": [{\"name\", \"trouble\", \"complete\"}]}
   ray-relay snapshot --job 01000000 --objects --save hang.json
   ray-relay why hang.json
 
@@ -65,23 +65,34 @@ pub struct WhyArgs {
 }
 
 pub(super) async fn run(args: WhyArgs) -> Result<(), Failure> {
-    let (judged, troubles) = match &args.file {
+    let answer = match &args.file {
         Some(path) => {
             let saved = saved_answer(path)?;
             let verdict = Verdict::of(InspectedTasks::read(&saved));
-            let judged = Judged {
-                verdict,
-                kept: None,
-            };
-            (judged, troubles(&saved))
+            WhyAnswer {
+                judged: Judged {
+                    verdict,
+                    kept: None,
+                },
+                clusters: saved.get("clusters").cloned().unwrap_or_default(),
+            }
         }
         None => of_relay(&args).await?,
     };
     let text = match args.json {
-        true => serde_json::to_string_pretty(&judged).map_err(io::Error::from)? + "\n",
-        false => troubles + &judged.text(),
+        true => serde_json::to_string_pretty(&answer).map_err(io::Error::from)? + "\n",
+        false => troubles(&json!({ "clusters": answer.clusters })) + &answer.judged.text(),
     };
     Ok(print(&text)?)
+}
+
+/// The relay's answer, or what a saved file gives.
+#[derive(Serialize, Deserialize)]
+struct WhyAnswer {
+    #[serde(flatten)]
+    judged: Judged,
+    #[serde(default)]
+    clusters: Value,
 }
 
 fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
@@ -98,8 +109,8 @@ fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
     }
 }
 
-/// Asks the relay for its verdict. Returns it with the troubles of clusters.
-async fn of_relay(args: &WhyArgs) -> Result<(Judged, String), Failure> {
+/// Asks the relay for its verdict.
+async fn of_relay(args: &WhyArgs) -> Result<WhyAnswer, Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut payload = json!({});
     if let Some(job) = args.job.as_deref() {
@@ -118,7 +129,7 @@ async fn of_relay(args: &WhyArgs) -> Result<(Judged, String), Failure> {
         }
     };
     let answer = answer.map_err(job::unknown)?;
-    let Judged { verdict, kept } = Judged::deserialize(&answer).map_err(io::Error::from)?;
-    let verdict = verdict.sanitized();
-    Ok((Judged { verdict, kept }, troubles(&answer)))
+    let mut answer = WhyAnswer::deserialize(&answer).map_err(io::Error::from)?;
+    answer.judged.verdict = answer.judged.verdict.sanitized();
+    Ok(answer)
 }
