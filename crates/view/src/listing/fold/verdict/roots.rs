@@ -147,6 +147,14 @@ impl Found<'_> {
             State::WaitsForGroup => return None,
             State::WaitsForDevice if by_group().is_none() => return None,
             State::WaitsForObject if only_drivers => return None,
+            // An actor that serves the calls of others waits for what they have not brought yet.
+            State::WaitsForFuture | State::WaitsForQueue | State::Idle
+                if by_group().is_none() && !only_drivers =>
+            {
+                return None;
+            }
+            // Another process holds the lock, and which one is not known.
+            _ if position.waits_for_file_lock() => return None,
             // What these wait for is not known.
             State::NotInspected(_) | State::WaitsForObject | State::WaitsForFuture => {
                 Confidence::Possible

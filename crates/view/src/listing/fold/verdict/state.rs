@@ -16,6 +16,12 @@ pub(super) const MOVES_LIMIT: Duration = Duration::from_secs(3);
 /// A thread that has not moved for so long hangs, if others wait for it.
 pub(super) const STILL_LIMIT: Duration = Duration::from_secs(30);
 
+/// The hook's name of the system calls that wait for the lock of a file.
+const FILE_LOCK: &str = "a file lock";
+
+/// How the description of a wait for a connection of multiprocessing begins.
+const CONNECTION: &str = "a connection of multiprocessing";
+
 /// How the relay begins to say what an agent says, behind what the head says.
 const BY_AGENT: &str = "by an agent of its node: ";
 
@@ -148,6 +154,12 @@ impl Position {
         }
     }
 
+    /// Whether it waits for a lock of a file, as far as its system call tells.
+    pub(super) fn waits_for_file_lock(&self) -> bool {
+        let waits = self.location.as_ref().and_then(Location::waits);
+        waits == Some(FILE_LOCK)
+    }
+
     /// Whether it is known not to have moved for [`STILL_LIMIT`].
     pub(super) fn is_still(&self) -> bool {
         self.still.is_some_and(|still| still >= STILL_LIMIT)
@@ -225,6 +237,10 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
         Some(WaitKind::Peer) => State::WaitsForPeer,
         Some(WaitKind::Future) => State::WaitsForFuture,
         Some(WaitKind::Thread) => State::WaitsForThread,
+        // Without children of its own, the other end is in a process that was started by another.
+        Some(WaitKind::Queue) if is_connection(location) && look.children.is_empty() => {
+            State::WaitsForPeer
+        }
         Some(WaitKind::Queue) => {
             lost(&[ChildState::Dead, ChildState::Stopped]).unwrap_or(State::WaitsForQueue)
         }
@@ -241,6 +257,11 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
         None if still.is_some_and(|still| still < MOVES_LIMIT) => State::Runs,
         None => State::Unclear,
     }
+}
+
+fn is_connection(location: &Location) -> bool {
+    let waits = location.waits();
+    waits.is_some_and(|waits| waits.starts_with(CONNECTION))
 }
 
 /// Describes the first child in one of `states`, the earlier state first.

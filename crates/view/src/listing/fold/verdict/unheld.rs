@@ -47,6 +47,9 @@ pub(super) fn without_roots(words: Words<'_>) -> Verdict {
     };
     let mut evidence: Vec<String> = odd.iter().map(|one| in_words(words, one)).collect();
     evidence.extend(unclear.sentences(words));
+    if kind == Kind::Unknown {
+        evidence.extend(absent(words));
+    }
     evidence.extend(notes(words, &[]));
     Verdict {
         kind,
@@ -121,6 +124,26 @@ fn summary(
     })
 }
 
+/// Whether a member of the group of `at` moves.
+fn group_moves(words: Words<'_>, at: usize) -> bool {
+    let found = words.found;
+    let group = words.names.groups().get(found.job.group(at));
+    let mut positions = group
+        .into_iter()
+        .flatten()
+        .filter_map(|at| found.positions.get(*at));
+    positions.any(Position::moves)
+}
+
+/// Describes ranks that run nothing, or have died, beside others of their group: these may wait for them.
+fn absent(words: Words<'_>) -> Vec<String> {
+    let job = words.found.job;
+    let processes = job.processes.iter().enumerate();
+    let absent = processes.filter(|(at, one)| one.absence.is_some() && job.rank(*at).is_some());
+    let absent = absent.take(MAX_DESCRIBED);
+    absent.flat_map(|(at, _)| words.of_node(at)).collect()
+}
+
 impl Unclear {
     fn of(words: Words<'_>, waiting: &[Waiting]) -> Self {
         let found = words.found;
@@ -143,13 +166,17 @@ impl Unclear {
                 State::Raised | State::Silent(_) | State::NotInspected(_) => {
                     unclear.unseen.push(at)
                 }
-                // A server waits for work in a queue or an event loop.
-                State::WaitsForQueue | State::WaitsForFuture | State::Paused => {}
+                State::Paused => {}
+                // A server waits for work in a queue or an event loop. A rank whose group stands still does not.
+                State::WaitsForQueue | State::WaitsForFuture
+                    if found.job.rank(at).is_none() || group_moves(words, at) => {}
                 _ if position.is_still() => still.push(at),
                 _ => {}
             }
         }
         unclear.still = words.spots(&still);
+        // The odd ones first.
+        unclear.still.sort_by_key(|one| one.members.len());
         unclear
     }
 

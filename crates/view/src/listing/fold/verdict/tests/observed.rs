@@ -1,6 +1,6 @@
 //! Reports of real workers of Ray that first led to a wrong verdict.
 
-use super::job::{ALL_REDUCE, GET, Process, STEP, Stack, answer, driver, process, rank};
+use super::job::{ALL_REDUCE, GET, Process, STEP, Stack, answer, driver, process, rank, with_idle};
 use super::{Confidence, Kind, json_of, verdict_on};
 
 /// A barrier of the program's own.
@@ -227,4 +227,58 @@ fn rank_with_another_version_of_a_library_is_named() {
         []
     );
     assert_eq!(differing(ranks(|_| "2.1.0")), []);
+}
+
+const ASYNC_QUEUE: Stack = &[("main_loop", "ray/_private/worker.py", 900)];
+const CONNECTION: Stack = &[
+    ("_recv", "multiprocessing/connection.py", 379),
+    ("recv", "multiprocessing/connection.py", 250),
+    ("meets", "train.py", 30),
+];
+const FLOCK: Stack = &[("append", "writer.py", 16), ("run", "writer.py", 20)];
+
+#[test]
+fn actor_that_serves_a_queue_is_not_blamed() {
+    let gets = |at| rank(at, GET).call("socket.recv").still(60.0);
+    let queue = |id| process("_QueueActor", id, ASYNC_QUEUE).still(60.0);
+    let all = vec![
+        gets(0).for_result_of(7),
+        rank(1, STEP).runs().still(0.0),
+        queue(7),
+    ];
+    let verdict = verdict_on(&answer(all));
+    assert_ne!(verdict.kind, Kind::Hangs, "{}", verdict.text());
+}
+
+#[test]
+fn connection_of_another_process_is_a_barrier() {
+    let waits = |at| rank(at, CONNECTION).call("a read").still(60.0);
+    let odd = rank(2, SLEEPS).call("time.sleep").still(60.0);
+    let driver = driver(4).still(60.0);
+    let verdict = verdict_on(&answer(vec![waits(0), waits(1), odd, waits(3), driver]));
+    assert_eq!(verdict.kind, Kind::Hangs, "{}", verdict.text());
+    let blamed: Vec<&str> = verdict.culprits.iter().map(|one| &*one.tasks).collect();
+    assert_eq!(blamed, ["rank 2"], "{}", verdict.text());
+}
+
+#[test]
+fn rank_that_waits_for_a_file_lock_is_not_blamed() {
+    let waits = |at| rank(at, SOCKET).call("socket.recv").still(60.0).ran(1);
+    let locked = rank(3, FLOCK).call("a file lock").still(60.0);
+    let verdict = verdict_on(&answer(vec![waits(0), waits(1), waits(2), locked]));
+    assert_ne!(verdict.kind, Kind::Hangs, "{}", verdict.text());
+    assert!(verdict.text().contains("rank 3"), "{}", verdict.text());
+}
+
+#[test]
+fn idle_rank_is_named_where_nothing_else_is_known() {
+    let gets = |at| rank(at, GET).call("socket.recv").still(60.0);
+    let idle = rank(2, STEP).idle("Elastic.train", "FAILED");
+    let all = vec![gets(0), gets(1), gets(3)];
+    let verdict = verdict_on(&with_idle(all, &[idle]));
+    assert!(
+        verdict.text().contains("is idle: Elastic.train failed"),
+        "{}",
+        verdict.text()
+    );
 }
