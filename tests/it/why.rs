@@ -49,7 +49,7 @@ const fn planted(
 }
 
 /// Faults whose ranks use no processor time.
-const WAITING: [Planted; 11] = [
+const WAITING: [Planted; 12] = [
     planted(
         "sleep",
         "hangs",
@@ -108,6 +108,7 @@ const WAITING: [Planted; 11] = [
             "barrier (",
         ],
     ),
+    planted("stop", "hangs", &["rank 2"], &["is stopped by a signal"]),
     planted(
         "crash",
         "hangs",

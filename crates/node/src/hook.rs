@@ -40,9 +40,12 @@ pub(super) enum NoAnswer {
     OtherOwner(u32),
     /// There is a hook, and it does not answer.
     #[error(
-        "the worker's hook does not answer: what runs there keeps Python's lock (GIL), as C code can, or the process is stopped"
+        "the worker's hook does not answer: what runs there keeps Python's lock (GIL), as C code can"
     )]
     Silent,
+    /// The process does not run.
+    #[error("the worker is stopped by a signal (SIGSTOP), until it gets SIGCONT")]
+    Stopped,
     /// The hook refuses, with its reason.
     #[error("{0}")]
     Refused(String),
@@ -90,7 +93,7 @@ pub(super) async fn ask(
         }
     };
     let answer = timeout_at(deadline, exchange).await;
-    let answer = answer.unwrap_or(Err(NoAnswer::Silent))?;
+    let answer = answer.unwrap_or_else(|_| Err(silent(worker.pid)))?;
     match serde_json::from_slice::<Failed>(&answer) {
         Ok(failed) => {
             let why = one_line(&failed.error);
@@ -100,6 +103,19 @@ pub(super) async fn ask(
             })
         }
         Err(_) => Ok(answer),
+    }
+}
+
+/// Why the process `pid` does not answer.
+fn silent(pid: u32) -> NoAnswer {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The program's name is in parentheses, and may contain some.
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    match state {
+        Some('T') => NoAnswer::Stopped,
+        _ => NoAnswer::Silent,
     }
 }
 
@@ -114,7 +130,7 @@ async fn connect(worker: &Resident, number: u32) -> Result<UnixStream, NoAnswer>
                     // There is no such socket, or it is stale, or the agent cannot see the folder.
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
                     // The socket's queue is full.
-                    io::ErrorKind::WouldBlock => why = NoAnswer::Silent,
+                    io::ErrorKind::WouldBlock => why = silent(worker.pid),
                     _ if matches!(why, NoAnswer::Absent) => why = NoAnswer::Broken(error),
                     _ => {}
                 }

@@ -6,6 +6,7 @@ import importlib
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -122,6 +123,10 @@ def dies():
     os.kill(os.getpid(), 9)
 
 
+def stops():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def crashes():
     print("the last line", file=sys.stderr, flush=True)
     ctypes.string_at(0)
@@ -142,7 +147,7 @@ def pauses(fault, rank, at):
 HANGS = {
     "sleep": sleeps, "slow": computes, "gil": holds_the_gil, "dead-child": loads_from_dead_child, "hung-child": waits_for_hung_child,
     "locks": lambda: Locks().forwards(), "peer": receives_from_silent_peer, "unplaced": waits_for_unplaced_task,
-    "future": waits_for_future, "dead": dies, "crash": crashes,
+    "future": waits_for_future, "dead": dies, "crash": crashes, "stop": stops,
 }
 
 

@@ -290,6 +290,29 @@ async fn py_spy_does_not_inspect_workers_of_other_nodes() {
 }
 
 #[tokio::test]
+async fn stopped_worker_is_told_from_one_that_keeps_the_gil() {
+    let Some(hooked) = Hooked::start(
+        "hook['setup']()\nimport signal\nos.write(1, b'READY\\n')\nos.kill(os.getpid(), signal.SIGSTOP)",
+    ) else {
+        return;
+    };
+    let mut scene = Scene::new(&hooked, row(hooked.pid())).await;
+    scene.py_spy("exit 1");
+    let detail = loop {
+        // Before it is stopped the process may still answer.
+        let request = Inspect {
+            patience_ms: 1000,
+            ..scene.inspect(Inspection::Open)
+        };
+        let (_, detail) = scene.expect_refusal(request).await;
+        if !detail.contains("(GIL)") {
+            break detail;
+        }
+    };
+    assert!(detail.contains("(SIGSTOP)"), "{detail}");
+}
+
+#[tokio::test]
 async fn py_spy_replaces_a_silent_hook() {
     let Some(hooked) = Hooked::start(
         "hook['setup']()\nimport ctypes\nlibc = ctypes.PyDLL(None)\nos.write(1, b'READY\\n')\nlibc.sleep(60)",

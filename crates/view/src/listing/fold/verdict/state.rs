@@ -26,7 +26,7 @@ const CONNECTION: &str = "a connection of multiprocessing";
 const BY_AGENT: &str = "by an agent of its node: ";
 
 /// How the relay and its agents begin to say that a process does not answer.
-const NO_ANSWER: [&str; 2] = ["(GIL)", "gives no answer within"];
+const NO_ANSWER: [&str; 3] = ["(GIL)", "gives no answer within", "(SIGSTOP)"];
 
 /// The state of a process: exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]

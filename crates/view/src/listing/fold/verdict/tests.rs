@@ -465,6 +465,6 @@ fn empty_answer_is_no_verdict() {
     }
     assert_eq!(
         verdict_on(&json!({})).text(),
-        "Nothing was inspected: no process fits.\n"
+        "Nothing was inspected: nothing runs that fits.\n"
     );
 }

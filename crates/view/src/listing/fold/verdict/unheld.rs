@@ -82,7 +82,7 @@ fn summary(
     let all = positions.len();
     let moving = positions.iter().filter(|one| one.moves()).count();
     match (kind, odd.first()) {
-        _ if all == 0 => return "Nothing was inspected: no process fits.".to_owned(),
+        _ if all == 0 => return "Nothing was inspected: nothing runs that fits.".to_owned(),
         (Kind::Differs, Some(one)) => {
             let (name, has) = (words.name(&one.members), has(one));
             let value = format!("{name} {has} another value of {}", one.name);
