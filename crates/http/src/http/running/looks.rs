@@ -2,7 +2,7 @@
 //!
 //! The body selects tasks by `name`, `job`, `cluster`, `filter` and `older_than`, as for `/relay/v1/tasks`. `"locals":
 //! false` omits values. With `"native": true`, py-spy adds the frames of C, C++ and Cython, and child processes. With
-//! `"objects": true`, Ray is asked for the [objects] that the tasks wait for, and for actors of their classes that have
+//! `"objects": true`, Ray is asked for the [objects](super::objects) that the tasks wait for, and for actors of their classes that have
 //! died. `failed` alone is the id of a failed task whose stack an agent keeps.
 //!
 //! The answer is `{"looks": [{"tasks": [ROW], "look": LOOK}], "left_out", "idle": [ROW], "taken", "clusters"}`, with

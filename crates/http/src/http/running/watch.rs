@@ -128,8 +128,9 @@ async fn verdict_on(ctx: &Context, tasks: &RunningIn) -> Option<Verdict> {
         match verdict(inspected, ()).await {
             Ok(verdict) if verdict.is_healthy() || objects => return Some(verdict),
             Ok(_) => {}
+            // The message of a panic may quote text of the program.
             Err(why) => {
-                error!(%why, "a job could not be judged");
+                error!(panicked = why.is_panic(), "a job could not be judged");
                 return None;
             }
         }

@@ -131,7 +131,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
 fn not_judged(why: &JoinError) -> Response<Body> {
     match why.is_panic() {
         true => {
-            error!(%why, "a job could not be judged");
+            // Its message may quote text of the program.
+            error!("a verdict has panicked");
             answer::error(StatusCode::INTERNAL_SERVER_ERROR, FAULTY)
         }
         false => answer::error(StatusCode::SERVICE_UNAVAILABLE, ENDING),
