@@ -9,7 +9,9 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
+use futures_util::stream;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, error, warn};
 
@@ -28,8 +30,12 @@ use ray_relay_view::listing::fold::verdict::Verdict;
 /// Time between inspections. A verdict takes 30 s in which nothing moves: together with this, less than a minute.
 const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How many times as long as an inspection the pause behind it is at least: the heads and workers have other work.
-const PAUSE_FACTOR: u32 = 5;
+/// How many times as long as an inspection the pause behind it is at least: the heads and workers have other work. A
+/// worker that does not answer takes some seconds of it.
+const PAUSE_FACTOR: u32 = 2;
+
+/// Jobs of a cluster that are inspected at the same time.
+const MAX_CONCURRENT_JOBS: usize = 4;
 
 /// Maximum number of jobs of a cluster that are inspected at a time; the others are, the next times.
 const MAX_JOBS: usize = 64;
@@ -67,7 +73,7 @@ async fn judge_all(ctx: &Context, round: usize) {
     .await;
 }
 
-/// Judges the running jobs of `cluster`, one after another.
+/// Judges the running jobs of `cluster`.
 async fn judge_cluster(ctx: &Context, cluster: &str, round: usize) {
     let query = RunningQuery {
         on: &|one| one == cluster,
@@ -96,15 +102,16 @@ async fn judge_cluster(ctx: &Context, cluster: &str, round: usize) {
         jobs.rotate_left(first);
         jobs.truncate(MAX_JOBS);
     }
-    for (job_id, tasks) in jobs {
-        let Some(verdict) = verdict_on(ctx, &tasks).await else {
-            continue;
-        };
-        let judged = JudgedJob::new(job_id, &tasks.rows, verdict, Timestamp::now());
-        if let Some(judged) = judged {
-            ctx.hangs.judged(judged);
-        }
-    }
+    let judging =
+        stream::iter(jobs).for_each_concurrent(MAX_CONCURRENT_JOBS, |(job_id, tasks)| async move {
+            let verdict = verdict_on(ctx, &tasks).await;
+            let judged = verdict
+                .and_then(|verdict| JudgedJob::new(job_id, &tasks.rows, verdict, Timestamp::now()));
+            if let Some(judged) = judged {
+                ctx.hangs.judged(judged);
+            }
+        });
+    judging.await;
 }
 
 /// Judges one job. Ray is asked for the objects that are waited for only if something may hang: that takes all of its
