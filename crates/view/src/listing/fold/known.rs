@@ -320,6 +320,10 @@ pub(super) enum WaitKind {
     Batch,
     /// Time passes.
     Sleep,
+    /// A child process, or another process, sends something over a pipe of multiprocessing.
+    Connection,
+    /// Another process gives the lock of a file back.
+    FileLock,
     /// The other end of a connection answers.
     Peer,
     /// The event loop of asyncio gets a result.
@@ -354,7 +358,7 @@ const WAIT_KINDS: &[(&str, WaitKind)] = &[
     ("the next batch of a DataLoader", WaitKind::Batch),
     ("queue.Queue.", WaitKind::Queue),
     ("multiprocessing.Queue.", WaitKind::Queue),
-    ("a connection of multiprocessing", WaitKind::Queue),
+    ("a connection of multiprocessing", WaitKind::Connection),
     ("a multiprocessing.Pool", WaitKind::Queue),
     ("a read", WaitKind::Queue),
     ("a write", WaitKind::Queue),
@@ -377,7 +381,7 @@ const WAIT_KINDS: &[(&str, WaitKind)] = &[
     ("the end of an asyncio", WaitKind::Future),
     // Python and C use the same system call for a lock.
     ("a lock", WaitKind::Other),
-    ("a file lock", WaitKind::Other),
+    ("a file lock", WaitKind::FileLock),
     ("poll", WaitKind::Other),
     ("select", WaitKind::Other),
 ];

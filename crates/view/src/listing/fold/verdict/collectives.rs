@@ -63,6 +63,7 @@ fn may_wait(position: &Position) -> bool {
         State::WaitsForGroup
             | State::WaitsForDevice
             | State::WaitsForPeer
+            | State::WaitsForFileLock
             | State::WaitsOutside
             | State::Unclear
     )

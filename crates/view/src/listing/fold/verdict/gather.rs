@@ -70,7 +70,10 @@ fn of_group(
     // That most are at one location says nothing while the others move on, unless most wait in the system.
     let is_in_system = |at: &usize| {
         let state = positions.get(*at).map(|one| &one.state);
-        matches!(state, Some(State::WaitsForPeer | State::WaitsOutside))
+        matches!(
+            state,
+            Some(State::WaitsForPeer | State::WaitsForFileLock | State::WaitsOutside)
+        )
     };
     let is_waited_for = |at: &usize, members: &BTreeSet<usize>| {
         let may_be = |one: &Position| {
@@ -108,6 +111,7 @@ fn may_wait_for_group(position: &Position) -> bool {
         position.state,
         State::WaitsForDevice
             | State::WaitsForPeer
+            | State::WaitsForFileLock
             | State::WaitsOutside
             | State::Runs
             | State::Unclear

@@ -32,7 +32,12 @@ pub(super) fn next(words: Words<'_>, kind: Kind, blamed: &[usize]) -> Vec<String
         let state = words.found.positions.get(*at).map(|one| &one.state);
         matches!(
             state,
-            Some(State::Silent(_) | State::WaitsOutside | State::WaitsForDevice)
+            Some(
+                State::Silent(_)
+                    | State::WaitsForFileLock
+                    | State::WaitsOutside
+                    | State::WaitsForDevice
+            )
         )
     };
     let more = match blamed.iter().any(is_outside) {

@@ -153,8 +153,7 @@ impl Found<'_> {
             {
                 return None;
             }
-            // Another process holds the lock, and which one is not known.
-            _ if position.waits_for_file_lock() => return None,
+            State::WaitsForFileLock => return None,
             // What these wait for is not known.
             State::NotInspected(_) | State::WaitsForObject | State::WaitsForFuture => {
                 Confidence::Possible

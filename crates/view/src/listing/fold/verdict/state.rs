@@ -16,12 +16,6 @@ pub(super) const MOVES_LIMIT: Duration = Duration::from_secs(3);
 /// A thread that has not moved for so long hangs, if others wait for it.
 pub(super) const STILL_LIMIT: Duration = Duration::from_secs(30);
 
-/// The hook's name of the system calls that wait for the lock of a file.
-const FILE_LOCK: &str = "a file lock";
-
-/// How the description of a wait for a connection of multiprocessing begins.
-const CONNECTION: &str = "a connection of multiprocessing";
-
 /// How the relay begins to say what an agent says, behind what the head says.
 const BY_AGENT: &str = "by an agent of its node: ";
 
@@ -61,6 +55,8 @@ pub(super) enum State {
     LostChild(String),
     Sleeps,
     WaitsForPeer,
+    /// It waits for the lock of a file, which an unknown process holds.
+    WaitsForFileLock,
     /// It waits for a result in asyncio.
     WaitsForFuture,
     /// It waits for something unknown, outside Python.
@@ -154,12 +150,6 @@ impl Position {
         }
     }
 
-    /// Whether it waits for a lock of a file, as far as its system call tells.
-    pub(super) fn waits_for_file_lock(&self) -> bool {
-        let waits = self.location.as_ref().and_then(Location::waits);
-        waits == Some(FILE_LOCK)
-    }
-
     /// Whether it is known not to have moved for [`STILL_LIMIT`].
     pub(super) fn is_still(&self) -> bool {
         self.still.is_some_and(|still| still >= STILL_LIMIT)
@@ -234,14 +224,13 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
         Some(WaitKind::Device) if thread.idle == Some(false) && !is_long => State::Runs,
         Some(WaitKind::Device) => State::WaitsForDevice,
         Some(WaitKind::Sleep) => State::Sleeps,
+        Some(WaitKind::FileLock) => State::WaitsForFileLock,
         Some(WaitKind::Peer) => State::WaitsForPeer,
         Some(WaitKind::Future) => State::WaitsForFuture,
         Some(WaitKind::Thread) => State::WaitsForThread,
         // Without children of its own, the other end is in a process that was started by another.
-        Some(WaitKind::Queue) if is_connection(location) && look.children.is_empty() => {
-            State::WaitsForPeer
-        }
-        Some(WaitKind::Queue) => {
+        Some(WaitKind::Connection) if look.children.is_empty() => State::WaitsForPeer,
+        Some(WaitKind::Queue | WaitKind::Connection) => {
             lost(&[ChildState::Dead, ChildState::Stopped]).unwrap_or(State::WaitsForQueue)
         }
         Some(WaitKind::Batch) => lost(&[ChildState::Dead, ChildState::Stopped])
@@ -257,11 +246,6 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
         None if still.is_some_and(|still| still < MOVES_LIMIT) => State::Runs,
         None => State::Unclear,
     }
-}
-
-fn is_connection(location: &Location) -> bool {
-    let waits = location.waits();
-    waits.is_some_and(|waits| waits.starts_with(CONNECTION))
 }
 
 /// Describes the first child in one of `states`, the earlier state first.

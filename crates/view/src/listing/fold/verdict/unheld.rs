@@ -167,7 +167,7 @@ impl Unclear {
                     unclear.unseen.push(at)
                 }
                 State::Paused => {}
-                // A server waits for work in a queue or an event loop. A rank whose group stands still does not.
+                // A server waits for work in a queue or an event loop; a rank does so only while its group moves.
                 State::WaitsForQueue | State::WaitsForFuture
                     if found.job.rank(at).is_none() || group_moves(words, at) => {}
                 _ if position.is_still() => still.push(at),
