@@ -5,7 +5,7 @@ import { job } from './list.js';
 import { Pane } from './pane.js';
 import { json } from './relay.js';
 import { startTime, searchTexts, title } from './stop.js';
-import { find, make, time, write } from './text.js';
+import { clusterTroubles, find, make, time, write } from './text.js';
 
 export class OnDemandList {
   /**
@@ -59,10 +59,9 @@ export class OnDemandList {
     write(status, 'Asking …');
     try {
       const answer = await json(this.kind.path, { timeout: 30_000 });
-      const troubles = answer.clusters.filter((cluster) => cluster.trouble).map((cluster) => ` Cluster ${cluster.name}: ${cluster.trouble}.`);
       const more = answer.total > answer.tasks.length ? ` The first ${answer.tasks.length} of ${answer.total}.` : '';
       this.rows = answer.tasks;
-      status.replaceChildren(this.kind.summary(answer), time(Date.now()), ` ago.${more}${troubles.join('')}`);
+      status.replaceChildren(this.kind.summary(answer), time(Date.now()), ` ago.${more}${clusterTroubles(answer.clusters)}`);
     } catch (error) {
       write(status, error.message);
     }

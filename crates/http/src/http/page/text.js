@@ -120,3 +120,9 @@ export async function copy(text, element) {
     return 'Selected: press Ctrl-C (or Cmd-C) to copy.';
   }
 }
+
+/** Sentences about the troubled ones among `clusters`, each behind a space. */
+export function clusterTroubles(clusters) {
+  const troubled = clusters.filter((cluster) => cluster.trouble);
+  return troubled.map((cluster) => ` Cluster ${cluster.name}: ${cluster.trouble}.`).join('');
+}

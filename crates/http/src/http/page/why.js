@@ -1,7 +1,7 @@
 // The view of a job's verdict: what its tasks wait for, or what differs between them.
 
 import { json } from './relay.js';
-import { copy, make, time, write } from './text.js';
+import { clusterTroubles, copy, make, time, write } from './text.js';
 
 /** The pill of each kind of verdict. */
 const KINDS = { hangs: 'failed', slow: 'paused', differs: 'paused', healthy: 'running', unknown: 'unknown' };
@@ -33,10 +33,9 @@ export class JobVerdict {
   }
 
   show({ verdict, summary, evidence, next, clusters, kept }) {
-    const troubles = clusters.filter((cluster) => cluster.trouble).map((cluster) => ` Cluster ${cluster.name}: ${cluster.trouble}.`);
     const moment = (seconds) => new Date(seconds * 1000).toLocaleString();
     const when = kept ? [`It ${kept.ended ? 'does not run now' : 'may still run: its head does not answer'}. The relay saw it hang from ${moment(kept.first)} to ${moment(kept.last)}, and kept its first verdict.`] : ['As it was ', time(Date.now()), ' ago.'];
-    this.message.replaceChildren(...when, troubles.join(''));
+    this.message.replaceChildren(...when, clusterTroubles(clusters));
     const pill = make('span', { class: 'pill', 'data-kind': KINDS[verdict] }, verdict);
     const list = make('ul', { class: 'parts' }, ...evidence.map((sentence) => make('li', {}, sentence)));
     const commands = next.map((command) => this.command(command));
