@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use ray_relay_base::config::{self, NoticeEvent, NoticeForm, Placeholder};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::human_time::span;
+use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::{hex, one_line, percent_encoded, replaced, shortened};
 use ray_relay_ray::ray::registry::{Breakpoint, Holder, Location};
 use ray_relay_session::agents::Failed;
@@ -68,7 +69,6 @@ impl Notice {
 
     /// Creates the notice that a task has failed.
     pub(super) fn of_failed(config: &config::Notice, failed: &Failed, now: Timestamp) -> Self {
-        let id = hex(&rand::rng().random::<[u8; 16]>());
         let task = &failed.task;
         let at = failed.location.as_ref().map(ToString::to_string);
         let at = line(at.as_deref().unwrap_or("an unknown line"));
@@ -77,31 +77,26 @@ impl Notice {
             let (name, cluster) = (form(&line(task.name())), form(&task.cluster));
             let (exception, at) = (form(&line(&failed.exception)), form(&at));
             let link = link.as_deref().unwrap_or_default();
-            let text = format!(
+            format!(
                 "{name} on {cluster} has failed with {exception} at {at}: ray-relay snapshot {}. {link}",
                 failed.id
-            );
-            text.trim().to_owned()
+            )
         };
-        let body = match config.form {
-            NoticeForm::Json => json!({
-                "id": id, "event": NoticeEvent::Failed.word(), "time": now, "text": text(str::to_owned), "link": link,
-                "task": {
-                    "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
-                    "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
-                    "submission_id": task.names.submission_id.as_deref().map(line),
-                    "name": line(task.name()), "exception": line(&failed.exception), "location": location_json(failed.location.as_ref()),
-                },
-            }),
-            NoticeForm::Slack => slack(&text(escaped)),
-        };
-        Self {
-            id,
+        let details = json!({
+            "link": link,
+            "task": {
+                "id": failed.id, "cluster": *task.cluster, "node_id": task.node_id, "node_ip": task.node_ip,
+                "worker_id": task.worker_id, "job_id": task.names.job_id.as_deref().map(line),
+                "submission_id": task.names.submission_id.as_deref().map(line),
+                "name": line(task.name()), "exception": line(&failed.exception), "location": location_json(failed.location.as_ref()),
+            },
+        });
+        let about = About {
             event: NoticeEvent::Failed,
-            about: failed.id.clone(),
-            at: now.instant,
-            body: body.to_string().into(),
-        }
+            id: failed.id.clone(),
+            details,
+        };
+        Self::about(config, about, text, now)
     }
 
     /// Creates the notice that `job` hangs, with its verdict. `None`: it only waits for a node, as a cluster that grows lets
@@ -114,7 +109,6 @@ impl Notice {
         if !job.verdict.names_process() {
             return None;
         }
-        let id = hex(&rand::rng().random::<[u8; 16]>());
         // The name is part of a command only if a shell reads it as it is.
         let is_plain = |name: &&str| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
@@ -122,40 +116,74 @@ impl Notice {
         };
         let name = job.submission_id().filter(is_plain);
         let name = line(name.unwrap_or(&job.job_id));
-        let cluster = percent_encoded(&job.cluster);
+        let cluster = &*job.whole.cluster;
+        let place = [&name, cluster].map(percent_encoded);
         let link = link(
             config,
-            format_args!("why={}&cluster={cluster}", percent_encoded(&name)),
+            format_args!("why={}&cluster={}", place[0], place[1]),
         );
         let text = |form: fn(&str) -> String| {
             let verdict: Vec<&str> = job.verdict.sentences().take(MAX_SENTENCES).collect();
             let verdict = shortened(&replaced(&verdict.join(" ")), MAX_VERDICT_CHARS);
             let (verdict, link) = (form(&verdict), link.as_deref().unwrap_or_default());
-            let (job, cluster) = (form(&name), form(&job.cluster));
-            let text = format!(
+            let (job, cluster) = (form(&name), form(cluster));
+            format!(
                 "Job {job} on {cluster} hangs. {verdict} `ray-relay why --job {job}` looks again. {link}"
-            );
-            text.trim().to_owned()
+            )
         };
+        let details = json!({
+            "link": link,
+            "job": {
+                "cluster": cluster, "job_id": line(&job.job_id),
+                "submission_id": job.submission_id().map(line),
+            },
+            "verdict": job.verdict,
+        });
+        let about = About {
+            event: NoticeEvent::Hangs,
+            id: name.clone(),
+            details,
+        };
+        Some(Self::about(config, about, text, now))
+    }
+
+    /// Creates a notice with the sentence `text`, which passes what comes from the cluster through a form.
+    fn about(
+        config: &config::Notice,
+        about: About,
+        text: impl Fn(fn(&str) -> String) -> String,
+        now: Timestamp,
+    ) -> Self {
+        let id = hex(&rand::rng().random::<[u8; 16]>());
+        let text = |form: fn(&str) -> String| text(form).trim().to_owned();
         let body = match config.form {
-            NoticeForm::Json => json!({
-                "id": id, "event": NoticeEvent::Hangs.word(), "time": now, "text": text(str::to_owned), "link": link,
-                "job": {
-                    "cluster": *job.cluster, "job_id": line(&job.job_id),
-                    "submission_id": job.submission_id().map(line),
-                },
-                "verdict": job.verdict,
-            }),
+            NoticeForm::Json => {
+                let mut body = about.details;
+                put(&mut body, "id", &*id);
+                put(&mut body, "event", about.event.word());
+                put(&mut body, "time", json!(now));
+                put(&mut body, "text", text(str::to_owned));
+                body
+            }
             NoticeForm::Slack => slack(&text(escaped)),
         };
-        Some(Self {
+        Self {
             id,
-            event: NoticeEvent::Hangs,
-            about: name,
+            event: about.event,
+            about: about.id,
             at: now.instant,
             body: body.to_string().into(),
-        })
+        }
     }
+}
+
+/// The subject of a notice that is about no breakpoint.
+struct About {
+    event: NoticeEvent,
+    /// Id of the failed task or job.
+    id: String,
+    /// Members of its JSON beside those that every notice has.
+    details: Value,
 }
 
 /// Slack fetches no preview of the link: that would need a credential.
