@@ -205,7 +205,7 @@ fn start_essential(context: &Arc<Context>, tls: &Arc<Tls>, notices: Option<Notic
         essential.spawn("the notices", tasks.track_future(run));
     }
     if watch::is_wanted(&context.config) {
-        let run = watch::watch(Arc::clone(context));
+        let run = watch::run(Arc::clone(context));
         essential.spawn("the watch of running jobs", tasks.track_future(run));
     }
     if context.config.release.releases() {

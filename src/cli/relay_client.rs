@@ -172,7 +172,7 @@ impl RelayClient {
         self.answer(response, "looks").await
     }
 
-    /// Fetches the verdict on the running tasks that `payload` selects: the JSON of a [`Judged`], with `clusters`.
+    /// Fetches the verdict on the running tasks that `payload` selects: the JSON of a [`Judged`].
     pub(super) async fn why(&self, payload: &Value) -> Result<Value, RelayError> {
         let path = "/relay/v1/why";
         let response = self.post(path, payload, VERDICT_DEADLINE).await?;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -20,7 +20,6 @@ use super::worker_session::WorkerSessionError as SessionError;
 use ray_relay_base::wire::json::put;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
 use ray_relay_view::listing::fold::verdict::{Judged, Verdict};
-use ray_relay_view::listing::received::troubles;
 
 /// Time after which a user is told what takes so long.
 const QUIET_TIME: Duration = Duration::from_secs(2);
@@ -65,34 +64,22 @@ pub struct WhyArgs {
 }
 
 pub(super) async fn run(args: WhyArgs) -> Result<(), Failure> {
-    let answer = match &args.file {
+    let judged = match &args.file {
         Some(path) => {
             let saved = saved_answer(path)?;
-            let verdict = Verdict::of(InspectedTasks::read(&saved));
-            WhyAnswer {
-                judged: Judged {
-                    verdict,
-                    kept: None,
-                },
+            Judged {
+                verdict: Verdict::of(InspectedTasks::read(&saved)),
+                kept: None,
                 clusters: saved.get("clusters").cloned().unwrap_or_default(),
             }
         }
         None => of_relay(&args).await?,
     };
     let text = match args.json {
-        true => serde_json::to_string_pretty(&answer).map_err(io::Error::from)? + "\n",
-        false => troubles(&json!({ "clusters": answer.clusters })) + &answer.judged.text(),
+        true => serde_json::to_string_pretty(&judged).map_err(io::Error::from)? + "\n",
+        false => judged.text(),
     };
     Ok(print(&text)?)
-}
-
-/// The relay's answer, or what a saved file gives.
-#[derive(Serialize, Deserialize)]
-struct WhyAnswer {
-    #[serde(flatten)]
-    judged: Judged,
-    #[serde(default)]
-    clusters: Value,
 }
 
 fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
@@ -110,7 +97,7 @@ fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {
 }
 
 /// Asks the relay for its verdict.
-async fn of_relay(args: &WhyArgs) -> Result<WhyAnswer, Failure> {
+async fn of_relay(args: &WhyArgs) -> Result<Judged, Failure> {
     let client = RelayClient::new(args.relay.clone())?;
     let mut payload = json!({});
     if let Some(job) = args.job.as_deref() {
@@ -129,7 +116,7 @@ async fn of_relay(args: &WhyArgs) -> Result<WhyAnswer, Failure> {
         }
     };
     let answer = answer.map_err(job::unknown)?;
-    let mut answer = WhyAnswer::deserialize(&answer).map_err(io::Error::from)?;
-    answer.judged.verdict = answer.judged.verdict.sanitized();
-    Ok(answer)
+    let mut judged = Judged::deserialize(&answer).map_err(io::Error::from)?;
+    judged.verdict = judged.verdict.sanitized();
+    Ok(judged)
 }

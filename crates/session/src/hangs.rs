@@ -25,7 +25,6 @@ const MAX_QUEUED_JOBS: usize = 64;
 /// A running job, with the verdict on it.
 #[derive(Debug, Clone)]
 pub struct JudgedJob {
-    pub cluster: Arc<str>,
     /// Ray's job id, such as `01000000`.
     pub job_id: String,
     /// The job as a whole: a task without a name, on no node. A rule for some tasks or nodes does not cover it.
@@ -100,7 +99,6 @@ impl JudgedJob {
             tasks.iter().partition(|task| task.what == WorkKind::Driver);
         let ids = |tasks: Vec<&Running>| tasks.iter().map(|task| task.worker_id.clone()).collect();
         Some(Self {
-            cluster: Arc::clone(&first.cluster),
             job_id,
             whole,
             workers: ids(workers),
@@ -144,7 +142,7 @@ impl Hangs {
 
     /// Processes the verdict on a running job.
     pub fn judged(&self, job: JudgedJob) {
-        let key = (Arc::clone(&job.cluster), job.job_id.clone());
+        let key = (Arc::clone(&job.whole.cluster), job.job_id.clone());
         let mut jobs = self.jobs.lock();
         jobs.retain(|_, hang| hang.last.until(job.at) < KEEP_FOR);
         if jobs

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::time::timeout;
 
 /// Time limit for a body, from its first byte to its last.
@@ -29,4 +30,14 @@ pub(super) async fn read_all(body: Incoming, largest: usize) -> Option<Bytes> {
 pub(super) async fn json<T: DeserializeOwned>(body: Incoming, largest: usize) -> Option<T> {
     let bytes = read_all(body, largest).await?;
     serde_json::from_slice(&bytes).ok()
+}
+
+/// Parses `body` as a JSON object with no other keys than `keys`: an unknown one may have been meant to restrict the
+/// request. `None` otherwise.
+pub(super) async fn keyed(body: Incoming, largest: usize, keys: &[&str]) -> Option<Value> {
+    let body: Value = json(body, largest).await?;
+    let mut given = body.as_object()?.keys();
+    given
+        .all(|key| keys.contains(&key.as_str()))
+        .then_some(body)
 }

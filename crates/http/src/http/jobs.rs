@@ -15,7 +15,7 @@ use super::query;
 use super::running::rights::{may, may_know};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
-use ray_relay_ray::ray::registry::Job;
+use ray_relay_ray::ray::registry::{Job, Running};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::{NoJob, find_jobs};
 
@@ -49,23 +49,23 @@ fn of_failed(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
     let failed = all.iter().find(|failed| {
         may(principal, Scope::List, &failed.task) && failed.task.names.is_of_job(name)
     })?;
-    Some(Job {
-        cluster: Arc::clone(&failed.task.cluster),
-        job_id: failed.task.names.job_id.clone(),
-        submission_id: failed.task.names.submission_id.clone(),
-        ended: true,
-    })
+    Some(ended(&failed.task))
 }
 
 /// The job called `name` that was seen to hang.
 fn of_hang(ctx: &Context, principal: &Principal, name: &str) -> Option<Job> {
     let hung = ctx.hangs.of_job(name, |job| may_know(principal, job))?;
-    Some(Job {
-        cluster: Arc::clone(&hung.job.cluster),
-        job_id: Some(hung.job.job_id.clone()),
-        submission_id: hung.job.submission_id().map(str::to_owned),
+    Some(ended(&hung.job.whole))
+}
+
+/// The job of `task`, of which Ray may list nothing any more.
+fn ended(task: &Running) -> Job {
+    Job {
+        cluster: Arc::clone(&task.cluster),
+        job_id: task.names.job_id.clone(),
+        submission_id: task.names.submission_id.clone(),
         ended: true,
-    })
+    }
 }
 
 /// Answers that a name stands for no job.

@@ -24,6 +24,7 @@ mod smuggling;
 mod snapshot;
 mod terminal;
 mod websocket;
+mod why;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::json::seconds;
 use ray_relay_access::policy::Pattern;
 use ray_relay_ray::ray::registry::{
-    BreakpointId, Crash, DeadActor, LastWords, Location, Resources, Running,
+    BreakpointId, Crash, DeadActor, Location, LogTail, Resources, Running,
 };
 
 /// Whether a user may mean `running` by `pattern`: it matches its name, its function or class, its actor's name, or
@@ -160,8 +160,8 @@ pub struct DeadRow<'a> {
 }
 
 impl<'a> DeadRow<'a> {
-    /// Builds the row of `dead` at `now`, with its last `words` as far as they may be seen.
-    pub fn new(dead: &'a DeadActor, words: &'a LastWords, now: SystemTime) -> Self {
+    /// Builds the row of `dead` at `now`, with the end of its `log` as far as it may be seen.
+    pub fn new(dead: &'a DeadActor, log: &'a LogTail, now: SystemTime) -> Self {
         let actor = RunningRow {
             state: DEAD,
             ..RunningRow::new(&dead.actor, UNIX_EPOCH, None)
@@ -170,8 +170,8 @@ impl<'a> DeadRow<'a> {
             actor,
             died_of: &dead.why,
             died_seconds: seconds(now.duration_since(dead.at).unwrap_or_default()),
-            crash: words.crash.as_ref(),
-            last_lines: &words.lines,
+            crash: log.crash.as_ref(),
+            last_lines: &log.lines,
         }
     }
 }

@@ -30,12 +30,12 @@ pub(super) struct TaskChoice {
 /// The selection in the body of a request.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct RawSelection {
-    pub(super) cluster: Option<String>,
-    pub(super) job: Option<String>,
-    pub(super) name: Option<String>,
-    pub(super) older_than: Option<f64>,
+    cluster: Option<String>,
+    job: Option<String>,
+    name: Option<String>,
+    older_than: Option<f64>,
     #[serde(default)]
-    pub(super) filter: Vec<String>,
+    filter: Vec<String>,
 }
 
 impl RawSelection {

@@ -10,23 +10,22 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::rights::may_know;
-use super::shown::record_inspection;
-use crate::http::exchange::Exchange;
+use super::shown::Viewer;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_access::visibility::Visibility;
-use ray_relay_ray::ray::registry::{DeadActor, LastWords, Running, RunningIn};
+use ray_relay_ray::ray::registry::{DeadActor, LogTail, Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_view::listing::running::{DeadRow, IdleRow};
 
 /// Maximum number of actors to report, of those whose last method Ray is asked for, and of dead ones whose error log is read.
 const MAX_ROWS: usize = 256;
 const MAX_LAST_METHOD_QUERIES: usize = 8;
-const MAX_LAST_WORDS_QUERIES: usize = 4;
+const MAX_LOG_QUERIES: usize = 4;
 
 /// Time limits for these queries, and for the one for dead actors.
 const LAST_METHOD_TIMEOUT: Duration = Duration::from_secs(3);
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(4);
+const LOG_TIMEOUT: Duration = Duration::from_secs(4);
 const DEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A class of actors: its cluster, job and name.
@@ -63,18 +62,10 @@ pub(super) async fn rows(
         .collect()
 }
 
-/// Who reads about dead actors.
-pub(super) struct Reader<'a> {
-    pub(super) ctx: &'a Context,
-    pub(super) principal: &'a Principal,
-    /// The request on which each reading is audited, if there is one.
-    pub(super) exchange: Option<&'a Exchange<'a>>,
-}
-
 /// The actors of the classes of `running` that have died since those began, and that the principal may know of, as
 /// JSON.
-pub(super) async fn dead_rows(by: &Reader<'_>, running: &[&Running]) -> Vec<Value> {
-    let Reader { ctx, principal, .. } = *by;
+pub(super) async fn dead_rows(viewer: Viewer<'_>, running: &[&Running]) -> Vec<Value> {
+    let Viewer { ctx, principal, .. } = viewer;
     let mut by_cluster: BTreeMap<&str, Vec<&Running>> = BTreeMap::new();
     for one in running {
         by_cluster.entry(&one.cluster).or_default().push(one);
@@ -90,37 +81,33 @@ pub(super) async fn dead_rows(by: &Reader<'_>, running: &[&Running]) -> Vec<Valu
         .filter(|one| may_know(principal, &one.actor))
         .take(MAX_ROWS)
         .collect();
-    let words = dead.iter().take(MAX_LAST_WORDS_QUERIES);
-    let words: Vec<_> = words.map(|one| last_words(by, one)).collect();
-    let words = join_all(words).await;
-    let words = words.into_iter().chain(repeat_with(LastWords::default));
+    let logs = dead.iter().take(MAX_LOG_QUERIES);
+    let logs: Vec<_> = logs.map(|one| log_tail(viewer, one)).collect();
+    let logs = join_all(logs).await;
+    let logs = logs.into_iter().chain(repeat_with(LogTail::default));
     let now = SystemTime::now();
-    let rows = dead.iter().zip(words);
-    rows.map(|(one, words)| json!(DeadRow::new(one, &words, now)))
+    let rows = dead.iter().zip(logs);
+    rows.map(|(one, log)| json!(DeadRow::new(one, &log, now)))
         .collect()
 }
 
-/// What the worker of `dead` has written last, as far as the principal may see it: the stack of a crash as other
-/// stacks, and its lines as text of the program. Audited as an inspection.
-async fn last_words(by: &Reader<'_>, dead: &DeadActor) -> LastWords {
-    let Reader { ctx, principal, .. } = *by;
+/// The end of the error log of `dead`, as far as the viewer may see it: the stack of a crash as other stacks, and the
+/// lines as text of the program. Audited as an inspection.
+async fn log_tail(viewer: Viewer<'_>, dead: &DeadActor) -> LogTail {
+    let Viewer { ctx, principal, .. } = viewer;
     let actor = &dead.actor;
     let rights = principal.access().rights_on_running(actor);
     if !rights.scopes.contains(Scope::View) {
-        return LastWords::default();
+        return LogTail::default();
     }
     let shows_text = !Visibility::of(&rights).hides() && !rights.obligations.record;
-    if let Some(exchange) = by.exchange
-        && record_inspection(exchange, principal, actor, shows_text, None)
-            .await
-            .is_err()
-    {
-        return LastWords::default();
+    if viewer.record(actor, shows_text).await.is_err() {
+        return LogTail::default();
     }
-    let words = timeout(LAST_WORDS_TIMEOUT, ctx.registry.last_words(dead)).await;
-    let mut words = words.unwrap_or_default();
+    let tail = timeout(LOG_TIMEOUT, ctx.registry.log_tail(dead)).await;
+    let mut tail = tail.unwrap_or_default();
     if !shows_text {
-        words.lines.clear();
+        tail.lines.clear();
     }
-    words
+    tail
 }

@@ -11,10 +11,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::choice::TaskChoice;
 use super::objects::{self, AwaitedObjects};
 use super::rights::{may, may_know};
-use super::shown::{record_inspection, shown, text_of};
+use super::shown::{Viewer, shown, text_of};
 use super::{idle, row, view_permission};
 use crate::http::audit;
-use crate::http::exchange::Exchange;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
 use ray_relay_base::wire::tunnel::messages::Inspection;
@@ -39,11 +38,7 @@ const MAX_BYTES: usize = 24 << 20;
 /// Inspects processes for one principal.
 #[derive(Clone, Copy)]
 pub(super) struct Inspector<'a> {
-    pub(super) ctx: &'a Context,
-    pub(super) principal: &'a Principal,
-    /// The request on which each inspection is audited. `None`: the relay inspects for itself, and what it finds is
-    /// audited with the request for that.
-    pub(super) exchange: Option<&'a Exchange<'a>>,
+    pub(super) viewer: Viewer<'a>,
     /// Whether variables are included.
     pub(super) locals: bool,
     /// Whether Ray is asked for the objects that are waited for, and for dead actors.
@@ -68,7 +63,7 @@ impl Inspector<'_> {
         choice: &TaskChoice,
         form: fn(Look) -> Result<(L, usize), String>,
     ) -> InspectedTasks<L> {
-        let Self { ctx, principal, .. } = self;
+        let Viewer { ctx, principal, .. } = self.viewer;
         let all = per_cluster.iter().flat_map(|one| &one.rows);
         let mut selected = processes(ctx, principal, all, choice);
         let left_out = selected.len().saturating_sub(MAX_PROCESSES);
@@ -81,14 +76,7 @@ impl Inspector<'_> {
         let processes = self.snapshots(per_cluster, selected, form).await;
         let dead = async {
             match self.objects {
-                true => {
-                    let by = idle::Reader {
-                        ctx,
-                        principal,
-                        exchange: self.exchange,
-                    };
-                    idle::dead_rows(&by, &inspected).await
-                }
+                true => idle::dead_rows(self.viewer, &inspected).await,
                 false => Vec::new(),
             }
         };
@@ -146,7 +134,13 @@ impl Inspector<'_> {
                 .iter()
                 .map(|(cluster, awaits)| (*cluster, awaits))
                 .collect();
-            let objects = objects::query(self.ctx, self.principal, per_cluster, &awaited).await;
+            let objects = objects::query(
+                self.viewer.ctx,
+                self.viewer.principal,
+                per_cluster,
+                &awaited,
+            )
+            .await;
             for (process, waits_for) in processes.iter_mut().zip(objects) {
                 process.waits_for = waits_for;
             }
@@ -156,24 +150,19 @@ impl Inspector<'_> {
 
     /// Inspects the process of `running`. An error is a sentence for the client.
     async fn inspect_process(self, running: &[&Running]) -> Result<Look, String> {
-        let Self {
-            principal, locals, ..
-        } = self;
+        let (Viewer { principal, .. }, locals) = (self.viewer, self.locals);
         let Some(first) = running.first() else {
             return Err("nothing runs there".to_owned());
         };
-        let is_hidden = running.iter().any(|one| !may(principal, Scope::View, one));
-        match self.exchange {
-            Some(exchange) if is_hidden => {
-                let denied = audit::deny(exchange, principal, view_permission(first)).await;
-                return Err(denied.to_string());
-            }
-            Some(exchange) => record_inspection(exchange, principal, first, locals, None)
-                .await
-                .map_err(|why| why.to_string())?,
-            None if is_hidden => return Err("the relay may not view it".to_owned()),
-            None => {}
+        if running.iter().any(|one| !may(principal, Scope::View, one)) {
+            let Some(exchange) = self.viewer.exchange else {
+                return Err("the relay may not view it".to_owned());
+            };
+            let denied = audit::deny(exchange, principal, view_permission(first)).await;
+            return Err(denied.to_string());
         }
+        let recorded = self.viewer.record(first, locals).await;
+        recorded.map_err(|why| why.to_string())?;
         let snapshot = self.snapshot_of(first);
         let inspected = timeout(INSPECTION_TIMEOUT, snapshot).await;
         let slow = || {
@@ -189,7 +178,7 @@ impl Inspector<'_> {
     /// Returns the snapshot of `running` from its node's agent, with variables, or else, for a request, from Ray's head.
     /// An error is a sentence.
     async fn snapshot_of(self, running: &Running) -> Result<Look, String> {
-        let Self { ctx, native, .. } = self;
+        let Viewer { ctx, exchange, .. } = self.viewer;
         let at = running.pid.map(|pid| WorkerAt {
             cluster: &running.cluster,
             node_id: &running.node_id,
@@ -198,7 +187,7 @@ impl Inspector<'_> {
         });
         let by_agent = match &at {
             Some(at) => {
-                let (what, patience) = match native {
+                let (what, patience) = match self.native {
                     true => (Inspection::Native, NATIVE_TIMEOUT),
                     false => (Inspection::Look, AGENT_TIMEOUT),
                 };
@@ -212,7 +201,7 @@ impl Inspector<'_> {
             Err(why) => why,
         };
         // A snapshot of the head's says nothing about the time, and takes py-spy there.
-        if self.exchange.is_none() {
+        if exchange.is_none() {
             return Err(why);
         }
         let by_head = ctx.registry.stack(running).await;

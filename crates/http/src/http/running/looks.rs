@@ -14,11 +14,10 @@ use std::time::SystemTime;
 use hyper::Response;
 use hyper::body::Incoming;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::choice::RawSelection;
 use super::inspect::Inspector;
-use super::shown::{LooksAnswer, LooksRow, held, text_of};
+use super::shown::{LooksAnswer, LooksRow, Viewer, held, text_of};
 use super::{clusters, failed, running};
 use crate::http::answer::Body;
 use crate::http::body;
@@ -61,8 +60,7 @@ const KEYS: [&str; 9] = [
 impl LooksRequest {
     /// Parses the body of a request. `None`: it is malformed, or combines `failed` with a selection.
     async fn read(body: Incoming) -> Option<Self> {
-        let body: Option<Value> = body::json(body, MAX_BODY_BYTES).await;
-        let body = body.filter(is_of_keys)?;
+        let body = body::keyed(body, MAX_BODY_BYTES, &KEYS).await?;
         let selects = body.as_object().is_some_and(|body| {
             body.keys()
                 .any(|key| !["failed", "locals"].contains(&key.as_str()))
@@ -95,10 +93,13 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         Ok(per_cluster) => per_cluster,
         Err(why) => return Ok(why.answer()),
     };
-    let inspector = Inspector {
+    let viewer = Viewer {
         ctx,
         principal,
         exchange: Some(exchange),
+    };
+    let inspector = Inspector {
+        viewer,
         locals,
         objects,
         native,
@@ -118,10 +119,4 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     (response.left_out, response.idle) = (inspected.left_out, inspected.idle);
     response.clusters = clusters(&per_cluster);
     Ok(held(exchange, principal, &response))
-}
-
-/// An unknown key is refused: it may have been meant to restrict the request.
-fn is_of_keys(body: &Value) -> bool {
-    let keys = body.as_object().map(|body| body.keys());
-    keys.is_some_and(|mut keys| keys.all(|key| KEYS.contains(&key.as_str())))
 }

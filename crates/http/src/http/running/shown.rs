@@ -20,6 +20,7 @@ use ray_relay_base::memory::MemoryUse;
 use ray_relay_ray::ray::look::collectives::ProcessGroup;
 use ray_relay_ray::ray::look::{Local, LocalStructure, Look};
 use ray_relay_ray::ray::registry::Running;
+use ray_relay_session::context::Context;
 use ray_relay_view::listing::fold::inspected::InspectedProcess;
 use ray_relay_view::listing::json::seconds;
 
@@ -79,6 +80,28 @@ impl From<InspectedProcess<Box<RawValue>>> for LooksRow {
             look,
             error,
             waits_for,
+        }
+    }
+}
+
+/// A principal that inspects tasks.
+#[derive(Clone, Copy)]
+pub(super) struct Viewer<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) principal: &'a Principal,
+    /// The request on which each inspection is audited. `None`: the relay inspects for itself, and what it finds is
+    /// audited with the request for that.
+    pub(super) exchange: Option<&'a Exchange<'a>>,
+}
+
+impl Viewer<'_> {
+    /// Audits the snapshot of `running`, with or without `locals`, if it is for a request.
+    pub(super) async fn record(self, running: &Running, locals: bool) -> Result<(), Unavailable> {
+        match self.exchange {
+            Some(exchange) => {
+                record_inspection(exchange, self.principal, running, locals, None).await
+            }
+            None => Ok(()),
         }
     }
 }

@@ -18,6 +18,7 @@ use tracing::{debug, error, warn};
 use super::HEADS_TIMEOUT;
 use super::choice::TaskChoice;
 use super::inspect::{Inspector, measured};
+use super::shown::Viewer;
 use super::why::verdict;
 use ray_relay_access::identity::Principal;
 use ray_relay_base::config::{Config, NoticeEvent};
@@ -48,7 +49,7 @@ pub fn is_wanted(config: &Config) -> bool {
 }
 
 /// Inspects all that runs from time to time, until the relay drains.
-pub async fn watch(ctx: Arc<Context>) {
+pub async fn run(ctx: Arc<Context>) {
     let inspect = async {
         for round in 0.. {
             let begun = Instant::now();
@@ -118,10 +119,13 @@ async fn judge_cluster(ctx: &Context, cluster: &str, round: usize) {
 /// workers.
 async fn verdict_on(ctx: &Context, tasks: &RunningIn) -> Option<Verdict> {
     let principal = Principal::relay_viewer();
-    let mut inspector = Inspector {
+    let viewer = Viewer {
         ctx,
         principal: &principal,
         exchange: None,
+    };
+    let mut inspector = Inspector {
+        viewer,
         locals: true,
         objects: false,
         native: false,

@@ -8,8 +8,6 @@
 use std::time::{Duration, SystemTime};
 
 use hyper::{Response, StatusCode};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::task::JoinError;
 use tokio::time::sleep;
 use tracing::error;
@@ -17,7 +15,7 @@ use tracing::error;
 use super::choice::{RawSelection, TaskChoice};
 use super::inspect::{Inspector, measured};
 use super::rights::may;
-use super::shown::held;
+use super::shown::{Viewer, held};
 use super::{NotListed, clusters, running};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Post;
@@ -44,52 +42,26 @@ const FAULTY: &str =
 /// Pause between two inspections where no hook records positions.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WhyRequest {
-    job: Option<String>,
-    name: Option<String>,
-    cluster: Option<String>,
-    #[serde(default)]
-    filter: Vec<String>,
-}
-
-impl WhyRequest {
-    /// The selection. An error is a sentence for the client.
-    fn choice(self) -> Result<TaskChoice, String> {
-        let selection = RawSelection {
-            cluster: self.cluster,
-            job: self.job,
-            name: self.name,
-            older_than: None,
-            filter: self.filter,
-        };
-        selection.read()
-    }
-}
-
-/// The answer.
-#[derive(Serialize)]
-struct WhyAnswer {
-    #[serde(flatten)]
-    judged: Judged,
-    clusters: Value,
-}
+/// Valid keys of a body.
+const KEYS: [&str; 4] = ["job", "name", "cluster", "filter"];
 
 /// Answers with the verdict on the tasks that the body selects.
 pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, HttpRefusal> {
     let (exchange, principal) = (post.exchange, post.principal);
     let ctx = exchange.ctx;
-    let request: Option<WhyRequest> = body::json(post.body, MAX_BODY_BYTES).await;
-    let request = request.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
-    let choice = request
-        .choice()
+    let body = body::keyed(post.body, MAX_BODY_BYTES, &KEYS).await;
+    let selection = body.and_then(|body| serde_json::from_value::<RawSelection>(body).ok());
+    let selection = selection.ok_or(HttpRefusal::Malformed(INVALID_BODY.into()))?;
+    let choice = selection
+        .read()
         .map_err(|why| HttpRefusal::Malformed(why.into()))?;
     let share = ctx.snapshots.take(principal).map_err(HttpRefusal::Busy)?;
     let inspector = Inspector {
-        ctx,
-        principal,
-        exchange: Some(exchange),
+        viewer: Viewer {
+            ctx,
+            principal,
+            exchange: Some(exchange),
+        },
         locals: true,
         objects: true,
         native: false,
@@ -98,24 +70,18 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         Ok(inspected) => inspected,
         Err(why) => return Ok(why.answer()),
     };
-    let hung = kept(ctx, principal, &choice, &per_cluster);
-    let judged = match hung.filter(|_| inspected.processes.is_empty()) {
-        Some(kept) => {
-            let entry = audit::command(exchange, principal, "why");
-            let of = kept
-                .kept
-                .as_ref()
-                .map(|kept| (&*kept.cluster, &*kept.job_id));
-            let (cluster, job_id) = of.unwrap_or_default();
-            let entry = entry.with("cluster", cluster).with("job_id", job_id);
+    let hung = hung_job(ctx, principal, &choice).filter(|_| inspected.processes.is_empty());
+    let (verdict, kept) = match hung {
+        Some(hung) => {
+            let entry = audit::command(exchange, principal, "why")
+                .with("cluster", &*hung.job.whole.cluster)
+                .with("job_id", &*hung.job.job_id);
             audit::write_entry(ctx, entry).await?;
-            kept
+            let verdict = hung.job.verdict.clone().of_ended();
+            (verdict, Some(kept(&hung, &per_cluster)))
         }
         None => match verdict(inspected, share).await {
-            Ok(verdict) => Judged {
-                verdict,
-                kept: None,
-            },
+            Ok(verdict) => (verdict, None),
             Err(why) => return Ok(not_judged(&why)),
         },
     };
@@ -123,8 +89,12 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
-    let clusters = clusters(&per_cluster);
-    Ok(held(exchange, principal, &WhyAnswer { judged, clusters }))
+    let judged = Judged {
+        verdict,
+        kept,
+        clusters: clusters(&per_cluster),
+    };
+    Ok(held(exchange, principal, &judged))
 }
 
 /// Answers that there is no verdict because the relay is ending, or has a fault.
@@ -139,33 +109,29 @@ fn not_judged(why: &JoinError) -> Response<Body> {
     }
 }
 
-/// Returns the kept verdict on the job that `choice` names and nothing else, where `principal` may view all of the job.
-fn kept(
-    ctx: &Context,
-    principal: &Principal,
-    choice: &TaskChoice,
-    per_cluster: &[RunningIn],
-) -> Option<Judged> {
+/// Returns the job that was seen to hang, if `choice` names it and nothing else, and `principal` may view all of it.
+fn hung_job(ctx: &Context, principal: &Principal, choice: &TaskChoice) -> Option<HungJob> {
     let name = choice.job.as_deref().filter(|_| choice.is_of_job_alone())?;
     let may_view =
         |job: &Running| choice.fits_cluster(&job.cluster) && may(principal, Scope::View, job);
-    let HungJob { job, last } = ctx.hangs.of_job(name, may_view)?;
+    ctx.hangs.of_job(name, may_view)
+}
+
+/// Says when `hung` was seen to hang, and whether it has ended, as far as `per_cluster` tells.
+fn kept(hung: &HungJob, per_cluster: &[RunningIn]) -> Kept {
     let unix = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH);
         seconds(since.unwrap_or_default())
     };
     let is_known = |one: &RunningIn| one.complete && one.trouble.is_none();
-    Some(Judged {
-        verdict: job.verdict.clone().of_ended(),
-        kept: Some(Kept {
-            cluster: job.cluster.to_string(),
-            job_id: job.job_id.clone(),
-            submission_id: job.submission_id().map(str::to_owned),
-            ended: per_cluster.iter().all(is_known),
-            first: unix(job.at.time),
-            last: unix(last),
-        }),
-    })
+    Kept {
+        cluster: hung.job.whole.cluster.to_string(),
+        job_id: hung.job.job_id.clone(),
+        submission_id: hung.job.submission_id().map(str::to_owned),
+        ended: per_cluster.iter().all(is_known),
+        first: unix(hung.job.at.time),
+        last: unix(hung.last),
+    }
 }
 
 /// Computes the verdict apart from other tasks: the time grows with the size of the stacks and values. `share` is held
@@ -190,7 +156,7 @@ impl Inspector<'_> {
         self,
         choice: &TaskChoice,
     ) -> Result<(InspectedTasks, Vec<RunningIn>), NotListed> {
-        let Self { ctx, principal, .. } = self;
+        let Viewer { ctx, principal, .. } = self.viewer;
         let per_cluster = running(ctx, principal, Scope::View, choice).await?;
         let mut first = self.inspect(&per_cluster, choice, measured).await;
         if first.is_recorded() {

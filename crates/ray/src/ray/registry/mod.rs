@@ -22,10 +22,10 @@ mod gcs;
 mod holds;
 mod id_prefix;
 mod job;
-mod last_words;
 mod list;
 mod live_nodes;
 mod live_worker;
+mod log_tail;
 mod lookup;
 mod names;
 mod nodes;
@@ -78,8 +78,8 @@ pub use examine::Examined;
 pub use found_cluster::{API_SERVER, FoundCluster, FoundHead};
 pub use id_prefix::{AmbiguousPrefix, BadPrefix, BreakpointIdPrefix};
 pub use job::{CalledJob, Job, JobsCalled, NameKind};
-pub use last_words::{Crash, CrashedCall, LastWords};
 pub use list::List;
+pub use log_tail::{Crash, CrashedCall, LogTail};
 pub use objects::{ObjectState, OwnedBy};
 pub use observe::{Observer, PollOutcome};
 pub use resources::{Amount, Resources};
@@ -211,11 +211,11 @@ impl Registry {
         }
     }
 
-    /// What the worker of `dead` has written last. The caller bounds the wait. Cancel safe.
-    pub async fn last_words(&self, dead: &DeadActor) -> LastWords {
+    /// The end of the error log of `dead`. The caller bounds the wait. Cancel safe.
+    pub async fn log_tail(&self, dead: &DeadActor) -> LogTail {
         match (self.head(&dead.actor.cluster), &dead.actor.names.actor_id) {
-            (Some(head), Some(actor_id)) => last_words::of_actor(&head, actor_id).await,
-            _ => LastWords::default(),
+            (Some(head), Some(actor_id)) => log_tail::of_actor(&head, actor_id).await,
+            _ => LogTail::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The parts of a verdict, which is its own JSON.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The verdict about a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ pub struct Verdict {
     pub(super) next: Vec<String>,
 }
 
-/// A verdict, and when it was found if that is not now.
+/// The relay's answer to `POST /relay/v1/why`: a verdict, and when it was found if that is not now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     #[serde(flatten)]
@@ -27,6 +28,9 @@ pub struct Judged {
     /// If nothing of the job is known to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
+    /// The clusters that were asked, with their troubles, as in other answers.
+    #[serde(default)]
+    pub clusters: Value,
 }
 
 /// The job of a kept verdict, and when it was seen to hang.

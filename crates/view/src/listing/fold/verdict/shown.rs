@@ -2,7 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use serde_json::json;
+
 use super::report::{Confidence, Judged, Kept, Kind, Verdict};
+use crate::listing::received::troubles;
 use ray_relay_base::wire::human_time::utc;
 use ray_relay_base::wire::text::replaced;
 
@@ -62,10 +65,11 @@ impl Verdict {
 }
 
 impl Judged {
-    /// Formats the verdict, behind a sentence that says when it was found if that is not now.
+    /// Formats the verdict, behind the troubles of clusters and a sentence that says when it was found if that is not now.
     pub fn text(&self) -> String {
+        let troubles = troubles(&json!({ "clusters": self.clusters }));
         let kept = self.kept.as_ref().map_or(String::new(), Kept::text);
-        kept + &self.verdict.text()
+        troubles + &kept + &self.verdict.text()
     }
 }
 

@@ -1,6 +1,6 @@
-//! What a dead worker has written last: the stack of a crash, by Ray's handlers of fatal signals, and its last lines.
+//! The end of a dead worker's error log: the stack of a crash, by Ray's handlers of fatal signals, and the last lines.
 //!
-//! Ray's State API has the end of the worker's error log (`/api/v0/logs/file`), as long as its node is there.
+//! Ray's State API has it (`/api/v0/logs/file`), as long as the node is there.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ const SIGNALS: [&str; 5] = [
     "Floating-point exception",
 ];
 
-/// What a worker has written last.
+/// The end of a worker's error log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LastWords {
+pub struct LogTail {
     /// The fatal signal, if it was one.
     pub crash: Option<Crash>,
     /// The last lines before that: text of the program.
@@ -57,13 +57,13 @@ pub struct CrashedCall {
     pub function: String,
 }
 
-/// Queries what the worker of the dead actor `actor_id` has written last; empty if that is not known.
-pub(super) async fn of_actor(head: &HeadClient, actor_id: &str) -> LastWords {
+/// Queries the end of the error log of the dead actor `actor_id`; empty if that is not known.
+pub(super) async fn of_actor(head: &HeadClient, actor_id: &str) -> LogTail {
     let log = query::error_log(head, actor_id, MAX_QUERIED_LINES, NODE_TIMEOUT).await;
-    log.map_or_else(|_| LastWords::default(), |log| parse(&log))
+    log.map_or_else(|_| LogTail::default(), |log| parse(&log))
 }
 
-fn parse(log: &str) -> LastWords {
+fn parse(log: &str) -> LogTail {
     let lines: Vec<&str> = log.lines().collect();
     let fatal = lines.iter().rposition(|line| line.starts_with(FATAL));
     let crash = fatal.and_then(|at| crash(&lines[at..]));
@@ -77,7 +77,7 @@ fn parse(log: &str) -> LastWords {
     let own = before.iter().rev().filter(of_program).take(MAX_LINES);
     let mut own: Vec<String> = own.map(|line| one_line(line)).collect();
     own.reverse();
-    LastWords { crash, lines: own }
+    LogTail { crash, lines: own }
 }
 
 /// Parses the report that begins with `lines`.
@@ -138,7 +138,7 @@ Extension modules: msgpack._cmsgpack, google._upb._message (total: 31)
 
     #[test]
     fn crash_is_read_with_its_stack_and_the_lines_before() {
-        let LastWords { crash, lines } = parse(CRASHED);
+        let LogTail { crash, lines } = parse(CRASHED);
         let crash = crash.unwrap();
         assert_eq!(crash.signal, "Segmentation fault");
         let calls = crash.frames.iter();
@@ -164,17 +164,17 @@ Extension modules: msgpack._cmsgpack, google._upb._message (total: 31)
                 frames: Vec::new()
             }
         );
-        assert_eq!(parse(""), LastWords::default());
+        assert_eq!(parse(""), LogTail::default());
     }
 
     #[test]
-    fn last_words_are_bounded() {
+    fn log_tail_are_bounded() {
         let frame = "  File \"a.py\", line 1 in f\n".repeat(100);
         let log = format!(
             "{}Fatal Python error: Aborted\n\nStack (most recent call first):\n{frame}",
             "x\n".repeat(50)
         );
-        let LastWords { crash, lines } = parse(&log);
+        let LogTail { crash, lines } = parse(&log);
         assert_eq!(
             (crash.unwrap().frames.len(), lines.len()),
             (MAX_FRAMES, MAX_LINES)
