@@ -753,34 +753,61 @@ def _history(ident, native, frame):
     return {"still_ms": still, "here_ms": max(0, int(here * 1000)), "ran": ran, "before": before}
 
 
-# The room for one child, and the threads of each that are counted.
-_OF_CHILD, _ITS_THREADS = 80, 16
+# The room for one child, the threads of each process that are counted, the processes of one child, the seconds within which a
+# process is a new one, and those for which processor time is counted: the kernel adds it up every 10 ms.
+_OF_CHILD, _ITS_THREADS, _ITS_PROCESSES, _NEW, _COUNTED = 80, 16, 16, 30, .05
 _CHILD_STATES = {"Z": "dead", "X": "dead", "x": "dead", "T": "stopped", "t": "stopped", "R": "running"}
 
 
 def _children():
-    """The processes that this one has started: of each the id, its processor time, and when that was read."""
-    found = []
-    for thread in _names("/proc/self/task"):
-        for pid in _file("/proc/self/task/%s/children" % thread).split():
-            if len(found) < _THREADS:
-                found.append((pid, _used_by(pid), time.monotonic()))
-    return found
+    """The processes that this one has started: of each the id, the processor time of all that belong to it, and when that was read."""
+    found = _started_by("self")[:_THREADS]
+    return [(pid, {one: _used_by(one) for one in _with_descendants(pid)}, time.monotonic()) for pid in found]
 
 
 def _told_children(children):
     """What each of them does, some time after `_children()`."""
     found = []
     for pid, used, since in children:
+        time.sleep(max(0, since + _COUNTED - time.monotonic()))
         name, _, state = _file("/proc/%s/stat" % pid).rpartition(")")
-        now, state = _used_by(pid), state.split()[:2]
+        state = state.split()[:2]
         if len(state) < 2 or state[1] != "%d" % os.getpid():
             continue  # It has ended.
         state = _CHILD_STATES.get(state[0], "waiting")
-        if state == "waiting" and now - used >= (time.monotonic() - since) * 1e9 / 20:
+        if state == "waiting" and _goes_on(pid, used, time.monotonic() - since):
             state = "running"
         found.append({"pid": int(pid), "name": name.partition("(")[2], "state": state})
     return found
+
+
+def _goes_on(pid, had, seconds):
+    """Whether a child that waits itself uses the processor through others, or has started one of them a moment ago."""
+    descendants, used = _with_descendants(pid), 0
+    for one in descendants:
+        if one in had:
+            used += _used_by(one) - had[one]
+    return used >= seconds * 1e9 / 20 or any(_age(one) < _NEW for one in descendants[1:])
+
+
+def _age(pid):
+    """The seconds since a process was started."""
+    words = _file("/proc/%s/stat" % pid).rpartition(")")[2].split()
+    if len(words) < 20:
+        return float("inf")  # It has ended.
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _with_descendants(pid):
+    """A process and those below it, the first ones."""
+    found = [pid]
+    for one in found:
+        found += _started_by(one)[:_ITS_PROCESSES - len(found)]
+    return found
+
+
+def _started_by(pid):
+    return [child for thread in _names("/proc/%s/task" % pid) for child in _file("/proc/%s/task/%s/children" % (pid, thread)).split()]
 
 
 # PyTorch's flight recorders: the one of NCCL, and the generic one, into which gloo records. NCCL's is not asked for its entries:

@@ -695,12 +695,17 @@ def tries_again(): library["tries"]()
 
 begin(tries_again)
 
-# Children: one that sleeps, computes, is stopped, and has ended.
+# Children: one that sleeps, computes, starts others, waits for one that computes, is stopped, and has ended.
 python = [sys.executable, "-S", "-c"]
 children = {
     "waiting": subprocess.Popen(python + ["import time; time.sleep(60)"]), "stopped": subprocess.Popen(python + ["import time; time.sleep(60)"]),
     "running": subprocess.Popen(python + ["import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()\nimport time; time.sleep(60)"]),
     "dead": subprocess.Popen(["true"]),
+}
+computing = "import time\nwhile time.monotonic() < %r: pass" % (begins + 60)
+busy = {
+    "starts others": subprocess.Popen(["sh", "-c", "for i in $(seq 60); do sleep 1; done"], start_new_session=True),
+    "waits": subprocess.Popen(python + ["import subprocess, sys; subprocess.run(%r)" % (python + [computing])], start_new_session=True),
 }
 os.kill(children["stopped"].pid, signal.SIGSTOP)
 
@@ -728,6 +733,8 @@ time.sleep(max(0, begins + 5 - time.monotonic()))
 # The main thread's own trap of a name.
 called.clear()
 for attempt in range(3):
+    if attempt == 2:
+        hook["_NEW"] = -1
     snapshot = look()
     threads = named(snapshot)
     for name, wanted in expected.items():
@@ -748,6 +755,10 @@ for attempt in range(3):
     found = {child["pid"]: child for child in snapshot.get("children", ())}
     for state, child in children.items():
         check(found.get(child.pid, {}).get("state") == state, state, found.get(child.pid))
+    for name, child in busy.items():
+        # As if its descendants were old.
+        old = attempt == 2 and name == "starts others"
+        check(found.get(child.pid, {}).get("state") == ("waiting" if old else "running"), name, found.get(child.pid))
     check(found.get(children["dead"].pid, {}).get("name") == "true", found)
 check(len(threads) > 40, len(threads))
 history = {name: thread.get("history") for name, thread in threads.items()}
@@ -770,6 +781,8 @@ check(0 not in [one["id"] for one in snapshot["threads"]], "tasks")
 # They take the processor from others.
 for child in children.values():
     child.kill()
+for child in busy.values():
+    os.killpg(child.pid, signal.SIGKILL)
 goes.clear()
 right = reused()
 check(right is True, right)

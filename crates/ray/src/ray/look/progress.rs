@@ -77,7 +77,7 @@ pub struct Child {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChildState {
-    /// It uses processor time.
+    /// It uses processor time, or a process below it does, or was started within the last 30 s.
     Running,
     /// It waits in the system.
     Waiting,

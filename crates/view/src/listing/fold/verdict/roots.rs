@@ -159,7 +159,7 @@ impl Found<'_> {
                 Confidence::Possible
             }
             // It may compute for long in one call.
-            State::Runs if position.is_still() => Confidence::Possible,
+            state if state.computes() && position.is_still() => Confidence::Possible,
             // A service waits for requests.
             State::WaitsForPeer | State::WaitsForQueue | State::WaitsForThread if only_drivers => {
                 Confidence::Possible
@@ -265,7 +265,7 @@ impl Found<'_> {
             }
             _ => {}
         }
-        let runs = position.is_some_and(|one| one.state == State::Runs);
+        let runs = position.is_some_and(|one| one.state.computes());
         let is_silent = |one: &Position| matches!(one.state, State::Silent(_));
         let is_seen = position.is_some_and(|one| one.location.is_some() && !is_silent(one));
         match (still, waited) {

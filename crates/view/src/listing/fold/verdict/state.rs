@@ -51,6 +51,8 @@ pub(super) enum State {
     WaitsForQueue,
     /// It waits for one of its children, which is described.
     WaitsForChild(String),
+    /// It waits for one of its children, which is described and runs.
+    ChildRuns(String),
     /// It waits while one of its children has ended or is stopped.
     LostChild(String),
     Sleeps,
@@ -80,6 +82,13 @@ pub(super) struct Position {
     pub(super) unmoved: Option<Duration>,
     /// Where it was before, if that was another function.
     pub(super) before: Option<String>,
+}
+
+impl State {
+    /// Whether it computes, itself or in a child, which may take long.
+    pub(super) fn computes(&self) -> bool {
+        matches!(self, Self::Runs | Self::ChildRuns(_))
+    }
 }
 
 impl Position {
@@ -214,8 +223,8 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
     }
     let lost = |states: &[ChildState]| child(look, states).map(State::LostChild);
     let awaited_child = || {
-        let awaited = child(look, &[ChildState::Waiting, ChildState::Running]);
-        awaited.map(State::WaitsForChild)
+        let running = child(look, &[ChildState::Running]).map(State::ChildRuns);
+        running.or_else(|| child(look, &[ChildState::Waiting]).map(State::WaitsForChild))
     };
     let is_long = still.is_some_and(|still| still >= STILL_LIMIT);
     match kind {

@@ -77,6 +77,10 @@ pub(super) fn summary(
         (Kind::Slow, Pace::Moves) => {
             format!("{name} {moves}, and {others} {wait} for {it} now ({sure})")
         }
+        (Kind::Slow, _) if let Some(State::ChildRuns(child)) = state => {
+            let waits = if is_one { "waits" } else { "wait" };
+            format!("{name} {waits}, while {child}, and {others} {wait} for {it} ({sure})")
+        }
         (Kind::Slow, _) if state == Some(&State::Runs) => {
             format!("{name} still {runs}, and {others} {wait} for {it} ({sure})")
         }

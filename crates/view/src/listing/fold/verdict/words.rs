@@ -90,7 +90,10 @@ impl Words<'_> {
             return [sentence(&does)].into_iter().chain(lines).collect();
         };
         let and = match &position.state {
-            State::LostChild(_) | State::WaitsForChild(_) | State::WaitsForLock(_) => "; it",
+            State::LostChild(_)
+            | State::WaitsForChild(_)
+            | State::ChildRuns(_)
+            | State::WaitsForLock(_) => "; it",
             _ => ", and",
         };
         let for_long = match position.still {
@@ -178,7 +181,7 @@ fn of_position(position: &Position, breakpoint: Option<&str>) -> String {
             let lock = if lock.is_empty() { "a lock" } else { lock };
             format!("waits for {lock}{at_in}, and no thread is known to hold it or to notify it")
         }
-        State::LostChild(child) | State::WaitsForChild(child) => {
+        State::LostChild(child) | State::WaitsForChild(child) | State::ChildRuns(child) => {
             format!("{}, while {child}", in_words(location))
         }
         _ => in_words(location),

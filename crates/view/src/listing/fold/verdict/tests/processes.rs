@@ -168,6 +168,22 @@ fn dead_child_is_named() {
 }
 
 #[test]
+fn rank_is_slow_while_its_child_runs_and_hangs_while_it_waits() {
+    const CHILD: Stack = &[("wait", "subprocess.py", 1264), ("build", "ops.py", 12)];
+    let with = |state: &str| all_wait_for(rank(3, CHILD).child("make", state).still(90.0), 80.0);
+    let text = assert_verdict(
+        &answer(with("running")),
+        Kind::Slow,
+        Confidence::Possible,
+        &["rank 3"],
+    );
+    let starts = "Rank 3 of Trainer waits, while its child make (pid 9) runs, and the others wait for it (possible).\n";
+    assert!(text.starts_with(starts), "{text}");
+    let waits = answer(with("waiting"));
+    assert_verdict(&waits, Kind::Hangs, Confidence::Likely, &["rank 3"]);
+}
+
+#[test]
 fn paused_rank_was_stopped_by_a_person() {
     let paused = rank(3, LOAD).still(90.0).row("breakpoint", "7k2m9qxd");
     let text = assert_verdict(
