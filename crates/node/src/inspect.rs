@@ -24,7 +24,8 @@ use super::verifier::Refused;
 use ray_relay_base::wire::text::one_line;
 use ray_relay_base::wire::tunnel::ByteStream;
 use ray_relay_base::wire::tunnel::messages::{
-    FromAgent, Hooked, Inspect, Inspection, Listening, Refusal, StreamGreeting, read, written,
+    FromAgent, Hooked, Inspect, Inspection, Listening, PYTORCH_DEBUG_PORT, Refusal, StreamGreeting,
+    read, written,
 };
 use ray_relay_ray::ray::look::{self, Look};
 
@@ -105,7 +106,12 @@ async fn answer_for(
         let pids = hook::present(&agent.verifier, deadline).await;
         let pids =
             pids.ok_or_else(|| other("the node's agent has not seen all of its workers in time"))?;
-        return Ok(written(&Hooked { pids }).into_bytes());
+        let pytorch_debug = agent.verifier.serving(PYTORCH_DEBUG_PORT).await;
+        return Ok(written(&Hooked {
+            pids,
+            pytorch_debug,
+        })
+        .into_bytes());
     }
     let workers = agent.verifier.residents(request.pid).await?;
     match request.what {

@@ -265,15 +265,24 @@ impl Processes {
 
     /// Returns the sockets that accept a connection to `address`. IPv4 comes first if both families have some.
     fn listening(&self, address: SocketAddr) -> HashSet<u64> {
-        let found = TABLES.iter().map(|name| {
-            let Ok(file) = File::open(self.root.join(name)) else {
-                return HashSet::new();
-            };
-            let table: Vec<KernelSocket> = listeners(file.take(MAX_TABLE_BYTES)).collect();
-            listening(&table, address)
-        });
+        let found = TABLES
+            .iter()
+            .map(|name| listening(&self.listeners_in(name), address));
         let mut found = found.filter(|found| !found.is_empty());
         found.next().unwrap_or_default()
+    }
+
+    /// Returns all listening sockets.
+    fn listeners(&self) -> impl Iterator<Item = KernelSocket> {
+        TABLES.iter().flat_map(|name| self.listeners_in(name))
+    }
+
+    fn listeners_in(&self, table: &str) -> Vec<KernelSocket> {
+        let file = File::open(self.root.join(table));
+        file.map_or_else(
+            |_| Vec::new(),
+            |file| listeners(file.take(MAX_TABLE_BYTES)).collect(),
+        )
     }
 
     /// Returns all sockets. The kernel scans a separate table for connected ones, which takes it about 10 ms on a

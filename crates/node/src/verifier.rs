@@ -405,6 +405,13 @@ impl TargetVerifier {
         inspection.await.ok().flatten()
     }
 
+    /// Returns the workers, by their own pids, of which a process accepts connections to `port` from other machines.
+    pub(super) async fn serving(&self, port: u16) -> Vec<u32> {
+        let processes = Arc::clone(&self.processes);
+        let inspection = tokio::task::spawn_blocking(move || processes.serving(port));
+        inspection.await.unwrap_or_default()
+    }
+
     /// Whether Ray lists `worker_id` as alive on a node of this machine, with the process `pid`.
     ///
     /// # Errors

@@ -140,10 +140,11 @@ routes! {
     /// such job, or you may not see it. 409: the name stands for several jobs. 502: a head did not answer.
     "/relay/v1/jobs",                   Yes,                 Authenticated,                          Jobs,        get(jobs::answer);
     /// What runs, asked of each head now: `tasks`, `total`, `next` (as `&after=` for the page behind). Each of
-    /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=` (by any
-    /// of its names), `cluster=`, `older_than=600` (seconds) and `filter=` select. With `hook=true` each row has `hook`, whether its
-    /// worker has the hook: its node's agent is asked. Where that is null, `hook_unknown` says why. `jobs` are those with
-    /// tasks that stand (`standing`) while others run (`running`, by group, with their ranks); where a limit is known,
+    /// `clusters` has its `trouble` and whether its list is `complete`. `?limit=1000`, `name=train*`, `job=` (by any of
+    /// its names), `cluster=`, `older_than=600` (seconds) and `filter=` select. With `hook=true` each row has `hook`,
+    /// whether its worker has the hook: its node's agent is asked. Where that is null, `hook_unknown` says why; and
+    /// `pytorch_debug_port`, if it serves PyTorch's debug pages to everyone. `jobs` are those with tasks that stand
+    /// (`standing`) while others run (`running`, by group, with their ranks); where a limit is known,
     /// `collective_left_seconds` is the time until their collectives time out.
     "/relay/v1/tasks",                  Yes,                 Somewhere(Scope::List, RUNNING),        Tasks,       get(running::list);
     /// Looks at running processes, with `job`, `cluster`, `older_than` and `"filter": []` besides. Takes `view` on

@@ -4,7 +4,7 @@
 //! and a worker in a container by the container's runtime: their connections to the raylet give them away. The
 //! services that Ray itself runs on a node have either, too, and are recognized by their programs.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Processes;
 use super::SocketState;
@@ -29,7 +29,34 @@ const TITLES: [&str; 2] = ["ray::DashboardAgent", "ray::RuntimeEnvAgent"];
 /// Words of a command line that may be the program: the interpreter with its options, and its script.
 const MAX_PROGRAM_WORDS: usize = 5;
 
+/// Processes between a worker and one below it that are passed.
+const MAX_ANCESTORS: usize = 16;
+
 impl Processes {
+    /// Returns the workers, by their own pids, that accept connections to `port` from other machines, themselves or by
+    /// a process below them.
+    pub(in super::super) fn serving(&self, port: u16) -> Vec<u32> {
+        let listening: HashSet<u64> = self
+            .listeners()
+            .filter(|socket| socket.local.port() == port && !socket.local.ip().is_loopback())
+            .map(|socket| socket.inode)
+            .collect();
+        if listening.is_empty() {
+            return Vec::new();
+        }
+        let owners = self.owners(self.all(), &listening).into_keys();
+        let workers: BTreeSet<u32> = owners.filter_map(|pid| self.worker_above(pid)).collect();
+        workers.into_iter().map(|pid| self.own_pid(pid)).collect()
+    }
+
+    /// Returns the process `pid` or the nearest one above it that is a worker.
+    fn worker_above(&self, pid: u32) -> Option<u32> {
+        let above = |pid: &u32| self.parent(*pid).filter(|parent| *parent > 1);
+        std::iter::successors(Some(pid), above)
+            .take(MAX_ANCESTORS)
+            .find(|pid| self.is_worker(*pid))
+    }
+
     /// Whether the process `pid` is a worker or a driver of a visible raylet.
     pub(super) fn is_worker(&self, pid: u32) -> bool {
         !self.is_service(pid)

@@ -48,6 +48,10 @@ impl Proc {
         self
     }
 
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
     pub(super) fn processes(&self) -> Processes {
         Processes::new(self.0.path())
     }

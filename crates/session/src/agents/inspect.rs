@@ -1,6 +1,5 @@
 //! Inspects workers that are not paused, through the agent of their node. The caller checks the permission.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,7 +131,7 @@ impl Agents {
         read(text).map_err(|_| NotInspected::Garbage)
     }
 
-    /// Process ids, in their own namespaces, of the workers of a node that have the hook.
+    /// The workers of a node that have the hook, and those that serve PyTorch's debug pages.
     ///
     /// # Errors
     /// As of [`Self::look`].
@@ -141,7 +140,7 @@ impl Agents {
         cluster: &str,
         node_id: &str,
         patience: Duration,
-    ) -> Result<HashSet<u32>, NotInspected> {
+    ) -> Result<Hooked, NotInspected> {
         let at = WorkerAt {
             cluster,
             node_id,
@@ -152,8 +151,7 @@ impl Agents {
             .inspect_worker(&at, Inspection::Hooked.into(), patience)
             .await?;
         let text = str::from_utf8(&json).map_err(|_| NotInspected::Garbage)?;
-        let hooked: Hooked = read(text).map_err(|_| NotInspected::Garbage)?;
-        Ok(hooked.pids.into_iter().collect())
+        read(text).map_err(|_| NotInspected::Garbage)
     }
 
     /// Fetches the snapshot that its agent keeps of `failed`.

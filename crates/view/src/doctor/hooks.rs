@@ -1,12 +1,15 @@
-//! Findings about running tasks: how many of the workers have the hook.
+//! Findings about running tasks: how many of the workers have the hook, and which are open to everyone.
 //!
 //! Pure. Drivers are not counted: they call the hook themselves if they want it.
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{ChainLink, Finding};
 use crate::listing::hooks::HookCount;
-use ray_relay_base::wire::json::{self, typed_at};
+use crate::listing::received::RowAnswer;
+use ray_relay_base::wire::json::{self, typed_at, typed_list};
 
 /// Counts the workers with the hook in `tasks`, rows of `/relay/v1/tasks?hook=true`. Without an agent in `nodes` the
 /// count is unknown, and the findings about agents report that.
@@ -38,7 +41,32 @@ pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
             .into_iter()
             .map(|says| Finding::note(ChainLink::Hook, says)),
     );
+    all.extend(open_to_everyone(tasks));
     all
+}
+
+/// Warns of workers that serve PyTorch's debug pages.
+fn open_to_everyone(tasks: &Value) -> Option<Finding> {
+    let rows: Vec<RowAnswer<'_>> = typed_list(tasks, "tasks")
+        .filter(|row: &RowAnswer<'_>| row.pytorch_debug_port.is_some())
+        .collect();
+    let first = rows.first()?;
+    let workers: BTreeSet<_> = rows
+        .iter()
+        .map(|row| (row.cluster, row.worker_id))
+        .collect();
+    let port = first.pytorch_debug_port?;
+    let name = first.name.unwrap_or("a worker");
+    let of = match workers.len() {
+        1 => name.to_owned(),
+        count => format!("{name} and of {} more", count - 1),
+    };
+    let says = format!(
+        "port {port} of {of} is open: `torch.distributed.debug` has no authentication, and opens a random port on every rank too"
+    );
+    Some(Finding::warning(ChainLink::Tasks, says).next(
+        "block these ports, or leave out `start_debug_server`: whoever connects can read the job's stacks and its store",
+    ))
 }
 
 fn counted(workers: usize) -> String {
@@ -91,5 +119,29 @@ mod tests {
             [(Severity::Note, sentence.to_owned())]
         );
         assert_eq!(severities(&json!([]), "linked"), []);
+    }
+
+    #[test]
+    fn open_debug_pages_are_a_warning() {
+        let row = |worker: &str, port: Value| json!({"cluster": "c", "worker_id": worker, "name": "Trainer.run", "hook": true, "pytorch_debug_port": port});
+        let found = |rows: &[Value]| {
+            let found = severities(&rows.into(), "linked");
+            found
+                .into_iter()
+                .find(|(severity, _)| *severity == Severity::Warning)
+                .map(|(_, says)| says)
+        };
+        assert_eq!(found(&[row("a", Value::Null), row("b", "x".into())]), None);
+        let open = row("a", 25999.into());
+        let one = found(&[open.clone(), open.clone(), row("b", Value::Null)]).unwrap_or_default();
+        assert!(
+            one.starts_with("port 25999 of Trainer.run is open: "),
+            "{one}"
+        );
+        let two = found(&[open, row("b", 25999.into())]).unwrap_or_default();
+        assert!(
+            two.starts_with("port 25999 of Trainer.run and of 1 more is open: "),
+            "{two}"
+        );
     }
 }

@@ -46,7 +46,7 @@ pub enum ChainLink {
     Hook,
     /// Which debugger Ray starts.
     Debugger,
-    /// The paused tasks, and whether they can be attached to.
+    /// The paused tasks, and whether they can be attached to; the running ones that are open to everyone.
     Tasks,
     /// The client's working directory, compared with the files of the tasks.
     Folder,

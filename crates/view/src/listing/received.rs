@@ -50,6 +50,8 @@ pub struct RowAnswer<'a> {
     pub why: Option<&'a str>,
     pub task_ended: Option<f64>,
     pub running_seconds: Option<f64>,
+    /// The port of the debug pages of PyTorch that its worker serves to everyone.
+    pub pytorch_debug_port: Option<u16>,
     /// The id of the breakpoint where its worker is paused.
     pub breakpoint: Option<&'a str>,
 }

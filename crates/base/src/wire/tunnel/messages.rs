@@ -14,7 +14,7 @@ mod kept;
 mod park_terms;
 
 pub use self::failed::{FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, PostMortem};
-pub use self::inspect::{Hooked, Inspect, Inspection, Listening};
+pub use self::inspect::{Hooked, Inspect, Inspection, Listening, PYTORCH_DEBUG_PORT};
 pub use self::kept::{Credential, EnteredText, KeptSession, LetRun, ParkTerms, Parked, kept_fit};
 pub use super::text::{Hex, Text};
 pub use crate::wire::debugger::Kind;

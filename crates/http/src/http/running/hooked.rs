@@ -1,7 +1,7 @@
 //! Determines which running workers have the hook (`GET /relay/v1/tasks?hook=true`). It asks the agent of each node
 //! once, on request.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::tunnel::messages::{Hooked, PYTORCH_DEBUG_PORT};
 use ray_relay_ray::ray::registry::Running;
 use ray_relay_session::context::Context;
 
@@ -20,16 +21,22 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of agents asked at a time.
 const MAX_CONCURRENT_QUERIES: usize = 32;
 
-/// The workers of one node with the hook, or why they are unknown.
-type NodeHooks = Result<HashSet<u32>, String>;
+/// The workers of one node with the hook and those that serve PyTorch's debug pages, or why they are unknown.
+type NodeHooks = Result<Hooked, String>;
 
-/// Adds to each of `rows`, which belong to `running`, whether its worker has the hook, or why that is unknown.
+/// Adds to each of `rows`, which belong to `running`, whether its worker has the hook, or why that is unknown, and the
+/// port of PyTorch's debug pages if it serves them.
 pub(super) async fn annotate(ctx: &Context, running: &[&Running], rows: &mut [Value]) {
     let of_nodes = query_nodes(ctx, running).await;
     for (one, row) in running.iter().zip(rows) {
         let of_node = of_nodes.get(&(&*one.cluster, &*one.node_id));
         let known = match (of_node, one.pid) {
-            (Some(Ok(pids)), Some(pid)) => Ok(pids.contains(&pid)),
+            (Some(Ok(hooked)), Some(pid)) => {
+                if hooked.pytorch_debug.contains(&pid) {
+                    put(row, "pytorch_debug_port", PYTORCH_DEBUG_PORT);
+                }
+                Ok(hooked.pids.contains(&pid))
+            }
             (Some(Err(why)), _) => Err(&**why),
             (_, None) | (None, _) => Err("Ray does not say which process it is"),
         };
@@ -56,11 +63,11 @@ async fn query_nodes<'a>(
     let queries = nodes.into_iter().map(|(cluster, node_id)| {
         async move {
             let hooked = ctx.peers.agents.hooked(cluster, node_id, AGENT_TIMEOUT);
-            let hooked_pids = match timeout_at(until, hooked).await {
-                Ok(hooked_pids) => hooked_pids.map_err(|why| why.to_string()),
+            let of_node = match timeout_at(until, hooked).await {
+                Ok(hooked) => hooked.map_err(|why| why.to_string()),
                 Err(_) => Err("there was no time left to ask the agent of its node".to_owned()),
             };
-            ((cluster, node_id), hooked_pids)
+            ((cluster, node_id), of_node)
         }
         .boxed()
     });

@@ -47,6 +47,38 @@ fn ray_services_are_not_workers() {
 }
 
 #[test]
+fn port_open_to_others_is_found_at_a_worker_and_below_it() {
+    let v6 = "00000000000000000000000000000000:1000";
+    for (local, owner, expected) in [
+        ("00000000:1000", 10, vec![10]),
+        ("0200000A:1000", 12, vec![10]),
+        ("0100007F:1000", 12, vec![]),
+        ("00000000:1001", 12, vec![]),
+        ("00000000:1000", 20, vec![]),
+    ] {
+        let sockets = |pid: u32| if pid == owner { &[1][..] } else { &[] };
+        let proc = Proc::new(&[(local, NO_PEER, LISTEN_STATE, 1)])
+            .child(1, 10, "10", "ray::Trainer.run()", sockets(10))
+            .child(10, 11, "11", "sh", &[])
+            .child(11, 12, "12", "python", sockets(12))
+            .child(1, 13, "13", "ray::f()", &[])
+            .child(0, 20, "20", "python", sockets(20));
+        assert_eq!(
+            proc.processes().serving(0x1000),
+            expected,
+            "{local} {owner}"
+        );
+    }
+    let proc = Proc::new(&[]).child(1, 10, "3010 10", "ray::f()", &[1]);
+    std::fs::write(
+        proc.path("net/tcp6"),
+        format!("  sl\n 0: {v6} {v6} 0A 0:0 00:0 0 0 0 1 1\n"),
+    )
+    .unwrap();
+    assert_eq!(proc.processes().serving(0x1000), [10]);
+}
+
+#[test]
 fn driver_is_recognised_by_its_raylet_connection() {
     let table = |state| {
         [

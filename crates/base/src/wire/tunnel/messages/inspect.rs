@@ -50,11 +50,18 @@ pub enum Inspection {
     Unknown,
 }
 
-/// The workers of a node that have the hook.
+/// The port of the debug pages that `torch.distributed.debug` serves, without authentication, on rank 0 (PyTorch PR
+/// 167395). Each rank opens a random port too.
+pub const PYTORCH_DEBUG_PORT: u16 = 25999;
+
+/// The workers of a node that have the hook, and those that are open to everyone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hooked {
-    /// Their process ids, as they see them.
+    /// Process ids of those with the hook, as they see them.
     pub pids: Vec<u32>,
+    /// Those that serve PyTorch's debug pages, themselves or by a process below them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pytorch_debug: Vec<u32>,
 }
 
 /// The address of a debugger that was opened.

@@ -180,7 +180,12 @@ async fn hooked_workers_are_one_request_per_node() {
     let query = |agents: Arc<ray_relay_session::agents::Agents>| {
         tokio::spawn(async move { agents.hooked("default", "a1", TEST_TIMEOUT).await })
     };
-    for (text, is_valid) in [("{\"pids\":[41,7]}", true), ("[41]", false)] {
+    let both = r#"{"pids":[7],"pytorch_debug":[7]}"#;
+    for (text, expected) in [
+        (r#"{"pids":[41,7]}"#, Some((vec![41, 7], vec![]))),
+        (both, Some((vec![7], vec![7]))),
+        ("[41]", None),
+    ] {
         let queried = query(Arc::clone(&scene.context.peers.agents));
         let question = next_inspection(&mut agent).await;
         assert_eq!(
@@ -188,11 +193,9 @@ async fn hooked_workers_are_one_request_per_node() {
             (Inspection::Hooked, "a1")
         );
         answer_inspection(&scene, &question, text).await;
-        let pids = queried.await.unwrap();
-        match is_valid {
-            true => assert_eq!(pids.unwrap(), [7, 41].into()),
-            false => assert_eq!(pids.unwrap_err(), NotInspected::Garbage),
-        }
+        let hooked = queried.await.unwrap();
+        let hooked = hooked.map(|hooked| (hooked.pids, hooked.pytorch_debug));
+        assert_eq!(hooked, expected.ok_or(NotInspected::Garbage));
     }
 }
 

@@ -71,10 +71,14 @@ async fn viewer_sees_the_hook_status_but_no_text() {
         let agent_answer = async {
             let request = next_inspection(&mut agent).await;
             assert_eq!(request.what, Inspection::Hooked);
-            answer_inspection(&scene, &request, &json!({ "pids": [pid] }).to_string()).await;
+            let answer = json!({ "pids": [pid], "pytorch_debug": [pid] });
+            answer_inspection(&scene, &request, &answer.to_string()).await;
         };
         let ((_, listed), ()) = tokio::join!(listing, agent_answer);
-        assert_eq!(listed["tasks"][0]["hook"], hook, "{listed}");
+        let row = &listed["tasks"][0];
+        assert_eq!(row["hook"], hook, "{listed}");
+        let port = row["pytorch_debug_port"].as_u64();
+        assert_eq!(port, hook.then_some(25999), "{listed}");
     }
 }
 
