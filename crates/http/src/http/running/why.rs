@@ -3,8 +3,9 @@
 //!
 //! The body selects tasks by `name`, `job`, `cluster` and `filter`, as for `/relay/v1/looks`, and each of their
 //! processes is inspected and audited in the same way. Where no hook records since when threads have not moved, all are
-//! inspected a second time after 5 s. Of a job that has ended, the answer is the verdict that the relay has [kept](super::watch).
+//! inspected a second time after 5 s. Where only values differ, they are read two more times. Of a job that has ended, the answer is the verdict that the relay has [kept](super::watch).
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hyper::{Response, StatusCode};
@@ -27,6 +28,7 @@ use ray_relay_ray::ray::registry::{Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_session::hangs::HungJob;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
+use ray_relay_view::listing::fold::varying::Values;
 use ray_relay_view::listing::fold::verdict::{Judged, Kept, Verdict};
 use ray_relay_view::listing::json::seconds;
 
@@ -41,6 +43,9 @@ const FAULTY: &str =
 
 /// Pause between two inspections where no hook records positions.
 const INSPECTION_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Pause between two inspections of values that differ.
+const VALUES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Valid keys of a body.
 const KEYS: [&str; 4] = ["job", "name", "cluster", "filter"];
@@ -80,7 +85,10 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
             let verdict = hung.job.verdict.clone().of_ended();
             (verdict, Some(kept(&hung, &per_cluster)))
         }
-        None => match verdict(inspected, share).await {
+        None => match inspector
+            .verdict(inspected, &per_cluster, &choice, share)
+            .await
+        {
             Ok(verdict) => (verdict, None),
             Err(why) => return Ok(not_judged(&why)),
         },
@@ -151,6 +159,31 @@ pub(super) async fn verdict(
 }
 
 impl Inspector<'_> {
+    /// Computes the verdict on `inspected`. If only values differ, they are read two more times: what has another value
+    /// each time names nobody. `share` is held until then.
+    ///
+    /// # Errors
+    /// As of [`verdict`].
+    async fn verdict(
+        self,
+        inspected: InspectedTasks,
+        per_cluster: &[RunningIn],
+        choice: &TaskChoice,
+        share: impl Send + Sync + 'static,
+    ) -> Result<Verdict, JoinError> {
+        let share = Arc::new(share);
+        let first = verdict(inspected, Arc::clone(&share)).await?;
+        if !first.differs() {
+            return Ok(first);
+        }
+        let inspected = self.inspect(per_cluster, choice, measured).await;
+        let earlier = Values::of(&inspected);
+        sleep(VALUES_INTERVAL).await;
+        let mut inspected = self.inspect(per_cluster, choice, measured).await;
+        inspected.drop_varying(&earlier);
+        verdict(inspected, share).await
+    }
+
     /// Inspects what `choice` selects: twice, if nothing records since when threads are where they are.
     async fn inspect_for_verdict(
         self,

@@ -106,7 +106,7 @@ impl InspectedProcess {
     }
 
     /// Its cluster and worker.
-    fn key(&self) -> (Option<String>, Option<String>) {
+    pub(super) fn key(&self) -> (Option<String>, Option<String>) {
         let first: RowAnswer<'_> = self.tasks.first().map(typed).unwrap_or_default();
         (
             first.cluster.map(str::to_owned),

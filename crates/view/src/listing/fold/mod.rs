@@ -9,6 +9,7 @@
 //!   people and scripts.
 //! - Values, of paused and of running tasks: [`variable`] compares one with what is inside of it. What is equal in all
 //!   three is decided by [`number`], [`noise`] and checksums of the tasks.
+//!   Of running tasks, [`varying`] leaves out what has another value each time one looks.
 //! - Frames of paused tasks: [`differences`] compares their locations and variables by name, and [`compared`] does so
 //!   for all groups.
 //! - Who holds a job up: [`verdict`] follows who waits for whom, and names the process or task at the end.
@@ -29,6 +30,7 @@ pub mod ranks;
 pub mod text;
 mod tree;
 mod variable;
+pub mod varying;
 pub mod verdict;
 pub mod waits;
 pub mod who;

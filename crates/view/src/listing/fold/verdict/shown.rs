@@ -35,6 +35,11 @@ impl Verdict {
         self.kind == Kind::Healthy
     }
 
+    /// Whether nothing is known to hang, and the values of a process differ from those of others.
+    pub fn differs(&self) -> bool {
+        self.kind == Kind::Differs
+    }
+
     /// Whether a process is among those that hold others up, and not only a task that waits for a node.
     pub fn names_process(&self) -> bool {
         self.culprits.iter().any(|one| one.group.is_some())
