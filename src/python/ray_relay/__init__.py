@@ -755,7 +755,7 @@ def _history(ident, native, frame):
 
 # The room for one child, the threads of each process that are counted, the processes of one child, the seconds within which a
 # process is a new one, and those for which processor time is counted: the kernel adds it up every 10 ms.
-_OF_CHILD, _ITS_THREADS, _ITS_PROCESSES, _NEW, _COUNTED = 80, 16, 16, 30, .05
+_OF_CHILD, _ITS_THREADS, _ITS_PROCESSES, _NEW, _CHILDS_TIME = 80, 16, 16, 30, .05
 _CHILD_STATES = {"Z": "dead", "X": "dead", "x": "dead", "T": "stopped", "t": "stopped", "R": "running"}
 
 
@@ -769,7 +769,7 @@ def _told_children(children):
     """What each of them does, some time after `_children()`."""
     found = []
     for pid, used, since in children:
-        time.sleep(max(0, since + _COUNTED - time.monotonic()))
+        time.sleep(max(0, since + _CHILDS_TIME - time.monotonic()))
         name, _, state = _file("/proc/%s/stat" % pid).rpartition(")")
         state = state.split()[:2]
         if len(state) < 2 or state[1] != "%d" % os.getpid():

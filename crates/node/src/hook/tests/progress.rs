@@ -63,8 +63,8 @@ fn forked_child_records_nothing() {
 }
 
 #[test]
-fn both_definitions_of_program_code_are_equal() {
-    assert_right("same", 1);
+fn no_definition_replaces_another() {
+    assert_right("same", 3);
 }
 
 #[test]
