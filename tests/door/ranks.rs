@@ -228,7 +228,7 @@ async fn silent_workers_are_named_and_the_others_shown() {
             3 => Reaction::Says("nan"),
             4 => Reaction::Nothing,
             5 => Reaction::Dies,
-            6 => Reaction::Floods(64 << 20),
+            6 => Reaction::Floods(9 << 20),
             _ => Reaction::Says("0.6931"),
         };
         rank(&relay, number, reaction).await;

@@ -33,6 +33,9 @@ use ray_relay_base::wire::tunnel::messages::{
     Announce, FromAgent, FromRelay, Hex, Kind, Node, Open, PROTOCOL, WorkerTaker, read, written,
 };
 
+/// How long a peer may take. A machine with other work is ten times as slow.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
 pub(super) const NODE: &str = "aaaa";
 pub(super) const WORKER: &str = "beef";
 
@@ -252,7 +255,7 @@ impl Relay {
             let socket = accept_hdr_async(stream, check_request).await.unwrap();
             (socket, path)
         };
-        timeout(Duration::from_secs(10), accepting).await.unwrap()
+        timeout(TEST_TIMEOUT, accepting).await.unwrap()
     }
 
     /// Accepts the next link, and sends the welcome.
@@ -334,7 +337,7 @@ pub(super) async fn send(link: &mut Socket, message: &FromRelay) {
 }
 
 pub(super) async fn next(socket: &mut Socket) -> Message {
-    let next = timeout(Duration::from_secs(10), socket.next()).await;
+    let next = timeout(TEST_TIMEOUT, socket.next()).await;
     next.unwrap().unwrap().unwrap()
 }
 
