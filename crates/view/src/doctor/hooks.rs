@@ -65,7 +65,7 @@ fn open_to_everyone(tasks: &Value) -> Option<Finding> {
         "port {port} of {of} is open: `torch.distributed.debug` has no authentication, and opens a random port on every rank too"
     );
     Some(Finding::warning(ChainLink::Tasks, says).next(
-        "block these ports, or leave out `start_debug_server`: whoever connects can read the job's stacks and its store",
+        "block these ports, or leave out `start_debug_server`: a client that connects can read the job's stacks and its store",
     ))
 }
 

@@ -160,7 +160,7 @@ pub(super) async fn verdict(
 
 impl Inspector<'_> {
     /// Computes the verdict on `inspected`. If only values differ, they are read two more times: what has another value
-    /// each time names nobody. `share` is held until then.
+    /// each time names no rank. `share` is held until then.
     ///
     /// # Errors
     /// As of [`verdict`].

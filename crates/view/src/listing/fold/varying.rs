@@ -1,4 +1,4 @@
-//! Variables that have another value each time one looks, such as a batch and its length: by these nobody is odd.
+//! Variables that have another value each time one looks, such as a batch and its length: they name no odd rank.
 //!
 //! Pure. A number that hardly changes, or that only rises, stays: it may tell that a rank has another learning rate, or is
 //! steps behind. So does one that is not finite in any process.
