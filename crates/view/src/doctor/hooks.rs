@@ -23,13 +23,15 @@ pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let (with, without) = (count.with, count.without);
     let mut all = Vec::new();
     let says = |verb: &str| {
-        format!(
-            "{with} of {} that run something {verb} the hook",
-            counted(with + without)
-        )
+        let all = match with + without {
+            1 => "1 worker that runs".to_owned(),
+            count => format!("{count} workers that run"),
+        };
+        format!("{with} of {all} something {verb} the hook")
     };
     match (with, without) {
         (0, 0) => {}
+        (1, 0) => all.push(Finding::ok(ChainLink::Hook, says("has"))),
         (_, 0) => all.push(Finding::ok(ChainLink::Hook, says("have"))),
         _ => all.push(Finding::note(ChainLink::Hook, says(if with == 1 { "has" } else { "have" })).next(
             "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it, for looks with variables and for `debug --running`",
@@ -62,18 +64,11 @@ fn open_to_everyone(tasks: &Value) -> Option<Finding> {
         count => format!("{name} and of {} more", count - 1),
     };
     let says = format!(
-        "port {port} of {of} is open: `torch.distributed.debug` has no authentication, and opens a random port on every rank too"
+        "port {port} of {of} is open, as of `torch.distributed.debug`, which has no authentication and opens a random port on every rank too"
     );
     Some(Finding::warning(ChainLink::Tasks, says).next(
         "block these ports, or leave out `start_debug_server`: a client that connects can read the job's stacks and its store",
     ))
-}
-
-fn counted(workers: usize) -> String {
-    match workers {
-        1 => "1 worker".to_owned(),
-        count => format!("{count} workers"),
-    }
 }
 
 #[cfg(test)]
@@ -135,12 +130,12 @@ mod tests {
         let open = row("a", 25999.into());
         let one = found(&[open.clone(), open.clone(), row("b", Value::Null)]).unwrap_or_default();
         assert!(
-            one.starts_with("port 25999 of Trainer.run is open: "),
+            one.starts_with("port 25999 of Trainer.run is open, as "),
             "{one}"
         );
         let two = found(&[open, row("b", 25999.into())]).unwrap_or_default();
         assert!(
-            two.starts_with("port 25999 of Trainer.run and of 1 more is open: "),
+            two.starts_with("port 25999 of Trainer.run and of 1 more is open, as "),
             "{two}"
         );
     }
