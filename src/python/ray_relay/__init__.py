@@ -634,8 +634,9 @@ def _look(evaluate):
     _tell_idle(threads, before)
     for about, moves in zip(threads, moved):
         _tell_moved(about, moves)
+    waits_for_file = any(about.get("call") == "a file lock" for about in threads)
     seen, children = _seen(threads, cut), _told_children(children)
-    more = {"children": children or None, "collectives": collectives or None, "rank": _number_in("RANK"),
+    more = {"children": children or None, "lock_holders": _lock_holders() if waits_for_file else None, "collectives": collectives or None, "rank": _number_in("RANK"),
             "world_size": _number_in("WORLD_SIZE"), "versions": versions or None}
     return dict(seen, **{name: of for name, of in more.items() if of is not None})
 
@@ -810,6 +811,21 @@ def _started_by(pid):
     return [child for thread in _names("/proc/%s/task" % pid) for child in _file("/proc/%s/task/%s/children" % (pid, thread)).split()]
 
 
+# The locks of files that are read, in bytes of the system's list, and processes that are told.
+_LOCKS, _HOLDERS = 1 << 17, 16
+
+
+def _lock_holders():
+    """The processes that hold the locks of files that this one waits for: in the system's list each has its waiters below it."""
+    holder, found, own = None, [], "%d" % os.getpid()
+    for words in map(str.split, _file("/proc/locks", _LOCKS).splitlines()):
+        if words[1:2] != ["->"]:
+            holder = words[4] if len(words) > 4 else None
+        elif words[5:6] == [own] and holder is not None and holder.isdigit() and holder not in ("0", own):
+            found.append(int(holder))
+    return sorted(set(found))[:_HOLDERS]
+
+
 # PyTorch's flight recorders: the one of NCCL, and the generic one, into which gloo records. NCCL's is not asked for its entries:
 # that asks the device, which may not answer, with the GIL held.
 _RECORDERS = (("_dump_nccl_trace_json", "nccl", False), ("_dump_fr_trace_json", None, True))
@@ -922,10 +938,10 @@ def _used(native):
     return sum(_schedule("/proc/self/task/%s" % native)[:1]) or None
 
 
-def _file(path):
+def _file(path, most=_REQUEST):
     try:
         with open(path, "rb") as file:
-            return file.read(_REQUEST).decode("utf-8", "replace")
+            return file.read(most).decode("utf-8", "replace")
     except OSError:
         return ""
 

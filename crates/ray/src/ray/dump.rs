@@ -33,6 +33,7 @@ pub fn read(dump: &str) -> Option<Look> {
                 threads: Vec::new(),
                 threads_cut: 0,
                 children: Vec::new(),
+                lock_holders: Vec::new(),
                 rank: None,
                 world_size: None,
                 collectives: Vec::new(),

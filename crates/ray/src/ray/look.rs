@@ -19,6 +19,9 @@ pub mod collectives;
 pub mod progress;
 pub mod py_spy;
 
+/// Processes that hold the locks of files that one process waits for.
+const MAX_LOCK_HOLDERS: usize = 16;
+
 /// Largest snapshot, in bytes of JSON.
 pub const MAX_INSPECTION_BYTES: usize = 512 * 1024;
 
@@ -55,6 +58,9 @@ pub struct Look {
     /// The processes that it has started, if the hook lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<Child>,
+    /// The processes that hold the locks of files that it waits for, by their ids on its machine, if the hook lists them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lock_holders: Vec<u32>,
     /// Its rank and the number of ranks, as `RANK` and `WORLD_SIZE` of its environment have them now: Ray Train sets
     /// them after the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,6 +212,7 @@ impl Look {
         }
         cut(&mut self.threads, MAX_THREADS, &mut self.threads_cut);
         progress::bound_children(&mut self.children);
+        self.lock_holders.truncate(MAX_LOCK_HOLDERS);
         collectives::bound_groups(&mut self.collectives);
         let versions = std::mem::take(&mut self.versions).into_iter();
         let versions = versions.take(MAX_PACKAGES).map(|(mut name, mut version)| {

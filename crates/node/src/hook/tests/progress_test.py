@@ -721,6 +721,20 @@ busy = {
     "waits": subprocess.Popen(python + ["import subprocess, sys; subprocess.run(%r)" % (python + [computing])], start_new_session=True),
 }
 os.kill(children["stopped"].pid, signal.SIGSTOP)
+# Another one holds the locks of two files, of which this one waits for the first.
+locked = [tempfile.NamedTemporaryFile() for _ in range(2)]
+taken = "import fcntl, sys, time\nall = [open(name) for name in sys.argv[1:]]\nfor one in all: fcntl.flock(one, fcntl.LOCK_EX)\nprint(flush=True)\ntime.sleep(60)"
+children["waiting too"] = subprocess.Popen(python + [taken] + [one.name for one in locked], stdout=subprocess.PIPE)
+children["waiting too"].stdout.readline()
+
+
+def waits_for_file():
+    import fcntl
+    with open(locked[0].name) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+begin(waits_for_file)
 
 
 def reused():
@@ -767,12 +781,13 @@ for attempt in range(3):
             "id", "name", "native_id", "is_main", "task", "frames", "frames_cut"}, set(thread))
     found = {child["pid"]: child for child in snapshot.get("children", ())}
     for state, child in children.items():
-        check(found.get(child.pid, {}).get("state") == state, state, found.get(child.pid))
+        check(found.get(child.pid, {}).get("state") == state.split(" ")[0], state, found.get(child.pid))
     for name, child in busy.items():
         # As if its descendants were old.
         old = attempt == 2 and name == "starts others"
         check(found.get(child.pid, {}).get("state") == ("waiting" if old else "running"), name, found.get(child.pid))
     check(found.get(children["dead"].pid, {}).get("name") == "true", found)
+    check(snapshot.get("lock_holders") == [children["waiting too"].pid], snapshot.get("lock_holders"))
 check(len(threads) > 40, len(threads))
 history = {name: thread.get("history") for name, thread in threads.items()}
 for name in ("forever", "first_then_second", "waits_deep", "rewritten"):

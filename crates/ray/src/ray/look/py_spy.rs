@@ -57,6 +57,7 @@ impl Look {
             threads,
             threads_cut: 0,
             children: Vec::new(),
+            lock_holders: Vec::new(),
             rank: None,
             world_size: None,
             collectives: Vec::new(),

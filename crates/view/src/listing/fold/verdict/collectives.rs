@@ -63,7 +63,7 @@ fn may_wait(position: &Position) -> bool {
         State::WaitsForGroup
             | State::WaitsForDevice
             | State::WaitsForPeer
-            | State::WaitsForFileLock
+            | State::WaitsForFileLock(_)
             | State::WaitsOutside
             | State::Unclear
     )

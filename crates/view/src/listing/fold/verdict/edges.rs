@@ -6,7 +6,7 @@ use super::super::who::Names;
 use super::gather::Gatherings;
 use super::gathering::Gathering;
 use super::graph::Graph;
-use super::job::Job;
+use super::job::{Job, Process};
 use super::state::{Position, State};
 use super::things::Thing;
 
@@ -39,8 +39,10 @@ impl WaitGraph {
         };
         all.add_gatherings(job);
         for (at, position) in positions.iter().enumerate() {
-            if position.state == State::WaitsForObject {
-                all.add_objects(job, at);
+            match &position.state {
+                State::WaitsForObject => all.add_objects(job, at),
+                State::WaitsForFileLock(holders) => all.add_lock_holders(job, at, holders),
+                _ => {}
             }
         }
         for (at, position) in positions.iter().enumerate() {
@@ -123,6 +125,20 @@ impl WaitGraph {
             if !self.graph.targets(at).contains(&to) {
                 self.graph.add(at, to);
             }
+        }
+    }
+
+    /// Adds those of the processes `holders` of its machine that are of the job, for the lock of a file that the member `at`
+    /// waits for.
+    fn add_lock_holders(&mut self, job: &Job, at: usize, holders: &[u32]) {
+        let node_ip = &job.processes[at].node_ip;
+        let is_holder = |one: &Process| {
+            let holds = |pid: u64| holders.iter().any(|holder| u64::from(*holder) == pid);
+            one.node_ip == *node_ip && node_ip.is_some() && one.pid.is_some_and(holds)
+        };
+        let processes = job.processes.iter().enumerate();
+        for (holder, _) in processes.filter(|(_, one)| is_holder(one)) {
+            self.graph.add(at, holder);
         }
     }
 

@@ -72,7 +72,7 @@ fn of_group(
         let state = positions.get(*at).map(|one| &one.state);
         matches!(
             state,
-            Some(State::WaitsForPeer | State::WaitsForFileLock | State::WaitsOutside)
+            Some(State::WaitsForPeer | State::WaitsForFileLock(_) | State::WaitsOutside)
         )
     };
     let is_waited_for = |at: &usize, members: &BTreeSet<usize>| {
@@ -107,15 +107,15 @@ fn of_group(
 /// Whether a member may wait for its group in a call that does not say so: a GPU's work ends with a collective, and a
 /// barrier of the program's own may be a socket.
 fn may_wait_for_group(position: &Position) -> bool {
-    let may = matches!(
-        position.state,
+    let may = match &position.state {
+        State::WaitsForFileLock(holders) => holders.is_empty(),
         State::WaitsForDevice
-            | State::WaitsForPeer
-            | State::WaitsForFileLock
-            | State::WaitsOutside
-            | State::Runs
-            | State::Unclear
-    );
+        | State::WaitsForPeer
+        | State::WaitsOutside
+        | State::Runs
+        | State::Unclear => true,
+        _ => false,
+    };
     may && position.is_still()
 }
 

@@ -34,7 +34,7 @@ pub(super) fn next(words: Words<'_>, kind: Kind, blamed: &[usize]) -> Vec<String
             state,
             Some(
                 State::Silent(_)
-                    | State::WaitsForFileLock
+                    | State::WaitsForFileLock(_)
                     | State::WaitsOutside
                     | State::WaitsForDevice
             )

@@ -122,7 +122,7 @@ impl Found<'_> {
         };
         let confidence = match by_group() {
             Some(gathering) if gathering.proof == Proof::SameLocation => Confidence::Possible,
-            Some(gathering) => match gathering.missing.len() {
+            Some(gathering) => match self.ends_of(&gathering.missing) {
                 1 => Confidence::Likely,
                 missing if 2 * missing < gathering.members.len() => Confidence::Likely,
                 _ => Confidence::Possible,
@@ -153,7 +153,7 @@ impl Found<'_> {
             {
                 return None;
             }
-            State::WaitsForFileLock => return None,
+            State::WaitsForFileLock(holders) if holders.is_empty() => return None,
             // What these wait for is not known.
             State::NotInspected(_) | State::WaitsForObject | State::WaitsForFuture => {
                 Confidence::Possible
@@ -167,6 +167,12 @@ impl Found<'_> {
             _ => Confidence::Likely,
         };
         Some(confidence.max(limit))
+    }
+
+    /// Counts those of `nodes` that wait for no other.
+    fn ends_of(self, nodes: &[usize]) -> usize {
+        let is_end = |at: &&usize| self.waits.graph.targets(**at).is_empty();
+        nodes.iter().filter(is_end).count()
     }
 
     /// Whether it is a guess that the member `at` waits for its group, or for those who have not come to it.

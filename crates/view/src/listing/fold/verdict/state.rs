@@ -57,8 +57,8 @@ pub(super) enum State {
     LostChild(String),
     Sleeps,
     WaitsForPeer,
-    /// It waits for the lock of a file, which an unknown process holds.
-    WaitsForFileLock,
+    /// It waits for the lock of a file, which these processes of its machine hold. None: it is not known which.
+    WaitsForFileLock(Vec<u32>),
     /// It waits for a result in asyncio.
     WaitsForFuture,
     /// It waits for something unknown, outside Python.
@@ -233,7 +233,7 @@ fn state(look: &Look, thread: &Thread, location: &Location, still: Option<Durati
         Some(WaitKind::Device) if thread.idle == Some(false) && !is_long => State::Runs,
         Some(WaitKind::Device) => State::WaitsForDevice,
         Some(WaitKind::Sleep) => State::Sleeps,
-        Some(WaitKind::FileLock) => State::WaitsForFileLock,
+        Some(WaitKind::FileLock) => State::WaitsForFileLock(look.lock_holders.clone()),
         Some(WaitKind::Peer) => State::WaitsForPeer,
         Some(WaitKind::Future) => State::WaitsForFuture,
         Some(WaitKind::Thread) => State::WaitsForThread,

@@ -184,6 +184,14 @@ fn of_position(position: &Position, breakpoint: Option<&str>) -> String {
         State::LostChild(child) | State::WaitsForChild(child) | State::ChildRuns(child) => {
             format!("{}, while {child}", in_words(location))
         }
+        State::WaitsForFileLock(holders) if !holders.is_empty() => {
+            let holders: Vec<String> = holders.iter().map(u32::to_string).collect();
+            format!(
+                "{}, which process {} holds",
+                in_words(location),
+                holders.join(" and ")
+            )
+        }
         _ => in_words(location),
     }
 }

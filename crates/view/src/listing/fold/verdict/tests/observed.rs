@@ -1,7 +1,11 @@
 //! Reports of real workers of Ray that first led to a wrong verdict.
 
-use super::job::{ALL_REDUCE, GET, Process, STEP, Stack, answer, driver, process, rank, with_idle};
-use super::{Confidence, Kind, json_of, verdict_on};
+use serde_json::json;
+
+use super::job::{
+    ALL_REDUCE, GET, LOAD, Process, STEP, Stack, answer, driver, process, rank, with_idle,
+};
+use super::{Confidence, Kind, assert_verdict, json_of, verdict_on};
 
 /// A barrier of the program's own.
 const SOCKET: Stack = &[("barrier", "train.py", 26), ("train", "train.py", 90)];
@@ -268,6 +272,22 @@ fn rank_that_waits_for_a_file_lock_is_not_blamed() {
     let verdict = verdict_on(&answer(vec![waits(0), waits(1), waits(2), locked]));
     assert_ne!(verdict.kind, Kind::Hangs, "{}", verdict.text());
     assert!(verdict.text().contains("rank 3"), "{}", verdict.text());
+}
+
+#[test]
+fn rank_that_holds_a_file_lock_is_named() {
+    let waits = |at| rank(at, ALL_REDUCE).still(60.0);
+    let locked = rank(3, FLOCK).call("a file lock").still(60.0);
+    let of = |holder: u32| {
+        let holder = locked.clone().look("lock_holders", json!([holder]));
+        let sleeps = rank(1, LOAD).call("time.sleep").still(60.0);
+        answer(vec![waits(0), sleeps, waits(2), holder])
+    };
+    let text = assert_verdict(&of(101), Kind::Hangs, Confidence::Likely, &["rank 1"]);
+    assert!(text.contains("Rank 3 waits for it in "), "{text}");
+    // Another process of the machine, or one of another machine.
+    let text = verdict_on(&of(4711)).text();
+    assert!(text.contains(", which process 4711 holds"), "{text}");
 }
 
 #[test]
