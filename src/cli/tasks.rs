@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use super::ListArgs;
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
@@ -101,7 +101,7 @@ Below the table: each job with tasks that stand at a breakpoint while others of 
 
 Then: `ray-relay snapshot --running 'train_*'` shows where all of them are.
 
-Exit codes: 0 done, 66 there is no such job, 69 the relay cannot be reached, 77 it wants a token or the token does not permit it.";
+Exit codes: 0 done, 66 there is no such job, 69 the relay cannot be reached, or nothing is listed because a head does not answer, 77 it wants a token or the token does not permit it.";
 
 pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
     let client = RelayClient::new(args.relay.clone())?;
@@ -110,12 +110,19 @@ pub(super) async fn run(args: TasksArgs) -> Result<(), Failure> {
         Some(age) => hung_tasks(&client, &args, age).await?,
     };
     arrange(&mut answer, &args);
-    if args.json {
-        print(&format!("{answer:#}\n"))?;
-        return Ok(());
+    match args.json {
+        true => print(&format!("{answer:#}\n"))?,
+        false => print(&text(&answer, &args, terminal::columns()))?,
     }
-    print(&text(&answer, &args, terminal::columns()))?;
-    Ok(())
+    match is_unknown(&answer) {
+        true => Err(Failure::reported(Exit::Unreachable as u8)),
+        false => Ok(()),
+    }
+}
+
+/// Whether nothing is listed, and a head has not told what runs.
+fn is_unknown(answer: &Value) -> bool {
+    json::list(answer, "tasks").is_empty() && !troubles(answer).is_empty()
 }
 
 /// The selection, as members of a query or of a body.
@@ -243,6 +250,7 @@ fn text(answer: &Value, args: &TasksArgs, columns: Option<usize>) -> String {
         text.push('\n');
     }
     match (tasks, args.hung) {
+        ([], _) if is_unknown(answer) => text += "It is not known what runs.\n",
         ([], None) => text += "Nothing runs that fits.\n",
         ([], Some(age)) => {
             text += &format!(

@@ -10,7 +10,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::failure::Failure;
+use super::failure::{Exit, Failure};
 use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
 use super::relay_client::RelayClient;
@@ -44,7 +44,7 @@ Of a job that has ended after it hung, `why` prints the first verdict that the r
 
 In JSON, `culprits` are those that the others wait for; they are to blame only if the verdict is `hangs`.
 
-Exit codes: 0 there is a verdict, or nothing runs in the job; 1 the saved file is broken; 66 there is no such job or file, 69 the relay cannot be reached, 77 refused.";
+Exit codes: 0 there is a verdict, or nothing runs in the job; 1 the saved file is broken; 66 there is no such job or file, 69 the relay cannot be reached, or no head that it asks, 77 refused.";
 
 /// `why`
 #[derive(Debug, Args)]
@@ -79,7 +79,11 @@ pub(super) async fn run(args: WhyArgs) -> Result<(), Failure> {
         true => serde_json::to_string_pretty(&judged).map_err(io::Error::from)? + "\n",
         false => judged.text(),
     };
-    Ok(print(&text)?)
+    print(&text)?;
+    match judged.verdict.is_of_silent_head() {
+        true => Err(Failure::reported(Exit::Unreachable as u8)),
+        false => Ok(()),
+    }
 }
 
 fn saved_answer(path: &std::path::Path) -> Result<Value, Failure> {

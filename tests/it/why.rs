@@ -104,7 +104,7 @@ const WAITING: [Planted; 12] = [
         &["rank 2"],
         &[
             "has died",
-            "crashed or was killed from outside",
+            "crashed, ended itself or was killed",
             "barrier (",
         ],
     ),

@@ -1,4 +1,4 @@
-//! The objects that running tasks wait for in `ray.get`: Ray is asked for them if a request wants that (`"objects":
+//! The objects that running tasks wait for in `ray.get` or `ray.wait`: Ray is asked for them if a request wants that (`"objects":
 //! true`).
 //!
 //! Their ids come from the variables of Ray's own frames, as the principal may see them. The task or owner of an object
@@ -28,7 +28,14 @@ const MAX_PROCESS_OBJECTS: usize = 4;
 const REF: [&str; 2] = ["ObjectRef(", ")"];
 const DIGITS: usize = 56;
 
-/// Objects that a process waits for in `ray.get`.
+/// The functions in which Ray waits for objects, and their variables with these.
+const WAITS: [(&str, &str); 3] = [
+    ("get", "object_refs"),
+    ("get_objects", "object_refs"),
+    ("wait", "ray_waitables"),
+];
+
+/// Objects that a process waits for in `ray.get` or `ray.wait`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::http) struct AwaitedObjects {
     ids: Vec<String>,
@@ -41,15 +48,15 @@ impl AwaitedObjects {
     pub(in crate::http) fn of(look: &Look) -> Self {
         let mut awaits = Self::default();
         for thread in &look.threads {
-            let Some(frame) = thread.frames.iter().find(|frame| is_get(frame)) else {
+            let mut waiting = thread.frames.iter();
+            let found = waiting.find_map(|frame| Some((frame, references_in(frame)?)));
+            let Some((frame, variable)) = found else {
                 continue;
             };
-            let ids = awaited(frame);
+            let ids = awaited(frame, variable);
             awaits.unknown = awaits.unknown.or(match (look.source, ids.is_empty()) {
                 (_, false) => None,
-                (Source::Hook, true) => {
-                    Some("the variables of ray.get are not shown, which say it")
-                }
+                (Source::Hook, true) => Some("the variables of Ray are not shown, which say it"),
                 (Source::PySpy | Source::Traceback, true) => {
                     Some("only the hook in the worker (`ray-relay hook`) tells it")
                 }
@@ -64,14 +71,20 @@ impl AwaitedObjects {
     }
 }
 
-fn is_get(frame: &Frame) -> bool {
+/// The variable with the objects that `frame` waits for, if it is one of Ray's that wait.
+fn references_in(frame: &Frame) -> Option<&'static str> {
     let function = frame.function.rsplit('.').next().unwrap_or_default();
-    frame.file.ends_with("ray/_private/worker.py") && ["get", "get_objects"].contains(&function)
+    let mut known = WAITS.into_iter();
+    let (_, variable) = known.find(|(name, _)| *name == function)?;
+    frame
+        .file
+        .ends_with("ray/_private/worker.py")
+        .then_some(variable)
 }
 
-fn awaited(frame: &Frame) -> Vec<String> {
+fn awaited(frame: &Frame, variable: &str) -> Vec<String> {
     let locals = frame.locals.as_deref().unwrap_or_default();
-    let refs = locals.iter().find(|local| local.name == "object_refs");
+    let refs = locals.iter().find(|local| local.name == variable);
     let value = refs.map_or("", |local| &local.value);
     let id = |piece: &str| {
         let (id, _) = piece.split_once(REF[1])?;
@@ -201,6 +214,15 @@ mod tests {
         let several = format!("[ObjectRef({a}), ObjectRef({b}), ObjectRef({a}), ObjectRef(abc");
         let several = AwaitedObjects::of(&look("hook", "get", Some(&several)));
         assert_eq!((several.ids, several.unknown), (vec![a, b], None));
+    }
+
+    #[test]
+    fn objects_of_ray_wait_are_in_another_variable() {
+        let a = "a".repeat(56);
+        let mut waits = look("hook", "wait", Some(&format!("[ObjectRef({a})]")));
+        let locals = waits.threads[0].frames[0].locals.as_mut().unwrap();
+        locals[0].name = "ray_waitables".to_owned();
+        assert_eq!(AwaitedObjects::of(&waits).ids, [a]);
     }
 
     #[test]

@@ -97,6 +97,11 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if let Some(ended) = principal.is_over() {
         return Err(HttpRefusal::Ended(ended));
     }
+    let is_silent = |one: &RunningIn| one.trouble.is_some() && one.rows.is_empty();
+    let verdict = match per_cluster.iter().any(is_silent) {
+        true => verdict.of_silent_head(),
+        false => verdict,
+    };
     let judged = Judged {
         verdict,
         kept,

@@ -320,7 +320,7 @@ async fn dead_actor_is_reported_with_its_running_class_if_objects_are_asked_for(
     };
     let keys = ["state", "actor_name", "worker_id", "died_of"];
     let values = keys.map(|key| dead[key].as_str().unwrap());
-    let reason = "the worker process crashed or was killed from outside";
+    let reason = "the worker process crashed, ended itself or was killed";
     assert_eq!(values, ["dead", "rank_6", "w6", reason]);
     assert_eq!((&dead["rank"], &dead["pid"]), (&6.into(), &506.into()));
     assert!(dead["died_seconds"].as_f64().unwrap() > 1.0, "{dead}");

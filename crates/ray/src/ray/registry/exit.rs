@@ -44,7 +44,7 @@ fn why(row: &WorkerRow, detail: &str) -> Arc<str> {
     let detail = one_line(without_guesses(detail));
     let reason = match row.exit_type.as_str() {
         _ if is_out_of_memory(row) => "the worker was killed because the node ran out of memory",
-        "SYSTEM_ERROR" => "the worker process crashed or was killed from outside",
+        "SYSTEM_ERROR" => "the worker process crashed, ended itself or was killed",
         // The type depends on the version.
         "INTENDED_SYSTEM_EXIT" | "INTENDED_USER_EXIT" if detail.contains("job has finished") => {
             return "its job is over".into();
@@ -181,7 +181,7 @@ mod tests {
             include: (1) the process was killed by the OOM killer due to high memory usage, (2) ray stop --force was called";
         assert_eq!(
             cause("SYSTEM_ERROR", detail),
-            "the worker process crashed or was killed from outside: Worker unexpectedly exits with a connection error code 2. End of file."
+            "the worker process crashed, ended itself or was killed: Worker unexpectedly exits with a connection error code 2. End of file."
         );
     }
 

@@ -221,12 +221,12 @@ fn holder_and_ended_tasks_are_noted() {
         "train_step (3k9x7a2q) is parked by ann for 10m more"
     );
     let mut died = row("died");
-    died["why"] = "the worker process crashed or was killed from outside".into();
+    died["why"] = "the worker process crashed, ended itself or was killed".into();
     let found = problems(&list(&[died]), None);
     assert!(
-        found[0]
-            .says
-            .ends_with("(3k9x7a2q) is gone: the worker process crashed or was killed from outside")
+        found[0].says.ends_with(
+            "(3k9x7a2q) is gone: the worker process crashed, ended itself or was killed"
+        )
     );
     assert!(found[1].next.as_ref().unwrap().contains("debugpy 1.8.0"));
     assert!(found.iter().all(|found| found.severity == Severity::Note));

@@ -206,7 +206,7 @@ async fn a_session_learns_why_its_worker_died() {
     let cause = claim.ask_why_died(2 * SECOND).await.unwrap();
     assert_eq!(
         &*cause,
-        "the worker process crashed or was killed from outside: exit code 1"
+        "the worker process crashed, ended itself or was killed: exit code 1"
     );
     assert_eq!(claim.died().await, cause);
     assert!(registry.snapshot().find(id).is_none());

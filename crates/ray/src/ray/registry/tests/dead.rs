@@ -77,7 +77,7 @@ async fn actors_that_died_since_their_peers_began_are_found_with_the_reason() {
             (
                 Some(3),
                 Some(3),
-                "the worker process crashed or was killed from outside"
+                "the worker process crashed, ended itself or was killed"
             ),
             (
                 Some(4),

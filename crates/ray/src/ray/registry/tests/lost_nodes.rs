@@ -130,7 +130,7 @@ async fn late_cause_of_death_appears_in_the_ended_list() {
         };
         let reason = match node_is_lost {
             true => "node 10.0.0.7 was lost",
-            false => "the worker process crashed or was killed from outside",
+            false => "the worker process crashed, ended itself or was killed",
         };
         assert!(
             death_cause.starts_with(reason) && !intended,

@@ -40,7 +40,12 @@ impl WaitGraph {
         all.add_gatherings(job);
         for (at, position) in positions.iter().enumerate() {
             match &position.state {
-                State::WaitsForObject => all.add_objects(job, at),
+                State::WaitsForObject => {
+                    // In `ray.wait` one of several may be enough.
+                    let location = position.location.as_ref();
+                    let waits = location.and_then(|location| location.waits.as_deref());
+                    all.add_objects(job, at, waits != Some("ray.wait"));
+                }
                 State::WaitsForFileLock(holders) => all.add_lock_holders(job, at, holders),
                 _ => {}
             }
@@ -101,8 +106,8 @@ impl WaitGraph {
         }
     }
 
-    /// Adds what the member `at` waits for in `ray.get`.
-    fn add_objects(&mut self, job: &Job, at: usize) {
+    /// Adds the objects that the member `at` waits for, `of_all` or of one.
+    fn add_objects(&mut self, job: &Job, at: usize, of_all: bool) {
         for awaited in &job.objects[at] {
             let thing = Thing::of(awaited);
             let by_process = thing
@@ -114,7 +119,7 @@ impl WaitGraph {
                 (Some(to), _) if job.is_driver(to) => continue,
                 (Some(to), _) => {
                     let is_alone = |at: usize| job.processes[at].tasks <= 1;
-                    if awaited.is_result && is_alone(at) && is_alone(to) {
+                    if of_all && awaited.is_result && is_alone(at) && is_alone(to) {
                         self.sure.insert((at, to));
                     }
                     to

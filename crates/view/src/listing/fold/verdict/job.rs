@@ -44,6 +44,8 @@ pub(super) struct Process {
     pub(super) node_ip: Option<String>,
     /// The name of its function or class, for `--running`.
     pub(super) function: Option<String>,
+    /// The task or method that it runs, or ran last.
+    pub(super) method: Option<String>,
     pub(super) breakpoint: Option<String>,
     pub(super) world_size: Option<u32>,
     /// Tasks that run in it.
@@ -110,6 +112,7 @@ impl Job {
         });
         let idle = idle_rows.iter().map(|row| Process {
             absence: Some(Absence::read(row)),
+            method: typed_at::<Option<&str>>(row, "last_method").map(str::to_owned),
             last_lines: last_lines(row),
             ..Process::of(&[typed(row)])
         });
@@ -162,6 +165,23 @@ impl Job {
         matches!(absence, Some(Absence::Idle(_)))
     }
 
+    /// Whether the node took part in what the nodes `others` run: it has died meanwhile, or one of them runs the method
+    /// that it ran last.
+    pub(super) fn took_part(&self, at: usize, others: &[usize]) -> bool {
+        let Some(process) = self.processes.get(at) else {
+            return false;
+        };
+        let runs_it = |at: &usize| {
+            let method = self.processes.get(*at).and_then(|one| one.method.as_ref());
+            method.is_some() && method == process.method.as_ref()
+        };
+        match process.absence {
+            Some(Absence::Dead(_)) => true,
+            Some(Absence::Idle(_)) => others.iter().any(runs_it),
+            None => false,
+        }
+    }
+
     pub(super) fn is_driver(&self, at: usize) -> bool {
         let process = self.processes.get(at);
         process.is_some_and(|process| process.role == Role::Driver)
@@ -202,6 +222,7 @@ impl Process {
             pid: first.and_then(|row| row.pid),
             node_ip: word(first.and_then(|row| row.node_ip)),
             function: of(|row| row.group.or(row.name).map(str::to_owned)),
+            method: of(|row| row.name.map(str::to_owned)),
             breakpoint: word(rows.iter().find_map(|row| row.breakpoint)),
             world_size: first.and_then(|row| row.world_size),
             tasks: rows.len(),

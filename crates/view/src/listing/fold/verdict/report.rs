@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The summaries if nothing was inspected: it is known that nothing runs, or not known.
+pub(super) const NOTHING_RUNS: &str = "Nothing was inspected: nothing runs that fits.";
+pub(super) const NOTHING_KNOWN: &str = "Nothing was inspected: a Ray head does not tell what runs.";
+
 /// The verdict about a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {

@@ -79,7 +79,15 @@ impl Found<'_> {
             .iter()
             .flat_map(|node| self.waits.graph.waiters(*node).iter().copied())
             .collect();
-        let waited = self.waited(&direct);
+        let mut waited = self.waited(&direct);
+        if waited.is_none() {
+            // An actor in which they meet records no history.
+            let all = self.waits.graph.all_waiters(&nodes);
+            let took_part = |at: &usize| self.job.took_part(*at, &all);
+            if nodes.iter().all(took_part) {
+                waited = self.waited(&all.into_iter().collect());
+            }
+        }
         let pace = self.pace(&nodes, confidence, still, waited);
         if pace == Pace::Unknown && direct.iter().any(|at| self.is_guess(*at)) {
             return None;

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::report::{Confidence, Judged, Kept, Kind, Verdict};
+use super::report::{Confidence, Judged, Kept, Kind, NOTHING_KNOWN, NOTHING_RUNS, Verdict};
 use crate::listing::received::troubles;
 use ray_relay_base::wire::human_time::utc;
 use ray_relay_base::wire::text::replaced;
@@ -43,6 +43,19 @@ impl Verdict {
     /// Whether a process is among those that hold others up, and not only a task that waits for a node.
     pub fn names_process(&self) -> bool {
         self.culprits.iter().any(|one| one.group.is_some())
+    }
+
+    /// Says that nothing is known if nothing was inspected: a head has not answered.
+    pub fn of_silent_head(mut self) -> Self {
+        if self.summary == NOTHING_RUNS {
+            NOTHING_KNOWN.clone_into(&mut self.summary);
+        }
+        self
+    }
+
+    /// Whether nothing was inspected because a head has not answered.
+    pub fn is_of_silent_head(&self) -> bool {
+        self.summary == NOTHING_KNOWN
     }
 
     /// Leaves out the commands that would show more: the job is gone.

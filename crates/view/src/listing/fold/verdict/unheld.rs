@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::differences::Weight;
 use super::evidence::{notes, of_waiting, rows};
 use super::next::next;
-use super::report::{Confidence, DifferenceRow, Kind, Verdict};
+use super::report::{Confidence, DifferenceRow, Kind, NOTHING_RUNS, Verdict};
 use super::state::{Position, STILL_LIMIT, State};
 use super::values::{self, OddValue};
 use super::waiting::Waiting;
@@ -48,6 +48,9 @@ pub(super) fn without_roots(words: Words<'_>) -> Verdict {
     let mut evidence: Vec<String> = odd.iter().map(|one| in_words(words, one)).collect();
     evidence.extend(unclear.sentences(words));
     if kind == Kind::Unknown {
+        if unclear.is_empty() {
+            evidence.extend(all_places(words, &waiting));
+        }
         evidence.extend(absent(words));
     }
     evidence.extend(notes(words, &[]));
@@ -82,7 +85,7 @@ fn summary(
     let all = positions.len();
     let moving = positions.iter().filter(|one| one.moves()).count();
     match (kind, odd.first()) {
-        _ if all == 0 => return "Nothing was inspected: nothing runs that fits.".to_owned(),
+        _ if all == 0 => return NOTHING_RUNS.to_owned(),
         (Kind::Differs, Some(one)) => {
             let (name, has) = (words.name(&one.members), has(one));
             let value = format!("{name} {has} another value of {}", one.name);
@@ -133,6 +136,24 @@ fn group_moves(words: Words<'_>, at: usize) -> bool {
         .flatten()
         .filter_map(|at| found.positions.get(*at));
     positions.any(Position::moves)
+}
+
+/// Describes who waits for whom, and where the others are, the odd ones first.
+fn all_places(words: Words<'_>, waiting: &[Waiting]) -> Vec<String> {
+    let found = words.found;
+    let is_waiting = |at: &usize| waiting.iter().any(|one| one.members.contains(at));
+    let others = found.positions.iter().enumerate();
+    let others = others.filter(|(_, one)| one.location.is_some());
+    let others = others
+        .map(|(at, _)| at)
+        .filter(|at| !found.job.is_driver(*at));
+    let others: Vec<usize> = others.filter(|at| !is_waiting(at)).collect();
+    let mut spots = words.spots(&others);
+    spots.sort_by_key(|one| one.members.len());
+    let mut sentences = of_waiting(words, waiting, &[]);
+    let spots = spots.iter().take(MAX_DESCRIBED);
+    sentences.extend(spots.map(|spot| words.of_waiting(spot, &[])));
+    sentences
 }
 
 /// Describes ranks that run nothing, or have died, beside others of their group: these may wait for them.
@@ -235,12 +256,15 @@ fn in_words(words: Words<'_>, one: &OddValue) -> String {
         .as_ref()
         .map_or(String::new(), |frame| format!(" in {frame}"));
     let has = has(one);
+    let others = match one.is_shared {
+        true => format!("most others have {}", one.others),
+        false => format!("another one has {}", one.others),
+    };
     sentence(&format!(
-        "{} {has} {} = {}{frame}, and most others have {}",
+        "{} {has} {} = {}{frame}, and {others}",
         words.short_name(&one.members),
         one.name,
         one.value,
-        one.others
     ))
 }
 

@@ -15,7 +15,7 @@ use super::super::who::Names;
 use super::job::Job;
 use super::state::{Position, State};
 use ray_relay_base::wire::text::shortened;
-use ray_relay_ray::ray::look::{Frame, Source, Thread};
+use ray_relay_ray::ray::look::{Frame, Local, Source, Thread};
 
 /// Differences that are named, and frames of a member that are compared: the innermost of the program's own code.
 const MAX_DIFFERENCES: usize = 3;
@@ -25,6 +25,24 @@ const MAX_VALUE_CHARS: usize = 160;
 
 /// Members without which no value is odd.
 const MIN_MEMBERS: usize = 3;
+
+/// Modules whose objects are no values of a program: their state is that of the moment.
+const SYSTEM_MODULES: [&str; 11] = [
+    "_io.",
+    "_queue.",
+    "_thread.",
+    "asyncio.",
+    "concurrent.",
+    "multiprocessing.",
+    "queue.",
+    "selectors.",
+    "socket.",
+    "ssl.",
+    "threading.",
+];
+
+/// How Python writes that there is no value.
+const NONE: &str = "None";
 
 /// How far counters of members may be apart that run the same, and other numbers, as a part of the larger one.
 const MAX_STEPS: f64 = 2.0;
@@ -39,6 +57,8 @@ pub(super) struct OddValue {
     pub(super) members: Vec<usize>,
     pub(super) value: String,
     pub(super) others: String,
+    /// Whether several members have that value.
+    pub(super) is_shared: bool,
     pub(super) weight: Weight,
 }
 
@@ -67,8 +87,15 @@ pub(super) fn odd(job: &Job, names: &Names<'_>, positions: &[Position]) -> Vec<O
             continue;
         }
         let compared = differences::compare(&stacks(&threads));
+        let is_still = |at: &usize| positions.get(*at).is_some_and(Position::is_still);
+        let compared_group = ComparedGroup {
+            job,
+            group,
+            stands: threads.keys().all(is_still),
+            threads: &threads,
+        };
         let odd = compared.differences.iter();
-        found.extend(odd.filter_map(|difference| of_difference(job, group, &threads, difference)));
+        found.extend(odd.filter_map(|difference| compared_group.odd(difference)));
         found.extend(odd_versions(job, group, members));
     }
     let names: Vec<(Option<String>, String)> = found
@@ -116,6 +143,7 @@ fn odd_versions(job: &Job, group: &str, members: &BTreeSet<usize>) -> Vec<OddVal
             members: members.clone(),
             value: (*odd).to_owned(),
             others: (*most).to_owned(),
+            is_shared: true,
             weight: Weight::Process,
         })
     });
@@ -155,8 +183,15 @@ fn stacks(threads: &BTreeMap<usize, &Thread>) -> BTreeMap<usize, TaskStack> {
         let calls = own(thread).into_iter().filter_map(|frame| {
             let call = Call::of(frame);
             let words = in_words(&call);
-            let locals = frame.locals.iter().flatten();
-            let common = locals.filter(|local| is_common(&words, Some(&local.name)));
+            let locals = || frame.locals.iter().flatten();
+            let of_system: Vec<&Local> = locals().filter(|local| is_of_system(local)).collect();
+            let is_inside = |local: &Local| {
+                of_system
+                    .iter()
+                    .any(|one| is_within(&local.name, &one.name))
+            };
+            let common =
+                locals().filter(|local| is_common(&words, Some(&local.name)) && !is_inside(local));
             let lengths = common.clone().filter_map(Variable::length_of);
             let variables = common.map(Variable::of_running).chain(lengths).collect();
             is_common(&words, None).then_some((call, variables))
@@ -169,62 +204,118 @@ fn stacks(threads: &BTreeMap<usize, &Thread>) -> BTreeMap<usize, TaskStack> {
         .collect()
 }
 
-/// Returns `difference` if it says more than that members are a step apart.
-fn of_difference(
-    job: &Job,
-    group: &str,
-    threads: &BTreeMap<usize, &Thread>,
-    difference: &Difference,
-) -> Option<OddValue> {
-    let Property::Variable(name) = &difference.property else {
-        return None;
-    };
-    if difference.weight > Weight::Value {
-        return None;
+/// A group whose values are compared.
+struct ComparedGroup<'a> {
+    job: &'a Job,
+    group: &'a str,
+    /// Whether no member has moved for long: then none is a step ahead because it was read later.
+    stands: bool,
+    threads: &'a BTreeMap<usize, &'a Thread>,
+}
+
+impl ComparedGroup<'_> {
+    /// Returns `difference` if it says more than that members are a step apart.
+    fn odd(&self, difference: &Difference) -> Option<OddValue> {
+        let Self {
+            job,
+            group,
+            threads,
+            ..
+        } = *self;
+        let Property::Variable(name) = &difference.property else {
+            return None;
+        };
+        if difference.weight > Weight::Value {
+            return None;
+        }
+        let same = &difference.answers.same;
+        let is_odd = |same: &&Same| same.odd;
+        let not_finite = |same: &&Same| number(&same.text).is_some_and(|value| !value.is_finite());
+        let odd = same.iter().filter(is_odd).find(not_finite);
+        let odd = odd.or_else(|| same.iter().find(is_odd))?;
+        let most = same.iter().max_by_key(|same| same.members.len())?;
+        let all: usize = same.iter().map(|same| same.members.len()).sum();
+        let is_finite = difference.weight != Weight::NotFinite;
+        if is_finite && (2 * most.members.len() <= all || !self.tells(name, &odd.text, &most.text))
+        {
+            return None;
+        }
+        let line = |at: &usize| Some(own_frame(threads, *at, difference)?.line);
+        let is_missing = |same: &&Same| same.text == MISSING;
+        let lack = same.iter().filter(is_missing);
+        let mut lack = lack.flat_map(|same| &same.members);
+        if lack.any(|at| !has_sibling(own_frame(threads, *at, difference), name)) {
+            return None;
+        }
+        let is_part = name.contains(['.', '[']);
+        let at_line = |members: &BTreeSet<usize>| members.first().and_then(line);
+        // At another line, a local variable may be of another step.
+        if is_finite && !is_part && at_line(&odd.members) != at_line(&most.members) {
+            return None;
+        }
+        let is_length = name.starts_with(LENGTH);
+        // A list that grows or shrinks has many lengths.
+        if is_length && same.len() > 2 {
+            return None;
+        }
+        let is_first = |at: &usize| job.rank(*at) == Some(0);
+        let is_count = !is_length && number(&odd.text).is_some() && number(&most.text).is_some();
+        if is_finite && !is_count && odd.members.iter().all(is_first) {
+            return None;
+        }
+        // The last stage of a pipeline has what the others lack.
+        let last = threads.keys().filter_map(|at| job.rank(*at)).max();
+        let is_last = |at: &usize| job.rank(*at) == last;
+        let is_absent = odd.text == NONE || most.text == NONE;
+        if is_absent && odd.members.iter().all(is_last) {
+            return None;
+        }
+        Some(OddValue {
+            group: group.to_owned(),
+            name: name.clone(),
+            is_shared: most.members.len() > 1,
+            frame: difference.frame.clone(),
+            members: odd.members.iter().copied().collect(),
+            value: shortened(&odd.text, MAX_VALUE_CHARS),
+            others: shortened(&most.text, MAX_VALUE_CHARS),
+            weight: difference.weight,
+        })
     }
-    let same = &difference.answers.same;
-    let is_odd = |same: &&Same| same.odd;
-    let not_finite = |same: &&Same| number(&same.text).is_some_and(|value| !value.is_finite());
-    let odd = same.iter().filter(is_odd).find(not_finite);
-    let odd = odd.or_else(|| same.iter().find(is_odd))?;
-    let most = same.iter().max_by_key(|same| same.members.len())?;
-    let all: usize = same.iter().map(|same| same.members.len()).sum();
-    let is_finite = difference.weight != Weight::NotFinite;
-    if is_finite && (2 * most.members.len() <= all || !tells(name, &odd.text, &most.text)) {
-        return None;
+
+    /// Whether `odd` instead of `most` says more than that a member is a step ahead, or was read later.
+    fn tells(&self, name: &str, odd: &str, most: &str) -> bool {
+        let is_unread = |text: &str| text.starts_with('‹');
+        if is_unread(odd) || is_unread(most) {
+            return false;
+        }
+        let is_missing = |text: &str| text == MISSING;
+        if is_missing(odd) || is_missing(most) {
+            // A variable may not be set yet; a key or an attribute usually is.
+            return name.contains(['.', '[']);
+        }
+        let (Some(odd), Some(most)) = (number(odd), number(most)) else {
+            return true;
+        };
+        let apart = (odd - most).abs();
+        let are_counters = odd.fract() == 0.0 && most.fract() == 0.0;
+        match are_counters {
+            true if self.stands => apart > 0.0,
+            true => apart > MAX_STEPS && apart > MAX_DRIFT * odd.abs().max(most.abs()),
+            false => apart.is_nan() || apart > MAX_DRIFT * odd.abs().max(most.abs()),
+        }
     }
-    let line = |at: &usize| Some(own_frame(threads, *at, difference)?.line);
-    let is_missing = |same: &&Same| same.text == MISSING;
-    let lack = same.iter().filter(is_missing);
-    let mut lack = lack.flat_map(|same| &same.members);
-    if lack.any(|at| !has_sibling(own_frame(threads, *at, difference), name)) {
-        return None;
-    }
-    let is_part = name.contains(['.', '[']);
-    let at_line = |members: &BTreeSet<usize>| members.first().and_then(line);
-    // At another line, a local variable may be of another step.
-    if is_finite && !is_part && at_line(&odd.members) != at_line(&most.members) {
-        return None;
-    }
-    let is_length = name.starts_with(LENGTH);
-    // A list that grows or shrinks has many lengths.
-    if is_length && same.len() > 2 {
-        return None;
-    }
-    let is_first = |at: &usize| job.rank(*at) == Some(0);
-    let is_count = !is_length && number(&odd.text).is_some() && number(&most.text).is_some();
-    if is_finite && !is_count && odd.members.iter().all(is_first) {
-        return None;
-    }
-    Some(OddValue {
-        group: group.to_owned(),
-        name: name.clone(),
-        frame: difference.frame.clone(),
-        members: odd.members.iter().copied().collect(),
-        value: shortened(&odd.text, MAX_VALUE_CHARS),
-        others: shortened(&most.text, MAX_VALUE_CHARS),
-        weight: difference.weight,
-    })
+}
+
+/// Whether `local` is a queue, a lock, a socket or the like.
+fn is_of_system(local: &Local) -> bool {
+    let mut modules = SYSTEM_MODULES.iter();
+    modules.any(|module| local.kind.starts_with(module))
+}
+
+/// Whether `path` is `whole` or a part of it.
+fn is_within(path: &str, whole: &str) -> bool {
+    let rest = path.strip_prefix(whole);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Returns the innermost frame of member `at` that `difference` is about.
@@ -248,26 +339,4 @@ fn has_sibling(frame: Option<&Frame>, path: &str) -> bool {
     let locals = frame.iter().flat_map(|frame| frame.locals.iter().flatten());
     let mut inside = locals.filter_map(|local| local.name.strip_prefix(parent));
     inside.any(|rest| rest.starts_with(['.', '[']))
-}
-
-/// Whether `odd` instead of `most` says more than that a member is a step ahead, or was read later.
-fn tells(name: &str, odd: &str, most: &str) -> bool {
-    let is_unread = |text: &str| text.starts_with('‹');
-    if is_unread(odd) || is_unread(most) {
-        return false;
-    }
-    let is_missing = |text: &str| text == MISSING;
-    if is_missing(odd) || is_missing(most) {
-        // A variable may not be set yet; a key or an attribute usually is.
-        return name.contains(['.', '[']);
-    }
-    let (Some(odd), Some(most)) = (number(odd), number(most)) else {
-        return true;
-    };
-    let apart = (odd - most).abs();
-    let are_counters = odd.fract() == 0.0 && most.fract() == 0.0;
-    match are_counters {
-        true => apart > MAX_STEPS && apart > MAX_DRIFT * odd.abs().max(most.abs()),
-        false => apart.is_nan() || apart > MAX_DRIFT * odd.abs().max(most.abs()),
-    }
 }

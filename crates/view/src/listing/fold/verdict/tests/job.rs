@@ -124,6 +124,14 @@ impl Process {
         self
     }
 
+    /// The type of that variable, of which there is one.
+    pub(super) fn kind(mut self, kind: &str) -> Self {
+        let frames = self.main()["frames"].as_array_mut().unwrap();
+        let own = |frame: &&mut Value| frame.get("locals").is_some();
+        frames.iter_mut().find(own).unwrap()["locals"][0]["type"] = kind.into();
+        self
+    }
+
     /// Its variable `self.shard`, with this text, has so many items.
     pub(super) fn shard(mut self, text: &str, items: u64) -> Self {
         self = self.locals(&[("self.shard", text)]);

@@ -159,10 +159,45 @@ fn rank_that_has_not_come_to_a_barrier_actor_is_named() {
 }
 
 #[test]
+fn rank_that_has_left_a_barrier_actor_is_named() {
+    const MEETING: Stack = &[("wait", "asyncio/locks.py", 200), ("wait", "meet.py", 29)];
+    let waits = |at, seconds| rank(at, GET).for_result_of(9).still(seconds);
+    let meeting = || process("Meeting", 9, MEETING).call("a Future of asyncio");
+    let of = |seconds, idle: &serde_json::Value| {
+        let all = vec![
+            waits(0, seconds),
+            waits(2, seconds),
+            waits(3, seconds),
+            meeting(),
+        ];
+        verdict_on(&with_idle(all, std::slice::from_ref(idle)))
+    };
+    let returned = rank(1, STEP).idle("Trainer.run", "FINISHED");
+    let mut died = rank(1, STEP).idle("", "NIL");
+    (died["died_of"], died["died_seconds"]) = ("it was killed".into(), 40.0.into());
+    for idle in [&returned, &died] {
+        let verdict = of(40.0, idle);
+        assert_eq!(verdict.kind, Kind::Hangs, "{}", verdict.text());
+        assert_eq!(verdict.confidence, Confidence::Possible);
+        assert_eq!(verdict.culprits[0].tasks, "rank 1");
+        assert_ne!(of(4.0, idle).kind, Kind::Hangs);
+    }
+    // It waits for requests, and took no part.
+    let served = rank(1, STEP).idle("Trainer.ping", "FINISHED");
+    assert_ne!(of(40.0, &served).kind, Kind::Hangs);
+}
+
+#[test]
 fn actors_that_all_stand_are_not_called_healthy() {
     const AWAITS: Stack = &[("fetch", "a.py", 12)];
     let all = (0..4).map(|at| rank(at, AWAITS).call("a Future of asyncio"));
-    assert_eq!(verdict_on(&answer(all.collect())).kind, Kind::Unknown);
+    let verdict = verdict_on(&answer(all.collect()));
+    assert_eq!(verdict.kind, Kind::Unknown);
+    let text = verdict.text();
+    assert!(
+        text.contains("Ranks 0-3 wait in a Future of asyncio, from fetch (a.py:12)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -187,6 +222,45 @@ fn two_looks_do_not_say_for_how_long() {
     assert!(!alone.text().contains("has moved"), "{}", alone.text());
 }
 
+#[test]
+fn state_of_a_queue_is_no_value() {
+    let with = |kind: &'static str| {
+        let of = move |at| {
+            let text = if at == 3 {
+                "Queue(_unfinished=0)"
+            } else {
+                "Queue(_unfinished=1)"
+            };
+            rank(at, STEP).locals(&[("self.requests", text)]).kind(kind)
+        };
+        differing((0..5).map(of))
+    };
+    assert_eq!(with("asyncio.queues.Queue"), []);
+    assert_eq!(with("mine.Queue").len(), 1);
+}
+
+#[test]
+fn step_of_a_rank_is_odd_if_none_moves() {
+    let meets = |at, step, seconds| {
+        rank(at, SOCKET)
+            .locals(&[("step", step)])
+            .call("socket.recv")
+            .still(seconds)
+            .ran(1)
+    };
+    let of = |seconds| {
+        let steps = ["10", "10", "11", "10"];
+        let all = (0..).zip(steps).map(|(at, step)| meets(at, step, seconds));
+        verdict_on(&answer(all.collect())).text()
+    };
+    assert!(
+        of(60.0).contains("Rank 2 has step = 11 in barrier (train.py), and most others have 10."),
+        "{}",
+        of(60.0)
+    );
+    assert!(!of(2.0).contains("step = 11"));
+}
+
 /// The names and members of the differences among ranks that move.
 fn differing(all: impl Iterator<Item = Process>) -> Vec<(String, String)> {
     let all = all.map(|one| one.runs().still(0.0));
@@ -207,6 +281,19 @@ fn rank_with_a_shorter_shard_is_named_though_all_contents_differ() {
     // Lists that grow, and what rank 0 alone keeps.
     assert_eq!(differing(shards(|at| 100 + 50 * u64::from(at))), []);
     assert_eq!(differing(shards(|at| if at == 0 { 600 } else { 0 })), []);
+    // What the last stage of a pipeline alone has.
+    let stages = |odd: u32| {
+        let head = move |at| {
+            if at == odd {
+                "ndarray(shape=(32, 8))"
+            } else {
+                "None"
+            }
+        };
+        (0..4).map(move |at| rank(at, STEP).locals(&[("self.head", head(at))]))
+    };
+    assert_eq!(differing(stages(3)), []);
+    assert_eq!(differing(stages(2)).len(), 1);
     // Of a list that differs itself, the length says nothing more.
     let same = (0..4).map(|at| {
         let text = if at == 2 { "[1, …]" } else { "[2, …]" };
