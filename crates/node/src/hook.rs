@@ -40,7 +40,7 @@ pub(super) enum NoAnswer {
     OtherOwner(u32),
     /// There is a hook, and it does not answer.
     #[error(
-        "the worker's hook does not answer: what runs there keeps Python's lock (GIL), as C code can"
+        "the worker's hook does not answer: C code keeps Python's lock (GIL) there, or the machine is too busy"
     )]
     Silent,
     /// The process does not run.

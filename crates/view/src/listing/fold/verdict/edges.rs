@@ -44,7 +44,7 @@ impl WaitGraph {
                     // In `ray.wait` one of several may be enough.
                     let location = position.location.as_ref();
                     let waits = location.and_then(|location| location.waits.as_deref());
-                    all.add_objects(job, at, waits != Some("ray.wait"));
+                    all.add_objects(job, names, at, waits != Some("ray.wait"));
                 }
                 State::WaitsForFileLock(holders) => all.add_lock_holders(job, at, holders),
                 _ => {}
@@ -107,7 +107,7 @@ impl WaitGraph {
     }
 
     /// Adds the objects that the member `at` waits for, `of_all` or of one.
-    fn add_objects(&mut self, job: &Job, at: usize, of_all: bool) {
+    fn add_objects(&mut self, job: &Job, names: &Names<'_>, at: usize, of_all: bool) {
         for awaited in &job.objects[at] {
             let thing = Thing::of(awaited);
             let by_process = thing
@@ -117,6 +117,10 @@ impl WaitGraph {
             let to = match (runs, thing) {
                 // What a driver makes is put by it, and exists already.
                 (Some(to), _) if job.is_driver(to) => continue,
+                (Some(to), _) if let Some(thread) = job.other_thread(to, awaited) => {
+                    let whose = names.in_words(job.group(to), &[to].into());
+                    self.node(Thing::method(awaited, thread, &whose))
+                }
                 (Some(to), _) => {
                     let is_alone = |at: usize| job.processes[at].tasks <= 1;
                     if of_all && awaited.is_result && is_alone(at) && is_alone(to) {

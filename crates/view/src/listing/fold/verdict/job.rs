@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::idle::{Absence, last_lines};
 use super::super::inspected::InspectedTasks;
-use super::super::member::Member;
+use super::super::location::is_library;
+use super::super::member::{Member, frames};
 use super::super::waits::{self, ObjectAnswer};
 use super::super::who::Who;
 use crate::listing::received::RowAnswer;
 use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::text::{replaced, shortened};
+use ray_relay_ray::ray::look::Thread;
 
 /// Processes and idle actors that are read: the relay sends no more.
 const MAX_MEMBERS: usize = 512;
@@ -185,6 +187,25 @@ impl Job {
     pub(super) fn is_driver(&self, at: usize) -> bool {
         let process = self.processes.get(at);
         process.is_some_and(|process| process.role == Role::Driver)
+    }
+
+    /// Returns the thread of the member `at` that runs the method of `awaited`, if several run there and another one
+    /// stands for the member.
+    pub(super) fn other_thread(&self, at: usize, awaited: &Awaited) -> Option<&Thread> {
+        let member = self.members.get(at)?;
+        let is_one_of_several = self.processes.get(at)?.tasks > 1;
+        let method = awaited.task.as_deref().filter(|_| is_one_of_several)?;
+        let method = method.rsplit('.').next()?;
+        let runs_it = |thread: &&&Thread| {
+            let own = frames(thread).iter().filter(|one| !is_library(&one.file));
+            own.map(|one| one.function.rsplit('.').next())
+                .any(|one| one == Some(method))
+        };
+        let threads = member.threads(false);
+        let mut running = threads.iter().filter(runs_it);
+        let found = *running.next()?;
+        let is_other = threads.first().is_some_and(|first| first.id != found.id);
+        (is_other && running.next().is_none()).then_some(found)
     }
 
     /// Returns the node that runs the task of `awaited`.

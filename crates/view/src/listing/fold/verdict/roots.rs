@@ -115,6 +115,8 @@ impl Found<'_> {
                     Some(Confidence::Possible)
                 }
                 Thing::NoMemory(_) | Thing::Absent(_) => Some(Confidence::Likely),
+                // It may wait for another one itself.
+                Thing::Method { .. } => Some(Confidence::Possible),
                 // A task that a driver waits for may have begun after the snapshots.
                 Thing::NotInspected(_) if self.has_workers() && self.are_drivers(waiters) => None,
                 Thing::NotInspected(_) if self.has_just_begun(waiters) => None,
@@ -237,7 +239,10 @@ impl Found<'_> {
     }
 
     fn still(self, at: usize) -> Option<Duration> {
-        self.positions.get(at)?.still
+        match self.waits.thing(at) {
+            Some(thing) => thing.still(),
+            None => self.positions.get(at)?.still,
+        }
     }
 
     /// Returns for how long `waiters` have typically waited; drivers only if no others do.

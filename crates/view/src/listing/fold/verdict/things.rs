@@ -1,6 +1,12 @@
 //! Tasks, objects and ranks that members wait for, and that are no inspected process.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::super::member::location;
 use super::job::Awaited;
+use super::locks;
+use ray_relay_ray::ray::look::Thread;
 
 /// Ray's states of a task that has not begun.
 const NO_NODE: &str = "PENDING_NODE_ASSIGNMENT";
@@ -23,6 +29,12 @@ pub(super) enum Thing {
     NotInspected(String),
     /// Ranks of a group that run in no process.
     Absent(String),
+    /// A method of an actor that runs several at a time, in another thread than the one that stands for the actor.
+    Method {
+        name: String,
+        does: String,
+        still: Option<Duration>,
+    },
 }
 
 impl Thing {
@@ -51,6 +63,24 @@ impl Thing {
         }
     }
 
+    /// Returns the method of `awaited` in `thread` of the actor `whose`.
+    pub(super) fn method(awaited: &Awaited, thread: &Thread, whose: &str) -> Self {
+        let task = awaited.task.as_deref().unwrap_or("a method");
+        Self::Method {
+            name: format!("the method {task} of {whose}"),
+            does: location(thread).to_string(),
+            still: locks::still(thread),
+        }
+    }
+
+    /// For how long it has not moved, if it is a thread with a history.
+    pub(super) fn still(&self) -> Option<Duration> {
+        match self {
+            Self::Method { still, .. } => *still,
+            _ => None,
+        }
+    }
+
     /// Whether the process that runs the task of `awaited` does not matter: it is not the reason.
     pub(super) fn is_before_process(&self) -> bool {
         !matches!(self, Self::NotInspected(_))
@@ -64,13 +94,14 @@ impl Thing {
             | Self::WaitsForArguments(task)
             | Self::NotInspected(task)
             | Self::OwnerGone(task)
-            | Self::Absent(task) => task,
+            | Self::Absent(task)
+            | Self::Method { name: task, .. } => task,
         }
     }
 
     /// Returns what is wrong with it, as a sentence without its subject.
-    pub(super) fn reason(&self) -> &'static str {
-        match self {
+    pub(super) fn reason(&self) -> Cow<'_, str> {
+        Cow::Borrowed(match self {
             Self::Unscheduled(_) => {
                 "has no node yet: the resources that it needs are in use, or no node has them"
             }
@@ -79,6 +110,7 @@ impl Thing {
             Self::OwnerGone(_) => "cannot arrive: no process owns it any more",
             Self::NotInspected(_) => "runs in a process that was not inspected",
             Self::Absent(_) => "does not run: no process has it",
-        }
+            Self::Method { does, .. } => does,
+        })
     }
 }

@@ -132,7 +132,7 @@ impl Words<'_> {
     /// Describes what the node `at` does, as a sentence without its subject.
     pub(super) fn does(self, at: usize) -> String {
         if let Some(thing) = self.found.waits.thing(at) {
-            return thing.reason().to_owned();
+            return thing.reason().into_owned();
         }
         match self.found.positions.get(at) {
             Some(position) => {

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::job::{
-    ALL_REDUCE, GET, LOAD, Process, STEP, all_wait_for, answer, driver, process, rank,
+    ALL_REDUCE, GET, LOAD, Process, STEP, Stack, all_wait_for, answer, driver, process, rank,
+    thread,
 };
 use super::{Confidence, Kind, assert_verdict, verdict_on};
 
@@ -66,6 +67,30 @@ fn cycle_of_actors_with_several_tasks_is_not_certain() {
         Confidence::Likely,
         &[A, B],
     );
+}
+
+#[test]
+fn method_in_another_thread_of_an_actor_is_named() {
+    const SERVES: Stack = &[("shuffle", "train.py", 20), ("run", "threading.py", 9)];
+    let of = |seconds: u64| {
+        let mut serves = thread(2, "Thread-1", SERVES);
+        serves["call"] = "time.sleep".into();
+        serves["history"] = json!({"still_ms": seconds * 1000});
+        let trains = thread(1, "MainThread", GET);
+        let several = process("B", 2, GET)
+            .threads(&[trains, serves])
+            .second_task();
+        let waits = process("A", 1, GET).for_object(json!({"object_id": "aa", "task": {"name": "B.shuffle",
+            "state": "RUNNING", "worker_id": "w2", "pid": 102}, "owner": null, "owner_gone": false}));
+        answer(vec![waits.still(60.0), several])
+    };
+    const METHOD: &str = "the method B.shuffle of B.run pid 102 @ 10.0.0.7";
+    let text = assert_verdict(&of(60), Kind::Hangs, Confidence::Possible, &[METHOD]);
+    assert!(
+        text.contains("time.sleep, from shuffle (train.py:20)"),
+        "{text}"
+    );
+    assert_ne!(verdict_on(&of(1)).kind, Kind::Hangs);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn owner_of_a_lock_shows_what_its_process_does() {
 
 #[test]
 fn silent_process_is_blamed_if_others_wait_for_it() {
-    let gil = "the worker's hook does not answer: what runs there keeps Python's lock (GIL), as C code can";
+    let gil = "the worker's hook does not answer: C code keeps Python's lock (GIL) there, or the machine is too busy";
     let all = all_wait_for(rank(3, LOAD).silent(gil), 60.0);
     let text = assert_verdict(&answer(all), Kind::Hangs, Confidence::Likely, &["rank 3"]);
     assert!(
