@@ -105,7 +105,7 @@ impl Call {
     /// Returns the call of `function` at `line` of `file`.
     pub(super) fn named(file: &str, function: String, line: u32) -> Self {
         Self {
-            file: short(file).to_owned(),
+            file: in_job(short(file)).to_owned(),
             function,
             line,
         }
@@ -134,6 +134,13 @@ pub(super) fn short(path: &str) -> &str {
         Some((_, rest)) => rest.split_once('/').map_or(path, |(_, rest)| rest),
         None => path,
     }
+}
+
+/// Strips from `path` the folder where Ray has unpacked the job's `working_dir`: it is as long as a line.
+fn in_job(path: &str) -> &str {
+    let unpacked = path.rsplit_once("/_ray_pkg_");
+    let inside = unpacked.and_then(|(_, rest)| rest.split_once('/'));
+    inside.map_or(path, |(_, file)| file)
 }
 
 /// Whether the code in `path` belongs to a library, of Python or of others.
@@ -327,5 +334,10 @@ mod tests {
         assert_eq!(short("/usr/lib/python3.11/queue.py"), "queue.py");
         assert_eq!(short("/v/lib/python3.11/site-packages/a/b.py"), "a/b.py");
         assert_eq!(short("/home/ann/b.py"), "/home/ann/b.py");
+        assert_eq!(in_job("/home/ann/b.py"), "/home/ann/b.py");
+        let unpacked =
+            "/tmp/ray/session_1/runtime_resources/working_dir_files/_ray_pkg_1f/model/b.py";
+        let call = Call::named(unpacked, "f".to_owned(), 3);
+        assert_eq!(call.to_string(), "f (model/b.py:3)");
     }
 }
