@@ -34,7 +34,7 @@ pub(super) fn without_roots(words: Words<'_>) -> Verdict {
     let unclear = Unclear::of(words, &waiting);
     let kind = match (odd.is_empty(), unclear.is_empty()) {
         _ if found.positions.is_empty() => Kind::Unknown,
-        (false, _) if !unclear.lasts(words) => Kind::Differs,
+        (false, _) if !unclear.lasts(words) && moves(words) => Kind::Differs,
         (true, true) if moves(words) => Kind::Healthy,
         _ => Kind::Unknown,
     };
@@ -119,7 +119,11 @@ fn summary(
             format!("it is not known why {name} {does} not move ({sure})")
         }
         (None, None) if unclear.unseen.is_empty() => {
-            format!("nothing is known to hang, but nothing moves now ({sure})")
+            let odd = odd.first().map_or(String::new(), |one| {
+                let name = words.name(&one.members);
+                format!(", and {name} {} another value of {}", has(one), one.name)
+            });
+            format!("nothing is known to hang, but nothing moves now{odd} ({sure})")
         }
         (None, None) => {
             format!("nothing is known to hang, but not every process could be judged ({sure})")
@@ -150,7 +154,14 @@ fn all_places(words: Words<'_>, waiting: &[Waiting]) -> Vec<String> {
     let others: Vec<usize> = others.filter(|at| !is_waiting(at)).collect();
     let mut spots = words.spots(&others);
     spots.sort_by_key(|one| one.members.len());
-    let mut sentences = of_waiting(words, waiting, &[]);
+    let has_others = waiting.len() > 1 || !spots.is_empty();
+    let is_driver = |one: &Waiting| one.members.iter().all(|at| found.job.is_driver(*at));
+    let waiting: Vec<Waiting> = waiting
+        .iter()
+        .filter(|one| !has_others || !is_driver(one))
+        .cloned()
+        .collect();
+    let mut sentences = of_waiting(words, &waiting, &[]);
     let spots = spots.iter().take(MAX_DESCRIBED);
     sentences.extend(spots.map(|spot| words.of_waiting(spot, &[])));
     sentences

@@ -1,5 +1,6 @@
 //! Answers of the relay, built from processes.
 
+use super::super::super::location::is_library;
 use serde_json::{Value, json};
 
 /// Frames, innermost first: function, file and line.
@@ -119,7 +120,7 @@ impl Process {
             .map(|(name, value)| json!({"name": name, "type": "x", "value": value}))
             .collect();
         let frames = self.main()["frames"].as_array_mut().unwrap();
-        let own = |frame: &&mut Value| !frame["file"].as_str().unwrap().starts_with("torch/");
+        let own = |frame: &&mut Value| !is_library(frame["file"].as_str().unwrap());
         frames.iter_mut().find(own).unwrap()["locals"] = locals.into();
         self
     }

@@ -259,6 +259,29 @@ fn step_of_a_rank_is_odd_if_none_moves() {
         of(60.0)
     );
     assert!(!of(2.0).contains("step = 11"));
+    // All wait for the actor in which they meet.
+    let meets = |at, step| {
+        rank(at, GET)
+            .locals(&[("step", step)])
+            .for_result_of(9)
+            .still(40.0)
+    };
+    let mut all: Vec<Process> = (0..)
+        .zip(["10", "10", "11", "10"])
+        .map(|(at, step)| meets(at, step))
+        .collect();
+    all.push(
+        process(
+            "Meeting",
+            9,
+            &[("wait", "asyncio/locks.py", 200), ("wait", "meet.py", 29)],
+        )
+        .call("a Future of asyncio"),
+    );
+    let verdict = verdict_on(&answer(all));
+    assert_eq!(verdict.kind, Kind::Unknown);
+    let summary = "Nothing is known to hang, but nothing moves now, and rank 2 of Trainer has another value of step (possible).";
+    assert!(verdict.text().starts_with(summary), "{}", verdict.text());
 }
 
 /// The names and members of the differences among ranks that move.
