@@ -32,7 +32,7 @@ Examples:
   ray-relay snapshot --job 01000000 --objects --save hang.json
   ray-relay why hang.json
 
-`why` looks once at all processes of the job, without stopping them. It follows what each waits for: a collective or a barrier, ray.get, a lock, a child process, a socket, time.sleep. It names the process that the others wait for and that waits for none of them, or a cycle of those that wait for each other. With PyTorch's flight recorder on (TORCH_FR_BUFFER_SIZE=2000) it compares the numbers and tensors of collectives. If none waits for another, it compares the variables of the ranks, the lengths of lists, and the versions of loaded packages.
+`why` looks at all processes of the job, without stopping them. It follows what each waits for: a collective or a barrier, ray.get, ray.wait, a lock, the lock of a file, a child process, a socket, time.sleep. It names the process that the others wait for and that waits for none of them, or a cycle of those that wait for each other. With PyTorch's flight recorder on (TORCH_FR_BUFFER_SIZE=2000) it compares the numbers and tensors of collectives. If none waits for another, it compares the variables of the ranks, the lengths of lists, and the versions of loaded packages. Values that differ are read again after a second.
 
 certain: a cycle or Ray itself shows it. likely: all others wait in one collective, and only this rank is elsewhere. possible: there are other explanations. A rank that still runs or moves, or has moved within the last 30 s, is called slow. If the cause is unknown, `why` says so and names the commands that tell more.
 

@@ -49,7 +49,7 @@ What it does not allow:
 
 --running and --job look at what runs, wherever it is, and it runs on. First come those that are elsewhere than the others, with what each waits in (collectives of torch.distributed, ray.get, queues, sockets, locks, ...). Actors of the same class that run nothing are named, with what ran last. Then come the stacks of all as one tree, with ranks where they part, and with variables where the source has them. Who does not answer is named. It takes the permission `view` on each, and a source of stacks. The agent of its node gives them with variables, by the hook in the worker or py-spy. Otherwise the Ray head's own py-spy gives them without variables, where the head lets it (from Ray 2.56 on RAY_DASHBOARD_ENABLE_PROFILING=1). What gives none says why, and what would.
 
---objects also says, of those that wait in ray.get, which task makes the object, in which state it is, and who owns the object. Ray's head is asked for up to four objects, and asks all workers of the cluster for each. Which object it is only the hook in the worker tells. Of an `await` in an asyncio actor nothing is told.
+--objects also says, of those that wait in ray.get or ray.wait, which task makes the object, in which state it is, and who owns the object. Ray's head is asked for up to four objects, and asks all workers of the cluster for each. Which object it is only the hook in the worker tells. Of an `await` in an asyncio actor nothing is told.
 
 Of a failed task (an id of `ray-relay list --failed`) it shows the stack as the exception left it, with the variables of each call. The exceptions of a group, and those that led to it, follow. Their arguments are written by type alone; no code of the program ran for that.
 

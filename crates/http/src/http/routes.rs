@@ -152,7 +152,7 @@ routes! {
     /// and a `look` or the `error`. `idle` has actors of the same classes that run nothing, with `last_method` and `last_state`,
     /// and with `"objects": true` those that have died since, with `died_of` and `died_seconds`. Those whose log has a fatal signal have `crash`, with `signal` and `frames`; who may see text sees its `last_lines`.
     /// A `look` has threads with frames, innermost first, and a `note` if the worker's
-    /// hook did not answer. `"locals": false` leaves variables out, and `"native": true` has py-spy add frames of C and child processes. With `"objects": true` each of `looks` has `waits_for`, the objects that `ray.get` waits for
+    /// hook did not answer. `"locals": false` leaves variables out, and `"native": true` has py-spy add frames of C and child processes. With `"objects": true` each of `looks` has `waits_for`, the objects that `ray.get` or `ray.wait` waits for
     /// there, with task, owner and state by Ray's word, or `unknown`: up to four of a cluster. Four at a time for one person, 16 in all, snapshots included.
     "/relay/v1/looks",                  Yes,                 Somewhere(Scope::View, RUNNING),        Looks,       post(running::looks::answer, r#"{"name": "PATTERN"}"#);
     /// One verdict on a job that hangs or differs, as `ray-relay why` prints it: `verdict`, `confidence`, `summary`, `culprits`,
