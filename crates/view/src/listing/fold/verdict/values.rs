@@ -265,9 +265,9 @@ impl ComparedGroup<'_> {
         }
         // The last stage of a pipeline has what the others lack.
         let last = threads.keys().filter_map(|at| job.rank(*at)).max();
-        let is_last = |at: &usize| job.rank(*at) == last;
+        let is_last = |at: &usize| last.is_some() && job.rank(*at) == last;
         let is_absent = odd.text == NONE || most.text == NONE;
-        if is_absent && odd.members.iter().all(is_last) {
+        if is_finite && is_absent && odd.members.iter().all(is_last) {
             return None;
         }
         Some(OddValue {

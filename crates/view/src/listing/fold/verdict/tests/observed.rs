@@ -317,6 +317,11 @@ fn rank_with_a_shorter_shard_is_named_though_all_contents_differ() {
     };
     assert_eq!(differing(stages(3)), []);
     assert_eq!(differing(stages(2)).len(), 1);
+    // Without ranks none is the last.
+    let with = |at, head| process("Stage", at, STEP).locals(&[("self.head", head)]);
+    let heads = ["None", "None", "None", "ndarray(shape=(32, 8))"];
+    let all = (0..).zip(heads).map(|(at, head)| with(at, head));
+    assert_eq!(differing(all).len(), 1);
     // Of a list that differs itself, the length says nothing more.
     let same = (0..4).map(|at| {
         let text = if at == 2 { "[1, …]" } else { "[2, …]" };
