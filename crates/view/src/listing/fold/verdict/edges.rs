@@ -55,19 +55,20 @@ impl WaitGraph {
                 position.state,
                 State::WaitsForFuture | State::WaitsForThread
             ) {
-                all.add_absent_callers(names, at);
+                all.add_absent_callers(job, names, at);
             }
         }
         all
     }
 
-    /// Adds what the member `at` waits for if most of a group wait for it: it is their barrier, and the others of the group
-    /// have not called it.
-    fn add_absent_callers(&mut self, names: &Names<'_>, at: usize) {
+    /// Adds what the member `at` waits for if most of a group's processes that live wait for it: it is their barrier, and
+    /// the others of the group have not called it.
+    fn add_absent_callers(&mut self, job: &Job, names: &Names<'_>, at: usize) {
         let callers: BTreeSet<usize> = self.graph.waiters(at).iter().copied().collect();
         for group in names.groups().values() {
             let called = group.intersection(&callers).count();
-            if group.contains(&at) || called < 2 || 2 * called <= group.len() {
+            let living = group.iter().filter(|at| !job.has_died(**at)).count();
+            if group.contains(&at) || called < 2 || 2 * called <= living {
                 continue;
             }
             for absent in group.difference(&callers) {

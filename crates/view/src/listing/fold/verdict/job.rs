@@ -167,6 +167,11 @@ impl Job {
         matches!(absence, Some(Absence::Idle(_)))
     }
 
+    pub(super) fn has_died(&self, at: usize) -> bool {
+        let absence = self.processes.get(at).and_then(|one| one.absence.as_ref());
+        matches!(absence, Some(Absence::Dead(_)))
+    }
+
     /// Whether the node took part in what the nodes `others` run: it has died meanwhile, or one of them runs the method
     /// that it ran last.
     pub(super) fn took_part(&self, at: usize, others: &[usize]) -> bool {
@@ -179,7 +184,8 @@ impl Job {
         };
         match process.absence {
             Some(Absence::Dead(_)) => true,
-            Some(Absence::Idle(_)) => others.iter().any(runs_it),
+            // Without ranks they may be consumers, of which one has ended before the others.
+            Some(Absence::Idle(_)) => self.rank(at).is_some() && others.iter().any(runs_it),
             None => false,
         }
     }

@@ -182,6 +182,13 @@ fn rank_that_has_left_a_barrier_actor_is_named() {
         assert_eq!(verdict.culprits[0].tasks, "rank 1");
         assert_ne!(of(4.0, idle).kind, Kind::Hangs);
     }
+    // Half of them have died.
+    let mut other = died.clone();
+    (other["rank"], other["worker_id"], other["pid"]) = (2.into(), "w2".into(), 102.into());
+    let all = vec![waits(0, 40.0), waits(3, 40.0), meeting()];
+    let verdict = verdict_on(&with_idle(all, &[died.clone(), other]));
+    assert_eq!(verdict.kind, Kind::Hangs, "{}", verdict.text());
+    assert_eq!(verdict.culprits.len(), 2);
     // It waits for requests, and took no part.
     let served = rank(1, STEP).idle("Trainer.ping", "FINISHED");
     assert_ne!(of(40.0, &served).kind, Kind::Hangs);
