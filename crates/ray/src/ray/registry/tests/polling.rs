@@ -206,7 +206,7 @@ async fn killed_worker_reports_its_cause() {
         (
             "SYSTEM_ERROR",
             "RPC error: Socket closed",
-            "crashed or was killed",
+            "crashed, ended itself or was killed",
         ),
         (
             "INTENDED_USER_EXIT",

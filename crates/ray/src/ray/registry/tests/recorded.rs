@@ -114,7 +114,7 @@ fn killed_worker_has_no_address_and_a_cause() {
             let exit::WorkerExit { why, intended } = exit::of_worker(row);
             assert!(!intended, "{version}");
             assert!(
-                why.starts_with("the worker process crashed or was killed"),
+                why.starts_with("the worker process crashed, ended itself or was killed"),
                 "{version}: {why}"
             );
             // Ray's detail speculates about the kernel's OOM killer.
