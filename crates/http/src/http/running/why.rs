@@ -3,7 +3,8 @@
 //!
 //! The body selects tasks by `name`, `job`, `cluster` and `filter`, as for `/relay/v1/looks`, and each of their
 //! processes is inspected and audited in the same way. Where no hook records since when threads have not moved, all are
-//! inspected a second time after 5 s. Where only values differ, they are read two more times. Of a job that has ended, the answer is the verdict that the relay has [kept](super::watch).
+//! inspected a second time after 5 s. Where only values differ, they are read two more times. Of a job that has ended,
+//! the answer is the verdict that the relay has [kept](super::watch).
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,7 +29,6 @@ use ray_relay_ray::ray::registry::{Running, RunningIn};
 use ray_relay_session::context::Context;
 use ray_relay_session::hangs::HungJob;
 use ray_relay_view::listing::fold::inspected::InspectedTasks;
-use ray_relay_view::listing::fold::varying::Values;
 use ray_relay_view::listing::fold::verdict::{Judged, Kept, Verdict};
 use ray_relay_view::listing::json::seconds;
 
@@ -156,9 +156,16 @@ pub(super) async fn verdict(
     inspected: InspectedTasks,
     share: impl Send + 'static,
 ) -> Result<Verdict, JoinError> {
+    apart(move || Verdict::of(inspected), share).await
+}
+
+async fn apart(
+    judge: impl FnOnce() -> Verdict + Send + 'static,
+    share: impl Send + 'static,
+) -> Result<Verdict, JoinError> {
     let verdict = tokio::task::spawn_blocking(move || {
         let _share = share;
-        Verdict::of(inspected)
+        judge()
     });
     verdict.await
 }
@@ -181,12 +188,14 @@ impl Inspector<'_> {
         if !first.differs() {
             return Ok(first);
         }
-        let inspected = self.inspect(per_cluster, choice, measured).await;
-        let earlier = Values::of(&inspected);
+        let earlier = self.inspect(per_cluster, choice, measured).await;
         sleep(VALUES_INTERVAL).await;
         let mut inspected = self.inspect(per_cluster, choice, measured).await;
-        inspected.drop_varying(&earlier);
-        verdict(inspected, share).await
+        let judge = move || {
+            inspected.drop_varying(&earlier);
+            Verdict::of(inspected)
+        };
+        apart(judge, share).await
     }
 
     /// Inspects what `choice` selects: twice, if nothing records since when threads are where they are.

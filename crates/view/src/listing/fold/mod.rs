@@ -30,7 +30,7 @@ pub mod ranks;
 pub mod text;
 mod tree;
 mod variable;
-pub mod varying;
+mod varying;
 pub mod verdict;
 pub mod waits;
 pub mod who;

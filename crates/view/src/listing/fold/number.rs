@@ -2,6 +2,14 @@
 
 use std::borrow::Cow;
 
+/// How far two numbers may be apart, as a part of the larger one, and count as nearly the same.
+const MAX_DRIFT: f64 = 0.1;
+
+/// Whether `one` and `other` are not nearly the same.
+pub(super) fn are_far(one: f64, other: f64) -> bool {
+    (one - other).abs() > MAX_DRIFT * one.abs().max(other.abs())
+}
+
 /// Parses a number: `3`, `0.6931`, `nan`, and those in `tensor(0.6871, device='cuda:0')`, `np.float64(0.69)` and the like.
 pub(super) fn number(text: &str) -> Option<f64> {
     digits(text).and_then(|digits| digits.parse().ok())

@@ -5,56 +5,48 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inspected::{InspectedProcess, InspectedTasks};
-use super::number::number;
-use ray_relay_ray::ray::look::{Frame, Local};
-
-/// How far a number may change, as a part of the larger one, and not count as another value.
-const MAX_DRIFT: f64 = 0.1;
+use super::inspected::InspectedTasks;
+use super::number::{are_far, number};
+use ray_relay_ray::ray::look::{Frame, Thread};
 
 /// A process, by its cluster and worker, and one of its threads.
 type ThreadKey = (Option<String>, Option<String>, u64);
 
 /// A variable in a call, by the file and function of that and its name.
-type VariableKey = (String, String, String);
-
-/// The values of all variables at one moment.
-pub struct Values(BTreeMap<(ThreadKey, VariableKey), String>);
-
-impl Values {
-    /// Returns the values in `inspected`; in a recursion those of the innermost call.
-    pub fn of(inspected: &InspectedTasks) -> Self {
-        let mut values = BTreeMap::new();
-        each(inspected, |thread, variable, local| {
-            values
-                .entry((thread, variable))
-                .or_insert_with(|| local.value.clone());
-        });
-        Self(values)
-    }
-}
+type VariableKey<'a> = (&'a str, &'a str, &'a str);
 
 impl InspectedTasks {
-    /// Removes the variables that have another value than in `earlier`, from all processes if it is so in one.
-    pub fn drop_varying(&mut self, earlier: &Values) {
-        let mut found: BTreeMap<VariableKey, Changes> = BTreeMap::new();
-        let mut seen = BTreeSet::new();
-        each(self, |thread, variable, local| {
-            let changes = found.entry(variable.clone()).or_default();
-            let key = (thread, variable);
-            if seen.insert(key.clone()) {
-                changes.add(earlier.0.get(&key).map(|text| &**text), &local.value);
+    /// Removes the variables that have another value than in `earlier`, from all processes if it is so in one. Computes.
+    pub fn drop_varying(&mut self, earlier: &Self) {
+        let before: BTreeMap<ThreadKey, &Thread> = threads(earlier).collect();
+        let mut changes: BTreeMap<VariableKey<'_>, Changes> = BTreeMap::new();
+        for (key, thread) in threads(self) {
+            let before = before.get(&key).map(|thread| values(thread));
+            for (variable, now) in values(thread) {
+                let before = before.as_ref().and_then(|before| before.get(&variable));
+                let of_variable = changes.entry(variable).or_default();
+                of_variable.add(before.copied(), now);
             }
-        });
+        }
+        let varying = changes.into_iter().filter(|(_, changes)| changes.varies());
+        let varying: BTreeSet<[String; 3]> = varying
+            .map(|((file, function, name), _)| [file, function, name].map(str::to_owned))
+            .collect();
         let looks = self.processes.iter_mut();
         let looks = looks.filter_map(|one| one.look.as_mut().ok());
         let threads = looks.flat_map(|look| &mut look.threads);
         for frame in threads.flat_map(|thread| &mut thread.frames) {
-            let Some(mut locals) = frame.locals.take() else {
+            let Frame {
+                file,
+                function,
+                locals: Some(locals),
+                ..
+            } = frame
+            else {
                 continue;
             };
-            locals.retain(|local| !found.get(&key(frame, local)).is_some_and(Changes::varies));
-            frame.locals = Some(locals);
+            let key = |name: &String| [&*file, &*function, name].map(String::clone);
+            locals.retain(|local| !varying.contains(&key(&local.name)));
         }
     }
 }
@@ -81,7 +73,7 @@ impl Changes {
             self.is_no_counter = true;
             return;
         };
-        self.is_another |= (now - before).abs() > MAX_DRIFT * now.abs().max(before.abs());
+        self.is_another |= are_far(now, before);
         self.is_no_counter |= now < before || now.fract() != 0.0;
     }
 
@@ -90,28 +82,26 @@ impl Changes {
     }
 }
 
-/// Calls `visit` for each variable of `inspected`, the innermost calls of a thread first.
-fn each(inspected: &InspectedTasks, mut visit: impl FnMut(ThreadKey, VariableKey, &Local)) {
+/// Returns the threads of `inspected`.
+fn threads(inspected: &InspectedTasks) -> impl Iterator<Item = (ThreadKey, &Thread)> {
     let looks = inspected.processes.iter();
-    for (process, look) in looks.filter_map(|one| Some((one, one.look.as_ref().ok()?))) {
-        let (cluster, worker) = InspectedProcess::key(process);
-        for thread in &look.threads {
-            for frame in &thread.frames {
-                for local in frame.locals.iter().flatten() {
-                    let thread = (cluster.clone(), worker.clone(), thread.id);
-                    visit(thread, key(frame, local), local);
-                }
-            }
-        }
-    }
+    let looks = looks.filter_map(|one| Some((one.key(), one.look.as_ref().ok()?)));
+    looks.flat_map(|((cluster, worker), look)| {
+        let threads = look.threads.iter();
+        threads.map(move |thread| ((cluster.clone(), worker.clone(), thread.id), thread))
+    })
 }
 
-fn key(frame: &Frame, local: &Local) -> VariableKey {
-    (
-        frame.file.clone(),
-        frame.function.clone(),
-        local.name.clone(),
-    )
+/// Returns the values of the variables of `thread`; in a recursion those of the innermost call.
+fn values(thread: &Thread) -> BTreeMap<VariableKey<'_>, &str> {
+    let mut values = BTreeMap::new();
+    for frame in &thread.frames {
+        for local in frame.locals.iter().flatten() {
+            let key = (&*frame.file, &*frame.function, &*local.name);
+            values.entry(key).or_insert(&*local.value);
+        }
+    }
+    values
 }
 
 #[cfg(test)]
@@ -134,12 +124,10 @@ mod tests {
 
     fn stays(before: [&str; 2], now: [&str; 2]) -> bool {
         let mut inspected = ranks(now);
-        inspected.drop_varying(&Values::of(&ranks(before)));
-        let count = |one: &InspectedProcess| {
-            let frame = &one.look.as_ref().unwrap().threads[0].frames[0];
-            frame.locals.as_ref().unwrap().len()
-        };
-        let counts: Vec<usize> = inspected.processes.iter().map(count).collect();
+        inspected.drop_varying(&ranks(before));
+        let counts: Vec<usize> = threads(&inspected)
+            .map(|(_, one)| values(one).len())
+            .collect();
         assert_eq!(counts[0], counts[1]);
         counts[0] == 1
     }
@@ -174,7 +162,8 @@ mod tests {
     fn process_that_was_not_seen_before_is_compared() {
         let nothing = InspectedTasks::read(&json!({}));
         let mut inspected = ranks(["1", "2"]);
-        inspected.drop_varying(&Values::of(&nothing));
-        assert_eq!(Values::of(&inspected).0.len(), 2);
+        inspected.drop_varying(&nothing);
+        let all = threads(&inspected).map(|(_, one)| values(one).len());
+        assert_eq!(all.sum::<usize>(), 2);
     }
 }

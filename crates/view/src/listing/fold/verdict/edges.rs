@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::location::Location;
 use super::super::who::Names;
 use super::gather::Gatherings;
 use super::gathering::Gathering;
@@ -43,7 +44,7 @@ impl WaitGraph {
                 State::WaitsForObject => {
                     // In `ray.wait` one of several may be enough.
                     let location = position.location.as_ref();
-                    let waits = location.and_then(|location| location.waits.as_deref());
+                    let waits = location.and_then(Location::waits);
                     all.add_objects(job, names, at, waits != Some("ray.wait"));
                 }
                 State::WaitsForFileLock(holders) => all.add_lock_holders(job, at, holders),

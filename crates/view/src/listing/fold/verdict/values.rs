@@ -9,7 +9,7 @@ use super::super::answers::Same;
 use super::super::differences::{self, Difference, Property, TaskStack, Weight, in_words};
 use super::super::location::{Call, is_library};
 use super::super::member::frames;
-use super::super::number::number;
+use super::super::number::{are_far, number};
 use super::super::variable::{LENGTH, MISSING, Variable};
 use super::super::who::Names;
 use super::job::Job;
@@ -44,9 +44,8 @@ const SYSTEM_MODULES: [&str; 11] = [
 /// How Python writes that there is no value.
 const NONE: &str = "None";
 
-/// How far counters of members may be apart that run the same, and other numbers, as a part of the larger one.
+/// How far counters of members may be apart that run the same.
 const MAX_STEPS: f64 = 2.0;
-const MAX_DRIFT: f64 = 0.1;
 
 /// A value of some members that is another one than that of most.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,12 +108,8 @@ pub(super) fn odd(job: &Job, names: &Names<'_>, positions: &[Position]) -> Vec<O
         if of_frame.any(|(_, name)| is_length(name)) {
             return false;
         }
-        let is_inside = |name: &str| {
-            let rest = name.strip_prefix(&*one.name);
-            rest.is_some_and(|rest| rest.starts_with(['.', '[']))
-        };
-        let mut inside = names.iter().filter(|(frame, _)| *frame == one.frame);
-        !inside.any(|(_, name)| is_inside(name))
+        let mut of_frame = names.iter().filter(|(frame, _)| *frame == one.frame);
+        !of_frame.any(|(_, name)| is_part(name, &one.name))
     });
     found.sort_by_key(|one| one.weight);
     found.truncate(MAX_DIFFERENCES);
@@ -185,13 +180,12 @@ fn stacks(threads: &BTreeMap<usize, &Thread>) -> BTreeMap<usize, TaskStack> {
             let words = in_words(&call);
             let locals = || frame.locals.iter().flatten();
             let of_system: Vec<&Local> = locals().filter(|local| is_of_system(local)).collect();
-            let is_inside = |local: &Local| {
-                of_system
-                    .iter()
-                    .any(|one| is_within(&local.name, &one.name))
+            let is_hidden = |local: &Local| {
+                let mut whole = of_system.iter().map(|one| &*one.name);
+                whole.any(|whole| local.name == whole || is_part(&local.name, whole))
             };
             let common =
-                locals().filter(|local| is_common(&words, Some(&local.name)) && !is_inside(local));
+                locals().filter(|local| is_common(&words, Some(&local.name)) && !is_hidden(local));
             let lengths = common.clone().filter_map(Variable::length_of);
             let variables = common.map(Variable::of_running).chain(lengths).collect();
             is_common(&words, None).then_some((call, variables))
@@ -300,8 +294,8 @@ impl ComparedGroup<'_> {
         let are_counters = odd.fract() == 0.0 && most.fract() == 0.0;
         match are_counters {
             true if self.stands => apart > 0.0,
-            true => apart > MAX_STEPS && apart > MAX_DRIFT * odd.abs().max(most.abs()),
-            false => apart.is_nan() || apart > MAX_DRIFT * odd.abs().max(most.abs()),
+            true => apart > MAX_STEPS && are_far(odd, most),
+            false => apart.is_nan() || are_far(odd, most),
         }
     }
 }
@@ -312,10 +306,10 @@ fn is_of_system(local: &Local) -> bool {
     modules.any(|module| local.kind.starts_with(module))
 }
 
-/// Whether `path` is `whole` or a part of it.
-fn is_within(path: &str, whole: &str) -> bool {
+/// Whether `path` is a part of `whole`: `self.a[0]` of `self.a` and of `self`.
+fn is_part(path: &str, whole: &str) -> bool {
     let rest = path.strip_prefix(whole);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    rest.is_some_and(|rest| rest.starts_with(['.', '[']))
 }
 
 /// Returns the innermost frame of member `at` that `difference` is about.
@@ -337,6 +331,6 @@ fn has_sibling(frame: Option<&Frame>, path: &str) -> bool {
     };
     let parent = &path[..end];
     let locals = frame.iter().flat_map(|frame| frame.locals.iter().flatten());
-    let mut inside = locals.filter_map(|local| local.name.strip_prefix(parent));
-    inside.any(|rest| rest.starts_with(['.', '[']))
+    let mut names = locals.map(|local| &*local.name);
+    names.any(|name| is_part(name, parent))
 }

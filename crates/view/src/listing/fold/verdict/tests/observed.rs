@@ -311,7 +311,7 @@ fn rank_with_a_shorter_shard_is_named_though_all_contents_differ() {
     // Lists that grow, and what rank 0 alone keeps.
     assert_eq!(differing(shards(|at| 100 + 50 * u64::from(at))), []);
     assert_eq!(differing(shards(|at| if at == 0 { 600 } else { 0 })), []);
-    // What the last stage of a pipeline alone has.
+    // The last stage of a pipeline has what the others lack.
     let stages = |odd: u32| {
         let head = move |at| {
             if at == odd {
