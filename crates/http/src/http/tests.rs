@@ -5,6 +5,7 @@ mod agents;
 mod api;
 mod authentication;
 mod authorisation;
+mod awaited;
 mod compare;
 mod described;
 mod endings;
