@@ -103,10 +103,11 @@ async fn answer_for(
         return snapshot.map(|snapshot| snapshot.to_vec()).ok_or_else(gone);
     }
     if request.what == Inspection::Hooked {
+        let late = || other("the node's agent has not seen all of its workers in time");
         let pids = hook::present(&agent.verifier, deadline).await;
-        let pids =
-            pids.ok_or_else(|| other("the node's agent has not seen all of its workers in time"))?;
-        let pytorch_debug = agent.verifier.serving(PYTORCH_DEBUG_PORT).await;
+        let pids = pids.ok_or_else(late)?;
+        let serving = agent.verifier.serving(PYTORCH_DEBUG_PORT);
+        let pytorch_debug = timeout_at(deadline, serving).await.map_err(|_| late())?;
         return Ok(written(&Hooked {
             pids,
             pytorch_debug,

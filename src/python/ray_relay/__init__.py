@@ -636,8 +636,9 @@ def _look(evaluate):
         _tell_moved(about, moves)
     waits_for_file = any(about.get("call") == "a file lock" for about in threads)
     seen, children = _seen(threads, cut), _told_children(children)
-    more = {"children": children or None, "lock_holders": _lock_holders() if waits_for_file else None, "collectives": collectives or None, "rank": _number_in("RANK"),
-            "world_size": _number_in("WORLD_SIZE"), "versions": versions or None}
+    more = {"children": children or None, "lock_holders": _lock_holders() if waits_for_file else None,
+            "collectives": collectives or None, "rank": _number_in("RANK"), "world_size": _number_in("WORLD_SIZE"),
+            "versions": versions or None}
     return dict(seen, **{name: of for name, of in more.items() if of is not None})
 
 

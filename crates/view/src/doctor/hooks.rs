@@ -22,18 +22,16 @@ pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
     let count = HookCount::of(rows.filter(|row| typed_at::<&str>(row, "what") != "driver"));
     let (with, without) = (count.with, count.without);
     let mut all = Vec::new();
-    let says = |verb: &str| {
-        let all = match with + without {
-            1 => "1 worker that runs".to_owned(),
-            count => format!("{count} workers that run"),
-        };
-        format!("{with} of {all} something {verb} the hook")
+    let running = match with + without {
+        1 => "1 worker that runs".to_owned(),
+        count => format!("{count} workers that run"),
     };
+    let have = if with == 1 { "has" } else { "have" };
+    let says = format!("{with} of {running} something {have} the hook");
     match (with, without) {
         (0, 0) => {}
-        (1, 0) => all.push(Finding::ok(ChainLink::Hook, says("has"))),
-        (_, 0) => all.push(Finding::ok(ChainLink::Hook, says("have"))),
-        _ => all.push(Finding::note(ChainLink::Hook, says(if with == 1 { "has" } else { "have" })).next(
+        (_, 0) => all.push(Finding::ok(ChainLink::Hook, says)),
+        _ => all.push(Finding::note(ChainLink::Hook, says).next(
             "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it, for looks with variables and for `debug --running`",
         )),
     }

@@ -1,5 +1,5 @@
-//! The objects that running tasks wait for in `ray.get` or `ray.wait`: Ray is asked for them if a request wants that (`"objects":
-//! true`).
+//! The objects that running tasks wait for in `ray.get` or `ray.wait`: Ray is asked for them if a request wants that
+//! (`"objects": true`).
 //!
 //! Their ids come from the variables of Ray's own frames, as the principal may see them. The task or owner of an object
 //! is shown to principals that may list or view it.
