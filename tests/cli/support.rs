@@ -129,6 +129,7 @@ pub fn stream(events: &[Vec<u8>]) -> Vec<u8> {
 }
 
 pub fn read_until(from: &mut std::fs::File, screen: &mut String, expected: &str) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !screen.contains(expected) {
         let mut from = from.try_clone().unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
@@ -138,8 +139,9 @@ pub fn read_until(from: &mut std::fs::File, screen: &mut String, expected: &str)
             let read = from.read(&mut buffer).unwrap_or(0);
             let _ = sender.send(buffer[..read].to_vec());
         });
-        let max_wait = std::time::Duration::from_secs(30);
-        let Ok(read) = receiver.recv_timeout(max_wait) else {
+        // It may write again and again, and never that.
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let Ok(read) = receiver.recv_timeout(left) else {
             panic!("{expected:?} did not come, only {screen:?}");
         };
         assert!(!read.is_empty(), "{screen:?}");
