@@ -102,7 +102,7 @@ fn watching_on_a_terminal_draws_in_place_and_gives_the_cursor_back() {
     answer_one(&relay, &stream(&[event("snapshot", &list())]));
     let mut screen = String::new();
     // Drawn, and drawn over as the waiting time grows.
-    read_until(&mut controller, &mut screen, "2m 14s");
+    read_until(&mut controller, &mut screen, "3k9x7a2q");
     read_until(&mut controller, &mut screen, "\u{1b}[2A\r");
     assert!(
         !screen.contains("\u{1b}[2A\r\u{1b}"),
