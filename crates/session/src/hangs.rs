@@ -27,7 +27,7 @@ const MAX_QUEUED_JOBS: usize = 64;
 pub struct JudgedJob {
     /// Ray's job id, such as `01000000`.
     pub job_id: String,
-    /// The job as a whole: a task without a name, on no node. A rule for some tasks or nodes does not cover it.
+    /// The job as a whole.
     pub whole: Running,
     /// The workers that run its tasks.
     workers: BTreeSet<String>,
@@ -84,17 +84,7 @@ impl JudgedJob {
             namespace: first.names.namespace.clone(),
             ..Names::default()
         };
-        let whole = Running {
-            cluster: Arc::clone(&first.cluster),
-            what: WorkKind::Driver,
-            group: String::new(),
-            names,
-            node_id: String::new(),
-            node_ip: None,
-            worker_id: String::new(),
-            pid: None,
-            started: None,
-        };
+        let whole = Running::whole_job(Arc::clone(&first.cluster), names);
         let (drivers, workers): (Vec<&Running>, Vec<&Running>) =
             tasks.iter().partition(|task| task.what == WorkKind::Driver);
         let ids = |tasks: Vec<&Running>| tasks.iter().map(|task| task.worker_id.clone()).collect();

@@ -89,6 +89,21 @@ pub struct Running {
 }
 
 impl Running {
+    /// A job as a whole: a task without a name, on no node. A rule for some tasks or nodes does not cover it.
+    pub fn whole_job(cluster: Arc<str>, names: Names) -> Self {
+        Self {
+            cluster,
+            what: WorkKind::Driver,
+            group: String::new(),
+            names,
+            node_id: String::new(),
+            node_ip: None,
+            worker_id: String::new(),
+            pid: None,
+            started: None,
+        }
+    }
+
     /// A name for people.
     pub fn name(&self) -> &str {
         self.names.name.as_deref().unwrap_or(&self.group)
