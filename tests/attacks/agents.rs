@@ -81,6 +81,7 @@ async fn announce(link: &mut Link, nonce: Hex<16>, node_id: &str) -> bool {
         keeps_prompts: true,
         keeps_subprocesses: true,
         inspects: true,
+        arms: true,
     });
     link.send(Message::text(written(&announce))).await.is_ok()
 }

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::door::ArmedMarkers;
 use super::failed::BlackBoxes;
 use super::gossip::RevocationGossip;
 use super::held::HoldTable;
@@ -30,6 +31,7 @@ pub(super) struct Agent {
     pub(super) injections: Injections,
     pub(super) black_boxes: BlackBoxes,
     pub(super) held: HoldTable,
+    pub(super) armed: ArmedMarkers,
     pub(super) gossip: RevocationGossip,
     pub(super) reverse_ports: Option<RangeInclusive<u16>>,
     /// The proxies for relays, never for a head or a debugger.
@@ -60,6 +62,7 @@ impl Agent {
             injections: Injections::new(tasks.clone(), ending.clone()),
             black_boxes: BlackBoxes::new(),
             held: HoldTable::new(),
+            armed: ArmedMarkers::default(),
             gossip: RevocationGossip::new(),
             reverse_ports: settings.reverse_ports.clone(),
             proxies: Proxies::from_env(),

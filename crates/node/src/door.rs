@@ -1,20 +1,18 @@
-//! The socket where workers reach the agent: in a folder of the agent's own among the sockets of Ray's session.
+//! The socket where workers reach the agent: in a [folder](AgentFolder) of the agent's own among the sockets of Ray's
+//! session.
 //!
-//! Every user of the node may create files in that session's folder. So the agent uses a folder by its name only if
-//! it owns the folder and no other user may write to it. A peer is identified by its process credentials: it has to
-//! be a worker of this machine. The size of its message and the time to read it are bounded.
+//! A peer is identified by its process credentials: it has to be a worker of this machine. The size of its message and
+//! the time to read it are bounded.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+mod folder;
+
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,16 +22,15 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
+pub(super) use self::folder::{AgentFolder, ArmedMarker, ArmedMarkers, directory, inside};
+
+use self::folder::unusable;
 use super::agent::Agent;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Hex, Name, Node, Sentence};
 use ray_relay_ray::ray::look::{Look, MAX_INSPECTION_BYTES};
 
-/// The name of the folder, up to the start of the node's id, and that of the socket in it.
-const FOLDER: &str = "ray-relay-node-";
+/// The name of the socket in the agent's folder.
 const SOCKET: &str = "failed";
-
-/// Characters of the node's id in the folder's name.
-const NODE_ID_CHARS: usize = 16;
 
 /// The pause between two scans for Ray sessions and expired black boxes.
 const SCAN_INTERVAL: Duration = Duration::from_secs(2);
@@ -63,10 +60,7 @@ struct WorkerMessage<'a> {
 
 /// A socket for the workers of one node.
 struct HookSocket {
-    session: PathBuf,
-    node_id: Name,
-    /// The folder, even if it is renamed meanwhile.
-    folder: File,
+    folder: AgentFolder,
     listener: UnixListener,
 }
 
@@ -138,7 +132,7 @@ pub(super) async fn attribute(agent: Arc<Agent>) {
 async fn next(doors: &[HookSocket]) -> Option<(UnixStream, Name)> {
     let accepting = doors
         .iter()
-        .map(|door| Box::pin(async { (door.listener.accept().await, &door.node_id) }));
+        .map(|door| Box::pin(async { (door.listener.accept().await, &door.folder.node_id) }));
     let ((accepted, node_id), ..) = futures_util::future::select_all(accepting).await;
     match accepted {
         Ok((stream, _)) => Some((stream, node_id.clone())),
@@ -157,15 +151,17 @@ async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
     doors.retain(|door| {
         let session_exists = sessions
             .iter()
-            .any(|session| session.folder == door.session);
-        session_exists && nodes.iter().any(|node| node.node_id == door.node_id) && door.is_open()
+            .any(|session| session.folder == door.folder.session);
+        session_exists
+            && nodes.iter().any(|node| node.node_id == door.folder.node_id)
+            && door.is_open()
     });
     for session in &sessions {
         for node in nodes.iter().filter(|node| is_of(node, &session.addresses)) {
-            if doors
-                .iter()
-                .any(|door| door.session == session.folder && door.node_id == node.node_id)
-            {
+            let is_it = |door: &HookSocket| {
+                door.folder.session == session.folder && door.folder.node_id == node.node_id
+            };
+            if doors.iter().any(is_it) {
                 continue;
             }
             match HookSocket::open(&session.folder, &node.node_id) {
@@ -191,78 +187,34 @@ async fn open(agent: &Agent, doors: &mut Vec<HookSocket>) {
 impl HookSocket {
     /// Opens a socket among those in `session`. Blocks for a moment only: the files are in memory.
     fn open(session: &Path, node_id: &Name) -> Result<Self, String> {
-        let short = node_id.get(..NODE_ID_CHARS).unwrap_or(node_id);
-        let wrong = |why: io::Error| {
-            format!("the folder for its socket among those of Ray's session cannot be used: {why}")
+        let folder = AgentFolder::open(session, node_id)?;
+        let of_socket = if geteuid().is_root() { 0o666 } else { 0o600 };
+        let bound = || {
+            let socket = folder.path(SOCKET);
+            match fs::remove_file(&socket) {
+                Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+                _ => {}
+            }
+            let listener = UnixListener::bind(&socket)?;
+            fs::set_permissions(&socket, Permissions::from_mode(of_socket))?;
+            Ok(listener)
         };
-        let sockets = directory(session).map_err(wrong)?;
-        let path = inside(&sockets, &format!("{FOLDER}{short}"));
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(why) if why.kind() != io::ErrorKind::AlreadyExists => return Err(wrong(why)),
-            _ => {}
-        }
-        let folder = directory(&path).map_err(wrong)?;
-        let about = folder.metadata().map_err(wrong)?;
-        if about.uid() != geteuid().as_raw() || about.mode() & 0o022 != 0 {
-            return Err(format!(
-                "in Ray's session folder another user has something called {FOLDER}{short}: remove it"
-            ));
-        }
-        // From here on no other user can change the folder's content.
-        let root = geteuid().is_root();
-        let (of_folder, of_socket) = if root { (0o711, 0o666) } else { (0o700, 0o600) };
-        let own = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        fs::set_permissions(&own, Permissions::from_mode(of_folder)).map_err(wrong)?;
-        let socket = inside(&folder, SOCKET);
-        match fs::remove_file(&socket) {
-            Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(wrong(why)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&socket).map_err(wrong)?;
-        fs::set_permissions(&socket, Permissions::from_mode(of_socket)).map_err(wrong)?;
-        Ok(Self {
-            session: session.to_owned(),
-            node_id: node_id.clone(),
-            folder,
-            listener,
-        })
+        let listener = bound().map_err(|why| unusable(&why))?;
+        Ok(Self { folder, listener })
     }
 
     /// Whether workers still find the socket by its name.
     fn is_open(&self) -> bool {
-        let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
-        let found = directory(&self.session.join(format!("{FOLDER}{short}")));
-        let is_same = |found: File| {
-            let (found, own) = (found.metadata().ok()?, self.folder.metadata().ok()?);
-            Some((found.dev(), found.ino()) == (own.dev(), own.ino()))
-        };
-        let is_same = found.ok().and_then(is_same).unwrap_or(false);
-        is_same && fs::symlink_metadata(inside(&self.folder, SOCKET)).is_ok()
+        self.folder.is_found() && fs::symlink_metadata(self.folder.path(SOCKET)).is_ok()
     }
 }
 
 impl Drop for HookSocket {
     fn drop(&mut self) {
-        let short = self.node_id.get(..NODE_ID_CHARS).unwrap_or(&self.node_id);
         if self.is_open() {
-            _ = fs::remove_file(inside(&self.folder, SOCKET));
-            _ = fs::remove_dir(self.session.join(format!("{FOLDER}{short}")));
+            _ = fs::remove_file(self.folder.path(SOCKET));
         }
     }
-}
-
-/// Opens the folder at `path`, unless it is a symbolic link.
-pub(super) fn directory(path: &Path) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-}
-
-/// Builds the path through the descriptor: short enough for a socket address, and always the same folder.
-pub(super) fn inside(folder: &File, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
 /// Stores the message on `stream`. An error says why it is not stored, and repeats none of it.

@@ -16,9 +16,13 @@ use super::processes::Resident;
 use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::look::MAX_INSPECTION_BYTES;
 
+mod answer;
+mod arm;
 mod present;
 
-pub(super) use self::present::present;
+pub(super) use self::answer::NoAnswer;
+pub(super) use self::arm::{ArmRequest, ArmedHook, OtherWorker};
+pub(super) use self::present::{NamedSocket, present, sockets};
 
 /// The request to a hook, in one line.
 #[derive(Debug, Serialize)]
@@ -27,37 +31,6 @@ pub(super) struct Request<'a> {
     pub(super) what: &'static str,
     pub(super) evaluate: bool,
     pub(super) worker_id: &'a str,
-}
-
-/// Why a hook does not answer. `Display` is the beginning of a sentence.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
-    /// The worker has no hook.
-    #[error("the worker has no hook (`ray_relay.setup`)")]
-    Absent,
-    /// The listener is another user's process, and is not contacted.
-    #[error("the socket of the worker's hook belongs to another process, of the user {0}")]
-    OtherOwner(u32),
-    /// There is a hook, and it does not answer.
-    #[error(
-        "the worker's hook does not answer: C code keeps Python's lock (GIL) there, or the machine is too busy"
-    )]
-    Silent,
-    /// The process does not run.
-    #[error("the worker is stopped by a signal (SIGSTOP), until it gets SIGCONT")]
-    Stopped,
-    /// The hook refuses, with its reason.
-    #[error("{0}")]
-    Refused(String),
-    /// The owner of the worker's job has forbidden it.
-    #[error("{0}")]
-    Forbidden(String),
-    /// The hook closed the connection, as it does when its process ends.
-    #[error("the worker's hook has broken off: the worker may just have ended")]
-    Closed,
-    /// The agent may not connect, or the connection broke.
-    #[error("the worker's hook cannot be reached ({0}); run the agent as the workers' user")]
-    Broken(io::Error),
 }
 
 /// The hook's answer to a request that it does not fulfil.

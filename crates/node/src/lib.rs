@@ -5,8 +5,8 @@
 //! `stream` serves one debugger connection. Before the agent dials anything, `verifier` checks a relay's request
 //! against Ray and this machine. `held` tells all relays which session holds which worker. `keeping` keeps the
 //! workers of a lost relay paused for their owners, and `gossip` passes revocations from relay to relay. `reverse`
-//! handles the opposite direction: workers that dial a debugger. `inspect` reports what running workers do, and
-//! `failed` stores what they leave at the `door` when a task fails.
+//! handles the opposite direction: workers that dial a debugger. `inspect` reports what running workers do, `arm` arms
+//! lines in them, and `failed` stores what they leave at the `door` when a task fails.
 //!
 //! For `ray-relay node`. It must know neither what a relay does with a debugger nor who its clients are.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@
 )]
 
 mod agent;
+mod arm;
 mod connect;
 mod door;
 mod failed;

@@ -339,6 +339,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             keeps_prompts: true,
             keeps_subprocesses: true,
             inspects: true,
+            arms: true,
         })
     }
 
@@ -397,6 +398,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
             }
             FromRelay::Open(open) => return self.open(open).await,
             FromRelay::Inspect(request) => return self.inspect(request).await,
+            FromRelay::Arm(request) => return self.arm(request).await,
             FromRelay::PostMortem(settings) => {
                 if let Some(nodes) = &self.nodes {
                     self.agent.black_boxes.configure(settings, nodes);

@@ -1,6 +1,8 @@
 //! Tests the agent between stand-ins for a relay, a head and a debugger, on real sockets.
 #![allow(clippy::unwrap_used)]
 
+mod arming;
+mod engine;
 mod failing;
 mod inspecting;
 mod keeping;

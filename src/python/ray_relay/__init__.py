@@ -18,14 +18,16 @@ was started with --ray-debugger-external.
 
 A thread of the worker waits at a Unix socket in Ray's session folder, which takes the worker's own user and root alone.
 On request it reports the stacks of all threads with the variables that it can read without running your code, the locks
-that they wait for and the processes that the worker has started, or has Ray open the debugger. Once a second it records
-where each thread is, without variables, so that a report also says how long a thread has not moved.
+that they wait for and the processes that the worker has started, or has Ray open the debugger. It also arms breakpoints and
+log messages at lines of your code, by an engine that the agent sends, for as long as the agent stays connected. Once a second
+it records where each thread is, without variables, so that a report also says how long a thread has not moved.
 
 Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the stack and the variables of a failing task go to
 the agent of its node before Ray has the error; the task does not wait for it.
 
-The environment variable RAY_RELAY_HOOK restricts the hook. It holds words, separated by commas: "look" opens no debugger,
-"no-ring" records no positions, and "off" starts no thread and reports nothing. Any other word opens no debugger either.
+The environment variable RAY_RELAY_HOOK restricts the hook. It holds words, separated by commas: "look" opens no debugger
+and arms no lines, "no-ring" records no positions, and "off" starts no thread and reports nothing. Any other word does what
+"look" does.
 """
 import atexit
 import errno
@@ -46,8 +48,9 @@ from operator import is_
 _NAME, _AGENT = "ray-relay-%d", "ray-relay-node-%s"
 # Timeouts in seconds: to receive a request, to send an answer, and to run your own code.
 _ASKED, _TAKEN, _EVALUATED = 2, 5, 5
-# Seconds: the timeout of the agent for a failing task, and the pause between reports of failures of one kind.
-_KEPT, _AGAIN = 1, 60
+# Seconds: the timeout of the agent for a failing task, the pause between reports of failures of one kind, and how long a new
+# worker waits for the agent to arm lines.
+_KEPT, _AGAIN, _ARMED_TIMEOUT = 1, 60, 1
 # The size of a request.
 _REQUEST = 4096
 # Limits: threads, frames of each and outermost ones of these, variables of each, and characters in total.
@@ -60,6 +63,10 @@ _NOTES, _KINDS = 4, 256
 _TOLD = {}
 # Held while your own code runs: one request at a time.
 _BUSY = threading.Lock()
+# Set when the agent has armed lines here, or will not.
+_ANSWERED = threading.Event()
+# The connections that arm lines, and the namespace of the engine, which the first one sends.
+_ARMING, _ENGINES, _MAKING = set(), [], threading.Lock()
 # A code object whose variables are no dictionary (CO_OPTIMIZED).
 _OPTIMIZED = 1
 # Seconds of measuring whether threads wait, and how often they are looked at in that time.
@@ -79,7 +86,7 @@ _THEN, _ENV_THEN = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN"
 
 def setup():
     """Never fails by itself, so that it breaks no task. The job's own hook may fail."""
-    for step in (_keep_on_loopback, _begin, _tell_failures):
+    for step in (_keep_on_loopback, _begin, _tell_failures, _wait_for_lines):
         try:
             step()
         except Exception as why:
@@ -368,7 +375,7 @@ def _serve(listener, worker, may, samples):
             request = _request(connection) if _peer(connection)[1] in (0, os.geteuid()) else None
             if request is None:
                 connection.close()
-            elif request.get("do") == "open":
+            elif request.get("do") in ("open", "arm"):
                 _aside(_reply, connection, worker, may, request)  # Takes seconds, in which other requests are served.
             else:
                 _reply(connection, worker, may, request)
@@ -481,7 +488,9 @@ def _is_of_program(file):
     """The same as in the text below, which has to be complete without this."""
     file = file.replace("\\", "/")
     own = os.path.dirname(os.__file__)
-    return not (file.startswith(("<frozen", own)) or "/site-packages/" in file or "/dist-packages/" in file)
+    if file.startswith(("<frozen", own, "ray_relay_armed.py")):
+        return False
+    return not ("/site-packages/" in file or "/dist-packages/" in file)
 
 
 def _aside(do, *args):
@@ -492,13 +501,13 @@ def _aside(do, *args):
     return thread
 
 
-def _request(connection):
-    until, line = time.monotonic() + _ASKED, b""
+def _request(connection, most=_REQUEST, seconds=_ASKED):
+    until, line = time.monotonic() + seconds, b""
     while b"\n" not in line:
         connection.settimeout(max(0.001, until - time.monotonic()))
-        more = connection.recv(_REQUEST)
+        more = connection.recv(most)
         line += more
-        if not more or len(line) > _REQUEST:
+        if not more or len(line) > most:
             return {}
     request = json.loads(line.split(b"\n")[0].decode())
     return request if type(request) is dict else {}
@@ -513,6 +522,8 @@ def _reply(connection, worker, may, request):
         connection.settimeout(_TAKEN)
         try:
             connection.sendall(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            if answer.get("ready") is True:
+                _defined("_arm")(connection, worker)
         except OSError:
             pass  # The client is gone.
 
@@ -537,6 +548,8 @@ def _answer(worker, may, request):
         return {"error": why, "forbidden": True}
     if do == "open":
         return _open(worker)
+    if do == "arm":
+        return _defined("_may_arm")(worker, may, request)
     return {"error": "the hook understands no such request"}
 
 
@@ -569,6 +582,22 @@ def _open(worker):
         return {"error": "debugpy 1.8 or newer is not installed where the worker runs"}
     listen = sys.modules["debugpy"].listen
     return {"host": getattr(listen, "host", worker.node_ip_address), "port": port}
+
+
+def _wait_for_lines():
+    """Lets the agent arm its lines before the first task of a new worker."""
+    worker, folder = _worker() or (None, "")
+    node = getattr(worker, "current_node_id", None)
+    if node is None:
+        return
+    folder = os.path.join(folder, _AGENT % node.hex()[:16])
+    # Without this file the agent has no lines.
+    if not os.path.lexists(os.path.join(folder, "armed")):
+        return
+    about = os.lstat(folder)
+    # Other users cannot change this directory.
+    if stat.S_ISDIR(about.st_mode) and about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022:
+        _ANSWERED.wait(_ARMED_TIMEOUT)
 
 
 # Ray calls these for each failed task, while its exception is handled, to decide whether to stop.
@@ -1572,7 +1601,9 @@ def _is_of_program(file):
     """Whether it is the program's own code, and no library's."""
     file = file.replace("\\", "/")
     own = os.path.dirname(os.__file__)
-    return not (file.startswith(("<frozen", own)) or "/site-packages/" in file or "/dist-packages/" in file)
+    if file.startswith(("<frozen", own, "ray_relay_armed.py")):
+        return False
+    return not ("/site-packages/" in file or "/dist-packages/" in file)
 
 
 def _text(text, most=_VALUE):
@@ -2167,6 +2198,56 @@ def _agent(folder):
         raise
     finally:
         os.close(inside)
+
+
+# Limits of arming lines: the size of a request with the engine, and connections at a time.
+_ARM_REQUEST, _MOST_ARMING = 512 * 1024, 8
+
+
+def _may_arm(worker, may, request):
+    job, node = (getattr(worker, name, None) for name in ("current_job_id", "current_node_id"))
+    if job is None or job.hex() != request.get("job_id") or node is None or node.hex() != request.get("node_id", node.hex()):
+        refusal = {"error": "this worker is of another job or node", "other_worker": True}
+    elif may:
+        why = "the job allows no lines to be armed in its workers (RAY_RELAY_HOOK=%s)" % may[:72]
+        refusal = {"error": why, "forbidden": True}
+    else:
+        return {"worker_id": _id(worker), "ready": True}
+    _ANSWERED.set()
+    return refusal
+
+
+def _arm(connection, worker):
+    """Serves a connection of the agent that arms lines, until it ends."""
+    try:
+        request = _request(connection, _ARM_REQUEST, _TAKEN)
+        reason = _prepared(connection, request)
+        if reason is None:
+            _ENGINES[0]["serve"](connection, request.get("lines"), _rank, worker, _ANSWERED.set)
+        else:
+            connection.sendall(json.dumps({"type": "refused", "reason": reason}).encode() + b"\n")
+    except OSError:
+        raise
+    except Exception as why:
+        _complain(why)
+    finally:
+        _ARMING.discard(connection)
+        _ANSWERED.set()
+
+
+def _prepared(connection, request):
+    """Returns why a connection cannot arm lines, or None."""
+    if type(request.get("engine")) is not str:
+        return "the request is not valid, or larger than %d KiB" % (_ARM_REQUEST >> 10)
+    with _MAKING:
+        if len(_ARMING) >= _MOST_ARMING:
+            return "%d connections arm lines in this worker already" % _MOST_ARMING
+        if not _ENGINES:
+            names = {"__name__": "ray_relay_armed"}
+            exec(compile(request["engine"], "ray_relay_armed.py", "exec"), names)
+            os.register_at_fork(after_in_child=_ENGINES.clear)
+            _ENGINES.append(names)
+        _ARMING.add(connection)
 
 
 _DEFINED = True

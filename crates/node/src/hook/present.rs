@@ -1,7 +1,9 @@
 //! Finds the workers of this machine that have the hook, by their sockets, without a request to them.
 
+use std::fs::DirEntry;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::DirEntryExt as _;
+use std::path::{Path, PathBuf};
 
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
@@ -22,18 +24,13 @@ pub(crate) async fn present(verifier: &TargetVerifier, deadline: Instant) -> Opt
 async fn all(verifier: &TargetVerifier) -> Vec<u32> {
     let mut found = Vec::new();
     for session in verifier.sessions().await {
-        let folder = session.folder.clone();
-        let named = tokio::task::spawn_blocking(move || named(&folder)).await;
-        for number in named.ok().and_then(Result::ok).unwrap_or_default() {
+        for socket in sockets(session.folder).await {
             if found.len() >= MAX_WORKERS {
                 return found;
             }
             // A worker that holds the GIL connects as well: the kernel accepts for it.
-            let Ok(stream) = connect_in(&session.folder, number).await else {
-                continue;
-            };
-            if is_hook_of(verifier, &stream, number).await {
-                found.push(number);
+            if socket.connect(verifier).await.is_some() {
+                found.push(socket.number);
             }
         }
     }
@@ -42,25 +39,45 @@ async fn all(verifier: &TargetVerifier) -> Vec<u32> {
     found
 }
 
-/// Whether the worker with the own pid `number` has the other end: every user may create a socket there.
-async fn is_hook_of(verifier: &TargetVerifier, stream: &UnixStream, number: u32) -> bool {
-    let Ok(peer) = stream.peer_cred() else {
-        return false;
-    };
-    match peer.pid().and_then(|pid| u32::try_from(pid).ok()) {
-        Some(pid) => verifier.worker(pid, peer.uid()).await == Some(number),
-        None => false,
+/// A socket in a session's folder that is called like a hook's, whichever process owns it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct NamedSocket {
+    folder: PathBuf,
+    /// The own pid of the worker that it is called after.
+    pub(crate) number: u32,
+    /// Distinguishes it from the socket of a later process with that pid.
+    inode: u64,
+}
+
+impl NamedSocket {
+    /// Connects to it. `None`: nothing listens there, or another process than that worker: every user may create a
+    /// socket there.
+    pub(crate) async fn connect(&self, verifier: &TargetVerifier) -> Option<UnixStream> {
+        let stream = connect_in(&self.folder, self.number).await.ok()?;
+        let peer = stream.peer_cred().ok()?;
+        let pid = u32::try_from(peer.pid()?).ok()?;
+        let worker = verifier.worker(pid, peer.uid()).await;
+        (worker == Some(self.number)).then_some(stream)
     }
 }
 
-/// Returns the numbers in the names of hook sockets, whichever process owns them. Blocks.
-fn named(folder: &Path) -> io::Result<Vec<u32>> {
-    let names = std::fs::read_dir(folder)?.flatten().take(MAX_NAMES);
-    let number = |name: std::ffi::OsString| {
+/// Returns the sockets in `folder` that are called like a hook's.
+pub(crate) async fn sockets(folder: PathBuf) -> Vec<NamedSocket> {
+    let named = tokio::task::spawn_blocking(move || named(&folder)).await;
+    named.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// Blocks.
+fn named(folder: &Path) -> io::Result<Vec<NamedSocket>> {
+    let entries = std::fs::read_dir(folder)?.flatten().take(MAX_NAMES);
+    let socket = |entry: DirEntry| {
+        let name = entry.file_name();
         let digits = name.to_str()?.strip_prefix("ray-relay-")?;
-        digits.parse().ok()
+        Some(NamedSocket {
+            folder: folder.to_owned(),
+            number: digits.parse().ok()?,
+            inode: entry.ino(),
+        })
     };
-    Ok(names
-        .filter_map(|entry| number(entry.file_name()))
-        .collect())
+    Ok(entries.filter_map(socket).collect())
 }

@@ -74,7 +74,27 @@ impl Hooked {
     }
 
     fn within(session: tempfile::TempDir, program: &str, env: &[(&str, &str)]) -> Option<Self> {
-        let child = Command::new("python3")
+        Self::of_python(Path::new("python3"), session, program, env)
+    }
+
+    /// The same in a Python that has `sys.monitoring`.
+    pub(crate) fn monitored(program: &str, env: &[(&str, &str)]) -> Option<Self> {
+        let session = tempfile::tempdir().unwrap();
+        fs::create_dir(session.path().join("sockets")).unwrap();
+        let python = monitored_python();
+        if python.is_none() {
+            eprintln!("not tried in a process: there is no Python 3.12 or newer");
+        }
+        Self::of_python(&python?, session, program, env)
+    }
+
+    fn of_python(
+        python: &Path,
+        session: tempfile::TempDir,
+        program: &str,
+        env: &[(&str, &str)],
+    ) -> Option<Self> {
+        let child = Command::new(python)
             .args(["-c", &format!("{PROLOGUE}\n{program}")])
             .arg(session.path())
             .arg(fs::read_to_string(HOOK).unwrap())
@@ -144,6 +164,24 @@ impl Hooked {
     fn snapshot(&self) -> Value {
         self.answers(&json!({"do": "look", "evaluate": false, "worker_id": WORKER}))
     }
+}
+
+/// Returns a Python 3.12 or newer: one on the path, or the newest one of pyenv.
+pub(crate) fn monitored_python() -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = ["python3", "python3.14", "python3.13", "python3.12"]
+        .map(PathBuf::from)
+        .into();
+    let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let versions = root.and_then(|root| fs::read_dir(root.join("versions")).ok());
+    let versions = versions.into_iter().flatten().flatten();
+    found.extend(versions.map(|version| version.path().join("bin/python3")));
+    let is_new = |python: &PathBuf| {
+        let mut command = Command::new(python);
+        command.args(["-c", "import sys; sys.exit(sys.version_info < (3, 12))"]);
+        let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        ended.is_ok_and(|status| status.success())
+    };
+    found.into_iter().find(is_new)
 }
 
 /// Returns the whole answer to `request`.

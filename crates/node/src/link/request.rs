@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
 use super::{AgentLink, LinkEnded};
-use crate::{inspect, stream};
+use crate::{arm, inspect, stream};
 use ray_relay_base::wire::tunnel::messages::{
-    FromAgent, Hex, Inspect, Open, Refusal, StreamId, Text,
+    Arm, FromAgent, Hex, Inspect, Open, Refusal, StreamId, Text,
 };
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
@@ -61,13 +61,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         };
         let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
         let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let requester = stream::Requester {
+        let (requester, done) = (self.requester(), cancelled.clone());
+        let serving = stream::serve(agent, requester, open, cancelled, answers);
+        self.spawn(serving.instrument(span), slot, done);
+        Ok(())
+    }
+
+    fn requester(&self) -> stream::Requester {
+        stream::Requester {
             dialler: self.dialler.clone(),
             replica: self.replica,
             lost: self.lost.clone(),
+        }
+    }
+
+    pub(super) async fn arm(&mut self, request: Arm) -> Result<(), LinkEnded> {
+        let Some((slot, cancelled)) = self.admit(request.stream).await? else {
+            return Ok(());
         };
-        let done = cancelled.clone();
-        let serving = stream::serve(agent, requester, open, cancelled, answers);
+        let span = info_span!("arm", job = %request.job_id);
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let (requester, done) = (self.requester(), cancelled.clone());
+        let serving = arm::serve(agent, requester, request, cancelled, answers);
         self.spawn(serving.instrument(span), slot, done);
         Ok(())
     }

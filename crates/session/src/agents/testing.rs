@@ -23,6 +23,7 @@ pub fn announcement(node_id: Option<&str>, addresses: &[&str]) -> Announce {
         keeps_prompts: true,
         keeps_subprocesses: true,
         inspects: true,
+        arms: true,
     }
 }
 

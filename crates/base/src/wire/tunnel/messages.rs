@@ -8,11 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+mod arm;
 mod failed;
 mod inspect;
 mod kept;
 mod park_terms;
 
+pub use self::arm::{
+    Arm, ArmReport, ArmedLine, Expression, LineState, LineStatus, MAX_ARMED_LINES,
+    MAX_REPORT_BYTES, SourcePath, WorkerReport,
+};
 pub use self::failed::{FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, PostMortem};
 pub use self::inspect::{Hooked, Inspect, Inspection, Listening, PYTORCH_DEBUG_PORT};
 pub use self::kept::{Credential, EnteredText, KeptSession, LetRun, ParkTerms, Parked, kept_fit};
@@ -95,6 +100,8 @@ pub enum FromRelay {
     Open(Open),
     /// Requests a stream with the result of inspecting a worker.
     Inspect(Inspect),
+    /// Requests a stream of reports from lines that the agent arms in the workers of a job.
+    Arm(Arm),
     /// Sets how the agent stores failed tasks; the last message of any relay counts.
     PostMortem(PostMortem),
     /// Asks whether a Ray process with that title listens on that port of the agent's node.
@@ -333,6 +340,9 @@ pub struct Announce {
     /// Whether it understands [`Inspect`].
     #[serde(default)]
     pub inspects: bool,
+    /// Whether it understands [`Arm`].
+    #[serde(default)]
+    pub arms: bool,
 }
 
 /// The reason why a stream is not opened.
