@@ -265,6 +265,8 @@ labels! {
         Tasks = "tasks",
         /// Looks at tasks that run, `/relay/v1/looks`.
         Looks = "looks",
+        /// Log messages of a running job, `/relay/v1/trace`.
+        Trace = "trace",
         /// Terminals of the page, `/relay/v1/terminal`.
         Terminal = "terminal",
         /// The page at `/relay/`, with its files.

@@ -39,7 +39,7 @@ use ray_relay_view::listing::json::Rest;
 use ray_relay_view::listing::shared::SharedRows;
 
 /// Interval of keepalive comments on a silent stream.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Batch size in bytes: larger batches of events get no further event.
 const MAX_CHUNK_BYTES: usize = 32 * 1024;
@@ -287,12 +287,18 @@ async fn gained(gains: &mut Option<watch::Receiver<Arc<Granted>>>) {
     std::future::pending().await
 }
 
-fn end_event(ended: PrincipalEnded) -> String {
+/// The last event of a stream whose principal has ended.
+pub(super) fn end_event(ended: PrincipalEnded) -> String {
     let reason = match ended {
         PrincipalEnded::Expired => "expired",
         PrincipalEnded::Revoked | PrincipalEnded::Withdrawn(_) => "revoked",
     };
-    let data = serde_json::json!({ "reason": reason, "error": ended.to_string() });
+    last_event(reason, &ended.to_string())
+}
+
+/// The last event of a stream that ends for `reason`, with a sentence.
+pub(super) fn last_event(reason: &str, sentence: &str) -> String {
+    let data = serde_json::json!({ "reason": reason, "error": sentence });
     format!("event: ended\ndata: {data}\n\n")
 }
 

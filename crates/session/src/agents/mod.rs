@@ -4,8 +4,8 @@
 //! [`link`]) it announces its node. Its credential, its source address and the head's list decide which nodes it may
 //! speak for ([`trust`]), and no other agent may speak for the same node ([`table`]). The relay requests a stream for
 //! each debugger connection ([`open`]), which becomes a [`Tunnel`]. Workers that dial out are met at a [`reverse`]
-//! rendezvous. [`route`] picks the route to a breakpoint, [`inspect`] takes snapshots of running workers, [`failures`]
-//! lists the failed tasks that agents keep.
+//! rendezvous. [`route`] picks the route to a breakpoint, [`inspect`] takes snapshots of running workers, [`arm`] arms
+//! lines in them, [`failures`] lists the failed tasks that agents keep.
 //!
 //! Relays linked with the same agents learn through them what each other's sessions hold ([`peers`]), and which
 //! credentials are revoked ([`revoked`]).
@@ -15,6 +15,7 @@
 //! message ([`MAX_MESSAGE_BYTES`](ray_relay_base::wire::tunnel::messages::MAX_MESSAGE_BYTES)). In doubt, no agent
 //! speaks for the node.
 
+pub mod arm;
 pub mod end;
 mod failed;
 mod failures;

@@ -13,6 +13,7 @@ pub(super) mod looks;
 pub(in crate::http) mod objects;
 pub(super) mod rights;
 mod shown;
+pub(super) mod trace;
 pub mod watch;
 pub(super) mod why;
 

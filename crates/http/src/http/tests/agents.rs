@@ -7,6 +7,7 @@ mod reverse;
 mod running;
 mod sharing;
 mod streams;
+mod tracing;
 mod trouble;
 
 use std::net::SocketAddr;

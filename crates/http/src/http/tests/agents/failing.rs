@@ -42,6 +42,14 @@ pub(super) async fn head_with_task(state: &'static str) -> SocketAddr {
 
 /// Starts a head that lists only these tasks.
 pub(super) async fn head_with_tasks(tasks: Vec<Value>) -> SocketAddr {
+    head_with_jobs(tasks, Arc::new(|| json!([]))).await
+}
+
+/// Starts a head that lists only these tasks, and the jobs that it has at each request.
+pub(super) async fn head_with_jobs(
+    tasks: Vec<Value>,
+    jobs: Arc<dyn Fn() -> Value + Send + Sync>,
+) -> SocketAddr {
     let tasks = json!({"total": tasks.len(), "num_after_truncation": tasks.len(), "result": tasks});
     let empty = json!({"total": 0, "num_after_truncation": 0, "result": []});
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -49,7 +57,7 @@ pub(super) async fn head_with_tasks(tasks: Vec<Value>) -> SocketAddr {
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let (tasks, empty) = (tasks.clone(), empty.clone());
+            let (tasks, empty, jobs) = (tasks.clone(), empty.clone(), Arc::clone(&jobs));
             tokio::spawn(async move {
                 let mut buffer = vec![0; 4096];
                 let read = stream.read(&mut buffer).await.unwrap();
@@ -60,7 +68,7 @@ pub(super) async fn head_with_tasks(tasks: Vec<Value>) -> SocketAddr {
                 };
                 let body = match line.contains("/api/v0/") {
                     true => json!({"result": true, "msg": "", "data": {"result": list}}),
-                    false => json!([]),
+                    false => jobs(),
                 };
                 let body = body.to_string();
                 let answer = format!(
