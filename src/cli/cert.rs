@@ -1,4 +1,4 @@
-//! `ray-relay cert`: a certificate for a first try.
+//! `ray-relay config self-signed`: a certificate for a first try.
 //!
 //! Writes two files and contacts no server. Only clients that are given a self-signed certificate trust it, through
 //! `--ca-file` and its like.
@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use rcgen::{
     CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
     SerialNumber,
@@ -21,7 +21,7 @@ use super::failure::{Fails, Failure};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
-  ray-relay cert self-signed --out tls --host relay.example.com
+  ray-relay config self-signed --out tls --host relay.example.com
   ray-relay serve --tls-cert tls/cert.pem --tls-key tls/key.pem";
 
 /// Names that every certificate covers: the local end of `kubectl port-forward` and `ssh -L`.
@@ -32,23 +32,9 @@ const BACKDATED_BY: Duration = Duration::from_secs(3600);
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// `cert`
+/// `config self-signed`
 #[derive(Debug, Args)]
-pub struct CertArgs {
-    /// The subcommand.
-    #[command(subcommand)]
-    command: Make,
-}
-
-#[derive(Debug, Subcommand)]
-enum Make {
-    /// Write cert.pem and key.pem: a certificate that signs itself, and its private key
-    SelfSigned(SelfSignedArgs),
-}
-
-/// `cert self-signed`
-#[derive(Debug, Args)]
-struct SelfSignedArgs {
+pub struct SelfSignedArgs {
     /// Folder for cert.pem and key.pem; made where it is missing
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     out: PathBuf,
@@ -85,8 +71,7 @@ enum CertError {
 
 impl Fails for CertError {}
 
-pub(super) fn run(args: CertArgs) -> Result<(), Failure> {
-    let Make::SelfSigned(args) = args.command;
+pub(super) fn run(args: SelfSignedArgs) -> Result<(), Failure> {
     let names = names(args.host);
     let (cert, key) = make(&names, args.days).map_err(CertError::Make)?;
     let (cert_path, key_path) = (args.out.join("cert.pem"), args.out.join("key.pem"));

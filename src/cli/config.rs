@@ -6,6 +6,7 @@ use serde_json::json;
 
 use check::ConfigCheckArgs;
 
+use super::cert;
 use super::failure::{Exit, Fails, Failure};
 use super::terminal::print;
 use ray_relay_base::config::explain::{Explained, UnknownKey, explain, explained};
@@ -36,6 +37,9 @@ pub enum ConfigCommand {
     /// Check a configuration, and report every problem at once
     #[command(after_help = check::AFTER_HELP)]
     Check(Box<ConfigCheckArgs>),
+    /// Write cert.pem and key.pem for a first try with TLS: a certificate that signs itself
+    #[command(after_help = cert::AFTER_HELP)]
+    SelfSigned(cert::SelfSignedArgs),
 }
 
 impl Fails for UnknownKey {
@@ -48,6 +52,7 @@ pub(super) fn run(command: ConfigCommand) -> Result<(), Failure> {
     match command {
         ConfigCommand::Explain { key, json } => explanation(key.as_deref(), json),
         ConfigCommand::Check(args) => check::run(*args),
+        ConfigCommand::SelfSigned(args) => cert::run(args),
     }
 }
 

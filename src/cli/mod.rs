@@ -48,6 +48,7 @@ mod tasks;
 mod terminal;
 mod token;
 mod token_command;
+mod trace;
 mod why;
 mod worker_session;
 
@@ -77,6 +78,7 @@ pub use reverse::ReverseArgs;
 pub use sessions::SessionsArgs;
 pub use tasks::TasksArgs;
 pub use token::TokenArgs;
+pub use trace::TraceArgs;
 pub use why::WhyArgs;
 
 use failure::Failure;
@@ -161,7 +163,7 @@ pub enum Command {
     /// Keep the sessions of a killed relay for the next one
     #[command(after_help = keeper::AFTER_HELP)]
     Keeper(keeper::KeeperArgs),
-    /// Check a configuration, or say what its keys mean
+    /// Check or explain a configuration, make a certificate
     #[command(subcommand)]
     Config(ConfigCommand),
     /// List the tasks that wait at a breakpoint
@@ -173,6 +175,9 @@ pub enum Command {
     /// List what runs, and find what hangs
     #[command(after_help = tasks::AFTER_HELP)]
     Tasks(TasksArgs),
+    /// Print log messages of a line in all workers of a running job
+    #[command(after_help = trace::AFTER_HELP)]
+    Trace(TraceArgs),
     /// Check each link from here to the tasks, and name what is broken
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(DoctorArgs),
@@ -182,9 +187,6 @@ pub enum Command {
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
-    /// Make a certificate for a first try with TLS
-    #[command(after_help = cert::AFTER_HELP)]
-    Cert(cert::CertArgs),
     /// Debug paused tasks at a pdb prompt
     #[command(after_help = debug::AFTER_HELP)]
     Debug(DebugArgs),
@@ -315,6 +317,7 @@ impl Command {
             Self::Exec(args) => &mut args.relay,
             Self::Snapshot(args) => &mut args.relay,
             Self::Why(args) if args.file.is_none() => &mut args.relay,
+            Self::Trace(args) => &mut args.relay,
             Self::Diff(args) => &mut args.relay,
             Self::Park(args) => &mut args.relay,
             Self::Release(args) => &mut args.relay,
@@ -337,10 +340,10 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::List(args) => list::run(args).await,
         Command::Tasks(args) => tasks::run(args).await,
         Command::Why(args) => why::run(args).await,
+        Command::Trace(args) => trace::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => Box::pin(launch_config::run(&args)).await,
-        Command::Cert(args) => cert::run(args),
         Command::Debug(args) if args.is_for_several() => Box::pin(debug::all::run(args)).await,
         Command::Debug(args) => debug::run(args).await,
         Command::Exec(args) if args.is_for_several() => exec::several::run(args).await,

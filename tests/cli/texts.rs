@@ -73,7 +73,7 @@ fn mistakes_at_the_command_line() {
         "serve --auth-key /nonexistent/relay.pub",
         "audit verify /nonexistent/audit.log",
         "audit replay /nonexistent/recording",
-        "cert self-signed /nonexistent/tls",
+        "config self-signed /nonexistent/tls",
         "deploy",
         "deploy --relay",
         "deploy --relay-url https://relay --token-file /nonexistent/token",

@@ -26,10 +26,10 @@ fn ray_relay(args: &[&str]) -> Output {
     command.args(args).env_clear().output().unwrap()
 }
 
-/// `ray-relay cert self-signed` to `dir`.
+/// `ray-relay config self-signed` to `dir`.
 fn certify(dir: &Path, more: &[&str]) -> Output {
     let args = [
-        &["cert", "self-signed", "--out", dir.to_str().unwrap()],
+        &["config", "self-signed", "--out", dir.to_str().unwrap()],
         more,
     ]
     .concat();

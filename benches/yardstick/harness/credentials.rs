@@ -42,7 +42,7 @@ impl Credentials {
             }
         };
         run(&["token", "keygen", "keys"])?;
-        run(&["cert", "self-signed", "--out", "tls"])?;
+        run(&["config", "self-signed", "--out", "tls"])?;
         let token = |scope| -> Result<String> {
             let key = ["token", "mint", "--key", "keys/relay.key"];
             let rest = ["--sub", "yardstick", "--ttl", "8h", "--scope", scope];

@@ -23,7 +23,14 @@ impl Guarded {
         let issuer = Issuer::new();
         let mut certify = Command::new(env!("CARGO_BIN_EXE_ray-relay"));
         let (host, out) = (RELAY_IP.to_string(), issuer.path(""));
-        certify.args(["cert", "self-signed", "--host", &host, "--host", RELAY_IP6]);
+        certify.args([
+            "config",
+            "self-signed",
+            "--host",
+            &host,
+            "--host",
+            RELAY_IP6,
+        ]);
         assert!(
             certify
                 .args(["--out", &out])

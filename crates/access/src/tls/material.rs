@@ -142,7 +142,7 @@ impl Trouble {
                 "make PEM of it: openssl crl -inform der -in FILE".to_owned()
             }
             (Trouble::Missing { .. } | Trouble::Malformed { .. }, _) => {
-                "`ray-relay cert self-signed` makes a pair that works, for comparison".to_owned()
+                "`ray-relay config self-signed` makes a pair that works, for comparison".to_owned()
             }
         }
     }

@@ -101,7 +101,7 @@ impl Resolver {
                     key,
                     "nothing, although TLS is on",
                     "the path of a PEM file; --tls-cert and --tls-key name the two",
-                    "`ray-relay cert self-signed` makes a pair for a first try",
+                    "`ray-relay config self-signed` makes a pair for a first try",
                 );
             }
         }

@@ -28,6 +28,12 @@ impl FromStr for Ranks {
 }
 
 impl Ranks {
+    /// Its numbers, in the order of the text; `None` if there are more than `max`.
+    pub fn numbers(&self, max: usize) -> Option<Vec<u32>> {
+        let numbers: Vec<u32> = self.0.iter().cloned().flatten().take(max + 1).collect();
+        (numbers.len() <= max).then_some(numbers)
+    }
+
     /// Whether `number` is in the set.
     pub fn contains(&self, number: u32) -> bool {
         self.0.iter().any(|range| range.contains(&number))
