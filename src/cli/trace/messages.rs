@@ -43,7 +43,6 @@ struct Event {
     node: String,
     pid: Option<u32>,
     rank: Option<u32>,
-    thread: Option<String>,
     #[serde(default)]
     text: String,
     #[serde(default)]
@@ -98,7 +97,7 @@ impl Messages {
         }
         match name {
             "hit" => {
-                let place = place(&event.node, event.pid, event.rank, event.thread.as_deref());
+                let place = place(&event.node, event.pid, event.rank);
                 let lines = event.text.split('\n');
                 Some(
                     lines
@@ -159,22 +158,28 @@ impl Messages {
         at.dedup();
         let at: Vec<String> = at.iter().map(u32::to_string).collect();
         let mut text = match armed {
-            0 => "ray-relay: armed in no worker\n".to_owned(),
+            0 => String::new(),
             1 => format!("ray-relay: armed in 1 worker, at line {}\n", at.join(", ")),
             _ => format!(
                 "ray-relay: armed in {armed} workers, at line {}\n",
                 at.join(", ")
             ),
         };
+        // A function that was sent to a worker is found there when it is called.
         if not_loaded > 0 {
+            let workers = if not_loaded == 1 {
+                "worker that has"
+            } else {
+                "workers that have"
+            };
             text += &format!(
-                "ray-relay: {not_loaded} have not loaded that file, or it has no code there: armed when they import it\n"
+                "ray-relay: watching {not_loaded} {workers} not run the file yet; if none does, check its name and the line\n"
             );
         }
         for (reason, processes) in reasons.iter().take(MAX_REASONS) {
             let first = processes.first().map(|(node, pid)| match pid {
                 Some(pid) => format!("pid {pid} on {node}"),
-                None => format!("node {node}"),
+                None => format!("any worker of node {node}"),
             });
             let others = match processes.len() {
                 0 | 1 => String::new(),
@@ -197,14 +202,76 @@ impl Messages {
 }
 
 /// The place of a message: its rank, or its process.
-fn place(node: &str, pid: Option<u32>, rank: Option<u32>, thread: Option<&str>) -> String {
-    let process = match (rank, pid) {
+fn place(node: &str, pid: Option<u32>, rank: Option<u32>) -> String {
+    match (rank, pid) {
         (Some(rank), _) => format!("rank {rank}"),
         (None, Some(pid)) => format!("{node} pid {pid}"),
         (None, None) => node.to_owned(),
-    };
-    match thread {
-        Some(thread) => format!("{process} ({})", one_line(thread)),
-        None => process,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn status(pid: u32, state: &str, error: Option<&str>) -> Value {
+        json!({ "node": "10.0.0.7", "pid": pid, "state": state, "at": [27], "hits": 1, "dropped": 0, "error": error })
+    }
+
+    #[test]
+    fn message_names_its_rank_or_process_on_each_line() {
+        let mut messages = Messages::new(false);
+        let hit = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "text": "a\nb\u{1b}[2J" });
+        let text = messages.event("hit", &hit).unwrap();
+        assert!(text.starts_with("rank 3  a\nrank 3  b"), "{text:?}");
+        assert!(!text.contains('\u{1b}') && text.ends_with('\n'), "{text:?}");
+        let hit = json!({ "node": "10.0.0.7", "pid": 41, "rank": null, "text": "a" });
+        let text = messages.event("hit", &hit).unwrap();
+        assert_eq!(text, "10.0.0.7 pid 41  a\n");
+        assert_eq!(messages.hits, 2);
+    }
+
+    #[test]
+    fn notice_counts_workers_by_the_state_of_the_line() {
+        let mut messages = Messages::new(false);
+        assert!(messages.next_notice().is_none());
+        messages.event("status", &status(1, "armed", None));
+        messages.event("status", &status(2, "armed", None));
+        messages.event("status", &status(3, "not_loaded", None));
+        messages.event("status", &status(4, "ended", Some("NameError: name 'x'")));
+        let reason = json!({ "node": "10.0.0.8", "reason": "no agent is linked" });
+        messages.event("refused", &reason);
+        assert!(messages.next_notice().is_some());
+        assert_eq!(
+            messages.text(),
+            "ray-relay: armed in 2 workers, at line 27\n\
+             ray-relay: watching 1 worker that has not run the file yet; if none does, check its name and the line\n\
+             ray-relay: not armed in pid 4 on 10.0.0.7: NameError: name 'x'\n\
+             ray-relay: not armed in any worker of node 10.0.0.8: no agent is linked\n"
+        );
+        messages.event("gone", &json!({ "node": "10.0.0.7", "pid": 2 }));
+        assert!(
+            messages
+                .text()
+                .starts_with("ray-relay: armed in 1 worker, at line 27\n")
+        );
+    }
+
+    #[test]
+    fn json_has_every_event_as_the_relay_sent_it() {
+        let mut messages = Messages::new(true);
+        let text = messages.event("status", &status(1, "armed", None)).unwrap();
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(
+            (&line["event"], &line["at"]),
+            (&json!("status"), &json!([27]))
+        );
+        assert!(
+            messages
+                .event("new", &json!({ "x": 1 }))
+                .unwrap()
+                .contains("\"x\":1")
+        );
     }
 }
