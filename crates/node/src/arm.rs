@@ -45,6 +45,10 @@ const SESSIONS_INTERVAL: Duration = Duration::from_secs(2);
 /// The pause before a worker whose hook did not answer is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How often a socket at which nothing listens is tried, at each search: it exists a moment before its worker listens,
+/// and stays where a worker was killed.
+const MAX_CONNECT_ATTEMPTS: u32 = 10;
+
 /// Workers of one lease.
 const MAX_WORKERS: usize = 1024;
 
@@ -102,18 +106,33 @@ struct Lease<'a> {
     payload: Arc<str>,
     sender: mpsc::Sender<ArmReport>,
     reports: mpsc::Receiver<ArmReport>,
-    workers: JoinSet<Attempt>,
-    /// The sockets that were tried, and when to try them again, if ever.
-    tried: HashMap<NamedSocket, Option<Instant>>,
+    workers: JoinSet<(NamedSocket, Tried)>,
+    /// The sockets that were tried.
+    tried: HashMap<NamedSocket, Tried>,
     /// The folders of Ray's sessions, each marked so that new workers wait for their lines.
     folders: HashMap<PathBuf, Option<ArmedMarker>>,
     folders_until: Instant,
 }
 
-/// How the attempt to arm lines in a worker ended.
-struct Attempt {
-    socket: NamedSocket,
-    again: bool,
+/// The state of a socket that was tried.
+#[derive(Debug, Clone, Copy)]
+enum Tried {
+    /// It is armed or being tried, or is of no interest.
+    Settled,
+    /// Nothing listened there, so often.
+    Silent(u32),
+    /// Its hook did not answer; to be asked again then.
+    Again(Instant),
+}
+
+impl Tried {
+    fn is_due(self, now: Instant) -> bool {
+        match self {
+            Self::Settled => false,
+            Self::Silent(attempts) => attempts < MAX_CONNECT_ATTEMPTS,
+            Self::Again(at) => now >= at,
+        }
+    }
 }
 
 /// A payload of a hook: the program and what it is to arm.
@@ -163,9 +182,8 @@ impl<'a> Lease<'a> {
                     }
                 }
                 Some(ended) = self.workers.join_next() => {
-                    if let Ok(Attempt { socket, again }) = ended {
-                        let again = again.then(|| Instant::now() + RETRY_INTERVAL);
-                        self.tried.insert(socket, again);
+                    if let Ok((socket, tried)) = ended {
+                        self.tried.insert(socket, tried);
                     }
                 }
                 _ = scan.tick() => self.scan().await,
@@ -193,12 +211,14 @@ impl<'a> Lease<'a> {
         }
         self.tried.retain(|socket, _| found.contains(socket));
         for socket in found {
-            let is_due = match self.tried.get(&socket) {
-                None => true,
-                Some(again) => again.is_some_and(|at| now >= at),
-            };
+            let tried = self.tried.get(&socket).copied();
+            let is_due = tried.is_none_or(|tried| tried.is_due(now));
             if is_due && self.workers.len() < MAX_WORKERS {
-                self.tried.insert(socket.clone(), None);
+                self.tried.insert(socket.clone(), Tried::Settled);
+                let attempts = match tried {
+                    Some(Tried::Silent(attempts)) => attempts,
+                    _ => 0,
+                };
                 let worker = Worker {
                     agent: Arc::clone(self.agent),
                     node_id: self.node_id.clone(),
@@ -206,7 +226,7 @@ impl<'a> Lease<'a> {
                     payload: Arc::clone(&self.payload),
                     sender: self.sender.clone(),
                 };
-                self.workers.spawn(worker.arm(socket));
+                self.workers.spawn(worker.arm(socket, attempts));
             }
         }
     }
@@ -222,29 +242,33 @@ struct Worker {
 }
 
 impl Worker {
-    /// Arms the lines there, if the worker belongs to the job, until it ends. Cancel safe: when it is dropped, the
-    /// hook's connection closes.
-    async fn arm(self, socket: NamedSocket) -> Attempt {
+    /// Arms the lines there, if the worker belongs to the job, until it ends. `attempts` have found nothing that
+    /// listens. Cancel safe: when it is dropped, the hook's connection closes.
+    async fn arm(self, socket: NamedSocket, attempts: u32) -> (NamedSocket, Tried) {
         let pid = socket.number;
-        let again = match socket.connect(&self.agent.verifier).await {
-            None => false,
-            Some(stream) => match self.armed(stream).await {
-                Ok(Ok(hook)) => {
-                    self.forward(hook, pid).await;
-                    false
-                }
-                // It has ended, or is of no interest.
-                Ok(Err(OtherWorker)) | Err(NoAnswer::Closed) => false,
-                Err(why) => {
-                    let again = matches!(why, NoAnswer::Silent | NoAnswer::Stopped);
-                    let reason = Sentence::new(&why.to_string());
-                    self.report(pid, &Name::default(), WorkerReport::Refused { reason })
-                        .await;
-                    again
-                }
-            },
+        let Some(stream) = socket.connect(&self.agent.verifier).await else {
+            return (socket, Tried::Silent(attempts + 1));
         };
-        Attempt { socket, again }
+        let tried = match self.armed(stream).await {
+            Ok(Ok(hook)) => {
+                self.forward(hook, pid).await;
+                Tried::Settled
+            }
+            // It has ended, or is of no interest.
+            Ok(Err(OtherWorker)) | Err(NoAnswer::Closed) => Tried::Settled,
+            Err(why) => {
+                let reason = Sentence::new(&why.to_string());
+                let refused = WorkerReport::Refused { reason };
+                self.report(pid, &Name::default(), refused).await;
+                match why {
+                    NoAnswer::Silent | NoAnswer::Stopped => {
+                        Tried::Again(Instant::now() + RETRY_INTERVAL)
+                    }
+                    _ => Tried::Settled,
+                }
+            }
+        };
+        (socket, tried)
     }
 
     async fn armed(&self, stream: UnixStream) -> Result<Result<ArmedHook, OtherWorker>, NoAnswer> {

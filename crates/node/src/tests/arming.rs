@@ -197,6 +197,29 @@ async fn worker_that_starts_later_is_armed() {
     assert_ne!(gone.pid, first.pid());
 }
 
+/// Waits before the hook begins, which then has a socket for a while before it listens.
+const LATE_SETUP: &str = r#"ready()
+import socket
+listen = socket.socket.listen
+def listens_late(self, *args):
+    time.sleep(0.6)
+    listen(self, *args)
+socket.socket.listen = listens_late
+hook["setup"]()"#;
+
+#[tokio::test]
+async fn worker_that_listens_late_is_armed() {
+    let program = PROGRAM.replace("JOB", "1");
+    let program = program.replace("hook[\"setup\"]()", LATE_SETUP);
+    let Some(mut hooked) = Hooked::monitored(&program, &[]) else {
+        return;
+    };
+    let mut scene = Scene::new(&hooked).await;
+    let mut reports = scene.arm("{step}").await;
+    assert_eq!(hooked.resume(), "READY");
+    reports.until(is_hit).await;
+}
+
 #[tokio::test]
 async fn worker_of_another_job_is_not_armed() {
     let (Some(mut other), Some(own)) = (worker(2, &[]), worker(1, &[])) else {
