@@ -198,6 +198,9 @@ impl<'a> Lease<'a> {
             let sessions = self.agent.verifier.sessions().await;
             let live: HashSet<PathBuf> = sessions.into_iter().map(|one| one.folder).collect();
             self.folders.retain(|folder, _| live.contains(folder));
+            for marker in self.folders.values().flatten() {
+                marker.renew();
+            }
             for folder in live {
                 let marked = |folder: &PathBuf| self.agent.armed.mark(folder, &self.node_id);
                 let entry = self.folders.entry(folder);

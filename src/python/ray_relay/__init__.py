@@ -48,9 +48,9 @@ from operator import is_
 _NAME, _AGENT = "ray-relay-%d", "ray-relay-node-%s"
 # Timeouts in seconds: to receive a request, to send an answer, and to run your own code.
 _ASKED, _TAKEN, _EVALUATED = 2, 5, 5
-# Seconds: the timeout of the agent for a failing task, the pause between reports of failures of one kind, and how long a new
-# worker waits for the agent to arm lines.
-_KEPT, _AGAIN, _ARMED_TIMEOUT = 1, 60, 1
+# Seconds: the timeout of the agent for a failing task, the pause between reports of failures of one kind, how long a new worker
+# waits for the agent to arm lines, and how old the agent's file may be by which it knows of them.
+_KEPT, _AGAIN, _ARMED_TIMEOUT, _MARKER_SECONDS = 1, 60, 1, 10
 # The size of a request.
 _REQUEST = 4096
 # Limits: threads, frames of each and outermost ones of these, variables of each, and characters in total.
@@ -86,7 +86,7 @@ _THEN, _ENV_THEN = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN"
 
 def setup():
     """Never fails by itself, so that it breaks no task. The job's own hook may fail."""
-    for step in (_keep_on_loopback, _begin, _tell_failures, _wait_for_lines):
+    for step in (_keep_on_loopback, _begin, _tell_failures):
         try:
             step()
         except Exception as why:
@@ -287,6 +287,7 @@ def _begin():
     os.register_at_fork(after_in_child=_RING.clear)
     atexit.register(_end, listener, os.path.join(folder, _NAME % os.getpid()))
     _aside(_serve, listener, worker, forbids, "no-ring" not in words)
+    _wait_for_lines(worker, folder)
 
 
 def _listener(folder):
@@ -584,15 +585,18 @@ def _open(worker):
     return {"host": getattr(listen, "host", worker.node_ip_address), "port": port}
 
 
-def _wait_for_lines():
+def _wait_for_lines(worker, folder):
     """Lets the agent arm its lines before the first task of a new worker."""
-    worker, folder = _worker() or (None, "")
     node = getattr(worker, "current_node_id", None)
     if node is None:
         return
     folder = os.path.join(folder, _AGENT % node.hex()[:16])
-    # Without this file the agent has no lines.
-    if not os.path.lexists(os.path.join(folder, "armed")):
+    # Without this file the agent has no lines. It is renewed every other second, so an old one is of an agent that was killed.
+    try:
+        renewed = os.lstat(os.path.join(folder, "armed")).st_mtime
+    except OSError:
+        return
+    if abs(time.time() - renewed) > _MARKER_SECONDS:
         return
     about = os.lstat(folder)
     # Other users cannot change this directory.

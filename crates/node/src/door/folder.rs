@@ -26,7 +26,8 @@ const FOLDER: &str = "ray-relay-node-";
 /// Characters of the node's id in the folder's name.
 const NODE_ID_CHARS: usize = 16;
 
-/// The file that has new workers wait until their hook has armed lines.
+/// The file that has new workers wait until their hook has armed lines. They ignore one that was written more than 10 s
+/// ago: its agent was killed.
 const ARMED: &str = "armed";
 
 /// The folder for one node in one session. It is removed with the last thing in it.
@@ -118,7 +119,7 @@ impl ArmedMarkers {
                 let folder = AgentFolder::open(session, node_id);
                 let folder = folder.inspect_err(|why| debug!(why, "new workers do not wait"));
                 let folder = folder.ok()?;
-                fs::write(folder.path(ARMED), "").ok()?;
+                fs::write(folder.path(ARMED), "1").ok()?;
                 all.insert(key.clone(), (1, folder));
             }
         }
@@ -134,6 +135,16 @@ impl ArmedMarkers {
 pub(crate) struct ArmedMarker {
     all: ArmedMarkers,
     key: MarkerKey,
+}
+
+impl ArmedMarker {
+    /// Renews the file, to be called every other second.
+    pub(crate) fn renew(&self) {
+        if let Some((_, folder)) = self.all.0.lock().get(&self.key) {
+            // If that fails, new workers do not wait.
+            _ = fs::write(folder.path(ARMED), "1");
+        }
+    }
 }
 
 impl Drop for ArmedMarker {
@@ -178,7 +189,15 @@ mod tests {
         let first = markers.mark(session.path(), &node).unwrap();
         let second = markers.mark(session.path(), &node).unwrap();
         drop(first);
-        assert!(file.exists());
+        fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(std::time::UNIX_EPOCH)
+            .unwrap();
+        second.renew();
+        let modified = fs::metadata(&file).unwrap().modified().unwrap();
+        assert_ne!(modified, std::time::UNIX_EPOCH);
         drop(second);
         assert!(!file.exists() && fs::read_dir(session.path()).unwrap().next().is_none());
         assert!(markers.mark(session.path(), &node).is_some() && !file.exists());

@@ -14,7 +14,7 @@ mod job;
 use hyper::{Response, StatusCode};
 use serde::Deserialize;
 
-use self::feed::Trace;
+use self::feed::{MAX_QUEUED_BYTES, Trace};
 use self::job::{TracedJob, find};
 use crate::http::answer::{self, Body};
 use crate::http::exchange::Post;
@@ -23,6 +23,7 @@ use crate::http::route::RequiredPermission;
 use crate::http::{audit, body};
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::Scope;
+use ray_relay_base::memory::MemoryUse;
 use ray_relay_base::wire::tunnel::messages::{ArmedLine, Expression, SourcePath, Text};
 
 const MAX_BODY_BYTES: usize = 16 * 1024;
@@ -101,6 +102,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         let sentence = "a rule of yours has sessions on this job recorded, and log messages are not: ask for a rule without `record`";
         return Ok(answer::error(StatusCode::FORBIDDEN, sentence));
     }
+    let account = ctx.account(principal);
+    let memory = account.take(MemoryUse::Answers, MAX_QUEUED_BYTES)?;
     let line = request.into_line();
     let mut entry = audit::command(exchange, principal, "trace")
         .with("cluster", &*job.cluster)
@@ -118,7 +121,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         .with("file", &*line.file)
         .with("line", line.line);
     let trace = Trace::new(exchange, principal, job, line);
-    let body = trace.start(at_end, share);
+    let body = trace.start(at_end, (share, memory));
     Ok(answer::own(StatusCode::OK, "text/event-stream", body))
 }
 

@@ -13,7 +13,7 @@ use hyper::body::Frame;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::job::TracedJob;
@@ -23,6 +23,7 @@ use crate::http::exchange::Exchange;
 use crate::http::jobs;
 use ray_relay_access::audit::Entry;
 use ray_relay_access::identity::Principal;
+use ray_relay_base::memory::Reservation;
 use ray_relay_base::wire::tunnel::messages::{ArmReport, ArmedLine, LineStatus, WorkerReport};
 use ray_relay_ray::ray::head::StreamedBodyError;
 use ray_relay_ray::ray::registry::RayNode;
@@ -30,8 +31,11 @@ use ray_relay_session::context::Context;
 use ray_relay_session::session::shares::QuotaPermit;
 
 /// Events that may be queued for the client, and reports of agents for this owner.
-const MAX_QUEUED_EVENTS: usize = 1024;
-const MAX_QUEUED_REPORTS: usize = 256;
+const MAX_QUEUED_EVENTS: usize = 256;
+const MAX_QUEUED_REPORTS: usize = 64;
+
+/// Bytes that these take at most, with a message of 8 KiB in each, and some more around it.
+pub(super) const MAX_QUEUED_BYTES: usize = (MAX_QUEUED_EVENTS + MAX_QUEUED_REPORTS) * 9 * 1024;
 
 /// The pause between two searches for new nodes, and between two questions whether the job still runs.
 const NODES_INTERVAL: Duration = Duration::from_secs(2);
@@ -95,7 +99,7 @@ impl Trace {
     }
 
     /// Starts the owner, which runs until the client drops the returned body. At the end it writes `at_end`.
-    pub(super) fn start(self, at_end: Entry, share: QuotaPermit) -> Body {
+    pub(super) fn start(self, at_end: Entry, share: (QuotaPermit, Reservation)) -> Body {
         let (sender, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
         // Not the connection's: that would wait for this, and hold the body meanwhile.
         let tasks = self.ctx.shutdown.tasks.clone();
@@ -118,8 +122,10 @@ impl Trace {
         if let TraceEnd::Told(event) = end {
             _ = timeout(KEEP_ALIVE, client.send(event.into())).await;
         }
-        // Without the log nothing more can be done: the lines are disarmed.
-        _ = self.ctx.audit.write(at_end.with("hits", self.hits)).await;
+        let at_end = at_end.with("hits", self.hits);
+        if self.ctx.audit.write(at_end.clone()).await.is_err() {
+            self.ctx.audit.owe(at_end);
+        }
     }
 
     async fn follow(
@@ -134,6 +140,8 @@ impl Trace {
             self.job.clone(),
         );
         tokio::pin!(over);
+        let limit = self.job.session_limit(&self.principal);
+        let limit = limit.map(|limit| Instant::now() + limit);
         if self.live_nodes().is_empty() {
             _ = timeout(NODES_TIMEOUT, self.ctx.registry.nodes_refreshed()).await;
         }
@@ -144,6 +152,10 @@ impl Trace {
                 () = self.closing.cancelled() => return TraceEnd::Draining,
                 ended = self.principal.ended() => return TraceEnd::Told(end_event(ended)),
                 end = &mut over => return TraceEnd::Told(end),
+                () = until(limit) => {
+                    let sentence = "a rule of yours limits how long a session on this job may last";
+                    return TraceEnd::Told(last_event("limit", sentence));
+                }
                 Some((node, report)) = reports.recv() => self.report(client, &node, report),
                 Some(ended) = armed.join_next() => {
                     // Tried again at the next search.
@@ -330,6 +342,13 @@ async fn job_over(ctx: Arc<Context>, principal: Principal, job: TracedJob) -> St
         if of_cluster.any(|one| one.ended) {
             return last_event("job", "the job has ended");
         }
+    }
+}
+
+async fn until(limit: Option<Instant>) {
+    match limit {
+        Some(limit) => sleep_until(limit).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The job whose lines are traced, and the rights of a principal on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 
@@ -32,6 +33,12 @@ impl TracedJob {
     pub(super) fn has_to_be_recorded(&self, principal: &Principal) -> bool {
         let rights = principal.access().rights_on_running(&self.whole);
         rights.obligations.record
+    }
+
+    /// The longest time for which a rule lets `principal` trace the job, if any does.
+    pub(super) fn session_limit(&self, principal: &Principal) -> Option<Duration> {
+        let rights = principal.access().rights_on_running(&self.whole);
+        rights.obligations.session_limit
     }
 }
 

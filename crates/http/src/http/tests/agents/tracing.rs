@@ -37,6 +37,11 @@ scopes = ["debug", "attach"]
 subjects = ["eve"]
 scopes = ["debug"]
 record = true
+
+[[rule]]
+subjects = ["fay"]
+scopes = ["list", "view", "debug", "attach"]
+session_limit = "1s"
 "#;
 
 const BODY: &str = r#"{"job": "s1", "file": "train.py", "line": 26, "log": "loss={loss}", "condition": "loss > 1", "ranks": [0, 3]}"#;
@@ -216,6 +221,17 @@ async fn trace_ends_with_its_job() {
     let mut stream = lease(&scene, &request).await;
     ended.store(true, Ordering::Relaxed);
     trace.until(r#""reason":"job""#).await;
+    assert_eq!(bytes(&mut stream).await, None, "the lease is open");
+}
+
+#[tokio::test]
+async fn rule_limits_how_long_a_trace_lasts() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut trace = Trace::start(&scene, "fay").await;
+    let request = next_arm(&mut agent).await;
+    let mut stream = lease(&scene, &request).await;
+    trace.until(r#""reason":"limit""#).await;
     assert_eq!(bytes(&mut stream).await, None, "the lease is open");
 }
 

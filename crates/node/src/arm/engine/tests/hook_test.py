@@ -177,21 +177,27 @@ def t_wait():
     worker = Worker(session=session)
     check("it waits", worker.setup() >= 1, True)
     check("and is quiet", worker.close(), "")
+    os.utime(agent + "/armed", (time.time() - 60,) * 2)
+    worker = Worker(session=session)
+    check("the agent was killed: no wait", worker.setup() < 1, True)
+    worker.close()
     os.chmod(agent, 0o777)
+    os.utime(agent + "/armed")
     worker = Worker(session=session)
     check("another user could have made the file: no wait", worker.setup() < 1, True)
     worker.close()
     os.chmod(agent, 0o755)
     # With a longer timeout: the answer ends the wait.
     with open(HOOK) as file:
-        source, plain = file.read(), "_KEPT, _AGAIN, _ARMED_TIMEOUT = 1, 60, 1\n"
+        source, plain = file.read(), "_ARMED_TIMEOUT, _MARKER_SECONDS = 1, 60, 1, 10\n"
     check("the timeout is found", source.count(plain), 1)
     patched, _ = write("patched_hook.txt", "")
     with open(patched, "w") as file:
-        file.write(source.replace(plain, "_KEPT, _AGAIN, _ARMED_TIMEOUT = 1, 60, 60\n"))
+        file.write(source.replace(plain, "_ARMED_TIMEOUT, _MARKER_SECONDS = 1, 60, 60, 10\n"))
     for name, do in (("armed", lambda worker: worker.armed(log="{x}")), ("other job", lambda worker: worker.asked(worker.connect(), "05000000")),
                      ("refused", lambda worker: worker.armed(log="{x"))):
         worker = Worker(session=session, hook=patched)
+        os.utime(agent + "/armed")
         kept = do(worker)
         check("the answer ends the wait: %s" % name, worker.setup() < 60, True)
         if name == "armed":

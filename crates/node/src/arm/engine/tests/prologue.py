@@ -98,9 +98,11 @@ def reset():
 
 def wait(do, seconds=20):
     until = time.monotonic() + seconds
-    while not do() and time.monotonic() < until:
+    while True:
+        found = bool(do())  # Once for each answer: it may have an effect.
+        if found or time.monotonic() >= until:
+            return found
         time.sleep(0.005)
-    return bool(do())
 
 
 def begin(do, *args):
