@@ -28,19 +28,22 @@ Examples:
   ray-relay trace train.py:26 'loss={loss:.3f}' --job raysubmit_dQ2mRt8bkq1v4xKc
       rank 0  loss=0.693
       rank 1  loss=0.701
-  ray-relay trace train.py:26 'step {step}: {x.shape}' --job 01000000 --if 'step % 100 == 0' --ranks 0-3
+  ray-relay trace train.py:26 '{x.shape}' --job 01000000 --if 'step % 100 == 0' --ranks 0-3
   ray-relay trace train.py:26 '{loss}' --job 01000000 --json
       {\"event\": \"hit\", \"node\", \"pid\", \"rank\", \"thread\", \"time_ms\", \"text\"}
       {\"event\": \"status\", \"node\", \"pid\", \"state\": \"armed\"|\"not_loaded\"|\"ended\", \"at\": [LINE], \"hits\", \"dropped\", \"error\"}
-      {\"event\": \"refused\", \"node\", \"pid\", \"reason\"}, \"gone\", \"dropped\", \"ended\"
+      {\"event\": \"refused\", \"node\", \"pid\", \"reason\"}
+      {\"event\": \"gone\", \"node\", \"pid\"}
+      {\"event\": \"dropped\", \"messages\"}
+      {\"event\": \"ended\", \"reason\", \"error\"}
 
-Prints the message each time that a worker of the job comes to the line, before the line runs. Nothing stops, and the job needs no change. In braces are Python expressions, as in an f-string; they see the variables of the function. They run in the task: one that changes something changes the job. `ray.rank` is the rank of the process. One that raises an error is reported once, and that worker's line is disarmed.
+Prints the message each time that a worker of the job reaches the line, before the line runs. Nothing stops. In braces are Python expressions, as in an f-string; they see the variables of the function, and `ray.rank` is the rank of the process. They run in the task: one that changes something changes the job, and one that copies a tensor from a GPU waits for it. An expression that raises an error is reported once and disarms the line in that worker.
 
-FILE is the end of a path, by whole names: train.py, model/train.py. A line without code stands for the next one that has some. A worker that has not imported the file yet is armed when it does. Workers that start later are armed too.
+LINE is the number in the file that the workers run. FILE is the end of its path, by whole names: train.py, model/train.py; every file that fits is meant. A line without code stands for the next one that has some. A worker that has not imported the file yet is armed when it does, and one that starts later as soon as it starts. --ranks is checked first, then --if; --hit counts what is left.
 
-It ends with Ctrl-C, with the job, or when the relay is lost. Then nothing is armed any more: at the latest 15 s later where an agent loses the network. In one second each worker sends at most 50 messages of 2,000 characters; how many were dropped is told.
+It ends with Ctrl-C, with the job, or when the relay is lost. The line is then disarmed in every worker, within 15 s if an agent has lost the network. Each worker sends at most 50 messages a second, of 2,000 characters; the number dropped is reported.
 
-It needs Python 3.12 in the workers, the hook in them (`ray-relay hook`), an agent on each node (`ray-relay node`), and the permissions `debug` and `attach` on the whole job (or the relay's `dap.allow_attach`). RAY_RELAY_HOOK=look in a job's environment forbids it.
+It needs Python 3.12 or newer in the workers, the hook in them from their start (`ray-relay hook`), and an agent on each node (`ray-relay node`). It takes the permissions `debug` and `attach` on the whole job (or the relay's `dap.allow_attach`). RAY_RELAY_HOOK=look in a job's environment forbids it.
 
 Exit codes: 0 the job has ended, or Ctrl-C; 66 there is no such job; 69 the relay cannot be reached, or was lost; 77 refused, or the permission has ended.";
 
@@ -59,7 +62,7 @@ pub struct TraceArgs {
     /// Only where this Python expression is true
     #[arg(long = "if", value_name = "CONDITION")]
     pub condition: Option<String>,
-    /// Which of the hits count, in each worker: 5, '>= 5', '% 100'
+    /// Only these hits, counted in each worker: 5 (the fifth), '>= 5', '% 100' (every 100th)
     #[arg(long, value_name = "HITS")]
     pub hit: Option<String>,
     /// Only these ranks, such as 0-7,9
