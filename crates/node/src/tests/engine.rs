@@ -5,6 +5,9 @@ use std::process::Command;
 
 use crate::hook::tests::monitored_python;
 
+/// The time for one script, which takes 20 s on a busy machine.
+const TEST_TIMEOUT_SECONDS: &str = "180";
+
 /// Runs the test `name` of `arm/engine/tests`.
 fn run(name: &str) {
     let Some(python) = monitored_python() else {
@@ -12,10 +15,9 @@ fn run(name: &str) {
         return;
     };
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/arm/engine/tests");
-    let output = Command::new(python)
-        .arg(folder.join(name))
-        .output()
-        .unwrap();
+    let mut command = Command::new("timeout");
+    command.arg(TEST_TIMEOUT_SECONDS).arg(python);
+    let output = command.arg(folder.join(name)).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
