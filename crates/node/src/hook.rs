@@ -6,20 +6,20 @@
 use std::io;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::door::{directory, inside};
 use super::processes::Resident;
-use ray_relay_base::wire::text::one_line;
 use ray_relay_ray::ray::look::MAX_INSPECTION_BYTES;
 
 mod answer;
 mod arm;
 mod present;
 
+use self::answer::Failed;
 pub(super) use self::answer::NoAnswer;
 pub(super) use self::arm::{ArmRequest, ArmedHook, OtherWorker};
 pub(super) use self::present::{NamedSocket, present, sockets};
@@ -31,14 +31,6 @@ pub(super) struct Request<'a> {
     pub(super) what: &'static str,
     pub(super) evaluate: bool,
     pub(super) worker_id: &'a str,
-}
-
-/// The hook's answer to a request that it does not fulfil.
-#[derive(Deserialize)]
-struct Failed {
-    error: String,
-    #[serde(default)]
-    forbidden: bool,
 }
 
 /// Sends `request` to the hook of `worker`, which has the own pid `number`, and returns the answer.
@@ -68,13 +60,7 @@ pub(super) async fn ask(
     let answer = timeout_at(deadline, exchange).await;
     let answer = answer.unwrap_or_else(|_| Err(silent(worker.pid)))?;
     match serde_json::from_slice::<Failed>(&answer) {
-        Ok(failed) => {
-            let why = one_line(&failed.error);
-            Err(match failed.forbidden {
-                true => NoAnswer::Forbidden(why),
-                false => NoAnswer::Refused(why),
-            })
-        }
+        Ok(failed) => Err(failed.into()),
         Err(_) => Ok(answer),
     }
 }

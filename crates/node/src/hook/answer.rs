@@ -2,6 +2,10 @@
 
 use std::io;
 
+use serde::Deserialize;
+
+use ray_relay_base::wire::text::one_line;
+
 /// Why a hook does not answer. `Display` is the beginning of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
@@ -31,4 +35,22 @@ pub(crate) enum NoAnswer {
     /// The agent may not connect, or the connection broke.
     #[error("the worker's hook cannot be reached ({0}); run the agent as the workers' user")]
     Broken(io::Error),
+}
+
+/// The hook's answer to a request that it does not fulfil.
+#[derive(Deserialize)]
+pub(super) struct Failed {
+    error: String,
+    #[serde(default)]
+    forbidden: bool,
+}
+
+impl From<Failed> for NoAnswer {
+    fn from(failed: Failed) -> Self {
+        let why = one_line(&failed.error);
+        match failed.forbidden {
+            true => Self::Forbidden(why),
+            false => Self::Refused(why),
+        }
+    }
 }

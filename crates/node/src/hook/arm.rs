@@ -10,8 +10,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::codec::{Framed, LinesCodec};
 
-use super::answer::NoAnswer;
-use ray_relay_base::wire::text::one_line;
+use super::answer::{Failed, NoAnswer};
 use ray_relay_base::wire::tunnel::messages::{MAX_REPORT_BYTES, Name, WorkerReport, read};
 
 /// How long a hook may take to answer: a worker may hold the GIL for a while.
@@ -33,7 +32,7 @@ pub(crate) struct ArmRequest<'a> {
     pub(crate) job_id: &'a str,
 }
 
-/// The answer of a hook. One that is older has an `error` alone.
+/// The answer of a hook, unless it is [`Failed`], as that of an older one.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -42,10 +41,6 @@ struct Answer {
     ready: bool,
     #[serde(default)]
     other_worker: bool,
-    #[serde(default)]
-    forbidden: bool,
-    #[serde(default)]
-    error: String,
 }
 
 /// The worker is of another job, or of another node of this machine.
@@ -76,8 +71,7 @@ impl ArmedHook {
         let answer = timeout(ANSWER_TIMEOUT, hook.next()).await;
         let answer = answer.map_err(|_| NoAnswer::Silent)?;
         let answer = answer.ok_or(NoAnswer::Closed)?.map_err(|_| invalid())?;
-        let answer: Answer = serde_json::from_str(&answer).map_err(|_| invalid())?;
-        match answer {
+        match serde_json::from_str(&answer).map_err(|_| invalid())? {
             Answer {
                 ready: true,
                 worker_id: Some(worker_id),
@@ -95,12 +89,10 @@ impl ArmedHook {
             Answer {
                 other_worker: true, ..
             } => Ok(Err(OtherWorker)),
-            Answer {
-                forbidden: true,
-                error,
-                ..
-            } => Err(NoAnswer::Forbidden(one_line(&error))),
-            Answer { error, .. } => Err(NoAnswer::Refused(one_line(&error))),
+            _ => {
+                let failed: Failed = serde_json::from_str(&answer).map_err(|_| invalid())?;
+                Err(failed.into())
+            }
         }
     }
 

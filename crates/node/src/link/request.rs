@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument as _, info_span};
+use tracing::{Instrument as _, Span, info_span};
 
 use super::{AgentLink, LinkEnded};
+use crate::agent::Agent;
+use crate::stream::Requester;
 use crate::{arm, inspect, stream};
 use ray_relay_base::wire::tunnel::messages::{
     Arm, FromAgent, Hex, Inspect, Open, Refusal, StreamId, Text,
 };
+
+/// Queues messages for the relay.
+type Answers = mpsc::Sender<FromAgent>;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
     /// Acquires a slot for a stream that the relay may cancel. `None`: it is refused, and the relay is notified.
@@ -41,62 +46,66 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AgentLink<S> {
         Ok(None)
     }
 
-    /// Runs `serving` in a task of the agent. At its end the stream is `done`, and its `slot` is free.
-    fn spawn(
-        &self,
-        serving: impl Future<Output = ()> + Send + 'static,
-        slot: OwnedSemaphorePermit,
-        done: CancellationToken,
-    ) {
-        self.agent.tasks.spawn(async move {
-            serving.await;
-            done.cancel();
-            drop(slot);
-        });
-    }
-
-    pub(super) async fn open(&mut self, open: Open) -> Result<(), LinkEnded> {
-        let Some((slot, cancelled)) = self.admit(open.stream).await? else {
+    /// Runs what `serve` returns in a task of the agent, in `span`, if there is a slot for `stream`. Its end frees the
+    /// slot.
+    async fn start<F>(
+        &mut self,
+        stream: StreamId,
+        span: Span,
+        serve: impl FnOnce(Arc<Agent>, Requester, CancellationToken, Answers) -> F,
+    ) -> Result<(), LinkEnded>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Some((slot, cancelled)) = self.admit(stream).await? else {
             return Ok(());
         };
-        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
-        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let (requester, done) = (self.requester(), cancelled.clone());
-        let serving = stream::serve(agent, requester, open, cancelled, answers);
-        self.spawn(serving.instrument(span), slot, done);
-        Ok(())
-    }
-
-    fn requester(&self) -> stream::Requester {
-        stream::Requester {
+        let requester = Requester {
             dialler: self.dialler.clone(),
             replica: self.replica,
             lost: self.lost.clone(),
-        }
+        };
+        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
+        let serving = serve(agent, requester, cancelled.clone(), answers);
+        let serving = async move {
+            serving.await;
+            cancelled.cancel();
+            drop(slot);
+        };
+        self.agent.tasks.spawn(serving.instrument(span));
+        Ok(())
+    }
+
+    pub(super) async fn open(&mut self, open: Open) -> Result<(), LinkEnded> {
+        let span = info_span!("stream", cluster = %open.cluster, worker = %open.worker_id);
+        self.start(open.stream, span, |agent, requester, cancelled, answers| {
+            stream::serve(agent, requester, open, cancelled, answers)
+        })
+        .await
     }
 
     pub(super) async fn arm(&mut self, request: Arm) -> Result<(), LinkEnded> {
-        let Some((slot, cancelled)) = self.admit(request.stream).await? else {
-            return Ok(());
-        };
         let span = info_span!("arm", job = %request.job_id);
-        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let (requester, done) = (self.requester(), cancelled.clone());
-        let serving = arm::serve(agent, requester, request, cancelled, answers);
-        self.spawn(serving.instrument(span), slot, done);
-        Ok(())
+        self.start(
+            request.stream,
+            span,
+            |agent, requester, cancelled, answers| {
+                arm::serve(agent, requester, request, cancelled, answers)
+            },
+        )
+        .await
     }
 
     pub(super) async fn inspect(&mut self, request: Inspect) -> Result<(), LinkEnded> {
-        let Some((slot, cancelled)) = self.admit(request.stream).await? else {
-            return Ok(());
-        };
         let span = info_span!("inspect", worker = %request.worker_id, pid = request.pid);
-        let (agent, answers) = (Arc::clone(&self.agent), self.answers.clone());
-        let (dialler, done) = (self.dialler.clone(), cancelled.clone());
-        let serving = inspect::serve(agent, dialler, request, cancelled, answers);
-        self.spawn(serving.instrument(span), slot, done);
-        Ok(())
+        self.start(
+            request.stream,
+            span,
+            |agent, requester, cancelled, answers| {
+                inspect::serve(agent, requester.dialler, request, cancelled, answers)
+            },
+        )
+        .await
     }
 
     /// Answers on which node a process with `title` listens on `port`. Without a free slot there is no answer.
