@@ -599,9 +599,13 @@ def _wait_for_lines(worker, folder):
     if abs(time.time() - renewed) > _MARKER_SECONDS:
         return
     about = os.lstat(folder)
-    # Other users cannot change this directory.
-    if stat.S_ISDIR(about.st_mode) and about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022:
+    if stat.S_ISDIR(about.st_mode) and _is_private(about):
         _ANSWERED.wait(_ARMED_TIMEOUT)
+
+
+def _is_private(about):
+    """Whether other users than this and root cannot change a directory."""
+    return about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022
 
 
 # Ray calls these for each failed task, while its exception is handled, to decide whether to stop.
@@ -2188,9 +2192,7 @@ def _agent(folder):
     inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        about = os.fstat(inside)
-        # Other users cannot change this directory.
-        if about.st_uid not in (0, os.geteuid()) or about.st_mode & 0o022:
+        if not _is_private(os.fstat(inside)):
             raise OSError("what is called like the folder of the node's agent is another user's")
         connection.settimeout(_KEPT)
         connection.connect("/proc/self/fd/%d/failed" % inside)
