@@ -98,28 +98,28 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if !job.may_trace(ctx, principal) {
         return Err(audit::deny(exchange, principal, lacking(principal, &job)).await);
     }
-    if job.has_to_be_recorded(principal) {
+    if job.rights(principal).obligations.record {
+        // Nothing records these messages.
         let sentence = "a rule of yours has sessions on this job recorded, and log messages are not: ask for a rule without `record`";
         return Ok(answer::error(StatusCode::FORBIDDEN, sentence));
     }
     let account = ctx.account(principal);
     let memory = account.take(MemoryUse::Answers, MAX_QUEUED_BYTES)?;
     let line = request.into_line();
-    let mut entry = audit::command(exchange, principal, "trace")
-        .with("cluster", &*job.cluster)
-        .with("job_id", &*job.job_id)
-        .with("file", &*line.file)
-        .with("line", line.line)
-        .with("log", line.log.as_deref().unwrap_or_default());
+    let entry = |command| {
+        audit::command(exchange, principal, command)
+            .with("cluster", &*job.cluster)
+            .with("job_id", &*job.job_id)
+            .with("file", &*line.file)
+            .with("line", line.line)
+    };
+    let log = line.log.as_deref().unwrap_or_default();
+    let mut begun = entry("trace").with("log", log);
     if let Some(condition) = &line.condition {
-        entry = entry.with("condition", &**condition);
+        begun = begun.with("condition", &**condition);
     }
-    audit::write_entry(ctx, entry).await?;
-    let at_end = audit::command(exchange, principal, "trace ended")
-        .with("cluster", &*job.cluster)
-        .with("job_id", &*job.job_id)
-        .with("file", &*line.file)
-        .with("line", line.line);
+    let at_end = entry("trace ended");
+    audit::write_entry(ctx, begun).await?;
     let trace = Trace::new(exchange, principal, job, line);
     let body = trace.start(at_end, (share, memory));
     Ok(answer::own(StatusCode::OK, "text/event-stream", body))
@@ -127,9 +127,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
 
 /// The permission that `principal` lacks on `job`.
 fn lacking(principal: &Principal, job: &TracedJob) -> RequiredPermission {
-    let scopes = principal.access().rights_on_running(&job.whole).scopes;
     RequiredPermission {
-        scope: match scopes.contains(Scope::Debug) {
+        scope: match job.rights(principal).scopes.contains(Scope::Debug) {
             true => Scope::Attach,
             false => Scope::Debug,
         },

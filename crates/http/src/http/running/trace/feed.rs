@@ -54,13 +54,13 @@ pub(super) struct Trace {
     nodes: watch::Receiver<Arc<[RayNode]>>,
     /// The nodes with a lease, or that are asked for one.
     armed: HashSet<Arc<str>>,
-    /// What keeps lines from being armed at a node, as the client was told.
+    /// The reason why lines are not armed at a node, as last sent to the client.
     trouble: HashMap<Arc<str>, String>,
     hits: u64,
     dropped: u64,
 }
 
-/// What an agent's task reports to the owner.
+/// A report of a node's task to the owner.
 enum NodeReport {
     Worker(ArmReport),
     /// The lines are not armed there, or no more.
@@ -140,7 +140,8 @@ impl Trace {
             self.job.clone(),
         );
         tokio::pin!(over);
-        let limit = self.job.session_limit(&self.principal);
+        let obligations = self.job.rights(&self.principal).obligations;
+        let limit = obligations.session_limit;
         let limit = limit.map(|limit| Instant::now() + limit);
         if self.live_nodes().is_empty() {
             _ = timeout(NODES_TIMEOUT, self.ctx.registry.nodes_refreshed()).await;

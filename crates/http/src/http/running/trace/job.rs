@@ -1,13 +1,13 @@
 //! The job whose lines are traced, and the rights of a principal on it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 
 use crate::http::answer::{self, Body};
 use crate::http::jobs;
 use ray_relay_access::identity::Principal;
+use ray_relay_access::policy::Rights;
 use ray_relay_ray::ray::registry::{Job, Names, Running};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::NoJob;
@@ -19,26 +19,18 @@ pub(super) struct TracedJob {
     /// Ray's id.
     pub(super) job_id: String,
     /// The job as a whole.
-    pub(super) whole: Running,
+    whole: Running,
 }
 
 impl TracedJob {
+    /// The rights of `principal` on the job as a whole.
+    pub(super) fn rights(&self, principal: &Principal) -> Rights {
+        principal.access().rights_on_running(&self.whole)
+    }
+
     /// Whether `principal` may run code in whatever task of the job reaches a line.
     pub(super) fn may_trace(&self, ctx: &Context, principal: &Principal) -> bool {
-        let rights = principal.access().rights_on_running(&self.whole);
-        ctx.may_open_debugger(rights.scopes)
-    }
-
-    /// Whether a rule has what `principal` sees of the job recorded, which nothing does here.
-    pub(super) fn has_to_be_recorded(&self, principal: &Principal) -> bool {
-        let rights = principal.access().rights_on_running(&self.whole);
-        rights.obligations.record
-    }
-
-    /// The longest time for which a rule lets `principal` trace the job, if any does.
-    pub(super) fn session_limit(&self, principal: &Principal) -> Option<Duration> {
-        let rights = principal.access().rights_on_running(&self.whole);
-        rights.obligations.session_limit
+        ctx.may_open_debugger(self.rights(principal).scopes)
     }
 }
 
