@@ -231,28 +231,18 @@ impl RelayClient {
 
     /// Opens the event stream, which has no end.
     pub(super) async fn events(&self) -> Result<EventFeed, RelayError> {
-        let response = self.stream("/relay/v1/events", None).await?;
-        match response {
-            Ok(feed) => Ok(feed),
-            Err((status, body)) => Err(self.list_error(status, &body).await),
-        }
+        self.stream("/relay/v1/events", None).await
     }
 
     /// Opens the stream of the log messages that `payload` asks for.
     pub(super) async fn trace(&self, payload: &Value) -> Result<EventFeed, RelayError> {
         let path = "/relay/v1/trace";
-        match self.stream(path, Some(payload)).await? {
-            Ok(feed) => Ok(feed),
-            Err((status, body)) => Err(self.list_error(status, &body).await.or_older(path)),
-        }
+        let feed = self.stream(path, Some(payload)).await;
+        feed.map_err(|why| why.or_older(path))
     }
 
-    /// Opens a stream of events, or returns the status and the body of another answer.
-    async fn stream(
-        &self,
-        path: &str,
-        payload: Option<&Value>,
-    ) -> Result<Result<EventFeed, (StatusCode, Bytes)>, RelayError> {
+    /// Opens a stream of events.
+    async fn stream(&self, path: &str, payload: Option<&Value>) -> Result<EventFeed, RelayError> {
         let request = self.request(path, EVENTS, payload)?;
         let response = self.send(request, REQUEST_DEADLINE).await?;
         let status = response.status();
@@ -261,10 +251,11 @@ impl RelayClient {
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok())
             .is_some_and(|kind| kind.starts_with(EVENTS));
-        match status.is_success() && is_stream {
-            true => Ok(Ok(EventFeed::new(response.into_body()))),
-            false => Ok(Err((status, self.body(response).await?))),
+        if status.is_success() && is_stream {
+            return Ok(EventFeed::new(response.into_body()));
         }
+        let body = self.body(response).await?;
+        Err(self.list_error(status, &body).await)
     }
 
     /// Reads an answer that is an object with an array called `list`.

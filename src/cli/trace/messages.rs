@@ -1,4 +1,4 @@
-//! What a trace prints: messages on standard output, and on standard error where the line is armed.
+//! The output of a trace: messages on standard output, and on standard error where the line is armed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
