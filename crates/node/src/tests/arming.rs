@@ -62,9 +62,7 @@ impl Scene {
         let head = head(Vec::new(), vec![node(NODE, "127.0.0.1")]).await;
         let relay = Relay::start(7).await;
         let agent = agent(head, &[&relay]);
-        let socket = hooked.folder().join("raylet");
-        let raylet = format!("/x/raylet\0--raylet_socket_name={}", socket.display());
-        agent.proc.parent(&raylet);
+        agent.proc.session(&hooked.folder());
         agent.proc.worker(hooked.pid());
         let (link, announce) = relay.link().await;
         assert!(announce.arms);

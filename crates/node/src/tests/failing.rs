@@ -37,11 +37,7 @@ impl Scene {
         let head = head(Vec::new(), vec![node(NODE, "127.0.0.1")]).await;
         let relay = Relay::start(7).await;
         let agent = agent(head, &[&relay]);
-        let socket = hooked.folder().join("raylet");
-        agent.proc.parent(&format!(
-            "/x/raylet\0--raylet_socket_name={}",
-            socket.display()
-        ));
+        agent.proc.session(&hooked.folder());
         agent.proc.worker(hooked.pid());
         agent.tasks.spawn(door::keep(std::sync::Arc::clone(&agent)));
         let (link, _) = relay.link().await;

@@ -54,9 +54,7 @@ async fn workers_are_inspected_at_the_same_time() {
     let head = head(Vec::new(), vec![node(NODE, "127.0.0.1")]).await;
     let relay = Relay::start(7).await;
     let agent = agent(head, &[&relay]);
-    let socket = hooked.folder().join("raylet");
-    let raylet = format!("/x/raylet\0--raylet_socket_name={}", socket.display());
-    agent.proc.parent(&raylet);
+    agent.proc.session(&hooked.folder());
     pids.iter().for_each(|pid| agent.proc.worker(*pid));
     let (mut link, _) = relay.link().await;
 

@@ -173,6 +173,15 @@ impl Proc {
         std::fs::write(self.0.path().join(format!("{pid}/environ")), variables).unwrap();
     }
 
+    /// Makes process 1 the raylet of the Ray session that has its sockets in `folder`.
+    pub(crate) fn session(&self, folder: &std::path::Path) {
+        let socket = folder.join("raylet");
+        self.parent(&format!(
+            "/x/raylet\0--raylet_socket_name={}",
+            socket.display()
+        ));
+    }
+
     /// Changes the command line of process 1.
     pub(crate) fn parent(&self, cmdline: &str) {
         std::fs::write(self.0.path().join("1/cmdline"), cmdline).unwrap();

@@ -29,5 +29,17 @@ use ray_relay_base::config::Config;
 use ray_relay_base::wire::tunnel::messages::{Announce, FromAgent, FromRelay};
 use ray_relay_base::wire::tunnel::text::Hex;
 use ray_relay_base::wire::tunnel::{self, LINK_PATH, LINK_PROTOCOL, SECRET_HEADER, STREAM_PATH};
+use ray_relay_ray::ray::registry::Registry;
 use ray_relay_session::agents::testing::*;
 use ray_relay_session::context::Context;
+
+/// Creates a scene whose relay asks `head`, for the users of `policy`.
+async fn scene_of(head: SocketAddr, policy: &str, adapt: impl FnOnce(&mut Config)) -> Scene {
+    let mut config = Config::default();
+    config.clusters[0].ray_address = format!("http://{head}");
+    adapt(&mut config);
+    let registry = Registry::new(&config.clusters, &config.registry).unwrap();
+    let (audit, record) = spied(false);
+    let context = Context::watching(registry, config, authenticator(policy), audit);
+    Scene::serving(context, record).await
+}

@@ -6,7 +6,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::inspecting::{answer_inspection, next_inspection};
 use super::*;
 use ray_relay_base::wire::tunnel::messages::{FailedTask, Failures, Inspection, PostMortem};
-use ray_relay_ray::ray::registry::Registry;
 
 const POLICY: &str = r#"
 [[rule]]
@@ -83,13 +82,8 @@ pub(super) async fn head_with_jobs(
 }
 
 async fn scene() -> Scene {
-    let mut config = Config::default();
-    config.clusters[0].ray_address = format!("http://{}", head_with_task("FAILED").await);
-    config.post_mortem.enabled = true;
-    let registry = Registry::new(&config.clusters, &config.registry).unwrap();
-    let (audit, record) = spied(false);
-    let context = Context::watching(registry, config, authenticator(POLICY), audit);
-    Scene::serving(context, record).await
+    let head = head_with_task("FAILED").await;
+    scene_of(head, POLICY, |config| config.post_mortem.enabled = true).await
 }
 
 fn task(id: u8, worker_id: &str) -> FailedTask {

@@ -9,7 +9,6 @@ use ray_relay_access::audit::EntryKind;
 use ray_relay_access::connection::summary::Summary;
 use ray_relay_base::wire::dap::conversation::Conversation;
 use ray_relay_base::wire::tunnel::messages::Inspection;
-use ray_relay_ray::ray::registry::Registry;
 use ray_relay_ray::ray::testing::paused;
 
 const POLICY: &str = r#"
@@ -33,12 +32,7 @@ async fn scene() -> Scene {
 
 /// Creates a scene with this head.
 async fn scene_with_head(head: SocketAddr) -> Scene {
-    let mut config = Config::default();
-    config.clusters[0].ray_address = format!("http://{head}");
-    let registry = Registry::new(&config.clusters, &config.registry).unwrap();
-    let (audit, record) = spied(false);
-    let context = Context::watching(registry, config, authenticator(POLICY), audit);
-    Scene::serving(context, record).await
+    scene_of(head, POLICY, |_| {}).await
 }
 
 #[tokio::test]

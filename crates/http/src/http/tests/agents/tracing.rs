@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::failing::head_with_jobs;
 use super::*;
 use ray_relay_base::wire::tunnel::messages::Arm;
-use ray_relay_ray::ray::registry::Registry;
 
 const POLICY: &str = r#"
 [[rule]]
@@ -59,13 +58,8 @@ async fn scene() -> (Scene, Arc<AtomicBool>) {
     };
     let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": "RUNNING",
         "job_id": "01000000", "worker_id": "beef", "node_id": "a1", "worker_pid": 41});
-    let mut config = Config::default();
     let head = head_with_jobs(vec![task], Arc::new(jobs)).await;
-    config.clusters[0].ray_address = format!("http://{head}");
-    let registry = Registry::new(&config.clusters, &config.registry).unwrap();
-    let (audit, record) = spied(true);
-    let context = Context::watching(registry, config, authenticator(POLICY), audit);
-    (Scene::serving(context, record).await, ended)
+    (scene_of(head, POLICY, |_| {}).await, ended)
 }
 
 /// The open answer to a request for a trace.
