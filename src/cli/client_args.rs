@@ -53,6 +53,9 @@ pub struct ListArgs {
 /// `doctor`
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    /// Only ask whether the relay answers, for a container's health check
+    #[arg(long, conflicts_with = "json")]
+    pub alive: bool,
     /// Print JSON: {"relay": URL, "findings": [{"link", "severity", "says", "next", "exit_code"}], "exit_code": N}
     #[arg(long)]
     pub json: bool,

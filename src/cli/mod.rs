@@ -5,6 +5,7 @@
 //! `| jq` and `> file` always work.
 
 mod audit;
+mod breakpoint;
 mod cert;
 mod client_args;
 mod completions;
@@ -20,13 +21,13 @@ mod doctor;
 mod editor_link;
 mod exec;
 mod failure;
-mod health;
 mod help;
 mod hook;
 mod job;
 mod keeper;
 mod kube;
 mod launch_config;
+mod lines;
 mod list;
 mod man;
 mod members;
@@ -57,6 +58,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use audit::AuditArgs;
+pub use breakpoint::BreakArgs;
 pub use client_args::{
     DapArgs, DebugArgs, DoctorArgs, Editor, ExecArgs, LaunchConfigArgs, ListArgs, ParkArgs,
     ReleaseArgs, SnapshotArgs,
@@ -175,15 +177,15 @@ pub enum Command {
     /// List what runs, and find what hangs
     #[command(after_help = tasks::AFTER_HELP)]
     Tasks(TasksArgs),
+    /// Stop on a line in all workers of a running job
+    #[command(after_help = breakpoint::AFTER_HELP)]
+    Break(BreakArgs),
     /// Print log messages of a line in all workers of a running job
     #[command(after_help = trace::AFTER_HELP)]
     Trace(TraceArgs),
     /// Check each link from here to the tasks, and name what is broken
     #[command(after_help = doctor::AFTER_HELP)]
     Doctor(DoctorArgs),
-    /// Ask whether a relay answers, for a container's health check
-    #[command(after_help = health::AFTER_HELP)]
-    Health(RelayArgs),
     /// Print a ready debug configuration for an editor
     #[command(after_help = launch_config::AFTER_HELP)]
     LaunchConfig(LaunchConfigArgs),
@@ -312,12 +314,12 @@ impl Command {
         Some(match self {
             Self::List(args) => &mut args.relay,
             Self::Tasks(args) => &mut args.relay,
-            Self::Health(args) => args,
             Self::Debug(args) => &mut args.relay,
             Self::Exec(args) => &mut args.relay,
             Self::Snapshot(args) => &mut args.relay,
             Self::Why(args) if args.file.is_none() => &mut args.relay,
-            Self::Trace(args) => &mut args.relay,
+            Self::Break(args) => &mut args.line.relay,
+            Self::Trace(args) => &mut args.line.relay,
             Self::Diff(args) => &mut args.relay,
             Self::Park(args) => &mut args.relay,
             Self::Release(args) => &mut args.relay,
@@ -340,9 +342,9 @@ async fn run(mut cli: Cli) -> Result<(), Failure> {
         Command::List(args) => list::run(args).await,
         Command::Tasks(args) => tasks::run(args).await,
         Command::Why(args) => why::run(args).await,
+        Command::Break(args) => breakpoint::run(args).await,
         Command::Trace(args) => trace::run(args).await,
         Command::Doctor(args) => Box::pin(doctor::run(args)).await,
-        Command::Health(args) => health::run(args).await,
         Command::LaunchConfig(args) => Box::pin(launch_config::run(&args)).await,
         Command::Debug(args) if args.is_for_several() => Box::pin(debug::all::run(args)).await,
         Command::Debug(args) => debug::run(args).await,

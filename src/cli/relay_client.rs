@@ -234,9 +234,9 @@ impl RelayClient {
         self.stream("/relay/v1/events", None).await
     }
 
-    /// Opens the stream of the log messages that `payload` asks for.
-    pub(super) async fn trace(&self, payload: &Value) -> Result<EventFeed, RelayError> {
-        let path = "/relay/v1/trace";
+    /// Opens the stream of the line that `payload` arms.
+    pub(super) async fn arm(&self, payload: &Value) -> Result<EventFeed, RelayError> {
+        let path = "/relay/v1/arm";
         let feed = self.stream(path, Some(payload)).await;
         feed.map_err(|why| why.or_older(path))
     }

@@ -23,7 +23,7 @@ Examples:
   ray-relay sessions end 17
       its task runs on
 
-Lists your sessions, also those at other relays that are linked to the same agents. Where you have `admin`, it lists those of all users. Only its own relay can end a session.
+Lists your sessions and armed lines (of `break`, `trace`, and an editor's cluster session), also those at other relays that are linked to the same agents. Where you have `admin`, it lists those of all users. Only its own relay can end a session.
 
 Exit codes: 0 done, 66 there is no such session, or it is not yours to end, 69 the relay cannot be reached, 77 it wants a token.";
 
@@ -55,7 +55,7 @@ impl SessionsArgs {
 /// The commands of `sessions`.
 #[derive(Debug, Subcommand)]
 pub enum SessionsCommand {
-    /// End a session with a task, which runs on
+    /// End a session with a task, which runs on, or disarm a line
     End(EndArgs),
 }
 
@@ -103,10 +103,13 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     let payload = json!({"id": args.id, "replica": row.replica});
     client.end_session(&payload).await?;
     let [_, user, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
-    let text = format!(
-        "session {} of {user} with {task} ends; the task runs on\n",
-        args.id
-    );
+    let id = args.id;
+    let text = match row.armed {
+        Some(_) => format!(
+            "session {id} of {user} ends; {task} is disarmed, and tasks that stand there stay\n"
+        ),
+        None => format!("session {id} of {user} with {task} ends; the task runs on\n"),
+    };
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }
@@ -147,6 +150,7 @@ fn cells(row: &SessionAnswer<'_>, replica: Option<&str>, now: Duration) -> [Stri
     let kind = match row.protocol.or(row.kind) {
         Some("dap") => "debugger".to_owned(),
         Some("dap_cluster") => "cluster".to_owned(),
+        Some("lines") => "armed line".to_owned(),
         Some(other) => replaced(other).into_owned(),
         None => "-".to_owned(),
     };
@@ -160,7 +164,10 @@ fn cells(row: &SessionAnswer<'_>, replica: Option<&str>, now: Duration) -> [Stri
         text(row.client),
         kind,
         text(row.state),
-        text(row.name),
+        match &row.armed {
+            Some(armed) => replaced(&armed.text()).into_owned(),
+            None => text(row.name),
+        },
         text(row.breakpoint),
         span(now.saturating_sub(since.unwrap_or_default())),
         from,
@@ -172,6 +179,17 @@ fn cells(row: &SessionAnswer<'_>, replica: Option<&str>, now: Duration) -> [Stri
 mod tests {
     use super::*;
     use crate::cli::failure::Fails;
+
+    #[test]
+    fn armed_line_shows_its_job_and_hits() {
+        let armed = json!({"jobs": ["raysubmit_x"], "lines": ["train.py:26"], "hits": 3});
+        let answer = json!({"replica": "aa", "sessions": [
+            {"id": 4, "replica": "aa", "protocol": "lines", "state": "attached", "subject": "ada", "armed": armed},
+        ]});
+        let text = table(&answer, None);
+        let row = "armed line  attached  train.py:26 in raysubmit_x, 3 hits";
+        assert!(text.contains(row), "{text}");
+    }
 
     fn answer() -> Value {
         json!({"replica": "aa", "sessions": [

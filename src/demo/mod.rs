@@ -169,7 +169,14 @@ async fn own_cluster(
         None => installation::directory().ok_or(DemoError::NoCacheDirectory)?,
     };
     let requirements = installation::requirements(version);
-    let venv = venv::prepare(&root.join(version), version, &requirements, progress).await?;
+    let venv = venv::prepare(
+        &root.join(version),
+        version,
+        (3, 0),
+        &requirements,
+        progress,
+    )
+    .await?;
     // Up to 2.38 the debugger is pdb unless this is set. Later any value selects the default.
     let debugger = [("RAY_DEBUG", "1")];
     let plan = Plan {

@@ -183,12 +183,12 @@ fn a_relay_that_answers_is_healthy() {
     );
     for answer in [ok, tls_wanted] {
         let (url, served) = serve(vec![answer]);
-        let output = run(&["health", "--relay", &url]);
+        let output = run(&["doctor", "--alive", "--relay", &url]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         assert_eq!(served.join().unwrap(), ["GET /relay/healthz HTTP/1.1"]);
     }
     let url = format!("http://127.0.0.1:{}", free_port().unwrap());
-    let output = run(&["health", "--relay", &url]);
+    let output = run(&["doctor", "--alive", "--relay", &url]);
     assert_eq!(output.status.code(), Some(69), "{output:?}");
     assert!(err(&output).contains("cannot reach a relay"), "{output:?}");
 }

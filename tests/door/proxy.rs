@@ -168,7 +168,7 @@ const COMMANDS: [&[&str]; 14] = [
     &["release", BREAKPOINT_ID],
     &["snapshot", BREAKPOINT_ID],
     &["park", BREAKPOINT_ID],
-    &["health"],
+    &["doctor", "--alive"],
     &["doctor"],
     &["exec", "--continue", BREAKPOINT_ID, "--", "p 1"],
     &["debug", BREAKPOINT_ID],

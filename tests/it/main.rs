@@ -6,7 +6,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view`, `without_cluster` | Python and the network once (a virtual environment under `target/`) |
 //! | `campaign`, `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `ended_tasks`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted`, `why` | the same without nftables |
+//! | `agents`, `armed`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `ended_tasks`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted`, `why` | the same without nftables |
 //! | `page` | also Chromium |
 //!
 //! Missing requirements are reported on standard error, and the test passes. With `CI` set, it fails.
@@ -15,6 +15,7 @@
 
 mod advertise;
 mod agents;
+mod armed;
 mod attach;
 mod blocking;
 mod campaign;

@@ -13,8 +13,11 @@ use ray_relay_base::wire::text::{one_line, shortened};
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use ray_relay_session::session::refusal::SessionRefusal;
 
+/// Ranks in `rayRelay.ranks`.
+const MAX_RANKS: usize = 256;
+
 /// The documented keys of `rayRelay`, for the error that suggests the nearest one.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "breakpoint",
     "task",
     "worker",
@@ -26,6 +29,8 @@ const KEYS: [&str; 15] = [
     "cluster",
     "group",
     "localRoot",
+    "ranks",
+    "once",
     "takeOver",
     "onClose",
     "parkFor",
@@ -61,6 +66,10 @@ pub struct AttachSelector {
     pub cluster: Option<String>,
     /// `localRoot`: local folder of the worker's working_dir; empty if there is none.
     pub local_root: Option<String>,
+    /// `ranks`: the only ranks that breakpoints of a cluster session stop.
+    pub ranks: Option<Vec<u32>>,
+    /// `once`: a breakpoint of a cluster session stops each process once.
+    pub once: bool,
     /// `takeOver`: an administrator resumes the session that another user has parked at `breakpoint`.
     pub take_over: bool,
     /// `onClose`: fate of the task when the client disconnects.
@@ -192,6 +201,13 @@ impl AttachSelector {
             // The client has no such folder.
             "localRoot" if entry.value == "" => self.local_root = Some(String::new()),
             "localRoot" => self.local_root = Some(entry.text()?),
+            "ranks" => {
+                let ranks: Option<Vec<u32>> = serde_json::from_value(entry.value.clone()).ok();
+                let ranks = ranks.filter(|all| (1..=MAX_RANKS).contains(&all.len()));
+                self.ranks =
+                    Some(ranks.ok_or_else(|| entry.must_be("a list of ranks such as [0, 3]"))?);
+            }
+            "once" => self.once = entry.flag()?,
             "takeOver" => self.take_over = entry.flag()?,
             "onClose" => {
                 self.on_close = Some(match entry.value.as_str() {

@@ -6,6 +6,7 @@
 
 mod all_tasks;
 mod announcer;
+mod armed;
 mod conversation;
 mod folded;
 mod greeting;

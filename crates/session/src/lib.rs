@@ -10,6 +10,7 @@
 //! | [`context`] | shared state of all protocols |
 //! | [`connect`] | connections through `ray-relay connect`, which outlive their network |
 //! | [`session`] | common to every session: authorisation, permit, refusal, audit, causes of its end, the table of live sessions |
+//! | [`armed`] | lines that are armed in all workers of a job: log messages, and stops |
 //! | [`hangs`] | jobs that were seen to hang, with the first verdict on each |
 //! | [`agents`] | linked agents of Ray nodes: which may speak for which node, and the streams that they open |
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@
 )]
 
 pub mod agents;
+pub mod armed;
 pub mod connect;
 pub mod context;
 pub mod hangs;

@@ -3,6 +3,7 @@
 //! Each link is checked the way the other commands use it, and in their order. Links behind a broken one are not
 //! guessed. It changes nothing, and dials no debug port.
 
+mod alive;
 mod connection;
 mod folder;
 mod report;
@@ -26,13 +27,17 @@ Examples:
   ray-relay doctor
   ray-relay doctor --relay https://relay.example.com --token-file ann.token
   ray-relay doctor --kube
+  HEALTHCHECK CMD [\"/ray-relay\", \"doctor\", \"--alive\"]           # in a Dockerfile
   ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
 
-Checks each link from here to the debuggers of the paused tasks: the relay's address, certificate, clock and version, the token, the Ray heads, the agents and the paused tasks. It also checks whether this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with `admin` that nothing narrows sees more of the heads.
+Checks each link from here to the debuggers of the paused tasks: the relay's address, certificate, clock and version, the token, the Ray heads, the agents and the paused tasks. It also checks whether this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with `admin` that nothing narrows sees more of the heads. With --alive it needs no token, and a relay whose heads are down or whose certificate cannot be verified is alive too.
 
 Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
 
 pub(super) async fn run(mut args: DoctorArgs) -> Result<(), Failure> {
+    if args.alive {
+        return Box::pin(alive::run(args.relay)).await;
+    }
     let mut report = Report::new(args.json);
     if connection::find(&mut args.relay, &mut report).await? {
         examine(&args.relay, &mut report).await?;

@@ -76,6 +76,8 @@ labels! {
         WebSocket = "websocket",
         /// A worker that has dialled a debugger that listens.
         Reverse = "reverse",
+        /// A line that is armed in a running job.
+        Lines = "lines",
     }
 }
 
@@ -265,8 +267,8 @@ labels! {
         Tasks = "tasks",
         /// Looks at tasks that run, `/relay/v1/looks`.
         Looks = "looks",
-        /// Log messages of a running job, `/relay/v1/trace`.
-        Trace = "trace",
+        /// Armed lines of a running job, `/relay/v1/arm`.
+        Arm = "arm",
         /// Terminals of the page, `/relay/v1/terminal`.
         Terminal = "terminal",
         /// The page at `/relay/`, with its files.

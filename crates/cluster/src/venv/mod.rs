@@ -54,7 +54,7 @@ impl Venv {
 }
 
 /// Returns the environment in `dir` with `requirements`, creating it if needed. `ray` is the version among them, for
-/// choosing the interpreter and for messages. If another process is creating it, waits for that one. Dropping the
+/// choosing the interpreter, which has at least the version `least`, and for messages. If another process is creating it, waits for that one. Dropping the
 /// future aborts the installation, which restarts next time.
 ///
 /// # Errors
@@ -62,6 +62,7 @@ impl Venv {
 pub async fn prepare(
     dir: &Path,
     ray: &str,
+    least: (u32, u32),
     requirements: &[String],
     progress: &PreparationClock,
 ) -> Result<Venv, VenvError> {
@@ -80,7 +81,7 @@ pub async fn prepare(
     if finished(&venv, &marker_text) {
         return Ok(venv);
     }
-    let python = find_python(ray).await?;
+    let python = find_python(ray, least).await?;
     if dir.exists() {
         progress.say(format_args!(
             "{} is unfinished or outdated: making it anew",
@@ -151,7 +152,7 @@ mod tests {
         assert!(!finished(&venv, "ray\n"));
         fs::write(dir.path().join(MARKER), "ray\n").unwrap();
         let progress = PreparationClock::new("test");
-        let second = prepare(dir.path(), "2.60.0", &["ray".to_owned()], &progress).await;
+        let second = prepare(dir.path(), "2.60.0", (3, 0), &["ray".to_owned()], &progress).await;
         assert_eq!(second.unwrap().python(), bin.join("python"));
         assert!(!finished(&venv, "ray\ndebugpy\n"));
     }

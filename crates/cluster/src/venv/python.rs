@@ -1,8 +1,8 @@
-//! Finds the first Python interpreter on PATH that runs a given Ray.
+//! Finds a Python interpreter that runs a given Ray: the first on PATH, or one of pyenv's.
 //!
 //! Called by [`super::prepare`]. Invariant: every interpreter is queried for its version; names and links say little.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const PYTHONS: &[&str] = &[
     "python3.9",
 ];
 
-/// An interpreter on PATH.
+/// An interpreter of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Python {
     /// The path of the interpreter.
@@ -50,15 +50,17 @@ pub fn major_minor(version: &str) -> (u32, u32) {
     }
 }
 
-/// The first interpreter on PATH that runs Ray `ray`.
+/// The first interpreter that runs Ray `ray` and has at least the version `least`.
 ///
 /// # Errors
 /// [`VenvError::NoPython`], [`VenvError::UnsupportedPython`].
-pub async fn find_python(ray: &str) -> Result<Python, VenvError> {
-    let suitable = supported_pythons(ray);
+pub async fn find_python(ray: &str, least: (u32, u32)) -> Result<Python, VenvError> {
+    let supported = supported_pythons(ray);
+    let suitable = least.max(*supported.start())..=*supported.end();
     let mut found = Vec::new();
-    for name in PYTHONS {
-        let Some(python) = probe_python(name).await else {
+    let on_path = PYTHONS.iter().map(PathBuf::from);
+    for program in on_path.chain(of_pyenv()) {
+        let Some(python) = probe_python(&program).await else {
             continue;
         };
         if suitable.contains(&python.version) {
@@ -79,9 +81,21 @@ pub async fn find_python(ray: &str) -> Result<Python, VenvError> {
     })
 }
 
-async fn probe_python(name: &str) -> Option<Python> {
+/// The interpreters that pyenv has installed, of which its global version alone is on PATH.
+fn of_pyenv() -> Vec<PathBuf> {
+    let root = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let versions = root.and_then(|root| std::fs::read_dir(root.join("versions")).ok());
+    let versions = versions.into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = versions
+        .map(|version| version.path().join("bin/python3"))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+async fn probe_python(program: &Path) -> Option<Python> {
     let probe = "import sys; print(*sys.version_info[:2], sys.executable)";
-    let output = Command::new(name)
+    let output = Command::new(program)
         .args(["-c", probe])
         .stdin(Stdio::null())
         .stderr(Stdio::null())

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::all_tasks::{AllTasks, RequestOutcome};
 use super::announcer::Announcer;
+use super::armed::ArmedBreakpoints;
 use super::greeting::greeting;
 use super::jobs::AskedJobs;
 use super::ranks::RankQueries;
@@ -79,6 +80,7 @@ pub(super) struct ClusterConversation<'a, 'c, S> {
     client: &'c mut Conversation<S>,
     principal: &'a Principal,
     announcer: Announcer,
+    armed: ArmedBreakpoints<'a>,
     all: AllTasks<'a>,
     together: Together<'a>,
     parent: &'c mut GroupRoot,
@@ -106,6 +108,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
             audit,
             ..
         } = asker;
+        let armed = announcer.armed(context, asker);
         let all = AllTasks::new(
             parent,
             &context.registry,
@@ -119,6 +122,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
             client,
             principal,
             announcer,
+            armed,
             all,
             together,
             parent,
@@ -136,6 +140,12 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     /// # Errors
     /// The client is gone, or sent an invalid message.
     pub(super) async fn run(mut self) -> Result<Outcome, Closed> {
+        let ended = self.converse().await;
+        self.armed.close().await;
+        ended
+    }
+
+    async fn converse(&mut self) -> Result<Outcome, Closed> {
         let (shutdown, principal) = (&self.context.shutdown, self.principal);
         let mut family = self.parent.tasks();
         self.send(&event(Event::Initialized, Value::Null)).await?;
@@ -163,9 +173,12 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 messages = self.all.next() => {
                     self.all.taken.drain(..).for_each(|id| self.announcer.in_use(id));
                     self.parent.set_led(self.all.lead(self.announcer.announced()));
-                    for message in &messages {
-                        self.send(message).await?;
-                    }
+                    self.send_all(&messages).await?;
+                    continue;
+                }
+                happened = self.armed.next() => {
+                    let messages = self.armed.handle(happened).await;
+                    self.send_all(&messages).await?;
                     continue;
                 }
                 () = family.changed() => {}
@@ -185,6 +198,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                 }
                 () = shutdown.drain.cancelled(), if !is_draining => {
                     self.phase = Phase::Draining;
+                    self.armed.close().await;
                     self.send(&notice("the relay is being shut down", true)).await?;
                 }
                 // The editor would lose sight of the sessions that still have time.
@@ -199,6 +213,13 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
 
     async fn send(&mut self, message: &Value) -> Result<(), Closed> {
         self.client.send(message).await
+    }
+
+    async fn send_all(&mut self, messages: &[Value]) -> Result<(), Closed> {
+        for message in messages {
+            self.send(message).await?;
+        }
+        Ok(())
     }
 
     async fn on_request(&mut self, request: &Request) -> Result<AfterRequest, Closed> {
@@ -216,6 +237,13 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
         if let Some(Ok(ClientFiles::Below(folder))) = evaluated_folder(request) {
             self.announcer.map_to(&folder);
+            let messages = self.armed.map_to(&folder).await;
+            self.send_all(&messages).await?;
+        }
+        if request.known() == Some(Command::SetBreakpoints) {
+            let messages = self.armed.set(request).await;
+            self.send_all(&messages).await?;
+            return Ok(AfterRequest::Nothing);
         }
         match self.all.take(request) {
             RequestOutcome::Answer(answer) => self.send(&answer).await?,
@@ -244,6 +272,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
     async fn open(&mut self) -> Result<(), Closed> {
         if self.phase == Phase::Configuring {
             self.phase = Phase::Open;
+            self.armed.open();
             self.send(&self.announcer.attached()).await?;
         }
         Ok(())
@@ -340,8 +369,7 @@ pub(super) fn answer(request: &Request) -> Value {
     match request.known() {
         Some(Command::SetExceptionBreakpoints) => request.breakpoints_accepted(),
         Some(
-            Command::SetBreakpoints
-            | Command::SetFunctionBreakpoints
+            Command::SetFunctionBreakpoints
             | Command::SetDataBreakpoints
             | Command::SetInstructionBreakpoints,
         ) => request.breakpoints_pending(),

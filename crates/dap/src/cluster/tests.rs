@@ -267,7 +267,6 @@ fn older_clients_get_a_debugpy_attach_event() {
 #[test]
 fn breakpoint_requests_are_answered_with_their_array() {
     for command in [
-        "setBreakpoints",
         "setFunctionBreakpoints",
         "setExceptionBreakpoints",
         "setDataBreakpoints",

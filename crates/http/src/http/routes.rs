@@ -159,12 +159,13 @@ routes! {
     /// `evidence`, `waiting`, `differences` and `next`. Selects and inspects as `/relay/v1/looks` does, and counts as that.
     /// Without the hook in the workers it takes 5 s more.
     "/relay/v1/why",                    Yes,                 Somewhere(Scope::View, RUNNING),        Looks,       post(running::why::answer, r#"{"job": "ID"}"#);
-    /// Server-sent events with the log messages of a line of a running job, in which nothing stops. `log` is text with Python
-    /// expressions in braces; `condition`, `hit` (`% 100`) and `ranks` narrow it. `hit` has `node`, `pid`, `rank` and `text`.
-    /// `status` has the `state` of the line in a worker (`armed`, `not_loaded`, `ended`), and `refused` the `reason`. `gone` is a
-    /// worker that has ended, `dropped` counts messages, and `ended` is the last event. Closing the answer disarms the line.
+    /// Arms a line of a running job, and answers with server-sent events about it. Tasks stop there; with `log`, text with Python
+    /// expressions in braces, it prints and nothing stops. `condition`, `hit` (`% 100`) and `ranks` narrow it. `stop` has `node`,
+    /// `pid`, `rank` and `breakpoint`, and `hit` the `text` in place of that. `status` has the `state` of the line in a worker
+    /// (`armed`, `not_loaded`, `ended`), and `refused` the `reason`. `gone` is a worker that has ended, `full` says whether
+    /// too many `tasks` stand there, `dropped` counts messages, and `ended` is the last event. Closing the answer disarms the line.
     /// Takes `debug` and `attach` on the whole job.
-    "/relay/v1/trace",                  Yes,                 Somewhere(Scope::Debug, RUNNING),       Trace,       post(running::trace::answer, r#"{"job": "ID", "file": "train.py", "line": 26, "log": "loss={loss}"}"#);
+    "/relay/v1/arm",                    Yes,                 Somewhere(Scope::Debug, RUNNING),       Arm,         post(running::arm::answer, r#"{"job": "ID", "file": "train.py", "line": 26}"#);
     /// The prompt of `nc` for the page (`ray-relay.terminal.v1`). A token goes as a further subprotocol,
     /// `ray-relay.bearer.TOKEN`.
     "/relay/v1/terminal",               Yes,                 Somewhere(Scope::Terminal, BREAKPOINT), Terminal,    page_socket(terminal::open);

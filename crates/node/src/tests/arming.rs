@@ -74,6 +74,7 @@ impl Scene {
         let line = ArmedLine {
             id: 4,
             file: "src/train.py".into(),
+            or_file: None,
             line: 7,
             condition: Some("step > 0".into()),
             log: Some(log.into()),

@@ -89,6 +89,30 @@ impl<'a> SessionAudit<'a> {
         report(self.audit, entry, "a park is not on record yet").await;
     }
 
+    /// The session.
+    pub fn session(&self) -> &'a Session {
+        self.session
+    }
+
+    /// Writes that it arms lines in a job, whether or not commands are audited; call it before that is done.
+    pub async fn arms(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
+        let mut entry = self.entry(EntryKind::Administration);
+        entry.details = details;
+        write(self.audit, entry.with("outcome", "allowed")).await
+    }
+
+    /// Writes that lines are disarmed. Retried later on failure, because it has happened.
+    pub async fn disarmed(&self, details: Map<String, Value>) {
+        let mut entry = self.entry(EntryKind::Administration);
+        entry.details = details;
+        report(
+            self.audit,
+            entry,
+            "the end of armed lines is not on record yet",
+        )
+        .await;
+    }
+
     /// Writes how it ended. Retried later on failure.
     pub async fn end(self, outcome: Outcome) {
         let entry = self.ended(outcome);

@@ -30,6 +30,6 @@ pub use family::{ChildEnding, Families, FromFamily, GroupMember, GroupRoot, Init
 pub use jobs::{NoJob, find_jobs};
 pub use parks::Parks;
 pub use permit::{Attached, Permit};
-pub use table::{Session, SessionRow, SessionTable};
+pub use table::{ArmedSummary, Ends, Session, SessionRow, SessionTable};
 pub use visible::{may, may_list, newer, sees, visible, within};
 pub use worker_end::WorkerEnd;

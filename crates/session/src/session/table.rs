@@ -22,6 +22,8 @@ use ray_relay_access::telemetry::metrics::{
 };
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::timestamp::Timestamp;
+use ray_relay_base::wire::text::one_line;
+use ray_relay_base::wire::tunnel::messages::ArmedLine;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder};
 
 /// One live session, as `/relay/v1/sessions` shows it.
@@ -29,7 +31,7 @@ use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder};
 pub struct SessionRow {
     /// The number that `ray-relay sessions end` takes. It counts the sessions of this relay.
     pub id: u64,
-    /// `dap`, `dap_cluster`, `terminal`, `websocket` or `reverse`.
+    /// `dap`, `dap_cluster`, `terminal`, `websocket`, `reverse` or `lines`.
     pub protocol: &'static str,
     /// One of the [states](#states) of a session.
     pub state: SessionState,
@@ -45,8 +47,11 @@ pub struct SessionRow {
     pub breakpoint: Option<BreakpointId>,
     /// The name of that breakpoint's task.
     pub name: Option<String>,
-    /// Cluster of that breakpoint.
+    /// Cluster of that breakpoint, or of the armed lines.
     pub cluster: Option<String>,
+    /// The lines that it has armed in running jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub armed: Option<ArmedSummary>,
     /// When it began.
     pub since: Timestamp,
     /// Bytes from the client.
@@ -56,6 +61,49 @@ pub struct SessionRow {
     /// The breakpoint itself, as the session knows it.
     #[serde(skip)]
     pub held: Option<Arc<Breakpoint>>,
+}
+
+/// The lines that a session has armed.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ArmedSummary {
+    /// The names of their jobs.
+    pub jobs: Vec<String>,
+    /// The lines, such as `train.py:26`.
+    pub lines: Vec<String>,
+    /// How often they were hit.
+    pub hits: u64,
+    #[serde(skip)]
+    cluster: Option<String>,
+}
+
+impl ArmedSummary {
+    /// The armed `lines`, without jobs.
+    pub fn of<'l>(lines: impl IntoIterator<Item = &'l ArmedLine>) -> Self {
+        let file = |path: &str| one_line(path.rsplit('/').next().unwrap_or(path));
+        let lines = lines.into_iter();
+        Self {
+            lines: lines
+                .map(|line| format!("{}:{}", file(&line.file), line.line))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a job in which they are armed.
+    pub fn in_job(mut self, name: &str, cluster: &str) -> Self {
+        self.jobs.push(one_line(name));
+        self.cluster = Some(cluster.to_owned());
+        self
+    }
+}
+
+/// What a session that a user may end has.
+#[derive(Debug)]
+pub enum Ends {
+    /// The task at this breakpoint runs on.
+    Worker(Arc<Breakpoint>),
+    /// Armed lines are disarmed.
+    Lines,
 }
 
 /// All live sessions.
@@ -96,6 +144,7 @@ struct SessionInfo {
     /// The subprocess that it debugs, if any.
     process: Option<u32>,
     principal: Option<Principal>,
+    armed: Option<ArmedSummary>,
 }
 
 /// One live session; dropping it takes it off the table.
@@ -136,6 +185,7 @@ impl SessionTable {
                 breakpoint: None,
                 process: None,
                 principal: None,
+                armed: None,
             }),
         });
         Span::current().record("session", entry.id);
@@ -151,24 +201,27 @@ impl SessionTable {
         self.live.contains_key(&id)
     }
 
-    /// The breakpoint of session `id`, if it has a worker and `may` accepts that and its principal.
-    pub fn with_worker(
+    /// The end of session `id`, if it has a worker or is one of armed lines, and `may` accepts its principal and its
+    /// breakpoint.
+    pub fn ends(
         &self,
         id: u64,
-        may: impl FnOnce(Option<&Principal>, &Arc<Breakpoint>) -> bool,
-    ) -> Option<Arc<Breakpoint>> {
+        may: impl FnOnce(Option<&Principal>, Option<&Arc<Breakpoint>>) -> bool,
+    ) -> Option<Ends> {
         let entry = self.live.get(&id)?;
         let info = entry.info.lock();
-        let protocol = matches!(
-            info.protocol,
-            SessionProtocol::Dap | SessionProtocol::Terminal
-        );
-        let has = protocol && info.state.has_worker();
-        let breakpoint = info.breakpoint.clone().filter(|_| has)?;
-        may(info.principal.as_ref(), &breakpoint).then_some(breakpoint)
+        let ends = match info.protocol {
+            SessionProtocol::Lines => Ends::Lines,
+            SessionProtocol::Dap | SessionProtocol::Terminal if info.state.has_worker() => {
+                Ends::Worker(info.breakpoint.clone()?)
+            }
+            _ => return None,
+        };
+        let breakpoint = info.breakpoint.as_ref();
+        may(info.principal.as_ref(), breakpoint).then_some(ends)
     }
 
-    /// Ends session `id`, if it has a worker.
+    /// Ends session `id`, if it is one that can be [ended](Self::ends).
     pub fn end(&self, id: u64) {
         if let Some(entry) = self.live.get(&id) {
             entry.end.cancel();
@@ -247,7 +300,11 @@ impl SessionEntry {
             client: info.client.clone(),
             breakpoint: info.breakpoint.as_ref().map(|b| b.id),
             name: info.breakpoint.as_ref().map(|b| b.name()),
-            cluster: info.breakpoint.as_ref().map(|b| b.cluster.to_string()),
+            cluster: match &info.breakpoint {
+                Some(breakpoint) => Some(breakpoint.cluster.to_string()),
+                None => info.armed.as_ref().and_then(|armed| armed.cluster.clone()),
+            },
+            armed: info.armed.clone(),
             since: self.since,
             bytes_up: self.bytes_up.load(Ordering::Relaxed),
             bytes_down: self.bytes_down.load(Ordering::Relaxed),
@@ -328,6 +385,20 @@ impl Session {
     /// The session's principal, once known.
     pub fn principal(&self) -> Option<Principal> {
         self.entry.info.lock().principal.clone()
+    }
+
+    /// Sets the lines that it has armed, if any.
+    pub fn set_armed(&self, armed: Option<ArmedSummary>) {
+        self.change(|info| info.armed = armed);
+    }
+
+    /// Sets how often its lines were hit.
+    pub fn set_hits(&self, hits: u64) {
+        self.change(|info| {
+            if let Some(armed) = &mut info.armed {
+                armed.hits = hits;
+            }
+        });
     }
 
     /// Sets the name that the client gives itself.

@@ -145,6 +145,27 @@ pub struct SessionAnswer<'a> {
     pub client: Option<&'a str>,
     pub breakpoint: Option<&'a str>,
     pub since: Option<f64>,
+    pub armed: Option<ArmedAnswer>,
+}
+
+/// The lines that a session has armed, in the relay's answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ArmedAnswer {
+    pub jobs: Vec<String>,
+    pub lines: Vec<String>,
+    pub hits: u64,
+}
+
+impl ArmedAnswer {
+    /// The lines, their jobs and hits: `train.py:26 in raysubmit_dQ2, 3 hits`.
+    pub fn text(&self) -> String {
+        let (lines, jobs) = (self.lines.join(" "), self.jobs.join(" "));
+        match self.hits {
+            1 => format!("{lines} in {jobs}, 1 hit"),
+            hits => format!("{lines} in {jobs}, {hits} hits"),
+        }
+    }
 }
 
 /// Formats the troubles of the clusters of `answer`, one line each.

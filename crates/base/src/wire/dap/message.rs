@@ -195,7 +195,7 @@ impl Request {
     /// A successful response to a request that sets breakpoints without a debugger to accept them: an editor shows
     /// them as not set.
     pub fn breakpoints_pending(&self) -> Value {
-        const PENDING_MESSAGE: &str = "no attached task has this file yet; a breakpoint is set in each task that opens as a session";
+        const PENDING_MESSAGE: &str = "this is set in each task that opens as a session; to stop tasks that say no breakpoint(), name their job by `rayRelay.job`, or set \"all\": \"mine\"";
         let mut answer = self.breakpoints_accepted();
         let all = answer["body"]["breakpoints"].as_array_mut();
         for one in all.into_iter().flatten() {

@@ -6,12 +6,14 @@ import { clean, find, make, showMessage, time, write } from './text.js';
 
 const REFRESH_INTERVAL_MS = 5_000;
 
-const PROTOCOLS = { dap: 'debugger', dap_cluster: 'debugger of a cluster', terminal: 'terminal', websocket: 'dashboard', reverse: 'rendezvous' };
+const PROTOCOLS = { dap: 'debugger', dap_cluster: 'debugger of a cluster', terminal: 'terminal', websocket: 'dashboard', reverse: 'rendezvous', lines: 'armed line' };
 
 /** Ends the session of `row` after a confirmation. */
 async function endSession(row, name, refresh) {
-  if (!(await askToConfirm(`End this session with ${name}? The task runs on.`, 'End it'))) return;
-  let message = `The session with ${name} has ended.`;
+  const isLine = row.protocol === 'lines';
+  const question = isLine ? `Disarm ${name}? Tasks that stand on it stay where they are.` : `End this session with ${name}? The task runs on.`;
+  if (!(await askToConfirm(question, isLine ? 'Disarm it' : 'End it'))) return;
+  let message = isLine ? `${name} is disarmed.` : `The session with ${name} has ended.`;
   try {
     await json('v1/sessions/end', { method: 'POST', body: { id: row.id, replica: row.replica } });
   } catch (error) {
@@ -21,17 +23,23 @@ async function endSession(row, name, refresh) {
   refresh();
 }
 
+/** The armed lines of `row`, such as `train.py:26, 3 hits`. */
+function armed({ lines, hits }) {
+  return `${lines.join(', ')}, ${hits === 1 ? '1 hit' : `${hits} hits`}`;
+}
+
 function item(row, own, refresh) {
-  const name = row.name || (row.breakpoint ? `breakpoint ${row.breakpoint}` : PROTOCOLS[row.protocol] || row.protocol);
+  const isLine = row.protocol === 'lines';
+  const name = row.name || (isLine && row.armed.lines.join(', ')) || (row.breakpoint ? `breakpoint ${row.breakpoint}` : PROTOCOLS[row.protocol] || row.protocol);
   const owner = [row.subject, row.client].filter(Boolean).join(', ') || 'a client';
-  // Only sessions of this relay with a worker can be ended.
-  const ends = ['dap', 'terminal'].includes(row.protocol) && ['attached', 'parked'].includes(row.state) && row.replica === own;
+  // Only sessions of this relay with a worker or an armed line can be ended.
+  const ends = ['dap', 'terminal', 'lines'].includes(row.protocol) && ['attached', 'parked'].includes(row.state) && row.replica === own;
   const button = ends ? make('button', { type: 'button', class: 'grave small', 'aria-label': `End the session with ${clean(name)}`, onclick: () => endSession(row, name, refresh) }, 'End') : null;
   const fact = (word, value, kind) => make('p', { class: kind }, make('span', { class: 'word' }, word), ' ', value);
   return make(
     'li',
     { 'data-state': 'attached' },
-    make('div', { class: 'session' }, make('h3', {}, make('span', { class: 'name' }, name), make('span', { class: 'place' }, row.breakpoint ?? '')), fact('by', owner, 'node'), fact('for', time(row.since * 1000), 'waiting'), make('p', { class: 'state' }, make('span', { class: 'badge' }, `${PROTOCOLS[row.protocol] || clean(row.protocol)}, ${clean(row.state)}`), ' ', button)),
+    make('div', { class: 'session' }, make('h3', {}, make('span', { class: 'name' }, name), make('span', { class: 'place' }, row.breakpoint ?? '')), fact('by', owner, 'node'), fact('for', time(row.since * 1000), 'waiting'), row.armed ? fact('armed', armed(row.armed), 'node') : null, row.armed?.jobs.length ? fact('in', row.armed.jobs.join(', '), 'node') : null, make('p', { class: 'state' }, make('span', { class: 'badge' }, `${PROTOCOLS[row.protocol] || clean(row.protocol)}, ${clean(row.state)}`), ' ', button)),
   );
 }
 

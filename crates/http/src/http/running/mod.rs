@@ -3,6 +3,7 @@
 //! Ray is queried only on a client's request. A task that a principal may not see is treated as missing, by the same
 //! rules as breakpoints (`clusters`, `jobs`, `namespaces`, `tasks`, `nodes`).
 
+pub(super) mod arm;
 mod choice;
 mod failed;
 mod hooked;
@@ -13,7 +14,6 @@ pub(super) mod looks;
 pub(in crate::http) mod objects;
 pub(super) mod rights;
 mod shown;
-pub(super) mod trace;
 pub mod watch;
 pub(super) mod why;
 

@@ -1,5 +1,6 @@
 //! The relay's side of the agents of Ray nodes.
 
+mod arming;
 mod failing;
 mod inspecting;
 mod linking;
@@ -7,7 +8,6 @@ mod reverse;
 mod running;
 mod sharing;
 mod streams;
-mod tracing;
 mod trouble;
 
 use std::net::SocketAddr;

@@ -436,6 +436,7 @@ fn sessions() -> Vec<SessionRow> {
         breakpoint: None,
         name: None,
         cluster: None,
+        armed: None,
         since: Timestamp::now(),
         bytes_up: 0,
         bytes_down: 0,

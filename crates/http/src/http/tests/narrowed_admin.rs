@@ -86,7 +86,7 @@ async fn every_route_has_its_answer_for_a_narrowed_admin() {
         ("GET", "/relay/v1/tasks", empty(), 403, 403),
         ("POST", "/relay/v1/looks", empty(), 403, 403),
         ("POST", "/relay/v1/why", empty(), 403, 403),
-        ("POST", "/relay/v1/trace", empty(), 403, 403),
+        ("POST", "/relay/v1/arm", empty(), 403, 403),
         ("GET", "/relay/v1/nodes", empty(), 403, 403),
         ("GET", "/relay/v1/nodes/link", empty(), 403, 403),
         ("GET", "/relay/v1/reverse/NAME", empty(), 403, 403),

@@ -94,14 +94,14 @@ def loaded_code(lines):
     found, namespaces = [], {}
     for frame in running_frames():
         path = frame.f_code.co_filename
-        if any(path.endswith(one.name) and is_file(path, one.file) for one in lines):
+        if any(one.is_in(path) for one in lines):
             namespaces[id(frame.f_globals)] = frame.f_globals
     for module in list(sys.modules.values()):
         if issubclass(type(module), types.ModuleType):
             # Read as a dictionary: some modules import when they are read.
             names = types.ModuleType.__dict__["__dict__"].__get__(module)
             file = names.get("__file__")
-            if type(file) is str and any(file.endswith(one.name) and is_file(file, one.file) for one in lines):
+            if type(file) is str and any(one.is_in(file) for one in lines):
                 namespaces[id(names)] = names
     for names in namespaces.values():
         found += _code_in(names)

@@ -111,7 +111,8 @@ class Engine:
         """Makes a new dictionary each time: callbacks read it without the lock."""
         by_name = {}
         for line in sorted((one for one in self.lines if one.is_armed), key=lambda one: one.line):
-            by_name.setdefault(line.name, {}).setdefault(line.file, []).append(line)
+            for file in line.files:
+                by_name.setdefault(file.rpartition("/")[2], {}).setdefault(file, []).append(line)
         self.by_name = by_name
 
     def _drop(self, lines):
@@ -125,7 +126,7 @@ class Engine:
 
     def _refresh(self, lines):
         """Updates the code objects in which lines have been armed or disarmed."""
-        names = {one.name for one in lines}
+        names = {name for one in lines for name in one.names}
         for known in list(self.codes.values()):
             code = known.code()
             if code is not None and code.co_filename.rpartition("/")[2] in names:
@@ -137,7 +138,7 @@ class Engine:
         for file, lines in self.by_name.get(path.rpartition("/")[2], {}).items():
             if is_file(path, file):
                 found.append(lines)
-        return found[0] if len(found) == 1 else sorted(sum(found, []), key=lambda one: one.line)
+        return found[0] if len(found) == 1 else sorted(dict.fromkeys(sum(found, [])), key=lambda one: one.line)
 
     def _watch(self, code):
         """Sets LINE in a code object and in those inside of it, where lines are armed."""
@@ -278,8 +279,15 @@ class Engine:
         if len(line.messages) >= _MAX_MESSAGES:
             line.dropped += 1
             return
-        name, rank = thread.get("_name"), self.rank()
+        name = thread.get("_name")
         is_named = type(name) is str and ident != threading.main_thread().ident
-        line.messages.append({"type": "hit", "id": line.id, "time_ms": int(time.time() * 1000),
-                              "rank": rank if type(rank) is int and 0 <= rank <= _MAX_NUMBER else None,
+        line.messages.append({"type": "hit", "id": line.id, "time_ms": int(time.time() * 1000), "rank": self._rank_number(),
                               "thread": name[:_MAX_THREAD_NAME] if is_named else None, "text": text})
+
+    def put_stop(self, line):
+        """Reports that a thread is about to stop on a line. Beyond the limit of messages too: a stop is never dropped."""
+        line.messages.append({"type": "stop", "id": line.id, "rank": self._rank_number()})
+
+    def _rank_number(self):
+        rank = self.rank()
+        return rank if type(rank) is int and 0 <= rank <= _MAX_NUMBER else None

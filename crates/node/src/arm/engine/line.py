@@ -17,8 +17,8 @@ _RANK_NAME = "_ray_relay_rank_"
 _COMPARES = {"==": operator.eq, "=": operator.eq, "": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt,
              "<=": operator.le, "%": lambda hits, number: number > 0 and hits % number == 0}
 # The fields of a line in a request: type, and whether it is required.
-_FIELDS = {"id": (int, True), "file": (str, True), "line": (int, True), "condition": (str, False), "log": (str, False),
-           "hit": (str, False), "once": (bool, False), "ranks": (list, False)}
+_FIELDS = {"id": (int, True), "file": (str, True), "or_file": (str, False), "line": (int, True), "condition": (str, False),
+           "log": (str, False), "hit": (str, False), "once": (bool, False), "ranks": (list, False)}
 
 
 class _Rank(ast.NodeTransformer):
@@ -79,7 +79,7 @@ def _require_valid(about):
         value = about.get(name)
         if type(value) is not kind and (is_required or value is not None):
             raise ValueError("the field `%s` of a line is no %s" % (name, kind.__name__))
-    for name, limit in (("file", _MAX_PATH), ("condition", _MAX_EXPRESSION), ("log", _MAX_EXPRESSION), ("hit", _MAX_HIT)):
+    for name, limit in (("file", _MAX_PATH), ("or_file", _MAX_PATH), ("condition", _MAX_EXPRESSION), ("log", _MAX_EXPRESSION), ("hit", _MAX_HIT)):
         if len(about.get(name) or "") > limit:
             raise ValueError("the field `%s` of a line has more than %d characters" % (name, limit))
     ranks = about.get("ranks") or []
@@ -87,30 +87,57 @@ def _require_valid(about):
         raise ValueError("the field `ranks` of a line is no list of at most %d numbers" % _MAX_RANKS)
     if not (0 <= about["id"] <= _MAX_NUMBER and 1 <= about["line"] <= _MAX_NUMBER):
         raise ValueError("a number of a line is out of range")
-    if os.path.basename(about["file"]) in ("", ".", ".."):
-        raise ValueError("a line has no name of a file")
+    for path in (about["file"], about.get("or_file") or about["file"]):
+        if os.path.basename(path) in ("", ".", ".."):
+            raise ValueError("a line has no name of a file")
     if about.get("log") == "":
         raise ValueError("the log message is empty")
 
 
+def _paths(path):
+    """Returns the absolute paths, or the ends of some, that a path of a request stands for. `./` is the folder that the worker
+    runs in: Ray's copy of the job's `working_dir`, if the job has one."""
+    if not path.startswith("./"):
+        return {os.path.normpath(path)}
+    try:
+        here = os.getcwd()
+    except OSError:  # It has been removed.
+        return set()
+    # Files are imported by a path as in `sys.path`, which may have symbolic links.
+    folders = [one for one in list(sys.path) if type(one) is str and one and os.path.realpath(one) == here]
+    return {os.path.normpath(os.path.join(folder, path)) for folder in [here] + folders}
+
+
 class Line:
-    """A line to arm, from a request: `file` is matched from the end, by whole components. `messages` takes its log messages.
-    Raises ValueError if it is not valid."""
+    """A line to arm, from a request: `file` and `or_file` are matched from the end, by whole components. `messages` takes its
+    log messages. Raises ValueError if a field is missing or beyond its limits. With an expression that is not valid the line has
+    an error and is never armed, so that the others of a request are."""
 
     def __init__(self, about, messages):
         _require_valid(about)
-        self.id, self.file, self.line = about["id"], os.path.normpath(about["file"]), about["line"]
-        self.name, self.messages = self.file.rpartition("/")[2], messages
-        condition, log, hit, ranks = (about.get(name) for name in ("condition", "log", "hit", "ranks"))
+        self.id, self.line, self.messages = about["id"], about["line"], messages
+        self.files = _paths(about["file"]) | _paths(about.get("or_file") or about["file"])
+        self.names = tuple({one.rpartition("/")[2] for one in self.files})
+        ranks = about.get("ranks")
+        self.once, self.ranks = about.get("once") is True, None if ranks is None else frozenset(ranks)
+        self.is_armed, self.error, self.passed, self.hits, self.dropped = True, None, 0, 0, 0
+        try:
+            self._compile(about.get("condition"), about.get("log"), about.get("hit"))
+        except ValueError as why:
+            self.is_armed, self.error = False, shortened(str(why))
+        self.unclaimed, self.second, self.in_second = [True], 0, 0
+
+    def _compile(self, condition, log, hit):
         self.condition = _Expression(condition.strip(), "condition") if condition else None
         self.log = _template(log) if log else None
         found = re.fullmatch(r"\s*(==?|>=?|<=?|%|)\s*([0-9]{1,18})\s*", hit) if hit else None
         if hit and not found:
             raise ValueError("the hit count is not valid: write 5, == 5, >= 5, < 5 or % 5")
         self.counts, self.number = found and _COMPARES[found[1]], found and int(found[2])
-        self.once, self.ranks = about.get("once") is True, None if ranks is None else frozenset(ranks)
-        self.is_armed, self.error, self.passed, self.hits, self.dropped = True, None, 0, 0, 0
-        self.unclaimed, self.second, self.in_second = [True], 0, 0
+
+    def is_in(self, path):
+        """Whether it is a line of the file at an absolute path."""
+        return path.endswith(self.names) and any(is_file(path, one) for one in self.files)
 
     def is_for(self, rank):
         """Whether it is armed on a rank. A process without a rank has every line."""

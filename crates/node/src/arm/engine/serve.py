@@ -105,7 +105,8 @@ def serve(connection, lines, rank, worker, when_armed=lambda: None):
     messages, armed = collections.deque(), []
     client = _Client(connection, messages)
     _CLIENTS.add(client)
-    _ENGINE.stop, _ENGINE.rank = lambda frame, line: stop_here(frame, lambda: wait_for_client(worker)), rank
+    _ENGINE.rank = rank
+    _ENGINE.stop = lambda frame, line: stop_here(frame, lambda: wait_for_client(worker, lambda: _ENGINE.put_stop(line)))
     try:
         try:
             armed = _lines(lines, messages)
@@ -135,6 +136,8 @@ def _lines(requested, messages):
             raise ValueError(where + str(why)) from None
     if len({line.id for line in found}) != len(found):
         raise ValueError("two lines have the same id")
+    if not any(line.is_armed for line in found):
+        raise ValueError("%s:%d: %s" % (os.path.basename(requested[0]["file"]), found[0].line, found[0].error))
     return found
 
 

@@ -13,8 +13,8 @@ _STOPPED = {}
 _SAME_EVENT_SECONDS = 1
 
 
-def wait_for_client(worker):
-    """Does what `ray.util.debugpy.set_trace` does before it stops."""
+def wait_for_client(worker, when_open):
+    """Does what `ray.util.debugpy.set_trace` does before it stops. Calls `when_open` when a client can attach."""
     import ray.util.debugpy
 
     ray.util.debugpy._ensure_debugger_port_open_thread_safe()
@@ -23,6 +23,7 @@ def wait_for_client(worker):
         raise RuntimeError("debugpy 1.8 or newer is not installed where the worker runs")
     # debugpy has replaced breakpoint() by its own.
     ray.util.debugpy._override_breakpoint_hooks()
+    when_open()
     with worker.worker_paused_by_debugger():
         debugpy.wait_for_client()
 

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ray::head::{HeadClient, HeadError};
 use crate::ray::registry::breakpoint::Names;
+use crate::ray::registry::names::submitter_of;
 use crate::ray::registry::rows::JobRow;
 use crate::ray::registry::{Registry, query};
 use ray_relay_base::wire::text::one_line;
@@ -125,6 +126,22 @@ impl Registry {
     /// The same of the jobs that have a Ray Train run called `name`.
     pub async fn jobs_of_run(&self, name: &str, on: impl Fn(&str) -> bool) -> JobsCalled {
         self.jobs_called(name, true, on).await
+    }
+
+    /// The running jobs of the clusters `on` that the principal `submitter` has submitted through a relay, as far as
+    /// the heads tell. Cancel safe.
+    pub async fn jobs_submitted_by(&self, submitter: &str, on: impl Fn(&str) -> bool) -> Vec<Job> {
+        let mut clusters = self.shared.clusters.present();
+        clusters.retain(|cluster| on(&cluster.name));
+        let answers = join_all(clusters.iter().map(|cluster| async {
+            let rows = query::jobs(cluster.head.as_ref()?).await.ok()?;
+            let own = rows
+                .iter()
+                .filter(|row| !row.ended() && submitter_of(row).as_deref() == Some(submitter));
+            let own = own.map(|row| Job::of_row(&cluster.name, row));
+            Some(own.collect::<Vec<_>>())
+        }));
+        answers.await.into_iter().flatten().flatten().collect()
     }
 
     async fn jobs_called(&self, name: &str, run: bool, on: impl Fn(&str) -> bool) -> JobsCalled {

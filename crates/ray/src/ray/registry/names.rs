@@ -173,7 +173,7 @@ pub(super) fn add_actor(names: &mut Names, actor: &ActorRow) {
 /// Adds the information of its job's row.
 pub(super) fn add_job(names: &mut Names, job: &JobRow) {
     names.submission_id = known(&job.submission_id);
-    names.submitter = submitter(job);
+    names.submitter = submitter_of(job);
 }
 
 /// Classes of Ray Train's actors: its ranks, and what manages them.
@@ -208,7 +208,7 @@ pub(super) fn add_train_run(names: &mut Names, runs: &[TrainRunRow]) {
 }
 
 /// The principal that has submitted `job` through a relay.
-fn submitter(job: &JobRow) -> Option<String> {
+pub(super) fn submitter_of(job: &JobRow) -> Option<String> {
     let metadata = job.metadata.as_ref()?;
     (!metadata.submitter.is_empty()).then(|| metadata.submitter.clone())
 }
@@ -276,7 +276,7 @@ pub(super) fn of_driver(job_id: &str, job: Option<&JobRow>) -> Found {
         group: Some(DRIVER.to_owned()),
         job_id: known(job_id),
         submission_id: job.and_then(|job| known(&job.submission_id)),
-        submitter: job.and_then(submitter),
+        submitter: job.and_then(submitter_of),
         unpacked_working_dir: environment.is_some_and(RuntimeEnv::unpacks),
         // Ray assigns no resources to a driver.
         resources: Some(Resources::default()),

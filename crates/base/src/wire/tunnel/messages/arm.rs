@@ -41,8 +41,12 @@ pub struct Arm {
 pub struct ArmedLine {
     /// Its number in the reports.
     pub id: u32,
-    /// The file.
+    /// The file: its path, or the end of that.
     pub file: SourcePath,
+    /// Another path by which workers may have the same file. One that begins with `./` starts at the folder that the
+    /// worker runs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub or_file: Option<SourcePath>,
     /// The line in it, from 1.
     pub line: u32,
     /// A Python expression, without which being true nothing happens there.
@@ -90,6 +94,14 @@ pub enum WorkerReport {
         thread: Option<Text<256>>,
         /// The message.
         text: Text<8192>,
+    },
+    /// The task has reached a line without a log message, and stops on it as at a `breakpoint()`.
+    Stop {
+        /// The line's number.
+        id: u32,
+        /// The rank of the process, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rank: Option<u32>,
     },
     /// Nothing is armed in this worker.
     Refused {

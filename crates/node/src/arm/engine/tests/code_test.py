@@ -11,11 +11,40 @@ def hits():
 def t_paths():
     module, path, at = load("a_train", "def f(x):\n    return x + 1  # @one\n")
     for file, hit in (("a_train.py", 1), (path, 1), (os.path.basename(folder) + "/a_train.py", 1), ("train.py", 0),
-                      ("/a_train.py", 0), ("x/a_train.py", 0), ("./a_train.py", 1)):
+                      ("/a_train.py", 0), ("x/a_train.py", 0), ("./a_train.py", 0)):
         found = arm(file, at["one"])
         module.f(1)
         check("path %s" % file, (len(stops), found["state"]), (hit, "armed" if hit else "not_loaded"))
         reset()
+    check("clear", is_clear(), True)
+
+
+def t_path_from_the_working_folder():
+    """An editor names a file by its place in the folder of the job, and by its own path."""
+    path, at = write("inner/deep.py", "def f(x):\n    return x + 1  # @one\n")
+    module = importlib.import_module("inner.deep")
+    os.symlink(folder, folder + "-link")
+    sys.path.insert(0, folder + "-link")
+    linked, _, _ = load("beside", "def f(x):\n    return x + 1\n")
+    sys.path.pop(0)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        for file, or_file, hit in (("./inner/deep.py", None, 1), ("./deep.py", None, 0), ("/home/ada/inner/deep.py", "./inner/deep.py", 1),
+                                   ("./inner/deep.py", path, 1), ("./deep.py", path, 1)):
+            found = arm(file, at["one"], or_file=or_file)
+            module.f(1)
+            check("paths %s %s" % (file, or_file), (len(stops), found["state"]), (hit, "armed" if hit else "not_loaded"))
+            reset()
+        sys.path.insert(0, folder + "-link")
+        arm("./beside.py", 2)
+        sys.path.pop(0)
+        linked.f(1)
+        check("folder by a symbolic link", len(stops), 1)
+        reset()
+    finally:
+        os.chdir(before)
+        os.unlink(folder + "-link")
     check("clear", is_clear(), True)
 
 

@@ -200,8 +200,8 @@ def t_expressions():
                   {"ranks": [True]}, {"ranks": 3}, {"ranks": ["3"]}, {"line": 0}, {"line": True}, {"line": "5"}, {"file": ""}, {"file": "a/.."},
                   {"file": None}, {"id": -1}, {"id": 1 << 40}, {"id": None}, {"hit": "1" * 40}, {"file": "a" * 5000}):
         try:
-            Line({"id": 1, "file": path, "line": 1, **wrong}, messages)
-            check("refused %s" % str(wrong)[:40], "accepted", "refused")
+            line = Line({"id": 1, "file": path, "line": 1, **wrong}, messages)
+            check("refused %s" % str(wrong)[:40], (line.is_armed, bool(line.error)), (False, True))
         except ValueError:
             tried[0] += 1
     for text, shown in (("{x!r:>4}|", "   1|"), ("{{x}}", "{x}"), ("a\\", "a\\"), ('"{x}"', '"1"'), ("{'a' + \"b\"}\\n", "ab\\n"), ("{x=}", "x=1"),

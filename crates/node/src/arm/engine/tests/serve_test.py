@@ -132,13 +132,17 @@ def t_refused():
     for lines, reason in (
             ([line(one) for one in range(65)], "a request arms 1 to 64 lines"), ([], "a request arms 1 to 64 lines"), ({}, "a request arms"),
             (None, "a request arms"), ([5], "a line is no object"), ([line(), line()], "two lines have the same id"),
-            ([line(0), line(1, condition="x =")], "served.py:%d: the condition is not valid: invalid syntax" % at["x"]),
+            ([line(0, hit="x"), line(1, condition="x =")], "served.py:%d: the hit count is not valid" % at["x"]),
             ([line(log="{x")], "served.py:%d: the log message is not valid" % at["x"]), ([{"id": 1, "line": 5}], "the field `file`"),
             ([line(log="")], "served.py:%d: the log message is empty" % at["x"]), ([line(hit="> x")], "served.py:%d: the hit count" % at["x"])):
         agent = Agent(lines)
         found = agent.until(lambda one: False)
         check("refused: %s" % reason, (found[0]["type"], found[0]["reason"][:len(reason)], found[1:]), ("refused", reason, [None]))
         check("nothing armed", (agent.close(), agent.failure, agent.armed.is_set(), is_clear()), (True, None, False, True))
+    agent = Agent([line(0), line(1, condition="x =")])
+    states = [(one["state"], (one["error"] or "")[:26]) for one in agent.report()["lines"]]
+    check("one of two is not valid", states, [("armed", ""), ("ended", "the condition is not valid")])
+    check("the other is disarmed", (agent.close(), is_clear()), (True, True))
     for tool in (3, 4):
         sys.monitoring.use_tool_id(tool, "other")
     agent = Agent([line()])

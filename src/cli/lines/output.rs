@@ -1,4 +1,4 @@
-//! The output of a trace: messages on standard output, and on standard error where the line is armed.
+//! The output of an armed line: messages and stops on standard output, and on standard error where it is armed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,11 +19,21 @@ const MAX_REASONS: usize = 4;
 /// A worker: the address of its node, and its process there. Without a process, the node itself.
 type Process = (String, Option<u32>);
 
+/// The line that is armed.
+pub(super) struct LineToArm {
+    /// As the user has written it.
+    pub(super) place: String,
+    /// Whether tasks stop there.
+    pub(super) stops: bool,
+}
+
 /// The state of the line in each worker.
-pub(super) struct Messages {
+pub(super) struct Output {
     json: bool,
+    line: LineToArm,
     workers: BTreeMap<Process, WorkerState>,
     hits: u64,
+    stops: u64,
     next_notice: Option<Instant>,
     /// The last notice, which is not repeated.
     last: String,
@@ -54,14 +64,22 @@ struct Event {
     reason: String,
     #[serde(default)]
     messages: u64,
+    #[serde(default)]
+    breakpoint: String,
+    #[serde(default)]
+    full: bool,
+    #[serde(default)]
+    tasks: usize,
 }
 
-impl Messages {
-    pub(super) fn new(json: bool) -> Self {
+impl Output {
+    pub(super) fn new(json: bool, line: LineToArm) -> Self {
         Self {
             json,
+            line,
             workers: BTreeMap::new(),
             hits: 0,
+            stops: 0,
             next_notice: None,
             last: String::new(),
         }
@@ -75,6 +93,7 @@ impl Messages {
         let process = (event.node.clone(), event.pid);
         match name {
             "hit" => self.hits += 1,
+            "stop" => self.stops += 1,
             "status" => {
                 let state = match (&*event.state, event.error) {
                     (_, Some(error)) => WorkerState::Not(one_line(&error)),
@@ -104,6 +123,24 @@ impl Messages {
                         .map(|line| format!("{place}  {}\n", replaced(line)))
                         .collect(),
                 )
+            }
+            "stop" => {
+                let place = place(&event.node, event.pid, event.rank);
+                let id = replaced(&event.breakpoint);
+                Some(format!(
+                    "{place}  stops at {}: ray-relay debug {id}\n",
+                    self.line.place
+                ))
+            }
+            "full" => {
+                match event.full {
+                    true => eprintln!(
+                        "ray-relay: {} tasks stand there, so no further one stops until one has gone on",
+                        event.tasks
+                    ),
+                    false => eprintln!("ray-relay: tasks stop there again"),
+                }
+                None
             }
             "dropped" => {
                 eprintln!(
@@ -193,10 +230,19 @@ impl Messages {
         text
     }
 
-    /// Prints how many messages there were.
+    /// Prints how many messages or stops there were.
     pub(super) fn summarize(&self) {
-        if !self.json {
-            eprintln!("ray-relay: disarmed, after {} messages", self.hits);
+        if self.json {
+            return;
+        }
+        let (hits, what) = match self.line.stops {
+            true => (self.stops, "stop"),
+            false => (self.hits, "message"),
+        };
+        let plural = if hits == 1 { "" } else { "s" };
+        eprintln!("ray-relay: disarmed, after {hits} {what}{plural}");
+        if self.stops > 0 {
+            eprintln!("ray-relay: `ray-relay release` lets tasks run on that stand there");
         }
     }
 }
@@ -215,13 +261,20 @@ fn place(node: &str, pid: Option<u32>, rank: Option<u32>) -> String {
 mod tests {
     use super::*;
 
+    fn line() -> LineToArm {
+        LineToArm {
+            place: "train.py:26".to_owned(),
+            stops: false,
+        }
+    }
+
     fn status(pid: u32, state: &str, error: Option<&str>) -> Value {
         json!({ "node": "10.0.0.7", "pid": pid, "state": state, "at": [27], "hits": 1, "dropped": 0, "error": error })
     }
 
     #[test]
     fn message_names_its_rank_or_process_on_each_line() {
-        let mut messages = Messages::new(false);
+        let mut messages = Output::new(false, line());
         let hit = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "text": "a\nb\u{1b}[2J" });
         let text = messages.event("hit", &hit).unwrap();
         assert!(text.starts_with("rank 3  a\nrank 3  b"), "{text:?}");
@@ -233,8 +286,20 @@ mod tests {
     }
 
     #[test]
+    fn stop_names_the_rank_and_the_command_for_it() {
+        let mut output = Output::new(false, line());
+        let stop = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "breakpoint": "3kfz0q8m" });
+        let text = output.event("stop", &stop).unwrap();
+        assert_eq!(
+            text,
+            "rank 3  stops at train.py:26: ray-relay debug 3kfz0q8m\n"
+        );
+        assert_eq!((output.stops, output.hits), (1, 0));
+    }
+
+    #[test]
     fn notice_counts_workers_by_the_state_of_the_line() {
-        let mut messages = Messages::new(false);
+        let mut messages = Output::new(false, line());
         assert!(messages.next_notice().is_none());
         messages.event("status", &status(1, "armed", None));
         messages.event("status", &status(2, "armed", None));
@@ -260,7 +325,7 @@ mod tests {
 
     #[test]
     fn json_has_every_event_as_the_relay_sent_it() {
-        let mut messages = Messages::new(true);
+        let mut messages = Output::new(true, line());
         let text = messages.event("status", &status(1, "armed", None)).unwrap();
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(

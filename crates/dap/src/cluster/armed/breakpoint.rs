@@ -1,0 +1,95 @@
+//! One breakpoint of the editor, and what the editor shows of it.
+//!
+//! Pure.
+
+use serde_json::Value;
+
+use super::progress::{Progress, Shown};
+use super::search::Jobs;
+use super::source::{Narrowed, SourceBreakpoint, WorkerPaths};
+use ray_relay_base::wire::json::put;
+use ray_relay_base::wire::text::shortened;
+use ray_relay_base::wire::tunnel::messages::ArmedLine;
+
+/// One breakpoint of the editor.
+pub(super) struct EditorBreakpoint {
+    pub(super) id: u32,
+    pub(super) requested: SourceBreakpoint,
+    /// The line, or why there is none.
+    pub(super) line: Result<ArmedLine, &'static str>,
+    pub(super) shown: Option<Shown>,
+    /// Dropped messages, as last reported.
+    pub(super) dropped: u64,
+}
+
+/// Why lines of a session are not armed in its jobs.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Obstacles {
+    /// The permission that is missing for a job, as a sentence.
+    pub(super) forbidden: Option<String>,
+    /// Whether a rule has sessions recorded, which log messages are not.
+    pub(super) records: bool,
+}
+
+impl EditorBreakpoint {
+    pub(super) fn new(id: u32, requested: SourceBreakpoint) -> Self {
+        Self {
+            id,
+            requested,
+            line: Err(""),
+            shown: None,
+            dropped: 0,
+        }
+    }
+
+    /// Makes its line for workers that have its file by `paths`.
+    pub(super) fn place(&mut self, paths: Option<&WorkerPaths>, narrowed: &Narrowed) {
+        self.line = match paths {
+            None => Err("the file is outside of the folder that stands for the job's"),
+            Some(paths) => self.requested.line(self.id, paths, narrowed),
+        };
+    }
+
+    /// What to show of it.
+    pub(super) fn now(&self, progress: &Progress, jobs: &Jobs, obstacles: &Obstacles) -> Shown {
+        let not = |message: &str| Shown {
+            is_verified: false,
+            line: None,
+            message: message.to_owned(),
+        };
+        let is_log = match &self.line {
+            Err(why) => return not(why),
+            Ok(line) => line.log.is_some(),
+        };
+        if let Some(shown) = progress.shown(self.id, self.requested.line) {
+            return shown;
+        }
+        if is_log && obstacles.records {
+            return not(
+                "a rule of yours has sessions on this job recorded, and log messages are not: ask for a rule without `record`",
+            );
+        }
+        if let Some(why) = &obstacles.forbidden {
+            return not(why);
+        }
+        let job = match jobs {
+            Jobs::Named(name) => format!("the job {}", shortened(name, 80)),
+            Jobs::SubmittedBy(_) | Jobs::None => "a job that you submit".to_owned(),
+        };
+        not(&format!(
+            "waits for a worker of {job} with the hook (`ray-relay hook`)"
+        ))
+    }
+}
+
+impl Shown {
+    /// Writes it into `breakpoint` of a message.
+    pub(super) fn put_into(&self, breakpoint: &mut Value, id: u32) {
+        put(breakpoint, "id", id);
+        put(breakpoint, "verified", self.is_verified);
+        put(breakpoint, "message", &*self.message);
+        if let Some(line) = self.line {
+            put(breakpoint, "line", line);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Breakpoints that an editor sets in a file, and the paths by which workers may have that file.
+//!
+//! Pure.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use ray_relay_base::wire::json::{typed, typed_at};
+use ray_relay_base::wire::tunnel::messages::{ArmedLine, Expression, SourcePath, Text};
+
+/// Bytes of an expression, of a path, and of a hit count that the engine takes.
+const MAX_EXPRESSION_BYTES: usize = 4000;
+const MAX_PATH_BYTES: usize = 1024;
+const MAX_HIT_BYTES: usize = 32;
+
+/// Arguments of a `setBreakpoints` request.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SetBreakpoints {
+    pub(super) source: Source,
+    pub(super) breakpoints: Vec<SourceBreakpoint>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Source {
+    pub(super) path: Option<String>,
+}
+
+/// One breakpoint, as the editor has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct SourceBreakpoint {
+    pub(super) line: u32,
+    pub(super) condition: Option<String>,
+    pub(super) hit_condition: Option<String>,
+    pub(super) log_message: Option<String>,
+}
+
+impl SetBreakpoints {
+    pub(super) fn read(arguments: &Value) -> Self {
+        typed(arguments)
+    }
+}
+
+/// What narrows all lines of a session.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Narrowed {
+    /// The ranks that they are for. `None`: all.
+    pub(super) ranks: Option<Vec<u32>>,
+    /// Whether the first hit in each process disarms a line there.
+    pub(super) once: bool,
+}
+
+impl SourceBreakpoint {
+    /// The line to arm.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn line(
+        &self,
+        id: u32,
+        paths: &WorkerPaths,
+        narrowed: &Narrowed,
+    ) -> Result<ArmedLine, &'static str> {
+        let given = |text: &Option<String>| {
+            let text = text.clone().filter(|text| !text.trim().is_empty());
+            text.map(|text| (text.len(), text))
+        };
+        let limited = |text: &Option<String>, limit| match given(text) {
+            Some((bytes, _)) if bytes > limit => Err("the expression is too long"),
+            other => Ok(other.map(|(_, text)| text)),
+        };
+        let expression = |text| {
+            let text = limited(text, MAX_EXPRESSION_BYTES)?;
+            Ok::<_, &'static str>(text.map(|text| Expression::new(&text)))
+        };
+        Ok(ArmedLine {
+            id,
+            file: paths.file.clone(),
+            or_file: paths.or_file.clone(),
+            line: self.line,
+            condition: expression(&self.condition)?,
+            log: expression(&self.log_message)?,
+            hit: limited(&self.hit_condition, MAX_HIT_BYTES)?.map(|text| Text::new(&text)),
+            once: narrowed.once,
+            ranks: narrowed.ranks.clone(),
+        })
+    }
+}
+
+/// The paths by which workers may have a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WorkerPaths {
+    file: SourcePath,
+    or_file: Option<SourcePath>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PathMapping {
+    #[serde(default)]
+    local_root: String,
+    #[serde(default)]
+    remote_root: String,
+}
+
+/// Which folders of the editor stand for folders of the workers, by the rules of
+/// [`for_worker`](crate::attach::for_worker).
+#[derive(Debug, Clone)]
+pub(super) struct FolderMap {
+    mappings: Vec<PathMapping>,
+    /// `rayRelay.localRoot`; `""`: no folder.
+    local_root: Option<String>,
+    workspace: Option<String>,
+}
+
+impl FolderMap {
+    /// Reads it from the arguments of the session's `attach`.
+    pub(super) fn read(arguments: &Value, local_root: Option<String>) -> Self {
+        let folder: &str = typed_at(arguments, "workspaceFolder");
+        Self {
+            mappings: typed_at(arguments, "pathMappings"),
+            local_root,
+            workspace: (!folder.is_empty()).then(|| folder.to_owned()),
+        }
+    }
+
+    /// Has `folder` stand for the folder that the job runs in, and no other.
+    pub(super) fn map_to(&mut self, folder: &str) {
+        self.mappings.clear();
+        self.local_root = Some(folder.to_owned());
+    }
+
+    /// The paths of the editor's file `path` in workers; `None`: they cannot have it.
+    pub(super) fn paths(&self, path: &str) -> Option<WorkerPaths> {
+        let path = path.replace('\\', "/");
+        let own = path.starts_with('/').then(|| path.clone());
+        let (file, or_file) = match (&self.local_root, &self.workspace) {
+            _ if !self.mappings.is_empty() => (self.mapped(&path).or(own)?, None),
+            (Some(root), _) => (below(&path, root).or(own)?, None),
+            // The job has a copy of the folder, or the workers see the folder itself.
+            (None, Some(folder)) => match below(&path, folder) {
+                Some(inside) => (inside, own),
+                None => (own?, None),
+            },
+            (None, None) => (own?, None),
+        };
+        let is_short = |path: &str| path.len() <= MAX_PATH_BYTES;
+        (is_short(&file) && or_file.as_deref().is_none_or(is_short)).then(|| WorkerPaths {
+            file: SourcePath::new(&file),
+            or_file: or_file.as_deref().map(SourcePath::new),
+        })
+    }
+
+    fn mapped(&self, path: &str) -> Option<String> {
+        let inside = |one: &PathMapping| {
+            let inside = below(path, &one.local_root)?;
+            let rest = inside.strip_prefix("./")?;
+            Some(match one.remote_root.as_str() {
+                "." => inside,
+                root => format!("{}/{rest}", root.trim_end_matches('/')),
+            })
+        };
+        let longest = |one: &&PathMapping| one.local_root.len();
+        let fits = |one: &&PathMapping| inside(one).is_some();
+        inside(self.mappings.iter().filter(fits).max_by_key(longest)?)
+    }
+}
+
+/// `path`, if it is below the editor's `folder`, from the folder that the job runs in.
+fn below(path: &str, folder: &str) -> Option<String> {
+    let folder = folder.replace('\\', "/");
+    let folder = Some(folder.trim_end_matches('/')).filter(|folder| !folder.is_empty())?;
+    // VS Code writes a drive's letter in either case.
+    let is_drive = folder.as_bytes().get(1) == Some(&b':');
+    let (start, rest) = path.split_at_checked(folder.len())?;
+    let is_same = match is_drive {
+        true => start.eq_ignore_ascii_case(folder),
+        false => start == folder,
+    };
+    let rest = rest.strip_prefix('/').filter(|_| is_same)?;
+    Some(format!("./{rest}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn paths(
+        arguments: &Value,
+        local_root: Option<&str>,
+        path: &str,
+    ) -> Option<(String, Option<String>)> {
+        let map = FolderMap::read(arguments, local_root.map(str::to_owned));
+        let found = map.paths(path)?;
+        let text = |path: SourcePath| path.to_string();
+        Some((text(found.file), found.or_file.map(text)))
+    }
+
+    #[test]
+    fn file_is_named_as_a_session_of_a_task_maps_it() {
+        let open = json!({"workspaceFolder": "/home/ann/job"});
+        let inside = paths(&open, None, "/home/ann/job/src/train.py");
+        let own = "/home/ann/job/src/train.py".to_owned();
+        assert_eq!(inside, Some(("./src/train.py".to_owned(), Some(own))));
+        let of = |path: &str| Some((path.to_owned(), None));
+        // A folder is no prefix of a name.
+        let beside = "/home/ann/jobs/train.py";
+        assert_eq!(paths(&open, None, beside), of(beside));
+        let root = Some("/home/ann/job/src/");
+        let path = "/home/ann/job/src/train.py";
+        assert_eq!(paths(&open, root, path), of("./train.py"));
+        // No folder stands for the job's.
+        assert_eq!(paths(&open, Some(""), path), of(path));
+        let mapped = json!({"pathMappings": [
+            {"localRoot": "/home/ann", "remoteRoot": "/srv/"},
+            {"localRoot": "/home/ann/job", "remoteRoot": "."},
+        ]});
+        assert_eq!(paths(&mapped, None, path), of("./src/train.py"));
+        let other = paths(&mapped, None, "/home/ann/lib/x.py");
+        assert_eq!(other, of("/srv/lib/x.py"));
+    }
+
+    #[test]
+    fn file_on_windows_is_named_below_its_folder_only() {
+        let open = json!({"workspaceFolder": "C:\\ann\\job"});
+        let inside = paths(&open, None, "c:\\ann\\job\\src\\train.py");
+        assert_eq!(inside, Some(("./src/train.py".to_owned(), None)));
+        assert_eq!(paths(&open, None, "c:\\lib\\x.py"), None);
+    }
+
+    #[test]
+    fn long_expression_is_no_line() {
+        let paths = FolderMap::read(&Value::Null, None).paths("/job/train.py");
+        let mut breakpoint = SourceBreakpoint {
+            line: 3,
+            condition: Some("x".repeat(MAX_EXPRESSION_BYTES)),
+            ..SourceBreakpoint::default()
+        };
+        let paths = paths.unwrap();
+        let narrowed = Narrowed::default();
+        let line = breakpoint.line(1, &paths, &narrowed).unwrap();
+        assert_eq!(line.condition.unwrap().len(), MAX_EXPRESSION_BYTES);
+        breakpoint.condition = Some("x".repeat(MAX_EXPRESSION_BYTES + 1));
+        assert!(breakpoint.line(1, &paths, &narrowed).is_err());
+    }
+}

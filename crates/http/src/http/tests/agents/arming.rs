@@ -1,0 +1,459 @@
+//! Armed lines of a running job through the agents of its nodes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::failing::head_with_jobs;
+use super::*;
+use ray_relay_access::connection::summary::Summary;
+use ray_relay_base::wire::dap::conversation::Conversation;
+use ray_relay_base::wire::tunnel::messages::Arm;
+use ray_relay_ray::ray::registry::BreakpointId;
+
+const POLICY: &str = r#"
+[[rule]]
+subjects = ["agent"]
+nodes = ["a1"]
+scopes = ["node"]
+
+[[rule]]
+subjects = ["ann", "cyd", "dan"]
+scopes = ["list", "view"]
+
+[[rule]]
+subjects = ["ben", "eve"]
+scopes = ["list", "view", "debug", "attach"]
+
+[[rule]]
+subjects = ["cyd"]
+scopes = ["debug"]
+
+[[rule]]
+subjects = ["dan"]
+tasks = ["train"]
+scopes = ["debug", "attach"]
+
+[[rule]]
+subjects = ["eve"]
+scopes = ["debug"]
+record = true
+
+[[rule]]
+subjects = ["fay"]
+scopes = ["list", "view", "debug", "attach"]
+session_limit = "1s"
+"#;
+
+const BODY: &str = r#"{"job": "s1", "file": "train.py", "line": 26, "log": "loss={loss}", "condition": "loss > 1", "ranks": [0, 3]}"#;
+
+/// A relay whose head lists the running job `s1` until the flag is set.
+async fn scene() -> (Scene, Arc<AtomicBool>) {
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ended);
+    let jobs = move || {
+        let status = match flag.load(Ordering::Relaxed) {
+            true => "SUCCEEDED",
+            false => "RUNNING",
+        };
+        json!([{"job_id": "01000000", "submission_id": "s1", "status": status, "type": "SUBMISSION"}])
+    };
+    let task = json!({"task_id": "0a01000000", "name": "train", "func_or_class_name": "train", "state": "RUNNING",
+        "job_id": "01000000", "worker_id": "beef", "node_id": "a1", "worker_pid": 41});
+    let head = head_with_jobs(vec![task], Arc::new(jobs)).await;
+    (scene_of(head, POLICY, |_| {}).await, ended)
+}
+
+/// The open answer to a request for a trace.
+struct Trace {
+    stream: TcpStream,
+    text: String,
+}
+
+impl Trace {
+    async fn start(scene: &Scene, subject: &str) -> Self {
+        Self::start_with(scene, subject, BODY).await
+    }
+
+    async fn start_with(scene: &Scene, subject: &str, body: &str) -> Self {
+        let mut stream = TcpStream::connect(scene.address).await.unwrap();
+        let token = token_of(subject);
+        let request = format!(
+            "POST /relay/v1/arm HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            scene.address,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let text = String::new();
+        Self { stream, text }
+    }
+
+    /// Reads until the answer contains `expected`.
+    async fn until(&mut self, expected: &str) {
+        let mut buffer = vec![0; 4096];
+        while !self.text.contains(expected) {
+            let read = timeout(TEST_TIMEOUT, self.stream.read(&mut buffer)).await;
+            let read = read.unwrap_or_else(|_| panic!("no {expected} in {}", self.text));
+            let read = read.unwrap();
+            assert_ne!(read, 0, "no {expected} in {}", self.text);
+            self.text += &String::from_utf8_lossy(&buffer[..read]);
+        }
+    }
+}
+
+async fn next_arm(agent: &mut StandIn) -> Arm {
+    match agent.hear().await {
+        Ok(FromRelay::Arm(request)) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Opens the stream that `request` asks for, as the agent.
+async fn lease(scene: &Scene, request: &Arm) -> WebSocketStream<TcpStream> {
+    let stream = scene.stream_for("agent", &request.stream, &request.secret);
+    let mut stream = stream.await.unwrap();
+    dialled(&mut stream).await;
+    stream
+}
+
+async fn report(stream: &mut WebSocketStream<TcpStream>, report: Value) {
+    let line = json!({ "pid": 41, "worker_id": "beef", "report": report });
+    let line = Bytes::from(format!("{line}\n"));
+    stream.send(Message::Binary(line)).await.unwrap();
+}
+
+/// The commands on record, with the number of hits.
+fn commands(scene: &Scene) -> Vec<(String, Value)> {
+    let lines = scene.record.lines();
+    let commands = lines.iter().filter_map(|line| {
+        let command = line.details.get("command")?.as_str()?;
+        Some((
+            command.to_owned(),
+            line.details.get("hits").cloned().unwrap_or_default(),
+        ))
+    });
+    commands.collect()
+}
+
+#[tokio::test]
+async fn messages_reach_the_client_and_its_end_disarms_the_line() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut trace = Trace::start(&scene, "ben").await;
+    let request = next_arm(&mut agent).await;
+    assert_eq!((&*request.node_id, &*request.job_id), ("a1", "01000000"));
+    let [line] = &*request.lines else {
+        panic!("{request:?}");
+    };
+    let log = line.log.as_deref();
+    assert_eq!(
+        (&*line.file, line.line, log),
+        ("train.py", 26, Some("loss={loss}"))
+    );
+    assert_eq!(line.condition.as_deref(), Some("loss > 1"));
+    assert_eq!(line.ranks, Some(vec![0, 3]));
+    let mut stream = lease(&scene, &request).await;
+    report(
+        &mut stream,
+        json!({"type": "status", "lines": [{"id": 0, "state": "armed", "at": [27]}]}),
+    )
+    .await;
+    trace.until(r#""state":"armed""#).await;
+    assert!(
+        trace.text.starts_with("HTTP/1.1 200 OK\r\n"),
+        "{}",
+        trace.text
+    );
+    let hit =
+        json!({"type": "hit", "id": 0, "time_ms": 7, "rank": 3, "text": "loss=1.5\nevent: ended"});
+    report(&mut stream, hit).await;
+    trace.until(r#""text":"loss=1.5\nevent: ended""#).await;
+    assert!(trace.text.contains("event: hit\n") && trace.text.contains(r#""node":"10.0.0.1""#));
+    drop(trace);
+    assert_eq!(bytes(&mut stream).await, None, "the lease is open");
+    let recorded = async {
+        while commands(&scene).len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let recorded = timeout(TEST_TIMEOUT, recorded).await;
+    assert!(recorded.is_ok(), "{:?}", commands(&scene));
+    let expected = [
+        ("arm".to_owned(), Value::Null),
+        ("disarm".to_owned(), json!(1)),
+    ];
+    assert_eq!(commands(&scene), expected);
+    let text = format!("{:?}", scene.record.lines());
+    assert!(text.contains("loss > 1") && !text.contains("1.5"), "{text}");
+}
+
+#[tokio::test]
+async fn arming_takes_every_permission_on_the_whole_job() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    for (subject, reason) in [
+        ("ann", "`debug` on some task"),
+        ("cyd", "`attach` on all of the job 01000000"),
+        ("dan", "`debug` on all of the job 01000000"),
+        ("eve", "without `record`"),
+    ] {
+        let mut trace = Trace::start(&scene, subject).await;
+        trace.until(reason).await;
+        assert!(
+            trace.text.starts_with("HTTP/1.1 403 "),
+            "{subject}: {}",
+            trace.text
+        );
+    }
+    assert!(commands(&scene).is_empty());
+    // The next request that the agent hears is of one who may.
+    let _trace = Trace::start(&scene, "ben").await;
+    next_arm(&mut agent).await;
+    assert_eq!(commands(&scene).len(), 1);
+}
+
+#[tokio::test]
+async fn trace_ends_with_its_job() {
+    let (scene, ended) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut trace = Trace::start(&scene, "ben").await;
+    let request = next_arm(&mut agent).await;
+    let mut stream = lease(&scene, &request).await;
+    ended.store(true, Ordering::Relaxed);
+    trace.until(r#""reason":"job""#).await;
+    assert_eq!(bytes(&mut stream).await, None, "the lease is open");
+}
+
+#[tokio::test]
+async fn rule_limits_how_long_a_trace_lasts() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut trace = Trace::start(&scene, "fay").await;
+    let request = next_arm(&mut agent).await;
+    let mut stream = lease(&scene, &request).await;
+    trace.until(r#""reason":"limit""#).await;
+    assert_eq!(bytes(&mut stream).await, None, "the lease is open");
+}
+
+#[tokio::test]
+async fn node_without_an_agent_is_reported_once_and_armed_later() {
+    let (scene, _) = scene().await;
+    let mut trace = Trace::start(&scene, "ben").await;
+    trace.until(r#""node":"10.0.0.1""#).await;
+    assert!(trace.text.contains("ray-relay node"), "{}", trace.text);
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let request = next_arm(&mut agent).await;
+    let mut stream = lease(&scene, &request).await;
+    report(&mut stream, json!({"type": "gone"})).await;
+    trace.until("event: gone").await;
+    let of_node = |text: &str| text.matches(r#""node":"10.0.0.1""#).count();
+    assert_eq!(of_node(&trace.text), 2, "{}", trace.text);
+}
+
+#[tokio::test]
+async fn line_without_a_message_stops_tasks_and_is_ended_like_a_session() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let body = r#"{"job": "s1", "file": "src/train.py", "line": 26}"#;
+    let mut line = Trace::start_with(&scene, "ben", body).await;
+    let request = next_arm(&mut agent).await;
+    assert_eq!(request.lines[0].log, None);
+    let mut stream = lease(&scene, &request).await;
+    report(&mut stream, json!({"type": "stop", "id": 0, "rank": 3})).await;
+    let id = BreakpointId::derive("default", "beef");
+    line.until(&format!(r#""rank":3,"breakpoint":"{id}""#))
+        .await;
+    assert!(line.text.contains("event: stop\n"), "{}", line.text);
+    let listed = scene.request_api("ben", "GET /relay/v1/sessions", "");
+    let (_, answer) = listed.await;
+    let row = &answer["sessions"][0];
+    assert_eq!(
+        (&row["protocol"], &row["subject"]),
+        (&json!("lines"), &json!("ben"))
+    );
+    let armed = json!({"jobs": ["s1"], "lines": ["train.py:26"], "hits": 1});
+    assert_eq!(row["armed"], armed);
+    let (_, of_eve) = scene.request_api("eve", "GET /relay/v1/sessions", "").await;
+    assert_eq!(of_eve["sessions"], json!([]), "a session of another user");
+    let end = json!({"id": row["id"]}).to_string();
+    let path = "POST /relay/v1/sessions/end";
+    assert_eq!(scene.request_api("eve", path, &end).await.0, 404);
+    assert_eq!(scene.request_api("ben", path, &end).await.0, 200);
+    line.until(r#""reason":"requested""#).await;
+    assert_eq!(bytes(&mut stream).await, None, "the lease is open");
+}
+
+/// An editor with a cluster session.
+struct Editor {
+    dap: Conversation<TcpStream>,
+    seq: u64,
+}
+
+impl Editor {
+    /// Attaches as ben, up to the configuration.
+    async fn attached(scene: &Scene, relay: Value) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (accepted, peer) = listener.accept().await.unwrap();
+        let session = scene.context.sessions.table.open(&Summary::new(peer));
+        let context = Arc::clone(&scene.context);
+        tokio::spawn(async move {
+            ray_relay_dap::serve(context, session, accepted, ConnectionInfo::plain(peer)).await;
+        });
+        let dap = Conversation::new(client.unwrap(), 1 << 20);
+        let mut editor = Self { dap, seq: 0 };
+        let initialize = json!({"clientID": "vscode", "supportsStartDebuggingRequest": true});
+        editor.send("initialize", initialize).await;
+        let mut arguments = json!({"workspaceFolder": "/home/ben/job", "rayRelay": relay});
+        arguments["rayRelay"]["token"] = token_of("ben").into();
+        editor.send("attach", arguments).await;
+        editor
+            .until(|message| message["event"] == "initialized")
+            .await;
+        editor
+    }
+
+    async fn send(&mut self, command: &str, arguments: Value) {
+        self.seq += 1;
+        let request =
+            json!({"type": "request", "seq": self.seq, "command": command, "arguments": arguments});
+        self.dap.send(&request).await.unwrap();
+    }
+
+    async fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+        let messages = async {
+            loop {
+                let message = self.dap.read().await.unwrap();
+                if is_it(&message) {
+                    return message;
+                }
+            }
+        };
+        timeout(TEST_TIMEOUT, messages).await.unwrap()
+    }
+
+    /// Sets these breakpoints in `train.py`, and returns the answers.
+    async fn set(&mut self, breakpoints: Value) -> Value {
+        let source = json!({"path": "/home/ben/job/train.py"});
+        let arguments = json!({"source": source, "breakpoints": breakpoints});
+        self.send("setBreakpoints", arguments).await;
+        let answer = self.until(|message| message["command"] == "setBreakpoints");
+        answer.await["body"]["breakpoints"].take()
+    }
+
+    /// The next event about the breakpoint `id`.
+    async fn changed(&mut self, id: u64) -> Value {
+        let is_it = move |message: &Value| {
+            message["event"] == "breakpoint" && message["body"]["breakpoint"]["id"] == id
+        };
+        self.until(is_it).await["body"]["breakpoint"].take()
+    }
+}
+
+fn armed(id: u64, at: u32) -> Value {
+    json!({"id": id, "state": "armed", "at": [at]})
+}
+
+#[tokio::test]
+async fn breakpoint_of_an_editor_is_armed_in_the_job_that_its_session_names() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let relay = json!({"all": true, "job": "s1", "ranks": [3]});
+    let mut editor = Editor::attached(&scene, relay).await;
+    let answers = editor
+        .set(json!([{"line": 26, "condition": "x > 1"}]))
+        .await;
+    assert_eq!(
+        (&answers[0]["id"], &answers[0]["verified"]),
+        (&json!(1), &json!(false))
+    );
+    let message = answers[0]["message"].as_str().unwrap();
+    assert!(message.contains("the job s1"), "{message}");
+    assert!(
+        commands(&scene).is_empty(),
+        "armed before the editor has configured"
+    );
+    editor.send("configurationDone", json!({})).await;
+    let request = next_arm(&mut agent).await;
+    let line = &request.lines[0];
+    let paths = (&*line.file, line.or_file.as_deref());
+    assert_eq!(paths, ("./train.py", Some("/home/ben/job/train.py")));
+    let narrowed = (line.condition.as_deref(), line.ranks.as_deref());
+    assert_eq!((line.id, narrowed), (1, (Some("x > 1"), Some(&[3][..]))));
+    let mut first = lease(&scene, &request).await;
+    report(
+        &mut first,
+        json!({"type": "status", "lines": [armed(1, 27)]}),
+    )
+    .await;
+    let changed = editor.changed(1).await;
+    assert_eq!(
+        (&changed["verified"], &changed["line"]),
+        (&json!(true), &json!(27))
+    );
+    let message =
+        "armed in 1 worker; not in others: no agent (`ray-relay node`) is linked for its node";
+    assert_eq!(changed["message"], message);
+
+    // The first line stays armed until the new ones are.
+    let log = json!({"line": 30, "logMessage": "x={x}"});
+    let answers = editor
+        .set(json!([{"line": 26, "condition": "x > 1"}, log]))
+        .await;
+    assert_eq!(answers[0]["verified"], true, "{answers}");
+    let request = next_arm(&mut agent).await;
+    let ids: Vec<u32> = request.lines.iter().map(|line| line.id).collect();
+    assert_eq!(ids, [1, 2]);
+    let mut second = lease(&scene, &request).await;
+    report(
+        &mut second,
+        json!({"type": "status", "lines": [armed(1, 27), armed(2, 30)]}),
+    )
+    .await;
+    assert_eq!(bytes(&mut first).await, None, "both leases are open");
+    assert_eq!(editor.changed(2).await["verified"], true);
+    report(
+        &mut second,
+        json!({"type": "hit", "id": 2, "time_ms": 7, "rank": 3, "text": "x=5"}),
+    )
+    .await;
+    let output = editor.until(|message| message["event"] == "output").await;
+    assert_eq!(output["body"]["output"], "rank 3  x=5\n");
+    let place = json!([output["body"]["source"]["path"], output["body"]["line"]]);
+    assert_eq!(place, json!(["/home/ben/job/train.py", 30]));
+
+    editor.send("disconnect", json!({})).await;
+    assert_eq!(bytes(&mut second).await, None, "the lease is open");
+    let recorded = async {
+        while commands(&scene).len() < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    _ = timeout(TEST_TIMEOUT, recorded).await;
+    let hits = json!({"1": 0, "2": 1});
+    let expected = [("arm", Value::Null), ("arm", Value::Null), ("disarm", hits)];
+    assert_eq!(
+        commands(&scene),
+        expected.map(|(command, hits)| (command.to_owned(), hits))
+    );
+}
+
+#[tokio::test]
+async fn breakpoint_is_armed_nowhere_if_the_session_names_no_job() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut editor = Editor::attached(&scene, json!({"all": true})).await;
+    let answers = editor.set(json!([{"line": 26}])).await;
+    assert_eq!(answers[0]["verified"], false);
+    let message = answers[0]["message"].as_str().unwrap();
+    assert!(message.contains("rayRelay.job"), "{message}");
+    editor.send("configurationDone", json!({})).await;
+    editor.until(|message| message["command"] == "attach").await;
+    // The first request that the agent hears is of one who names it.
+    let mut other = Editor::attached(&scene, json!({"all": true, "job": "s1"})).await;
+    other.set(json!([{"line": 99}])).await;
+    other.send("configurationDone", json!({})).await;
+    assert_eq!(next_arm(&mut agent).await.lines[0].line, 99);
+    assert_eq!(commands(&scene).len(), 1);
+}

@@ -1,0 +1,298 @@
+//! The owner of a job's armed lines: a lease at the agent of each node of the cluster.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::job::WholeJob;
+use super::node::{NodeLease, NodeReport, RETRY_INTERVAL};
+use crate::agents::Agents;
+use crate::context::Context;
+use crate::session::find_jobs;
+use ray_relay_access::identity::Principal;
+use ray_relay_base::wire::tunnel::messages::{ArmReport, ArmedLine, WorkerReport};
+use ray_relay_ray::ray::registry::{BreakpointId, RayNode, Registry};
+
+/// Reports of nodes that may be queued for the owner: beyond that, agents wait.
+const MAX_QUEUED_REPORTS: usize = 64;
+
+/// The pause between two questions whether the job still runs, and may be debugged.
+const JOB_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Time limit for querying the heads for their nodes.
+const NODES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Tasks that stand on armed lines of one lease. At that number no further one stops until one has gone on. Those that
+/// arrive in the moment that this takes stop as well.
+pub const MAX_STOPPED_TASKS: usize = 256;
+
+/// How long a task that has stopped may take to be listed.
+const LISTED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What happens to the lines of a lease.
+pub enum LeaseEvent {
+    /// A worker of the node reports.
+    Worker(RayNode, ArmReport),
+    /// The lines are not armed at the node, or no more, for this reason. Reported once, until it changes.
+    NotArmed(RayNode, String),
+    /// Whether lines stop no task any more: [`MAX_STOPPED_TASKS`] stand on them.
+    Full(bool),
+    /// The lease has to end: drop it.
+    Ended(LeaseEnd),
+}
+
+/// Why a lease ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseEnd {
+    /// The job has ended.
+    Job,
+    /// The principal may not arm lines there any more.
+    Revoked,
+    /// A rule limits how long a session lasts.
+    Limit,
+}
+
+impl LeaseEnd {
+    /// The word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Revoked => "revoked",
+            Self::Limit => "limit",
+        }
+    }
+}
+
+impl fmt::Display for LeaseEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Job => "the job has ended",
+            Self::Revoked => "you may not open debuggers in this job any more",
+            Self::Limit => "a rule of yours limits how long a session on this job may last",
+        })
+    }
+}
+
+type JobQuery = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+/// Lines that are armed in all workers of a job, also in those that start later. Dropping it disarms them.
+pub struct JobLease {
+    job: WholeJob,
+    principal: Principal,
+    agents: Arc<Agents>,
+    registry: Registry,
+    /// As they were requested.
+    lines: Arc<[ArmedLine]>,
+    /// As they are armed: without those that stop, while [`MAX_STOPPED_TASKS`] stand.
+    armed: watch::Sender<Arc<[ArmedLine]>>,
+    nodes: watch::Receiver<Arc<[RayNode]>>,
+    /// The nodes with a task.
+    tasked: HashSet<Arc<str>>,
+    tasks: JoinSet<Arc<str>>,
+    sender: mpsc::Sender<(RayNode, NodeReport)>,
+    reports: mpsc::Receiver<(RayNode, NodeReport)>,
+    /// The reason why lines are not armed at a node, as last reported.
+    trouble: HashMap<Arc<str>, String>,
+    /// The tasks that stand on a line, and since when.
+    stopped: HashMap<BreakpointId, Instant>,
+    is_full: bool,
+    search: Interval,
+    ask: Interval,
+    job_query: Option<JobQuery>,
+    limit: Option<Instant>,
+}
+
+impl JobLease {
+    /// Arms `lines`, at least one, in the workers of `job` for `principal`. The caller has checked the permission, and
+    /// put it on record. Takes a moment where the relay knows no node yet.
+    pub async fn new(
+        context: &Context,
+        job: WholeJob,
+        principal: &Principal,
+        lines: Arc<[ArmedLine]>,
+    ) -> Self {
+        let (sender, reports) = mpsc::channel(MAX_QUEUED_REPORTS);
+        let limit = job.rights(principal).obligations.session_limit;
+        let lease = Self {
+            principal: principal.clone(),
+            agents: Arc::clone(&context.peers.agents),
+            registry: context.registry.clone(),
+            armed: watch::Sender::new(Arc::clone(&lines)),
+            lines,
+            nodes: context.registry.watch_nodes(),
+            tasked: HashSet::new(),
+            tasks: JoinSet::new(),
+            sender,
+            reports,
+            trouble: HashMap::new(),
+            stopped: HashMap::new(),
+            is_full: false,
+            search: ticker(RETRY_INTERVAL),
+            ask: ticker(JOB_INTERVAL),
+            job_query: None,
+            limit: limit.map(|limit| Instant::now() + limit),
+            job,
+        };
+        if lease.live_nodes().is_empty() {
+            _ = timeout(NODES_TIMEOUT, lease.registry.nodes_refreshed()).await;
+        }
+        lease
+    }
+
+    /// The job.
+    pub fn job(&self) -> &WholeJob {
+        &self.job
+    }
+
+    /// Replaces the lines. Those with the same content stay armed without a gap.
+    pub fn set_lines(&mut self, lines: Arc<[ArmedLine]>) {
+        self.lines = lines;
+        self.arm();
+    }
+
+    /// Waits until the lines are disarmed as far as this relay has to do with it: agents then know.
+    pub async fn disarm(mut self) {
+        self.tasks.shutdown().await;
+    }
+
+    /// Waits for the next event. Cancel safe.
+    pub async fn next(&mut self, context: &Context) -> LeaseEvent {
+        loop {
+            let limit = async {
+                match self.limit {
+                    Some(limit) => sleep_until(limit).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let has_ended = async {
+                match &mut self.job_query {
+                    Some(query) => query.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some((node, report)) = self.reports.recv() => {
+                    if let Some(event) = self.reported(node, report) {
+                        return event;
+                    }
+                }
+                Some(ended) = self.tasks.join_next() => {
+                    // Its node is found again at the next search.
+                    if let Ok(node_id) = ended {
+                        self.tasked.remove(&node_id);
+                    }
+                }
+                _ = self.search.tick() => {
+                    self.start_nodes();
+                    if let Some(event) = self.count_stopped() {
+                        return event;
+                    }
+                }
+                _ = self.ask.tick() => {
+                    if !self.job.may_arm(context, &self.principal) {
+                        return LeaseEvent::Ended(LeaseEnd::Revoked);
+                    }
+                    let query = || job_ended(self.registry.clone(), self.principal.clone(), self.job.clone());
+                    self.job_query.get_or_insert_with(|| Box::pin(query()));
+                }
+                ended = has_ended => {
+                    self.job_query = None;
+                    if ended {
+                        return LeaseEvent::Ended(LeaseEnd::Job);
+                    }
+                }
+                () = limit => return LeaseEvent::Ended(LeaseEnd::Limit),
+            }
+        }
+    }
+
+    fn reported(&mut self, node: RayNode, report: NodeReport) -> Option<LeaseEvent> {
+        match report {
+            NodeReport::Worker(report) => {
+                self.trouble.remove(&node.node_id);
+                if let WorkerReport::Stop { .. } = report.report {
+                    let id = BreakpointId::derive(&self.job.cluster, &report.worker_id);
+                    self.stopped.insert(id, Instant::now());
+                    // The next search tells that there are too many.
+                    if self.stopped.len() >= MAX_STOPPED_TASKS {
+                        self.search.reset_immediately();
+                    }
+                }
+                Some(LeaseEvent::Worker(node, report))
+            }
+            NodeReport::NotArmed(reason) => {
+                let node_id = Arc::clone(&node.node_id);
+                let known = self.trouble.insert(node_id, reason.clone());
+                (known.as_ref() != Some(&reason)).then_some(LeaseEvent::NotArmed(node, reason))
+            }
+        }
+    }
+
+    /// The live nodes of the cluster, as its head lists them.
+    fn live_nodes(&self) -> Vec<RayNode> {
+        let nodes = self.nodes.borrow();
+        let live = nodes.iter().filter(|node| node.cluster == self.job.cluster);
+        live.cloned().collect()
+    }
+
+    /// Starts with each node that has no task.
+    fn start_nodes(&mut self) {
+        for node in self.live_nodes() {
+            if !self.tasked.insert(Arc::clone(&node.node_id)) {
+                continue;
+            }
+            let lease = NodeLease {
+                agents: Arc::clone(&self.agents),
+                node,
+                job_id: self.job.job_id.clone(),
+                lines: self.armed.subscribe(),
+                sender: self.sender.clone(),
+            };
+            self.tasks.spawn(lease.run());
+        }
+    }
+
+    /// Forgets the tasks that have gone on, and has lines stop no further one, or again some.
+    fn count_stopped(&mut self) -> Option<LeaseEvent> {
+        let list = self.registry.snapshot();
+        self.stopped
+            .retain(|id, since| since.elapsed() < LISTED_TIMEOUT || list.find(*id).is_some());
+        let is_full = self.stopped.len() >= MAX_STOPPED_TASKS;
+        if is_full == self.is_full {
+            return None;
+        }
+        self.is_full = is_full;
+        self.arm();
+        Some(LeaseEvent::Full(is_full))
+    }
+
+    fn arm(&self) {
+        let stays = |line: &&ArmedLine| !self.is_full || line.log.is_some();
+        let armed: Arc<[ArmedLine]> = self.lines.iter().filter(stays).cloned().collect();
+        self.armed.send_if_modified(|known| {
+            let is_other = *known != armed;
+            *known = armed;
+            is_other
+        });
+    }
+}
+
+/// Whether the job has ended. A head that does not answer leaves it open.
+async fn job_ended(registry: Registry, principal: Principal, job: WholeJob) -> bool {
+    let found = find_jobs(&registry, &principal, &job.job_id).await;
+    let found = found.unwrap_or_default();
+    let mut of_cluster = found.iter().filter(|one| one.cluster == job.cluster);
+    of_cluster.any(|one| one.ended)
+}
+
+fn ticker(every: Duration) -> Interval {
+    let mut ticker = interval(every);
+    ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticker
+}
