@@ -115,6 +115,7 @@ pub(super) async fn run(args: LineArgs, log: Option<&str>) -> Result<(), Failure
     let payload = payload(&args, log)?;
     let line = LineToArm {
         place: args.place.to_string(),
+        job: args.job.to_string(),
         stops: log.is_none(),
     };
     let mut output = Output::new(args.json, line);
@@ -156,7 +157,10 @@ fn payload(args: &LineArgs, log: Option<&str>) -> Result<Value, Disarmed> {
 async fn follow(client: &RelayClient, payload: &Value, output: &mut Output) -> Result<(), Failure> {
     let mut feed = client.arm(payload).await.map_err(job::unknown)?;
     if io::stderr().is_terminal() {
-        eprintln!("Ctrl-C ends it. The line is armed in each worker of the job as it is found …");
+        eprintln!(
+            "Waiting for workers of {}. Press Ctrl-C to disarm the line.",
+            output.job()
+        );
     }
     loop {
         let events = match output.next_notice() {

@@ -104,9 +104,10 @@ async fn end(args: EndArgs) -> Result<(), Failure> {
     client.end_session(&payload).await?;
     let [_, user, _, _, _, task, ..] = cells(&row, None, Duration::ZERO);
     let id = args.id;
-    let text = match row.armed {
-        Some(_) => format!(
-            "session {id} of {user} ends; {task} is disarmed, and tasks that stand there stay\n"
+    let text = match &row.armed {
+        Some(armed) => format!(
+            "session {id} of {user}: {} disarmed; tasks that are paused there stay paused\n",
+            replaced(&armed.lines.join(" "))
         ),
         None => format!("session {id} of {user} with {task} ends; the task runs on\n"),
     };

@@ -21,11 +21,11 @@ Examples:
 
 Prints the message each time that a worker of the job reaches the line, before the line runs. Nothing stops. In braces are Python expressions, as in an f-string; they see the variables of the function, and `ray.rank` is the rank of the process. They run in the task: one that changes something changes the job, and one that copies a tensor from a GPU waits for it. An expression that raises an error is reported once and disarms the line in that worker.
 
-LINE is the number in the file that the workers run. FILE is the end of its path, by whole names: train.py, model/train.py; every file that fits is meant. A line without code stands for the next one that has some. A worker that has not imported the file yet is armed when it does, and one that starts later as soon as it starts. --ranks is checked first, then --if; --hit counts what is left.
+LINE is the number in the file that the workers run. FILE matches the end of a path: train.py matches every file of that name, model/train.py only those in a folder `model`. If the line has no code, the next one with code is used. A worker that has not imported the file yet is armed when it does, and one that starts later as soon as it starts. --ranks is checked first, then --if; --hit counts what is left.
 
-It ends with Ctrl-C, with the job, or when the relay is lost. The line is then disarmed in every worker, within 15 s if an agent has lost the network. Each worker sends at most 50 messages a second, of 2,000 characters; the number dropped is reported.
+It ends with Ctrl-C, with the job, or when the relay is lost. The line is then disarmed in every worker, within 15 s if an agent has lost the network. Each worker sends at most 50 messages a second, of up to 2,000 characters. With --json, `status` counts those that are dropped.
 
-It needs Python 3.12 or newer in the workers, the hook in them from their start (`ray-relay hook`), and an agent on each node (`ray-relay node`). It takes the permissions `debug` and `attach` on the whole job (or the relay's `dap.allow_attach`). RAY_RELAY_HOOK=look in a job's environment forbids it.
+It needs Python 3.12 or newer in the workers, the hook in them from their start (`ray-relay help agents`), and an agent on each node (`ray-relay node`). You need the permissions `debug` and `attach` for the whole job; with the relay's `dap.allow_attach`, `debug` is enough. RAY_RELAY_HOOK=look in a job's environment forbids it.
 
 Exit codes: 0 the job has ended, or Ctrl-C; 66 there is no such job; 69 the relay cannot be reached, or was lost; 77 refused, or the permission has ended.";
 

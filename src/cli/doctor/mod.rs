@@ -30,7 +30,7 @@ Examples:
   HEALTHCHECK CMD [\"/ray-relay\", \"doctor\", \"--alive\"]           # in a Dockerfile
   ray-relay doctor --json | jq -r '.findings[] | select(.severity == \"error\") | .says'
 
-Checks each link from here to the debuggers of the paused tasks: the relay's address, certificate, clock and version, the token, the Ray heads, the agents and the paused tasks. It also checks whether this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with `admin` that nothing narrows sees more of the heads. With --alive it needs no token, and a relay whose heads are down or whose certificate cannot be verified is alive too.
+Checks each link from here to the debuggers of the paused tasks: the relay's address, certificate, clock and version, the token, the Ray heads, the agents and the paused tasks. It also checks whether this folder has the files of the tasks. Nothing is changed, and no debugger is dialled. A token with `admin` that nothing narrows sees more of the heads. With --alive it needs no token. It then exits with 0 if the relay answers, even if a Ray head is down or the certificate is not trusted, and with 69 otherwise.
 
 Exit codes: 0 nothing is wrong, 1 a warning; with an error, by the first one: 69 something cannot be reached, 77 the relay wants a token or the token does not permit it, 78 something is set up wrongly.";
 

@@ -13,6 +13,9 @@ use ray_relay_base::wire::text::{one_line, replaced};
 /// The pause between two notices of where the line is armed, which changes with each worker that starts.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The delay after which the user is told that no worker has reported.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Reasons that are printed in one notice.
 const MAX_REASONS: usize = 4;
 
@@ -23,6 +26,8 @@ type Process = (String, Option<u32>);
 pub(super) struct LineToArm {
     /// As the user has written it.
     pub(super) place: String,
+    /// The job, as the user has named it.
+    pub(super) job: String,
     /// Whether tasks stop there.
     pub(super) stops: bool,
 }
@@ -80,7 +85,7 @@ impl Output {
             workers: BTreeMap::new(),
             hits: 0,
             stops: 0,
-            next_notice: None,
+            next_notice: Some(Instant::now() + HOOK_TIMEOUT),
             last: String::new(),
         }
     }
@@ -99,7 +104,7 @@ impl Output {
                     (_, Some(error)) => WorkerState::Not(one_line(&error)),
                     ("armed", None) => WorkerState::Armed(event.at),
                     ("not_loaded", None) => WorkerState::NotLoaded,
-                    _ => WorkerState::Not("it is disarmed there".to_owned()),
+                    _ => WorkerState::Not("the line is disarmed there".to_owned()),
                 };
                 self.change(process, Some(state));
             }
@@ -128,17 +133,17 @@ impl Output {
                 let place = place(&event.node, event.pid, event.rank);
                 let id = replaced(&event.breakpoint);
                 Some(format!(
-                    "{place}  stops at {}: ray-relay debug {id}\n",
+                    "{place} stopped at {}; debug it with `ray-relay debug {id}`\n",
                     self.line.place
                 ))
             }
             "full" => {
                 match event.full {
                     true => eprintln!(
-                        "ray-relay: {} tasks stand there, so no further one stops until one has gone on",
+                        "ray-relay: {} tasks are paused on this line, the maximum; others pass it until you resume one (`ray-relay release ID`)",
                         event.tasks
                     ),
-                    false => eprintln!("ray-relay: tasks stop there again"),
+                    false => eprintln!("ray-relay: tasks stop on this line again"),
                 }
                 None
             }
@@ -158,9 +163,15 @@ impl Output {
             Some(state) => self.workers.insert(process, state.clone()) != Some(state),
             None => self.workers.remove(&process).is_some(),
         };
-        if changed && self.next_notice.is_none() {
-            self.next_notice = Some(Instant::now() + NOTICE_INTERVAL);
+        if changed {
+            let soon = Instant::now() + NOTICE_INTERVAL;
+            self.next_notice = Some(self.next_notice.map_or(soon, |due| due.min(soon)));
         }
+    }
+
+    /// The job, as the user has named it.
+    pub(super) fn job(&self) -> &str {
+        &self.line.job
     }
 
     /// When to print a notice, if anything has changed.
@@ -179,6 +190,12 @@ impl Output {
     }
 
     fn text(&self) -> String {
+        if self.workers.is_empty() {
+            return format!(
+                "ray-relay: no worker of {} has reported the hook; workers load it when they start: submit the job with it (`ray-relay help agents`)\n",
+                self.line.job
+            );
+        }
         let (mut armed, mut not_loaded, mut at) = (0, 0, Vec::new());
         let mut reasons: BTreeMap<&str, Vec<&Process>> = BTreeMap::new();
         for (process, state) in &self.workers {
@@ -242,7 +259,10 @@ impl Output {
         let plural = if hits == 1 { "" } else { "s" };
         eprintln!("ray-relay: disarmed, after {hits} {what}{plural}");
         if self.stops > 0 {
-            eprintln!("ray-relay: `ray-relay release` lets tasks run on that stand there");
+            eprintln!(
+                "ray-relay: tasks that are paused stay paused; `ray-relay release --all --job {}` resumes them",
+                self.line.job
+            );
         }
     }
 }
@@ -264,6 +284,7 @@ mod tests {
     fn line() -> LineToArm {
         LineToArm {
             place: "train.py:26".to_owned(),
+            job: "raysubmit_x".to_owned(),
             stops: false,
         }
     }
@@ -292,7 +313,7 @@ mod tests {
         let text = output.event("stop", &stop).unwrap();
         assert_eq!(
             text,
-            "rank 3  stops at train.py:26: ray-relay debug 3kfz0q8m\n"
+            "rank 3 stopped at train.py:26; debug it with `ray-relay debug 3kfz0q8m`\n"
         );
         assert_eq!((output.stops, output.hits), (1, 0));
     }
@@ -300,14 +321,13 @@ mod tests {
     #[test]
     fn notice_counts_workers_by_the_state_of_the_line() {
         let mut messages = Output::new(false, line());
-        assert!(messages.next_notice().is_none());
+        assert!(messages.text().contains("no worker of raysubmit_x"));
         messages.event("status", &status(1, "armed", None));
         messages.event("status", &status(2, "armed", None));
         messages.event("status", &status(3, "not_loaded", None));
         messages.event("status", &status(4, "ended", Some("NameError: name 'x'")));
         let reason = json!({ "node": "10.0.0.8", "reason": "no agent is linked" });
         messages.event("refused", &reason);
-        assert!(messages.next_notice().is_some());
         assert_eq!(
             messages.text(),
             "ray-relay: armed in 2 workers, at line 27\n\

@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use self::breakpoint::{EditorBreakpoint, Obstacles};
 use self::progress::Progress;
@@ -42,6 +43,9 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
 /// The delay before changes are shown, so that workers that are armed together make one message.
 const SHOW_DELAY: Duration = Duration::from_millis(200);
 
+/// Why lines are armed no more.
+const ENDED: &str = "a user has disarmed the breakpoints in running jobs with `ray-relay sessions end`; start the session again to arm them";
+
 type Search<'a> = Pin<Box<dyn Future<Output = Found> + Send + 'a>>;
 
 /// What has happened to the lines, for [`ArmedBreakpoints::handle`].
@@ -53,6 +57,8 @@ enum Change {
     Found(Found),
     /// Changes are to be shown.
     ShowDue,
+    /// A user has requested that the lines be disarmed.
+    EndRequested,
 }
 
 /// See the module.
@@ -78,6 +84,7 @@ pub(super) struct ArmedBreakpoints<'a> {
     progress: Progress,
     trouble: Option<String>,
     show_at: Option<Instant>,
+    end_requested: CancellationToken,
 }
 
 impl<'a> ArmedBreakpoints<'a> {
@@ -112,6 +119,7 @@ impl<'a> ArmedBreakpoints<'a> {
             progress: Progress::default(),
             trouble: None,
             show_at: None,
+            end_requested: asker.audit.session().asked_to_end(),
         }
     }
 
@@ -138,7 +146,10 @@ impl<'a> ArmedBreakpoints<'a> {
                     let mut one = EditorBreakpoint::new(self.last_id, requested);
                     match others + all.len() < MAX_ARMED_LINES {
                         true => one.place(paths.as_ref(), &self.narrowed),
-                        false => one.line = Err("a session arms at most 64 lines"),
+                        false => {
+                            one.line =
+                                Err("a session has at most 64 breakpoints: remove or disable some")
+                        }
                     }
                     one
                 }
@@ -216,6 +227,9 @@ impl<'a> ArmedBreakpoints<'a> {
                     return Happened(Change::Found(found));
                 }
                 () = sleep_until(show_at), if self.show_at.is_some() => return Happened(Change::ShowDue),
+                () = self.end_requested.cancelled(), if self.is_open => {
+                    return Happened(Change::EndRequested);
+                }
                 _ = self.search.tick(), if may_search => {
                     self.start_search();
                 }
@@ -229,6 +243,12 @@ impl<'a> ArmedBreakpoints<'a> {
             Change::Lease(event, at) => self.on_event(event, at).await,
             Change::Found(found) => self.on_found(found),
             Change::ShowDue => self.show(),
+            Change::EndRequested => {
+                self.close().await;
+                self.obstacles.forbidden = Some(ENDED.to_owned());
+                self.show_soon();
+                vec![notice(ENDED, true)]
+            }
         }
     }
 
@@ -333,7 +353,7 @@ impl<'a> ArmedBreakpoints<'a> {
                 return Vec::new();
             }
             LeaseEvent::Full(true) => format!(
-                "{MAX_STOPPED_TASKS} tasks stand on breakpoints of this session, so no further one stops until one has gone on"
+                "{MAX_STOPPED_TASKS} tasks are paused on breakpoints of this session, the maximum; others pass them until you resume one"
             ),
             LeaseEvent::Full(false) => "tasks stop on breakpoints again".to_owned(),
             LeaseEvent::Ended(end) => {
@@ -397,7 +417,9 @@ impl<'a> ArmedBreakpoints<'a> {
     fn show(&mut self) -> Vec<Value> {
         self.show_at = None;
         let mut messages = Vec::new();
-        for one in self.breakpoints.values_mut().flatten() {
+        let files = self.breakpoints.iter_mut();
+        for (path, one) in files.flat_map(|(path, all)| all.iter_mut().map(move |one| (path, one)))
+        {
             let now = one.now(&self.progress, &self.jobs, &self.obstacles);
             if one.shown.as_ref() != Some(&now) {
                 let mut breakpoint = json!({});
@@ -409,8 +431,9 @@ impl<'a> ArmedBreakpoints<'a> {
             let dropped = self.progress.dropped(one.id);
             if dropped > one.dropped {
                 let text = format!(
-                    "{} messages of line {} dropped: a worker sends at most 50 a second",
+                    "dropped {} messages of {}:{}: each worker sends at most 50 a second; add a condition or a hit count",
                     dropped - one.dropped,
+                    path.rsplit(['/', '\\']).next().unwrap_or(path),
                     one.requested.line
                 );
                 messages.push(notice(&text, false));

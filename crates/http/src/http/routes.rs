@@ -160,10 +160,10 @@ routes! {
     /// Without the hook in the workers it takes 5 s more.
     "/relay/v1/why",                    Yes,                 Somewhere(Scope::View, RUNNING),        Looks,       post(running::why::answer, r#"{"job": "ID"}"#);
     /// Arms a line of a running job, and answers with server-sent events about it. Tasks stop there; with `log`, text with Python
-    /// expressions in braces, it prints and nothing stops. `condition`, `hit` (`% 100`) and `ranks` narrow it. `stop` has `node`,
-    /// `pid`, `rank` and `breakpoint`, and `hit` the `text` in place of that. `status` has the `state` of the line in a worker
+    /// expressions in braces, it prints and nothing stops. `condition`, `hit` (`% 100`) and `ranks` narrow it. `stop` and `hit` have
+    /// `node`, `pid` and `rank`; `stop` also `breakpoint`, the id of the paused task, and `hit` the `text`. `status` has the `state` of the line in a worker
     /// (`armed`, `not_loaded`, `ended`), and `refused` the `reason`. `gone` is a worker that has ended, `full` says whether
-    /// too many `tasks` stand there, `dropped` counts messages, and `ended` is the last event. Closing the answer disarms the line.
+    /// the most `tasks` are paused there, `dropped` counts messages, and `ended` is the last event. Closing the answer disarms the line.
     /// Takes `debug` and `attach` on the whole job.
     "/relay/v1/arm",                    Yes,                 Somewhere(Scope::Debug, RUNNING),       Arm,         post(running::arm::answer, r#"{"job": "ID", "file": "train.py", "line": 26}"#);
     /// The prompt of `nc` for the page (`ray-relay.terminal.v1`). A token goes as a further subprotocol,

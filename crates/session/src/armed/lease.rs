@@ -73,8 +73,8 @@ impl fmt::Display for LeaseEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Job => "the job has ended",
-            Self::Revoked => "you may not open debuggers in this job any more",
-            Self::Limit => "a rule of yours limits how long a session on this job may last",
+            Self::Revoked => "you no longer have the permissions `debug` and `attach` for this job",
+            Self::Limit => "the `session_limit` of the policy for this job is reached",
         })
     }
 }

@@ -201,8 +201,7 @@ impl SessionTable {
         self.live.contains_key(&id)
     }
 
-    /// The end of session `id`, if it has a worker or is one of armed lines, and `may` accepts its principal and its
-    /// breakpoint.
+    /// The end of session `id`, if it has a worker or armed lines, and `may` accepts its principal and its breakpoint.
     pub fn ends(
         &self,
         id: u64,
@@ -211,7 +210,9 @@ impl SessionTable {
         let entry = self.live.get(&id)?;
         let info = entry.info.lock();
         let ends = match info.protocol {
-            SessionProtocol::Lines => Ends::Lines,
+            SessionProtocol::Lines | SessionProtocol::Cluster if info.armed.is_some() => {
+                Ends::Lines
+            }
             SessionProtocol::Dap | SessionProtocol::Terminal if info.state.has_worker() => {
                 Ends::Worker(info.breakpoint.clone()?)
             }

@@ -25,7 +25,7 @@ pub(super) struct EditorBreakpoint {
 /// Why lines of a session are not armed in its jobs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Obstacles {
-    /// The permission that is missing for a job, as a sentence.
+    /// The permission that is missing for a job, or who has disarmed the lines, as a sentence.
     pub(super) forbidden: Option<String>,
     /// Whether a rule has sessions recorded, which log messages are not.
     pub(super) records: bool,
@@ -45,7 +45,9 @@ impl EditorBreakpoint {
     /// Makes its line for workers that have its file by `paths`.
     pub(super) fn place(&mut self, paths: Option<&WorkerPaths>, narrowed: &Narrowed) {
         self.line = match paths {
-            None => Err("the file is outside of the folder that stands for the job's"),
+            None => Err(
+                "this file is not below the folder of the job's working_dir: open that folder, or set `rayRelay.localRoot`",
+            ),
             Some(paths) => self.requested.line(self.id, paths, narrowed),
         };
     }
@@ -66,7 +68,7 @@ impl EditorBreakpoint {
         }
         if is_log && obstacles.records {
             return not(
-                "a rule of yours has sessions on this job recorded, and log messages are not: ask for a rule without `record`",
+                "the policy has your sessions on this job recorded, which log messages cannot be: ask the operator for a rule without `record`, or set a breakpoint without a message",
             );
         }
         if let Some(why) = &obstacles.forbidden {
@@ -74,10 +76,10 @@ impl EditorBreakpoint {
         }
         let job = match jobs {
             Jobs::Named(name) => format!("the job {}", shortened(name, 80)),
-            Jobs::SubmittedBy(_) | Jobs::None => "a job that you submit".to_owned(),
+            Jobs::SubmittedBy(_) | Jobs::None => "a job that you submitted".to_owned(),
         };
         not(&format!(
-            "waits for a worker of {job} with the hook (`ray-relay hook`)"
+            "no worker of {job} reports the hook yet: check the job's name, and that it was submitted with the hook (`ray-relay help agents`)"
         ))
     }
 }

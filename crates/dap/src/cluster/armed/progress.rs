@@ -155,7 +155,9 @@ fn line_in(line: &LineStatus) -> LineIn {
         (Some(error), _) => LineIn::Ended(one_line(error)),
         (None, LineState::Armed) => LineIn::Armed(line.at.clone()),
         (None, LineState::NotLoaded) => LineIn::NotLoaded,
-        (None, _) => LineIn::Ended("it has stopped once there".to_owned()),
+        (None, _) => {
+            LineIn::Ended("done: `once` is set, and the process has reached the line".to_owned())
+        }
     }
 }
 

@@ -99,8 +99,9 @@ impl JobSearch<'_> {
             if !job.may_arm(self.context, self.principal) {
                 let scope = job.lacking(self.principal).word();
                 let name = shortened(&job.name, 80);
-                found.obstacles.forbidden =
-                    Some(format!("you lack `{scope}` on all of the job {name}"));
+                found.obstacles.forbidden = Some(format!(
+                    "you need the permission `{scope}` for the whole job {name}; a rule for some of its tasks is not enough"
+                ));
                 continue;
             }
             let lines = permitted(&job, self.principal, &self.lines);

@@ -68,7 +68,9 @@ impl SourceBreakpoint {
             text.map(|text| (text.len(), text))
         };
         let limited = |text: &Option<String>, limit| match given(text) {
-            Some((bytes, _)) if bytes > limit => Err("the expression is too long"),
+            Some((bytes, _)) if bytes > limit => {
+                Err("a condition or message has at most 4,000 bytes, and a hit count 32")
+            }
             other => Ok(other.map(|(_, text)| text)),
         };
         let expression = |text| {

@@ -10,8 +10,8 @@ const PROTOCOLS = { dap: 'debugger', dap_cluster: 'debugger of a cluster', termi
 
 /** Ends the session of `row` after a confirmation. */
 async function endSession(row, name, refresh) {
-  const isLine = row.protocol === 'lines';
-  const question = isLine ? `Disarm ${name}? Tasks that stand on it stay where they are.` : `End this session with ${name}? The task runs on.`;
+  const isLine = Boolean(row.armed);
+  const question = isLine ? `Disarm ${name}? Tasks that are paused there stay paused.` : `End this session with ${name}? The task runs on.`;
   if (!(await askToConfirm(question, isLine ? 'Disarm it' : 'End it'))) return;
   let message = isLine ? `${name} is disarmed.` : `The session with ${name} has ended.`;
   try {
@@ -29,12 +29,12 @@ function armed({ lines, hits }) {
 }
 
 function item(row, own, refresh) {
-  const isLine = row.protocol === 'lines';
+  const isLine = Boolean(row.armed);
   const name = row.name || (isLine && row.armed.lines.join(', ')) || (row.breakpoint ? `breakpoint ${row.breakpoint}` : PROTOCOLS[row.protocol] || row.protocol);
   const owner = [row.subject, row.client].filter(Boolean).join(', ') || 'a client';
   // Only sessions of this relay with a worker or an armed line can be ended.
-  const ends = ['dap', 'terminal', 'lines'].includes(row.protocol) && ['attached', 'parked'].includes(row.state) && row.replica === own;
-  const button = ends ? make('button', { type: 'button', class: 'grave small', 'aria-label': `End the session with ${clean(name)}`, onclick: () => endSession(row, name, refresh) }, 'End') : null;
+  const ends = (isLine || ['dap', 'terminal'].includes(row.protocol)) && ['attached', 'parked'].includes(row.state) && row.replica === own;
+  const button = ends ? make('button', { type: 'button', class: 'grave small', 'aria-label': `${isLine ? 'Disarm' : 'End the session with'} ${clean(name)}`, onclick: () => endSession(row, name, refresh) }, isLine ? 'Disarm' : 'End') : null;
   const fact = (word, value, kind) => make('p', { class: kind }, make('span', { class: 'word' }, word), ' ', value);
   return make(
     'li',

@@ -106,13 +106,16 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     if !job.may_arm(ctx, principal) {
         let lacking = RequiredPermission {
             scope: job.lacking(principal),
-            place: format!("on all of the job {}, whatever its tasks are", job.job_id),
+            place: format!(
+                "on the whole job {}; a rule for some of its tasks is not enough",
+                job.job_id
+            ),
         };
         return Err(audit::deny(exchange, principal, lacking).await);
     }
     if request.log.is_some() && job.rights(principal).obligations.record {
         // Nothing records these messages.
-        let sentence = "a rule of yours has sessions on this job recorded, and log messages are not: ask for a rule without `record`";
+        let sentence = "the policy has your sessions on this job recorded, which log messages cannot be: ask the operator for a rule without `record`";
         return Ok(answer::error(StatusCode::FORBIDDEN, sentence));
     }
     let account = ctx.account(principal);

@@ -194,8 +194,8 @@ async fn arming_takes_every_permission_on_the_whole_job() {
     let mut agent = scene.linked("agent", "a1", 1).await;
     for (subject, reason) in [
         ("ann", "`debug` on some task"),
-        ("cyd", "`attach` on all of the job 01000000"),
-        ("dan", "`debug` on all of the job 01000000"),
+        ("cyd", "`attach` on the whole job 01000000"),
+        ("dan", "`debug` on the whole job 01000000"),
         ("eve", "without `record`"),
     ] {
         let mut trace = Trace::start(&scene, subject).await;
