@@ -20,7 +20,7 @@ const LAYERS: &[&[&str]] = &[
     &["dap", "http", "lineproto"],
     &["discovery", "notice"],
     &["release"],
-    &["upstream", "reverse"],
+    &["upstream", "reverse", "armed"],
     &["context"],
     &["connect"],
     &["session"],

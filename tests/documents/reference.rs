@@ -230,6 +230,7 @@ fn value(kind: &str, can_miss: bool) -> String {
         "Timestamp" => "seconds since 1970",
         "Location" => "`{\"file\", \"line\", \"function\"}`",
         "Resources" | "Value" => "object",
+        "ArmedSummary" => "`{\"jobs\", \"lines\", \"hits\"}`",
         "Holder" => "[holder](#the-holder)",
         kind if kind.starts_with("Vec<") => "list",
         "str" | "String" | "Arc<str>" | "IpAddr" | "std::net::IpAddr" | "SocketAddr"

@@ -67,6 +67,8 @@ _BUSY = threading.Lock()
 _ANSWERED = threading.Event()
 # The connections that arm lines, and the namespace of the engine, which the first one sends.
 _ARMING, _ENGINES, _MAKING = set(), [], threading.Lock()
+# The folder that the worker was started in: the job's `working_dir`, if it has one.
+_STARTED_IN = []
 # A code object whose variables are no dictionary (CO_OPTIMIZED).
 _OPTIMIZED = 1
 # Seconds of measuring whether threads wait, and how often they are looked at in that time.
@@ -276,6 +278,10 @@ def _begin():
     if found is None:
         return
     (worker, folder), rules = found, os.environ.get("RAY_RELAY_HOOK", "")
+    try:
+        _STARTED_IN.append(os.getcwd())
+    except OSError:
+        pass  # It has been removed.
     words = _words(rules)
     # Any word that is not known forbids to open a debugger, as does a misspelled one.
     forbids = rules if words - {"no-ring"} else ""
@@ -2251,6 +2257,7 @@ def _prepared(connection, request):
         if not _ENGINES:
             names = {"__name__": "ray_relay_armed"}
             exec(compile(request["engine"], "ray_relay_armed.py", "exec"), names)
+            names["STARTED_IN"] = _STARTED_IN[-1] if _STARTED_IN else None
             os.register_at_fork(after_in_child=_ENGINES.clear)
             _ENGINES.append(names)
         _ARMING.add(connection)

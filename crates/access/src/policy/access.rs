@@ -116,6 +116,12 @@ impl Access {
         self.rights_where(|selector| selector.fits_running(running))
     }
 
+    /// The obligations on the job of `running`, those of rules for some of its tasks or nodes included.
+    pub fn obligations_in_job(&self, running: &Running) -> SessionObligations {
+        self.rights_where(|selector| selector.fits_in_job(running))
+            .obligations
+    }
+
     /// Returns the longest time for which a lost session is parked, among the rules that set one.
     pub fn longest_park(&self) -> Option<Duration> {
         self.rules

@@ -100,6 +100,13 @@ impl BreakpointSelector {
             && one_of(&self.nodes, [&id, &address])
     }
 
+    /// Whether it selects the job of `running`, or something in it.
+    pub(crate) fn fits_in_job(&self, running: &Running) -> bool {
+        let names = &running.names;
+        self.fits_cluster(&running.cluster)
+            && one_of(&self.jobs, [&names.job_id, &names.submission_id])
+    }
+
     fn fits_names(&self, names: &Names, name: &Option<String>) -> bool {
         one_of(&self.jobs, [&names.job_id, &names.submission_id])
             && one_of(&self.namespaces, [&names.namespace])

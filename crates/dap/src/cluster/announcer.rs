@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::armed::ArmedBreakpoints;
-use super::conversation::Asker;
 use super::jobs::JobName;
 use crate::attach::{Pass, RelayEndpoint, child_configuration};
 use crate::attach_selector::{AttachSelector, fits};
@@ -21,7 +19,6 @@ use ray_relay_base::wire::dap::message::{Request, event, notice, request};
 use ray_relay_base::wire::dap::names::{Command, Event, Reverse};
 use ray_relay_base::wire::json::put;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, List, Snapshot, State};
-use ray_relay_session::context::Context;
 use ray_relay_session::session::GroupRoot;
 use ray_relay_session::session::family::Stop;
 pub(super) use ray_relay_session::session::permit::NAME_TIMEOUT;
@@ -107,9 +104,9 @@ impl Announcer {
         self
     }
 
-    /// The breakpoints that the client sets in this session.
-    pub(super) fn armed<'a>(&self, context: &'a Context, asker: Asker<'a>) -> ArmedBreakpoints<'a> {
-        ArmedBreakpoints::new(context, asker, &self.attach.arguments, &self.selector)
+    /// The arguments of the client's `attach`, and the selector in them.
+    pub(super) fn attach(&self) -> (&Value, &AttachSelector) {
+        (&self.attach.arguments, &self.selector)
     }
 
     /// The success response to the client's `attach`.

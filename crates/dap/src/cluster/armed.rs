@@ -4,6 +4,7 @@
 //! Breakpoints that are left over in an editor must stop no colleague's job: a session that takes all tasks and names no
 //! job arms nothing. The lines are disarmed when this is dropped.
 
+mod armed_job;
 mod breakpoint;
 mod progress;
 mod search;
@@ -14,31 +15,37 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use serde_json::{Value, json};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::breakpoint::{EditorBreakpoint, Obstacles};
+use self::armed_job::{ArmedJob, permitted};
+use self::breakpoint::EditorBreakpoint;
 use self::progress::Progress;
-use self::search::{Found, JobSearch, Jobs, MAX_JOBS, job_name, of_lines, permitted};
+use self::search::{Found, JobSearch, Jobs, Obstacles, job_name};
 use self::source::{FolderMap, Narrowed, SetBreakpoints};
-use super::conversation::Asker;
 use super::jobs::JobName;
 use crate::attach_selector::AttachSelector;
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::dap::message::{Request, event, notice};
 use ray_relay_base::wire::dap::names::Event;
 use ray_relay_base::wire::text::{replaced, shortened};
-use ray_relay_base::wire::tunnel::messages::{ArmReport, ArmedLine, MAX_ARMED_LINES, WorkerReport};
+use ray_relay_base::wire::tunnel::messages::{
+    ArmReport, ArmedLine, MAX_ARMED_BYTES, MAX_ARMED_LINES, WorkerReport, written,
+};
 use ray_relay_ray::ray::registry::RayNode;
-use ray_relay_session::armed::{JobLease, LeaseEvent, MAX_STOPPED_TASKS};
+use ray_relay_session::armed::{LeaseEvent, MAX_STOPPED_TASKS};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::ArmedSummary;
 use ray_relay_session::session::audit::SessionAudit;
 
-/// The pause between two searches for jobs that the session names.
+/// The pause between two searches for jobs that the session names: it doubles while nothing is found, up to the most.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
+const MAX_SEARCH_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Jobs with armed lines at once.
+const MAX_JOBS: usize = 16;
 
 /// The delay before changes are shown, so that workers that are armed together make one message.
 const SHOW_DELAY: Duration = Duration::from_millis(200);
@@ -75,11 +82,12 @@ pub(super) struct ArmedBreakpoints<'a> {
     last_id: u32,
     /// Whether the client has configured: then lines are armed.
     is_open: bool,
-    leases: Vec<JobLease>,
+    armed: Vec<ArmedJob>,
     obstacles: Obstacles,
     /// Jobs whose lease has ended, which is not begun again.
     over: HashSet<JobName>,
-    search: Interval,
+    search_at: Instant,
+    pause: Duration,
     searching: Option<Search<'a>>,
     progress: Progress,
     trouble: Option<String>,
@@ -91,16 +99,15 @@ impl<'a> ArmedBreakpoints<'a> {
     /// `arguments` are those of the session's `attach`, with the `selector` in them.
     pub(super) fn new(
         context: &'a Context,
-        asker: Asker<'a>,
+        principal: &'a Principal,
+        audit: &'a SessionAudit<'a>,
         arguments: &Value,
         selector: &AttachSelector,
     ) -> Self {
-        let mut search = interval(SEARCH_INTERVAL);
-        search.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             context,
-            principal: asker.principal,
-            audit: asker.audit,
+            principal,
+            audit,
             jobs: Jobs::of(selector),
             cluster: selector.cluster.clone(),
             folders: FolderMap::read(arguments, selector.local_root.clone()),
@@ -111,15 +118,16 @@ impl<'a> ArmedBreakpoints<'a> {
             breakpoints: BTreeMap::new(),
             last_id: 0,
             is_open: false,
-            leases: Vec::new(),
+            armed: Vec::new(),
             obstacles: Obstacles::default(),
             over: HashSet::new(),
-            search,
+            search_at: Instant::now(),
+            pause: SEARCH_INTERVAL,
             searching: None,
             progress: Progress::default(),
             trouble: None,
             show_at: None,
-            end_requested: asker.audit.session().asked_to_end(),
+            end_requested: audit.session().asked_to_end(),
         }
     }
 
@@ -133,70 +141,55 @@ impl<'a> ArmedBreakpoints<'a> {
             return vec![request.breakpoints_pending()];
         };
         let mut known = self.breakpoints.remove(&path).unwrap_or_default();
-        let others: usize = self.breakpoints.values().map(Vec::len).sum();
-        let paths = self.folders.paths(&path);
         let mut all = Vec::new();
         for requested in breakpoints {
             // One that has not changed keeps its number, and so what is known of it.
             let same = known.iter().position(|one| one.requested == requested);
-            let one = match same {
+            all.push(match same {
                 Some(same) => known.swap_remove(same),
                 None => {
                     self.last_id += 1;
-                    let mut one = EditorBreakpoint::new(self.last_id, requested);
-                    match others + all.len() < MAX_ARMED_LINES {
-                        true => one.place(paths.as_ref(), &self.narrowed),
-                        false => {
-                            one.line =
-                                Err("a session has at most 64 breakpoints: remove or disable some")
-                        }
-                    }
-                    one
+                    EditorBreakpoint::new(self.last_id, requested)
                 }
-            };
-            all.push(one);
+            });
         }
         if !all.is_empty() {
             self.breakpoints.insert(path.clone(), all);
         }
         let mut messages = self.arm().await;
-        let mut answer = request.breakpoints_pending();
-        let of_file = self.breakpoints.get_mut(&path).into_iter().flatten();
-        let answered = answer["body"]["breakpoints"].as_array_mut();
-        for (answered, one) in answered.into_iter().flatten().zip(of_file) {
+        let mut answers = Vec::new();
+        for one in self.breakpoints.get_mut(&path).into_iter().flatten() {
             let now = one.now(&self.progress, &self.jobs, &self.obstacles);
-            now.put_into(answered, one.id);
+            answers.push(now.message(one.id));
             one.shown = Some(now);
         }
-        messages.push(answer);
+        messages.push(request.success(json!({ "breakpoints": answers })));
         messages
     }
 
     /// The client has configured: from now on lines are armed.
     pub(super) fn open(&mut self) {
         self.is_open = true;
-        self.search.reset_immediately();
+        self.search_soon();
     }
 
     /// Has `folder` of the editor stand for the folder that the job runs in.
     pub(super) async fn map_to(&mut self, folder: &str) -> Vec<Value> {
         self.folders.map_to(folder);
-        for (path, breakpoints) in &mut self.breakpoints {
-            let paths = self.folders.paths(path);
-            for one in breakpoints {
-                one.place(paths.as_ref(), &self.narrowed);
-            }
-        }
         self.arm().await
+    }
+
+    /// Whether lines are armed.
+    pub(super) fn is_armed(&self) -> bool {
+        !self.armed.is_empty()
     }
 
     /// Disarms all lines, and puts that on record.
     pub(super) async fn close(&mut self) {
         self.is_open = false;
         self.searching = None;
-        for lease in std::mem::take(&mut self.leases) {
-            self.end(lease).await;
-        }
+        let all = std::mem::take(&mut self.armed);
+        self.end(all).await;
         self.summarize();
     }
 
@@ -205,11 +198,11 @@ impl<'a> ArmedBreakpoints<'a> {
         loop {
             let may_search = self.is_open && self.searching.is_none();
             let event = async {
-                if self.leases.is_empty() {
+                if self.armed.is_empty() {
                     return std::future::pending().await;
                 }
-                let each = self.leases.iter_mut();
-                let each = each.map(|lease| Box::pin(lease.next(self.context)));
+                let each = self.armed.iter_mut();
+                let each = each.map(|job| Box::pin(job.lease.next(self.context)));
                 let (event, at, _) = select_all(each).await;
                 (event, at)
             };
@@ -230,9 +223,7 @@ impl<'a> ArmedBreakpoints<'a> {
                 () = self.end_requested.cancelled(), if self.is_open => {
                     return Happened(Change::EndRequested);
                 }
-                _ = self.search.tick(), if may_search => {
-                    self.start_search();
-                }
+                () = sleep_until(self.search_at), if may_search => self.start_search(),
             }
         }
     }
@@ -240,8 +231,14 @@ impl<'a> ArmedBreakpoints<'a> {
     /// Handles what has happened, and returns the messages to the client.
     pub(super) async fn handle(&mut self, happened: Happened) -> Vec<Value> {
         match happened.0 {
-            Change::Lease(event, at) => self.on_event(event, at).await,
-            Change::Found(found) => self.on_found(found),
+            Change::Lease(event, at) => {
+                let messages = self.on_event(event, at).await;
+                // The first one that is ready is taken, so each is the first once.
+                let step = usize::from(self.armed.len() > 1);
+                self.armed.rotate_left(step);
+                messages
+            }
+            Change::Found(found) => self.on_found(found).await,
             Change::ShowDue => self.show(),
             Change::EndRequested => {
                 self.close().await;
@@ -252,88 +249,130 @@ impl<'a> ArmedBreakpoints<'a> {
         }
     }
 
-    fn lines(&self) -> Arc<[ArmedLine]> {
-        let all = self.breakpoints.values().flatten();
-        all.filter_map(|one| one.line.as_ref().ok())
-            .cloned()
-            .collect()
+    /// The lines of all breakpoints, within the limits of a request.
+    fn lines(&mut self) -> Arc<[ArmedLine]> {
+        let (mut lines, mut bytes) = (Vec::new(), 0);
+        for (path, breakpoints) in &mut self.breakpoints {
+            let paths = self.folders.paths(path);
+            for one in breakpoints {
+                one.place(paths.as_ref(), &self.narrowed);
+                let Ok(line) = &one.line else { continue };
+                bytes += written(line).len();
+                if lines.len() >= MAX_ARMED_LINES || bytes > MAX_ARMED_BYTES {
+                    one.line = Err(
+                        "a session has at most 64 breakpoints, with 128 KiB of conditions and messages: remove or disable some",
+                    );
+                    continue;
+                }
+                lines.push(line.clone());
+            }
+        }
+        lines.into()
     }
 
-    /// Arms the present lines in the jobs with a lease.
+    /// Arms the present lines in the jobs that are found.
     async fn arm(&mut self) -> Vec<Value> {
         self.show_soon();
+        self.search_soon();
         let all = self.lines();
-        let mut refused = None;
-        for at in (0..self.leases.len()).rev() {
-            let job = self.leases[at].job();
-            let lines = permitted(job, self.principal, &all);
+        let (mut ended, mut refused) = (Vec::new(), None);
+        for at in (0..self.armed.len()).rev() {
+            let lines = permitted(self.armed[at].lease.job(), self.principal, &all);
             self.obstacles.records |= lines.len() < all.len();
-            let recorded = self.audit.arms(of_lines("arm", job, &lines)).await;
-            if lines.is_empty() || recorded.is_err() {
-                let lease = self.leases.swap_remove(at);
-                self.end(lease).await;
-            } else {
-                self.leases[at].set_lines(lines);
+            match lines.is_empty() {
+                true => ended.push(self.armed.swap_remove(at)),
+                false => {
+                    refused = self.armed[at]
+                        .set(self.audit, lines)
+                        .await
+                        .err()
+                        .or(refused)
+                }
             }
-            refused = recorded.err().or(refused);
         }
+        self.end(ended).await;
         self.summarize();
-        let sentence = |why| format!("the breakpoints are not armed, because {why}");
+        let sentence = |why| format!("new breakpoints are not armed, because {why}");
         let refused = refused.map(|why| notice(&sentence(why), true));
         Vec::from_iter(refused)
     }
 
     /// Shows the armed lines in the list of sessions.
     fn summarize(&self) {
-        let lines = self.lines();
-        let each = self.leases.iter().map(JobLease::job);
-        let summary = each.fold(ArmedSummary::of(&*lines), |summary, job| {
+        let Some(first) = self.armed.first() else {
+            return self.audit.session().set_armed(None);
+        };
+        let each = self.armed.iter().map(|armed| armed.lease.job());
+        let summary = each.fold(ArmedSummary::of(first.lease.lines()), |summary, job| {
             summary.in_job(&job.name, &job.cluster)
         });
-        let is_armed = !self.leases.is_empty();
-        self.audit.session().set_armed(is_armed.then_some(summary));
+        self.audit.session().set_armed(Some(summary));
+        self.count_hits();
+    }
+
+    fn count_hits(&self) {
+        let hits = self.armed.iter().map(ArmedJob::hits).sum();
+        self.audit.session().set_hits(hits);
+    }
+
+    fn search_soon(&mut self) {
+        (self.search_at, self.pause) = (Instant::now(), SEARCH_INTERVAL);
     }
 
     fn start_search(&mut self) {
-        let lines = self.lines();
-        let is_found = matches!(self.jobs, Jobs::Named(_)) && !self.leases.is_empty();
-        if lines.is_empty() || is_found || self.leases.len() >= MAX_JOBS {
+        self.search_at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(MAX_SEARCH_INTERVAL);
+        let is_found = matches!(self.jobs, Jobs::Named(_)) && self.is_armed();
+        if self.breakpoints.is_empty() || is_found || self.armed.len() >= MAX_JOBS {
             return;
         }
         let mut known = self.over.clone();
-        known.extend(self.leases.iter().map(|lease| job_name(lease.job())));
+        known.extend(self.armed.iter().map(|armed| job_name(armed.lease.job())));
         let search = JobSearch {
             context: self.context,
             principal: self.principal,
-            audit: self.audit,
             cluster: self.cluster.clone(),
             known,
-            lines,
+            room: MAX_JOBS - self.armed.len(),
         };
         self.searching = match &self.jobs {
             Jobs::None => None,
             Jobs::Named(name) => Some(Box::pin(search.named(name.clone()))),
-            Jobs::SubmittedBy(submitter) => Some(Box::pin(search.submitted_by(submitter.clone()))),
+            Jobs::SubmittedBy(submitter, named) => Some(Box::pin(
+                search.submitted_by(submitter.clone(), named.clone()),
+            )),
         };
     }
 
-    fn on_found(&mut self, found: Found) -> Vec<Value> {
-        let all = self.lines();
-        for mut lease in found.leases {
-            // They may have changed meanwhile.
-            let lines = permitted(lease.job(), self.principal, &all);
-            if !lines.is_empty() {
-                lease.set_lines(lines);
-                self.leases.push(lease);
+    /// Arms the lines in the jobs that a search has found.
+    async fn on_found(&mut self, found: Found) -> Vec<Value> {
+        let (all, mut trouble) = (self.lines(), found.trouble);
+        let mut obstacles = Obstacles {
+            forbidden: found.forbidden,
+            records: false,
+        };
+        for job in found.jobs {
+            let lines = permitted(&job, self.principal, &all);
+            obstacles.records |= lines.len() < all.len();
+            if lines.is_empty() {
+                continue;
+            }
+            let armed = ArmedJob::new(self.context, self.principal, self.audit, job, lines).await;
+            match armed {
+                Ok(armed) => self.armed.push(armed),
+                Err(why) => trouble = Some(why.to_string()),
             }
         }
-        if self.obstacles != found.obstacles {
-            self.obstacles = found.obstacles;
+        let all = self.armed.iter().map(|armed| armed.lease.job());
+        let mut records = all.map(|job| job.obligations(self.principal).record);
+        obstacles.records |= records.any(|record| record);
+        if self.obstacles != obstacles {
+            self.obstacles = obstacles;
             self.show_soon();
         }
         self.summarize();
-        let is_new = found.trouble != self.trouble;
-        self.trouble = found.trouble;
+        let is_new = trouble != self.trouble;
+        self.trouble = trouble;
         let trouble = self.trouble.iter().filter(|_| is_new);
         trouble
             .map(|why| notice(&format!("breakpoints are not armed: {why}"), false))
@@ -341,11 +380,11 @@ impl<'a> ArmedBreakpoints<'a> {
     }
 
     async fn on_event(&mut self, event: LeaseEvent, at: usize) -> Vec<Value> {
-        let job = job_name(self.leases[at].job());
+        let job = job_name(self.armed[at].lease.job());
         let text = match event {
             LeaseEvent::Worker(node, report) => {
                 self.progress.report(&job, &node, &report);
-                return Vec::from_iter(self.reported(&node, &report));
+                return Vec::from_iter(self.reported(at, &node, &report));
             }
             LeaseEvent::NotArmed(node, reason) => {
                 self.progress.not_armed(&job, &node, &reason);
@@ -357,9 +396,9 @@ impl<'a> ArmedBreakpoints<'a> {
             ),
             LeaseEvent::Full(false) => "tasks stop on breakpoints again".to_owned(),
             LeaseEvent::Ended(end) => {
-                let lease = self.leases.swap_remove(at);
-                let name = shortened(&lease.job().name, 80);
-                self.end(lease).await;
+                let armed = self.armed.swap_remove(at);
+                let name = shortened(&armed.lease.job().name, 80);
+                self.end(vec![armed]).await;
                 self.over.insert(job);
                 self.summarize();
                 self.show_soon();
@@ -369,14 +408,13 @@ impl<'a> ArmedBreakpoints<'a> {
         vec![notice(&text, false)]
     }
 
-    fn reported(&mut self, node: &RayNode, report: &ArmReport) -> Option<Value> {
+    fn reported(&mut self, at: usize, node: &RayNode, report: &ArmReport) -> Option<Value> {
         let (WorkerReport::Hit { id, .. } | WorkerReport::Stop { id, .. }) = &report.report else {
             self.show_soon();
             return None;
         };
-        let all = self.breakpoints.values().flatten();
-        let hits = all.map(|one| self.progress.hits(one.id)).sum();
-        self.audit.session().set_hits(hits);
+        self.armed[at].count(*id);
+        self.count_hits();
         let WorkerReport::Hit { rank, text, .. } = &report.report else {
             return None;
         };
@@ -397,15 +435,14 @@ impl<'a> ArmedBreakpoints<'a> {
         Some(event(Event::Output, body))
     }
 
-    /// Ends a lease, with the hits of its lines on record.
-    async fn end(&mut self, lease: JobLease) {
-        let mut details = of_lines("disarm", lease.job(), &self.lines());
-        let all = self.breakpoints.values().flatten();
-        let hits = all.map(|one| (one.id.to_string(), self.progress.hits(one.id).into()));
-        details.insert("hits".into(), Value::Object(hits.collect()));
-        self.progress.ended(&job_name(lease.job()));
-        lease.disarm().await;
-        self.audit.disarmed(details).await;
+    /// Disarms the lines in these jobs, and then puts that on record.
+    async fn end(&mut self, jobs: Vec<ArmedJob>) {
+        for armed in &jobs {
+            self.progress.ended(&job_name(armed.lease.job()));
+        }
+        for details in join_all(jobs.into_iter().map(ArmedJob::disarm)).await {
+            self.audit.disarmed(details).await;
+        }
     }
 
     fn show_soon(&mut self) {
@@ -422,9 +459,7 @@ impl<'a> ArmedBreakpoints<'a> {
         {
             let now = one.now(&self.progress, &self.jobs, &self.obstacles);
             if one.shown.as_ref() != Some(&now) {
-                let mut breakpoint = json!({});
-                now.put_into(&mut breakpoint, one.id);
-                let changed = json!({"reason": "changed", "breakpoint": breakpoint});
+                let changed = json!({"reason": "changed", "breakpoint": now.message(one.id)});
                 messages.push(event(Event::Breakpoint, changed));
                 one.shown = Some(now);
             }

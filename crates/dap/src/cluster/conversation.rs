@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::all_tasks::{AllTasks, RequestOutcome};
 use super::announcer::Announcer;
@@ -37,6 +37,9 @@ use ray_relay_session::session::{GroupRoot, within};
 
 /// Deadline for the client to configure, after which children are announced all the same.
 const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a client with armed lines may take to read a message.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Phase of the conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -108,7 +111,8 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
             audit,
             ..
         } = asker;
-        let armed = announcer.armed(context, asker);
+        let (arguments, selector) = announcer.attach();
+        let armed = ArmedBreakpoints::new(context, principal, audit, arguments, selector);
         let all = AllTasks::new(
             parent,
             &context.registry,
@@ -192,6 +196,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                     continue;
                 }
                 ended = principal.ended() => {
+                    self.armed.close().await;
                     self.send(&notice(&format!("this session ends, because {ended}"), true)).await?;
                     self.send(&event(Event::Terminated, Value::Null)).await?;
                     return Ok(Outcome::Revoked);
@@ -211,8 +216,15 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
         }
     }
 
+    /// While lines are armed a client has to read: what limits them waits for this.
     async fn send(&mut self, message: &Value) -> Result<(), Closed> {
-        self.client.send(message).await
+        let sending = self.client.send(message);
+        match self.armed.is_armed() {
+            true => timeout(READ_TIMEOUT, sending)
+                .await
+                .unwrap_or(Err(Closed::ByPeer)),
+            false => sending.await,
+        }
     }
 
     async fn send_all(&mut self, messages: &[Value]) -> Result<(), Closed> {

@@ -80,6 +80,7 @@ impl Scene {
             log: Some(log.into()),
             hit: None,
             once: false,
+            counter: None,
             ranks: None,
         };
         let request = Arm {

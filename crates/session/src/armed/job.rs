@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::session::{NoJob, find_jobs};
 use ray_relay_access::identity::Principal;
-use ray_relay_access::policy::{Rights, Scope};
+use ray_relay_access::policy::{Scope, Scopes, SessionObligations};
 use ray_relay_ray::ray::registry::{Job, Names, Running};
 
 /// A running job as a whole. Any task may reach a line, so a rule for some of its tasks or nodes alone does not count.
@@ -37,19 +37,33 @@ impl WholeJob {
         })
     }
 
-    /// The rights of `principal` on it.
-    pub fn rights(&self, principal: &Principal) -> Rights {
-        principal.access().rights_on_running(&self.whole)
+    fn scopes(&self, principal: &Principal) -> Scopes {
+        principal.access().rights_on_running(&self.whole).scopes
+    }
+
+    /// The obligations of `principal` on it, also by rules for some of its tasks: any of these may reach a line.
+    pub fn obligations(&self, principal: &Principal) -> SessionObligations {
+        principal.access().obligations_in_job(&self.whole)
+    }
+
+    /// As the registry names it.
+    pub(super) fn job(&self) -> Job {
+        Job {
+            cluster: Arc::clone(&self.cluster),
+            job_id: Some(self.job_id.clone()),
+            submission_id: self.whole.names.submission_id.clone(),
+            ended: false,
+        }
     }
 
     /// Whether `principal` may run code in whatever task of the job reaches a line, or stop it there.
     pub fn may_arm(&self, context: &Context, principal: &Principal) -> bool {
-        context.may_open_debugger(self.rights(principal).scopes)
+        context.may_open_debugger(self.scopes(principal))
     }
 
     /// The permission that `principal` lacks to arm lines.
     pub fn lacking(&self, principal: &Principal) -> Scope {
-        match self.rights(principal).scopes.contains(Scope::Debug) {
+        match self.scopes(principal).contains(Scope::Debug) {
             true => Scope::Attach,
             false => Scope::Debug,
         }

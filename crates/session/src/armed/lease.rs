@@ -14,9 +14,9 @@ use super::job::WholeJob;
 use super::node::{NodeLease, NodeReport, RETRY_INTERVAL};
 use crate::agents::Agents;
 use crate::context::Context;
-use crate::session::find_jobs;
 use ray_relay_access::identity::Principal;
-use ray_relay_base::wire::tunnel::messages::{ArmReport, ArmedLine, WorkerReport};
+use ray_relay_access::telemetry::request::RequestId;
+use ray_relay_base::wire::tunnel::messages::{ArmReport, ArmedLine, Text, WorkerReport};
 use ray_relay_ray::ray::registry::{BreakpointId, RayNode, Registry};
 
 /// Reports of nodes that may be queued for the owner: beyond that, agents wait.
@@ -89,6 +89,8 @@ pub struct JobLease {
     registry: Registry,
     /// As they were requested.
     lines: Arc<[ArmedLine]>,
+    /// The beginning of the names of their counters, by which their hit counts go on when they are armed again.
+    counters: RequestId,
     /// As they are armed: without those that stop, while [`MAX_STOPPED_TASKS`] stand.
     armed: watch::Sender<Arc<[ArmedLine]>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
@@ -118,13 +120,14 @@ impl JobLease {
         lines: Arc<[ArmedLine]>,
     ) -> Self {
         let (sender, reports) = mpsc::channel(MAX_QUEUED_REPORTS);
-        let limit = job.rights(principal).obligations.session_limit;
-        let lease = Self {
+        let limit = job.obligations(principal).session_limit;
+        let mut lease = Self {
             principal: principal.clone(),
             agents: Arc::clone(&context.peers.agents),
             registry: context.registry.clone(),
-            armed: watch::Sender::new(Arc::clone(&lines)),
+            armed: watch::Sender::new(Arc::from([])),
             lines,
+            counters: RequestId::random(),
             nodes: context.registry.watch_nodes(),
             tasked: HashSet::new(),
             tasks: JoinSet::new(),
@@ -142,7 +145,13 @@ impl JobLease {
         if lease.live_nodes().is_empty() {
             _ = timeout(NODES_TIMEOUT, lease.registry.nodes_refreshed()).await;
         }
+        lease.arm();
         lease
+    }
+
+    /// The lines, as they were requested.
+    pub fn lines(&self) -> &[ArmedLine] {
+        &self.lines
     }
 
     /// The job.
@@ -198,8 +207,9 @@ impl JobLease {
                     if !self.job.may_arm(context, &self.principal) {
                         return LeaseEvent::Ended(LeaseEnd::Revoked);
                     }
-                    let query = || job_ended(self.registry.clone(), self.principal.clone(), self.job.clone());
-                    self.job_query.get_or_insert_with(|| Box::pin(query()));
+                    let (registry, job) = (self.registry.clone(), self.job.job());
+                    let query = async move { registry.has_ended(&job).await };
+                    self.job_query.get_or_insert_with(|| Box::pin(query));
                 }
                 ended = has_ended => {
                     self.job_query = None;
@@ -272,23 +282,19 @@ impl JobLease {
         Some(LeaseEvent::Full(is_full))
     }
 
-    fn arm(&self) {
+    fn arm(&mut self) {
         let stays = |line: &&ArmedLine| !self.is_full || line.log.is_some();
-        let armed: Arc<[ArmedLine]> = self.lines.iter().filter(stays).cloned().collect();
+        let counted = |line: &ArmedLine| ArmedLine {
+            counter: Some(Text::new(&format!("{}-{}", self.counters, line.id))),
+            ..line.clone()
+        };
+        let armed: Arc<[ArmedLine]> = self.lines.iter().filter(stays).map(counted).collect();
         self.armed.send_if_modified(|known| {
             let is_other = *known != armed;
             *known = armed;
             is_other
         });
     }
-}
-
-/// Whether the job has ended. A head that does not answer leaves it open.
-async fn job_ended(registry: Registry, principal: Principal, job: WholeJob) -> bool {
-    let found = find_jobs(&registry, &principal, &job.job_id).await;
-    let found = found.unwrap_or_default();
-    let mut of_cluster = found.iter().filter(|one| one.cluster == job.cluster);
-    of_cluster.any(|one| one.ended)
 }
 
 fn ticker(every: Duration) -> Interval {

@@ -111,7 +111,8 @@ pub fn settle(arguments: &mut Map<String, Value>) {
 }
 
 /// Mappings with two folders; debugpy ignores any other, or fails to attach.
-fn usable(arguments: &Map<String, Value>) -> Vec<Value> {
+/// The mappings of `arguments` that debugpy accepts.
+pub fn usable(arguments: &Map<String, Value>) -> Vec<Value> {
     let folder = |one: &Value, key: &str| {
         let folder = one.get(key)?.as_str()?;
         (!folder.is_empty()).then(|| folder.to_owned())

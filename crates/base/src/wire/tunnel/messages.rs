@@ -15,7 +15,7 @@ mod kept;
 mod park_terms;
 
 pub use self::arm::{
-    Arm, ArmReport, ArmedLine, Expression, LineState, LineStatus, MAX_ARMED_LINES,
+    Arm, ArmReport, ArmedLine, Expression, LineState, LineStatus, MAX_ARMED_BYTES, MAX_ARMED_LINES,
     MAX_REPORT_BYTES, SourcePath, WorkerReport,
 };
 pub use self::failed::{FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, PostMortem};

@@ -2,12 +2,11 @@
 //!
 //! Pure.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::progress::{Progress, Shown};
-use super::search::Jobs;
+use super::search::{Jobs, Obstacles};
 use super::source::{Narrowed, SourceBreakpoint, WorkerPaths};
-use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::shortened;
 use ray_relay_base::wire::tunnel::messages::ArmedLine;
 
@@ -20,15 +19,6 @@ pub(super) struct EditorBreakpoint {
     pub(super) shown: Option<Shown>,
     /// Dropped messages, as last reported.
     pub(super) dropped: u64,
-}
-
-/// Why lines of a session are not armed in its jobs.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Obstacles {
-    /// The permission that is missing for a job, or who has disarmed the lines, as a sentence.
-    pub(super) forbidden: Option<String>,
-    /// Whether a rule has sessions recorded, which log messages are not.
-    pub(super) records: bool,
 }
 
 impl EditorBreakpoint {
@@ -56,7 +46,7 @@ impl EditorBreakpoint {
     pub(super) fn now(&self, progress: &Progress, jobs: &Jobs, obstacles: &Obstacles) -> Shown {
         let not = |message: &str| Shown {
             is_verified: false,
-            line: None,
+            line: self.requested.line,
             message: message.to_owned(),
         };
         let is_log = match &self.line {
@@ -76,7 +66,7 @@ impl EditorBreakpoint {
         }
         let job = match jobs {
             Jobs::Named(name) => format!("the job {}", shortened(name, 80)),
-            Jobs::SubmittedBy(_) | Jobs::None => "a job that you submitted".to_owned(),
+            Jobs::SubmittedBy(..) | Jobs::None => "a job that you submitted".to_owned(),
         };
         not(&format!(
             "no worker of {job} reports the hook yet: check the job's name, and that it was submitted with the hook (`ray-relay help agents`)"
@@ -85,13 +75,8 @@ impl EditorBreakpoint {
 }
 
 impl Shown {
-    /// Writes it into `breakpoint` of a message.
-    pub(super) fn put_into(&self, breakpoint: &mut Value, id: u32) {
-        put(breakpoint, "id", id);
-        put(breakpoint, "verified", self.is_verified);
-        put(breakpoint, "message", &*self.message);
-        if let Some(line) = self.line {
-            put(breakpoint, "line", line);
-        }
+    /// The breakpoint `id` in messages of DAP.
+    pub(super) fn message(&self, id: u32) -> Value {
+        json!({ "id": id, "verified": self.is_verified, "message": self.message, "line": self.line })
     }
 }

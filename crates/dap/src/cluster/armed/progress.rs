@@ -10,6 +10,9 @@ use ray_relay_base::wire::text::one_line;
 use ray_relay_base::wire::tunnel::messages::{ArmReport, LineState, LineStatus, WorkerReport};
 use ray_relay_ray::ray::registry::RayNode;
 
+/// Workers whose state is shown.
+const MAX_WORKERS: usize = 1 << 14;
+
 /// A worker: its job, node and process.
 type WorkerKey = (JobName, Arc<str>, u32);
 
@@ -31,7 +34,6 @@ pub(super) struct Progress {
     workers: HashMap<WorkerKey, WorkerLines>,
     /// Nodes where no line is armed, with the reason.
     nodes: HashMap<(JobName, Arc<str>), String>,
-    hits: BTreeMap<u32, u64>,
     /// Messages of each worker and line that were dropped.
     dropped: HashMap<(WorkerKey, u32), u64>,
 }
@@ -40,8 +42,8 @@ pub(super) struct Progress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) is_verified: bool,
-    /// Where it is armed, if that is another line.
-    pub(super) line: Option<u32>,
+    /// Where it is armed.
+    pub(super) line: u32,
     pub(super) message: String,
 }
 
@@ -51,9 +53,12 @@ impl Progress {
         let node_id = Arc::clone(&node.node_id);
         self.nodes.remove(&(job.clone(), Arc::clone(&node_id)));
         let key = (job.clone(), node_id, report.pid);
+        if self.workers.len() >= MAX_WORKERS && !self.workers.contains_key(&key) {
+            return;
+        }
         match &report.report {
             WorkerReport::Status { lines } => {
-                for line in lines {
+                for line in lines.iter().filter(|line| line.dropped > 0) {
                     self.dropped.insert((key.clone(), line.id), line.dropped);
                 }
                 let lines = lines.iter().map(|line| (line.id, line_in(line)));
@@ -64,11 +69,11 @@ impl Progress {
                 let reason = one_line(reason);
                 self.workers.insert(key, WorkerLines::Refused(reason));
             }
-            WorkerReport::Gone => _ = self.workers.remove(&key),
-            WorkerReport::Hit { id, .. } | WorkerReport::Stop { id, .. } => {
-                *self.hits.entry(*id).or_default() += 1;
+            WorkerReport::Gone => {
+                self.workers.remove(&key);
+                self.dropped.retain(|(worker, _), _| *worker != key);
             }
-            WorkerReport::Unknown => {}
+            WorkerReport::Hit { .. } | WorkerReport::Stop { .. } | WorkerReport::Unknown => {}
         }
     }
 
@@ -77,6 +82,7 @@ impl Progress {
         let node_id = Arc::clone(&node.node_id);
         let is_of_node = |key: &WorkerKey| key.0 == *job && key.1 == node_id;
         self.workers.retain(|key, _| !is_of_node(key));
+        self.dropped.retain(|(key, _), _| !is_of_node(key));
         self.nodes
             .insert((job.clone(), Arc::clone(&node_id)), one_line(reason));
     }
@@ -86,11 +92,6 @@ impl Progress {
         self.workers.retain(|key, _| key.0 != *job);
         self.nodes.retain(|key, _| key.0 != *job);
         self.dropped.retain(|(key, _), _| key.0 != *job);
-    }
-
-    /// How often the line `id` was hit.
-    pub(super) fn hits(&self, id: u32) -> u64 {
-        self.hits.get(&id).copied().unwrap_or_default()
     }
 
     /// Messages of the line `id` that were dropped.
@@ -141,10 +142,9 @@ impl Progress {
                 of_workers(armed, "", "").trim_end()
             ),
         };
-        let moved = at.iter().min().copied().filter(|first| *first != line);
         Some(Shown {
             is_verified: armed > 0,
-            line: moved,
+            line: at.iter().min().copied().unwrap_or(line),
             message,
         })
     }
@@ -199,7 +199,7 @@ mod tests {
         json!({"type": "status", "lines": [{"id": 7, "state": state, "at": [at], "error": error}]})
     }
 
-    fn shown(progress: &Progress) -> (bool, Option<u32>, String) {
+    fn shown(progress: &Progress) -> (bool, u32, String) {
         let shown = progress.shown(7, 26).unwrap();
         (shown.is_verified, shown.line, shown.message)
     }
@@ -209,18 +209,15 @@ mod tests {
         let (mut progress, job, node) = (Progress::default(), job(), node("a1"));
         assert_eq!(progress.shown(7, 26), None);
         progress.report(&job, &node, &report(1, &status("not_loaded", 26, None)));
-        let expected = (false, None, "1 worker has not run this file yet".to_owned());
+        let expected = (false, 26, "1 worker has not run this file yet".to_owned());
         assert_eq!(shown(&progress), expected);
         for pid in 1..=2 {
             progress.report(&job, &node, &report(pid, &status("armed", 27, None)));
         }
-        let expected = (true, Some(27), "armed in 2 workers".to_owned());
+        let expected = (true, 27, "armed in 2 workers".to_owned());
         assert_eq!(shown(&progress), expected);
         progress.report(&job, &node, &report(2, &json!({"type": "gone"})));
-        assert_eq!(
-            shown(&progress),
-            (true, Some(27), "armed in 1 worker".to_owned())
-        );
+        assert_eq!(shown(&progress), (true, 27, "armed in 1 worker".to_owned()));
         progress.ended(&job);
         assert_eq!(progress.shown(7, 26), None);
     }
@@ -231,24 +228,14 @@ mod tests {
         let reason = "armed lines need Python 3.12 or newer, and this worker runs 3.11";
         let refused = json!({"type": "refused", "reason": reason});
         progress.report(&job, &node("a1"), &report(1, &refused));
-        assert_eq!(shown(&progress), (false, None, reason.to_owned()));
+        assert_eq!(shown(&progress), (false, 26, reason.to_owned()));
         let error = status("ended", 26, Some("NameError: name 'x' is not defined"));
         progress.report(&job, &node("a2"), &report(1, &error));
         progress.report(&job, &node("a2"), &report(2, &error));
         let expected = "NameError: name 'x' is not defined";
-        assert_eq!(shown(&progress), (false, None, expected.to_owned()));
+        assert_eq!(shown(&progress), (false, 26, expected.to_owned()));
         progress.not_armed(&job, &node("a2"), "no agent is linked");
         let (is_verified, _, message) = shown(&progress);
         assert!(!is_verified && message != expected, "{message}");
-    }
-
-    #[test]
-    fn hits_of_a_line_are_counted_over_all_workers() {
-        let (mut progress, job) = (Progress::default(), job());
-        for (pid, kind) in [(1, "stop"), (2, "stop")] {
-            let stop = json!({"type": kind, "id": 7, "rank": pid});
-            progress.report(&job, &node("a1"), &report(pid, &stop));
-        }
-        assert_eq!((progress.hits(7), progress.hits(8)), (2, 0));
     }
 }

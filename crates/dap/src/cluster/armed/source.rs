@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::json::{typed, typed_at};
 use ray_relay_base::wire::tunnel::messages::{ArmedLine, Expression, SourcePath, Text};
 
@@ -77,6 +78,9 @@ impl SourceBreakpoint {
             let text = limited(text, MAX_EXPRESSION_BYTES)?;
             Ok::<_, &'static str>(text.map(|text| Expression::new(&text)))
         };
+        if self.line == 0 {
+            return Err("there is no line 0");
+        }
         Ok(ArmedLine {
             id,
             file: paths.file.clone(),
@@ -86,6 +90,7 @@ impl SourceBreakpoint {
             log: expression(&self.log_message)?,
             hit: limited(&self.hit_condition, MAX_HIT_BYTES)?.map(|text| Text::new(&text)),
             once: narrowed.once,
+            counter: None,
             ranks: narrowed.ranks.clone(),
         })
     }
@@ -98,12 +103,10 @@ pub(super) struct WorkerPaths {
     or_file: Option<SourcePath>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct PathMapping {
-    #[serde(default)]
     local_root: String,
-    #[serde(default)]
     remote_root: String,
 }
 
@@ -122,7 +125,13 @@ impl FolderMap {
     pub(super) fn read(arguments: &Value, local_root: Option<String>) -> Self {
         let folder: &str = typed_at(arguments, "workspaceFolder");
         Self {
-            mappings: typed_at(arguments, "pathMappings"),
+            mappings: match arguments {
+                Value::Object(keys) if mappings::has_mappings(keys) => {
+                    let usable = mappings::usable(keys).into_iter();
+                    usable.map(|one| typed(&one)).collect()
+                }
+                _ => Vec::new(),
+            },
             local_root,
             workspace: (!folder.is_empty()).then(|| folder.to_owned()),
         }

@@ -23,9 +23,9 @@ async function endSession(row, name, refresh) {
   refresh();
 }
 
-/** The armed lines of `row`, such as `train.py:26, 3 hits`. */
-function armed({ lines, hits }) {
-  return `${lines.join(', ')}, ${hits === 1 ? '1 hit' : `${hits} hits`}`;
+/** The armed lines of a session, such as `train.py:26 in raysubmit_x, 3 hits`. */
+function armed({ lines, jobs, hits }) {
+  return `${lines.join(', ')} in ${jobs.join(', ')}, ${hits === 1 ? '1 hit' : `${hits} hits`}`;
 }
 
 function item(row, own, refresh) {
@@ -39,7 +39,7 @@ function item(row, own, refresh) {
   return make(
     'li',
     { 'data-state': 'attached' },
-    make('div', { class: 'session' }, make('h3', {}, make('span', { class: 'name' }, name), make('span', { class: 'place' }, row.breakpoint ?? '')), fact('by', owner, 'node'), fact('for', time(row.since * 1000), 'waiting'), row.armed ? fact('armed', armed(row.armed), 'node') : null, row.armed?.jobs.length ? fact('in', row.armed.jobs.join(', '), 'node') : null, make('p', { class: 'state' }, make('span', { class: 'badge' }, `${PROTOCOLS[row.protocol] || clean(row.protocol)}, ${clean(row.state)}`), ' ', button)),
+    make('div', { class: 'session' }, make('h3', {}, make('span', { class: 'name' }, name), make('span', { class: 'place' }, row.breakpoint ?? '')), fact('by', owner, 'node'), fact('for', time(row.since * 1000), 'waiting'), row.armed ? fact('armed', armed(row.armed), 'node') : null, make('p', { class: 'state' }, make('span', { class: 'badge' }, `${PROTOCOLS[row.protocol] || clean(row.protocol)}, ${clean(row.state)}`), ' ', button)),
   );
 }
 

@@ -28,7 +28,7 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::SessionProtocol;
 use ray_relay_base::memory::MemoryUse;
 use ray_relay_base::wire::tunnel::messages::{ArmedLine, Expression, SourcePath, Text};
-use ray_relay_session::armed::{JobLease, WholeJob};
+use ray_relay_session::armed::WholeJob;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::state::SessionState;
 use ray_relay_session::session::{ArmedSummary, NoJob};
@@ -82,6 +82,7 @@ impl ArmRequest {
             log: self.log,
             hit: self.hit,
             once: false,
+            counter: None,
             ranks: self.ranks,
         }
     }
@@ -113,7 +114,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         };
         return Err(audit::deny(exchange, principal, lacking).await);
     }
-    if request.log.is_some() && job.rights(principal).obligations.record {
+    if request.log.is_some() && job.obligations(principal).record {
         // Nothing records these messages.
         let sentence = "the policy has your sessions on this job recorded, which log messages cannot be: ask the operator for a rule without `record`";
         return Ok(answer::error(StatusCode::FORBIDDEN, sentence));
@@ -132,9 +133,8 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
     session.set_armed(Some(
         ArmedSummary::of([&line]).in_job(&job.name, &job.cluster),
     ));
-    let lease = JobLease::new(ctx, job, principal, [line].into()).await;
     let feed = Feed::new(exchange, principal, session);
-    let body = feed.start(lease, at_end, (share, memory));
+    let body = feed.start(job, line, at_end, (share, memory));
     Ok(answer::own(StatusCode::OK, "text/event-stream", body))
 }
 

@@ -1,5 +1,6 @@
 """An armed line: its condition, hit count and log message, evaluated in the program's frame."""
 import ast
+import collections
 import operator
 import os
 import re
@@ -11,13 +12,17 @@ import types
 
 # Limits: characters of an expression and of a message, bytes of an error, and messages of one line in a second.
 _MAX_EXPRESSION, _MAX_TEXT, _MAX_ERROR_BYTES, _MAX_RATE = 4000, 2000, 300, 50
-# Limits of the other fields: characters of a path and of a hit count, numbers, and the count of ranks.
-_MAX_PATH, _MAX_HIT, _MAX_NUMBER, _MAX_RANKS = 4096, 32, 0xFFFFFFFF, 65536
+# Limits of the other fields: characters of a path, of a hit count and of a counter's name, numbers, and the count of ranks.
+_MAX_PATH, _MAX_HIT, _MAX_NAME, _MAX_NUMBER, _MAX_RANKS = 4096, 32, 64, 0xFFFFFFFF, 65536
+# The counters by their names, the last used ones last.
+_COUNTERS, _MAX_COUNTERS = collections.OrderedDict(), 4096
+# The folder that the worker was started in, as the hook sets it: a program may change the present one, as Ray Train does.
+STARTED_IN = None
 _RANK_NAME = "_ray_relay_rank_"
 _COMPARES = {"==": operator.eq, "=": operator.eq, "": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt,
              "<=": operator.le, "%": lambda hits, number: number > 0 and hits % number == 0}
 # The fields of a line in a request: type, and whether it is required.
-_FIELDS = {"id": (int, True), "file": (str, True), "or_file": (str, False), "line": (int, True), "condition": (str, False),
+_FIELDS = {"id": (int, True), "file": (str, True), "or_file": (str, False), "counter": (str, False), "line": (int, True), "condition": (str, False),
            "log": (str, False), "hit": (str, False), "once": (bool, False), "ranks": (list, False)}
 
 
@@ -79,7 +84,7 @@ def _require_valid(about):
         value = about.get(name)
         if type(value) is not kind and (is_required or value is not None):
             raise ValueError("the field `%s` of a line is no %s" % (name, kind.__name__))
-    for name, limit in (("file", _MAX_PATH), ("or_file", _MAX_PATH), ("condition", _MAX_EXPRESSION), ("log", _MAX_EXPRESSION), ("hit", _MAX_HIT)):
+    for name, limit in (("file", _MAX_PATH), ("or_file", _MAX_PATH), ("counter", _MAX_NAME), ("condition", _MAX_EXPRESSION), ("log", _MAX_EXPRESSION), ("hit", _MAX_HIT)):
         if len(about.get(name) or "") > limit:
             raise ValueError("the field `%s` of a line has more than %d characters" % (name, limit))
     ranks = about.get("ranks") or []
@@ -94,13 +99,30 @@ def _require_valid(about):
         raise ValueError("the log message is empty")
 
 
+class _Counter:
+    """The passes of a line, and one element until its first hit, for a line that hits once."""
+
+    def __init__(self):
+        self.passed, self.unclaimed = 0, [True]
+
+
+def _counter(name):
+    """Returns a counter. One with a name goes on when its line is armed again, with others."""
+    if name is None:
+        return _Counter()
+    found = _COUNTERS[name] = _COUNTERS.pop(name, None) or _Counter()
+    while len(_COUNTERS) > _MAX_COUNTERS:
+        _COUNTERS.popitem(last=False)
+    return found
+
+
 def _paths(path):
     """Returns the absolute paths, or the ends of some, that a path of a request stands for. `./` is the folder that the worker
     runs in: Ray's copy of the job's `working_dir`, if the job has one."""
     if not path.startswith("./"):
         return {os.path.normpath(path)}
     try:
-        here = os.getcwd()
+        here = STARTED_IN or os.getcwd()
     except OSError:  # It has been removed.
         return set()
     # Files are imported by a path as in `sys.path`, which may have symbolic links.
@@ -120,12 +142,12 @@ class Line:
         self.names = tuple({one.rpartition("/")[2] for one in self.files})
         ranks = about.get("ranks")
         self.once, self.ranks = about.get("once") is True, None if ranks is None else frozenset(ranks)
-        self.is_armed, self.error, self.passed, self.hits, self.dropped = True, None, 0, 0, 0
+        self.is_armed, self.error, self.hits, self.dropped = True, None, 0, 0
         try:
             self._compile(about.get("condition"), about.get("log"), about.get("hit"))
         except ValueError as why:
             self.is_armed, self.error = False, shortened(str(why))
-        self.unclaimed, self.second, self.in_second = [True], 0, 0
+        self.counter, self.second, self.in_second = _counter(about.get("counter")), 0, 0
 
     def _compile(self, condition, log, hit):
         self.condition = _Expression(condition.strip(), "condition") if condition else None
@@ -145,12 +167,12 @@ class Line:
 
     def is_due(self):
         """Counts a pass. Exact between threads: CPython switches them at calls and jumps back, not inside of `+= 1`."""
-        self.passed = passed = self.passed + 1
+        self.counter.passed = passed = self.counter.passed + 1
         if self.counts is not None and not self.counts(passed, self.number):
             return False
         if self.once:
             try:
-                self.unclaimed.pop()  # Only one thread gets it.
+                self.counter.unclaimed.pop()  # Only one thread gets it.
             except IndexError:
                 return False
         self.hits += 1

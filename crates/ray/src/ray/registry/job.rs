@@ -144,6 +144,23 @@ impl Registry {
         answers.await.into_iter().flatten().flatten().collect()
     }
 
+    /// Whether the head of its cluster tells that `job`, with its job id, has ended: it lists it so, does not list it, or
+    /// lists another job of that id (a head that was restarted counts anew). Cancel safe.
+    pub async fn has_ended(&self, job: &Job) -> bool {
+        let cluster = self.shared.clusters.named(&job.cluster);
+        let Some(head) = cluster.and_then(|cluster| cluster.head.clone()) else {
+            return false;
+        };
+        // A head that does not answer leaves it open.
+        let Ok(rows) = query::jobs(&head).await else {
+            return false;
+        };
+        let listed = rows.iter().map(|row| Job::of_row(&job.cluster, row));
+        let mut same = listed.filter(|one| one.is(job));
+        let is_running = |one: Job| !one.ended && one.submission_id == job.submission_id;
+        !same.any(is_running)
+    }
+
     async fn jobs_called(&self, name: &str, run: bool, on: impl Fn(&str) -> bool) -> JobsCalled {
         let mut found = JobsCalled {
             jobs: self.listed_jobs(name, run, &on),

@@ -10,6 +10,9 @@ use crate::wire::tunnel::text::{Hex, Text};
 /// Lines of one request.
 pub const MAX_ARMED_LINES: usize = 64;
 
+/// Bytes of the lines of one request, in JSON.
+pub const MAX_ARMED_BYTES: usize = 128 * 1024;
+
 /// Bytes of one report, with its line feed.
 pub const MAX_REPORT_BYTES: usize = 64 * 1024;
 
@@ -61,6 +64,9 @@ pub struct ArmedLine {
     /// Whether the first hit of each process disarms it there.
     #[serde(default)]
     pub once: bool,
+    /// The name by which its passes are counted: they go on where a line with the same name is armed again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter: Option<Text<64>>,
     /// The ranks that it is for. `None`: all.
     #[serde(
         default,

@@ -19,10 +19,10 @@ use crate::http::exchange::Exchange;
 use ray_relay_access::audit::Entry;
 use ray_relay_access::identity::Principal;
 use ray_relay_base::memory::Reservation;
-use ray_relay_base::wire::tunnel::messages::{ArmReport, LineStatus, WorkerReport};
+use ray_relay_base::wire::tunnel::messages::{ArmReport, ArmedLine, LineStatus, WorkerReport};
 use ray_relay_ray::ray::head::StreamedBodyError;
 use ray_relay_ray::ray::registry::{BreakpointId, RayNode};
-use ray_relay_session::armed::{JobLease, LeaseEvent, MAX_STOPPED_TASKS};
+use ray_relay_session::armed::{JobLease, LeaseEvent, MAX_STOPPED_TASKS, WholeJob};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::Session;
 use ray_relay_session::session::shares::QuotaPermit;
@@ -64,10 +64,12 @@ impl Feed {
         }
     }
 
-    /// Starts the owner of `lease`, which runs until the client drops the returned body. At the end it writes `at_end`.
+    /// Starts the owner of the lease, which runs until the client drops the returned body. At the end it writes
+    /// `at_end`.
     pub(super) fn start(
         self,
-        lease: JobLease,
+        job: WholeJob,
+        line: ArmedLine,
         at_end: Entry,
         share: (QuotaPermit, Reservation),
     ) -> Body {
@@ -75,6 +77,7 @@ impl Feed {
         // Not the connection's: that would wait for this, and hold the body meanwhile.
         let tasks = self.ctx.shutdown.tasks.clone();
         tasks.spawn(async move {
+            let lease = JobLease::new(&self.ctx, job, &self.principal, [line].into()).await;
             self.run(lease, sender, at_end).await;
             drop(share);
         });

@@ -1,5 +1,6 @@
 //! Armed lines of a running job through the agents of its nodes.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
@@ -44,6 +45,16 @@ record = true
 subjects = ["fay"]
 scopes = ["list", "view", "debug", "attach"]
 session_limit = "1s"
+
+[[rule]]
+subjects = ["gus"]
+scopes = ["list", "view", "debug", "attach"]
+
+[[rule]]
+subjects = ["gus"]
+tasks = ["train"]
+scopes = ["debug"]
+record = true
 "#;
 
 const BODY: &str = r#"{"job": "s1", "file": "train.py", "line": 26, "log": "loss={loss}", "condition": "loss > 1", "ranks": [0, 3]}"#;
@@ -123,15 +134,22 @@ async fn report(stream: &mut WebSocketStream<TcpStream>, report: Value) {
     stream.send(Message::Binary(line)).await.unwrap();
 }
 
-/// The commands on record, with the number of hits.
+/// The commands on record, with the number of hits, or those of each line.
 fn commands(scene: &Scene) -> Vec<(String, Value)> {
     let lines = scene.record.lines();
     let commands = lines.iter().filter_map(|line| {
-        let command = line.details.get("command")?.as_str()?;
-        Some((
-            command.to_owned(),
-            line.details.get("hits").cloned().unwrap_or_default(),
-        ))
+        let command = line.details.get("command")?.as_str()?.to_owned();
+        let of_lines = || -> Option<Value> {
+            let lines = line.details.get("lines")?.as_array()?;
+            Some(
+                lines
+                    .iter()
+                    .filter_map(|line| line.get("hits").cloned())
+                    .collect(),
+            )
+        };
+        let hits = line.details.get("hits").cloned().or_else(of_lines);
+        Some((command, hits.unwrap_or_default()))
     });
     commands.collect()
 }
@@ -197,6 +215,8 @@ async fn arming_takes_every_permission_on_the_whole_job() {
         ("cyd", "`attach` on the whole job 01000000"),
         ("dan", "`debug` on the whole job 01000000"),
         ("eve", "without `record`"),
+        // By a rule for some tasks, which may reach the line as any other.
+        ("gus", "without `record`"),
     ] {
         let mut trace = Trace::start(&scene, subject).await;
         trace.until(reason).await;
@@ -221,6 +241,26 @@ async fn trace_ends_with_its_job() {
     let request = next_arm(&mut agent).await;
     let mut stream = lease(&scene, &request).await;
     ended.store(true, Ordering::Relaxed);
+    trace.until(r#""reason":"job""#).await;
+    assert_eq!(bytes(&mut stream).await, None, "the lease is open");
+}
+
+/// A head that was restarted counts its jobs anew.
+#[tokio::test]
+async fn trace_ends_when_its_job_id_is_that_of_another_job() {
+    let name = Arc::new(Mutex::new("s1"));
+    let listed = Arc::clone(&name);
+    let jobs = move || {
+        let submission = *listed.lock().unwrap();
+        json!([{"job_id": "01000000", "submission_id": submission, "status": "RUNNING", "type": "SUBMISSION"}])
+    };
+    let head = head_with_jobs(Vec::new(), Arc::new(jobs)).await;
+    let scene = scene_of(head, POLICY, |_| {}).await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut trace = Trace::start(&scene, "ben").await;
+    let request = next_arm(&mut agent).await;
+    let mut stream = lease(&scene, &request).await;
+    *name.lock().unwrap() = "s2";
     trace.until(r#""reason":"job""#).await;
     assert_eq!(bytes(&mut stream).await, None, "the lease is open");
 }
@@ -431,12 +471,38 @@ async fn breakpoint_of_an_editor_is_armed_in_the_job_that_its_session_names() {
         }
     };
     _ = timeout(TEST_TIMEOUT, recorded).await;
-    let hits = json!({"1": 0, "2": 1});
-    let expected = [("arm", Value::Null), ("arm", Value::Null), ("disarm", hits)];
+    let expected = [
+        ("arm", json!([])),
+        ("arm", json!([])),
+        ("disarm", json!([0, 1])),
+    ];
     assert_eq!(
         commands(&scene),
         expected.map(|(command, hits)| (command.to_owned(), hits))
     );
+}
+
+/// Each agent refuses a request with more, and then none would be armed.
+#[tokio::test]
+async fn breakpoints_beyond_the_limit_are_not_armed_and_say_so() {
+    let (scene, _) = scene().await;
+    let mut agent = scene.linked("agent", "a1", 1).await;
+    let mut editor = Editor::attached(&scene, json!({"all": true, "job": "s1"})).await;
+    editor.send("configurationDone", json!({})).await;
+    let lines = |count: u32| (1..=count).map(|line| json!({ "line": line })).collect();
+    editor.set(lines(64)).await;
+    let answers = editor.set(lines(70)).await;
+    let refused: Vec<bool> = answers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["message"].as_str().unwrap().contains("at most 64"))
+        .collect();
+    assert_eq!(refused, [[false; 64].as_slice(), &[true; 6]].concat());
+    assert_eq!(next_arm(&mut agent).await.lines.len(), 64);
+    // There is room again.
+    let answers = editor.set(lines(1)).await;
+    assert!(!answers[0]["message"].as_str().unwrap().contains("at most"));
 }
 
 #[tokio::test]

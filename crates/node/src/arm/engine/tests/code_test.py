@@ -42,7 +42,15 @@ def t_path_from_the_working_folder():
         linked.f(1)
         check("folder by a symbolic link", len(stops), 1)
         reset()
+        # Ray Train changes the present folder of its workers.
+        engine_names["STARTED_IN"] = folder
+        os.chdir("/")
+        arm("./inner/deep.py", at["one"])
+        module.f(1)
+        check("folder at the start", len(stops), 1)
+        reset()
     finally:
+        engine_names["STARTED_IN"] = None
         os.chdir(before)
         os.unlink(folder + "-link")
     check("clear", is_clear(), True)

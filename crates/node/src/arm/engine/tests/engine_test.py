@@ -73,7 +73,7 @@ def t_threads():
     threads = [begin(module.f, 2000) for _ in range(8)]
     [one.join() for one in threads]
     about, found = status(), texts()
-    check("passes of 8 threads", lines[ALL].passed, 16000)
+    check("passes of 8 threads", lines[ALL].counter.passed, 16000)
     check("hits and dropped", (about[ALL]["hits"], about[ALL]["dropped"] + found.count("a")), (16000, 16000))
     check("every tenth", len(stops), 1600)
     check("once", (found.count("once"), about[ONCE]["state"]), (1, "ended"))
@@ -191,6 +191,26 @@ def t_errors():
     reset()
     arm(path, at["g"], log="{stops()}")
     check("in a generator", list(module.gen(4)), [4])
+
+
+def t_counters():
+    """A line that is armed again goes on counting, and does not hit once more."""
+    module, path, at = load("counted", "def f(x):\n    return x + 1  # @y\n")
+    for counter, hits in (("a", [3]), ("a", []), ("b", [3]), (None, [3]), (None, [3])):
+        arm(path, at["y"], log="{x}", hit="3", counter=counter)
+        for number in range(1, 6):
+            module.f(number)
+        check("third pass, %s" % counter, texts(), ["%d" % one for one in hits])
+        reset()
+    for counter, hits in (("c", ["1"]), ("c", []), ("d", ["1"])):
+        arm(path, at["y"], log="{x}", once=True, counter=counter)
+        for number in range(1, 4):
+            module.f(number)
+        check("once, %s" % counter, texts(), hits)
+        reset()
+    for number in range(5000):
+        Line({"id": 1, "file": path, "line": 1, "counter": "n%d" % number}, messages)
+    check("counters are bounded", len(engine_names["_COUNTERS"]), 4096)
 
 
 def t_expressions():
