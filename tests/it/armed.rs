@@ -292,7 +292,7 @@ async fn lines_of_a_running_job_stop_and_print_and_nothing_stays_armed() {
     std::fs::write(&config, "[dap]\nallow_attach = true\n").unwrap();
     let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);
     let nodes = ["head", "w1"];
-    let mut agents = nodes.map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
+    let agents = nodes.map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     linked(&scene, nodes.len());
     let training = Training::start(&cluster);
     training.is_armed_nowhere();
@@ -311,7 +311,10 @@ async fn lines_of_a_running_job_stop_and_print_and_nothing_stays_armed() {
     let mut arming = Arming::start(&scene, &args);
     arming.line();
     training.is_armed_everywhere();
-    agents = nodes.map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
+    drop(agents);
+    training.is_armed_nowhere();
+    // A new one arms the line again.
+    let agents = nodes.map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     training.is_armed_everywhere();
     drop(agents);
     training.is_armed_nowhere();
