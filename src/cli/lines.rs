@@ -19,10 +19,8 @@ use super::sse::ServerSentEvent;
 use super::terminal::print;
 use ray_relay_base::wire::json::{put, typed_at};
 use ray_relay_base::wire::text::one_line;
+use ray_relay_base::wire::tunnel::messages::MAX_ARMED_RANKS;
 use ray_relay_view::listing::fold::ranks::Ranks;
-
-/// The most ranks that `--ranks` names.
-const MAX_RANKS: usize = 256;
 
 /// The line, and where it is armed.
 #[derive(Debug, Args)]
@@ -95,7 +93,7 @@ enum Disarmed {
     Lost(String),
     #[error("{0}; the line is disarmed")]
     NotPermitted(String),
-    #[error("--ranks names more than {MAX_RANKS} ranks")]
+    #[error("--ranks names more than {MAX_ARMED_RANKS} ranks")]
     ManyRanks,
 }
 
@@ -147,7 +145,7 @@ fn payload(args: &LineArgs, log: Option<&str>) -> Result<Value, Disarmed> {
         }
     }
     if let Some(ranks) = &args.ranks {
-        let numbers = ranks.numbers(MAX_RANKS).ok_or(Disarmed::ManyRanks)?;
+        let numbers = ranks.numbers(MAX_ARMED_RANKS).ok_or(Disarmed::ManyRanks)?;
         put(&mut payload, "ranks", numbers);
     }
     Ok(payload)

@@ -64,7 +64,7 @@ impl Training {
         training
     }
 
-    /// What the rank reports of itself; `None`: it has not yet.
+    /// The report of the rank; `None`: there is none yet.
     fn report(&self, rank: usize) -> Option<Value> {
         let path = self.folder.path().join(format!("reports/{rank}.json"));
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
@@ -191,7 +191,7 @@ fn break_stops_the_rank_of_its_condition(scene: &Scene<'_>, training: &Training)
         "{text}"
     );
     assert!(text.contains(&format!("(0, {steps}, 2)")), "{text}");
-    // `--continue` lets it run on: it stops again seven steps later.
+    // `--continue` resumes it: it stops again seven steps later.
     assert_eq!(arming.line(), stop);
     let sessions = run(scene, &["sessions"]);
     let row = format!("{place} in {}, 2 hits", training.job_id);
@@ -264,7 +264,7 @@ async fn editor_stops_a_rank_on_its_breakpoint(scene: &Scene<'_>, training: &Tra
     assert_eq!(top.path, file.to_str().unwrap());
     assert_eq!(task.evaluate(top.id, "rank").await, "1");
 
-    // A log message in its place: the task runs on, and all ranks print to the console of the parent.
+    // A log message in its place: the task resumes, and all ranks print to the console of the parent.
     let log = json!({"line": training.line, "logMessage": "{rank} of 4"});
     editor.call("setBreakpoints", set(log)).await;
     task.resume(thread).await;

@@ -10,11 +10,9 @@ use ray_relay_access::policy::Pattern;
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::config::units::parse_duration;
 use ray_relay_base::wire::text::{one_line, shortened};
+use ray_relay_base::wire::tunnel::messages::MAX_ARMED_RANKS;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, BreakpointIdPrefix};
 use ray_relay_session::session::refusal::SessionRefusal;
-
-/// Ranks in `rayRelay.ranks`.
-const MAX_RANKS: usize = 256;
 
 /// The documented keys of `rayRelay`, for the error that suggests the nearest one.
 const KEYS: [&str; 17] = [
@@ -203,7 +201,7 @@ impl AttachSelector {
             "localRoot" => self.local_root = Some(entry.text()?),
             "ranks" => {
                 let ranks: Option<Vec<u32>> = serde_json::from_value(entry.value.clone()).ok();
-                let ranks = ranks.filter(|all| (1..=MAX_RANKS).contains(&all.len()));
+                let ranks = ranks.filter(|all| (1..=MAX_ARMED_RANKS).contains(&all.len()));
                 self.ranks =
                     Some(ranks.ok_or_else(|| entry.must_be("a list of ranks such as [0, 3]"))?);
             }

@@ -102,13 +102,15 @@ impl BreakpointSelector {
 
     /// Whether it selects the job of `running`, or something in it.
     pub(crate) fn fits_in_job(&self, running: &Running) -> bool {
-        let names = &running.names;
-        self.fits_cluster(&running.cluster)
-            && one_of(&self.jobs, [&names.job_id, &names.submission_id])
+        self.fits_cluster(&running.cluster) && self.fits_job_of(&running.names)
+    }
+
+    fn fits_job_of(&self, names: &Names) -> bool {
+        one_of(&self.jobs, [&names.job_id, &names.submission_id])
     }
 
     fn fits_names(&self, names: &Names, name: &Option<String>) -> bool {
-        one_of(&self.jobs, [&names.job_id, &names.submission_id])
+        self.fits_job_of(names)
             && one_of(&self.namespaces, [&names.namespace])
             && one_of(&self.tasks, [name, &names.actor_name])
     }

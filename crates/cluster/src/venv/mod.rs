@@ -54,8 +54,8 @@ impl Venv {
 }
 
 /// Returns the environment in `dir` with `requirements`, creating it if needed. `ray` is the version among them, for
-/// choosing the interpreter, which has at least the version `least`, and for messages. If another process is creating it, waits for that one. Dropping the
-/// future aborts the installation, which restarts next time.
+/// choosing the interpreter and for messages; the interpreter has at least the version `least`. If another process is
+/// creating it, waits for that one. Dropping the future aborts the installation, which restarts next time.
 ///
 /// # Errors
 /// [`VenvError`].

@@ -23,19 +23,20 @@ use tokio_util::sync::CancellationToken;
 use self::armed_job::{ArmedJob, permitted};
 use self::breakpoint::EditorBreakpoint;
 use self::progress::Progress;
-use self::search::{Found, JobSearch, Jobs, Obstacles, job_name};
+use self::search::{Found, JobSearch, Jobs, Obstacles};
 use self::source::{FolderMap, Narrowed, SetBreakpoints};
 use super::jobs::JobName;
 use crate::attach_selector::AttachSelector;
 use ray_relay_access::identity::Principal;
 use ray_relay_base::wire::dap::message::{Request, event, notice};
 use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::json::typed;
 use ray_relay_base::wire::text::{replaced, shortened};
 use ray_relay_base::wire::tunnel::messages::{
     ArmReport, ArmedLine, MAX_ARMED_BYTES, MAX_ARMED_LINES, WorkerReport, written,
 };
 use ray_relay_ray::ray::registry::RayNode;
-use ray_relay_session::armed::{LeaseEvent, MAX_STOPPED_TASKS};
+use ray_relay_session::armed::{LeaseEvent, MAX_STOPPED_TASKS, WholeJob};
 use ray_relay_session::context::Context;
 use ray_relay_session::session::ArmedSummary;
 use ray_relay_session::session::audit::SessionAudit;
@@ -136,7 +137,7 @@ impl<'a> ArmedBreakpoints<'a> {
         let SetBreakpoints {
             source,
             breakpoints,
-        } = SetBreakpoints::read(&request.arguments);
+        } = typed(&request.arguments);
         let Some(path) = source.path.filter(|_| !matches!(self.jobs, Jobs::None)) else {
             return vec![request.breakpoints_pending()];
         };
@@ -327,7 +328,11 @@ impl<'a> ArmedBreakpoints<'a> {
             return;
         }
         let mut known = self.over.clone();
-        known.extend(self.armed.iter().map(|armed| job_name(armed.lease.job())));
+        known.extend(
+            self.armed
+                .iter()
+                .map(|armed| JobName::of_job(armed.lease.job())),
+        );
         let search = JobSearch {
             context: self.context,
             principal: self.principal,
@@ -347,13 +352,12 @@ impl<'a> ArmedBreakpoints<'a> {
     /// Arms the lines in the jobs that a search has found.
     async fn on_found(&mut self, found: Found) -> Vec<Value> {
         let (all, mut trouble) = (self.lines(), found.trouble);
-        let mut obstacles = Obstacles {
+        let obstacles = Obstacles {
+            records: self.records(&found.jobs),
             forbidden: found.forbidden,
-            records: false,
         };
         for job in found.jobs {
             let lines = permitted(&job, self.principal, &all);
-            obstacles.records |= lines.len() < all.len();
             if lines.is_empty() {
                 continue;
             }
@@ -363,9 +367,6 @@ impl<'a> ArmedBreakpoints<'a> {
                 Err(why) => trouble = Some(why.to_string()),
             }
         }
-        let all = self.armed.iter().map(|armed| armed.lease.job());
-        let mut records = all.map(|job| job.obligations(self.principal).record);
-        obstacles.records |= records.any(|record| record);
         if self.obstacles != obstacles {
             self.obstacles = obstacles;
             self.show_soon();
@@ -379,8 +380,15 @@ impl<'a> ArmedBreakpoints<'a> {
             .collect()
     }
 
+    /// Whether sessions on a job with a lease, or on one of `more`, are recorded.
+    fn records(&self, more: &[WholeJob]) -> bool {
+        let armed = self.armed.iter().map(|armed| armed.lease.job());
+        let mut jobs = armed.chain(more);
+        jobs.any(|job| job.is_recorded(self.principal))
+    }
+
     async fn on_event(&mut self, event: LeaseEvent, at: usize) -> Vec<Value> {
-        let job = job_name(self.armed[at].lease.job());
+        let job = JobName::of_job(self.armed[at].lease.job());
         let text = match event {
             LeaseEvent::Worker(node, report) => {
                 self.progress.report(&job, &node, &report);
@@ -438,7 +446,7 @@ impl<'a> ArmedBreakpoints<'a> {
     /// Disarms the lines in these jobs, and then puts that on record.
     async fn end(&mut self, jobs: Vec<ArmedJob>) {
         for armed in &jobs {
-            self.progress.ended(&job_name(armed.lease.job()));
+            self.progress.ended(&JobName::of_job(armed.lease.job()));
         }
         for details in join_all(jobs.into_iter().map(ArmedJob::disarm)).await {
             self.audit.disarmed(details).await;

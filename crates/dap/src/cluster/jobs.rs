@@ -9,6 +9,7 @@ use futures_util::stream::FuturesUnordered;
 
 use ray_relay_debugger::pdb::ComparisonKey;
 use ray_relay_ray::ray::registry::{Breakpoint, Registry};
+use ray_relay_session::armed::WholeJob;
 
 /// Concurrent job queries, and remembered jobs.
 const MAX_JOBS: (usize, usize) = (8, 1_000);
@@ -28,6 +29,13 @@ impl JobName {
             id: breakpoint.names.job_id.clone()?,
             cluster: Arc::clone(&breakpoint.cluster),
         })
+    }
+
+    pub(super) fn of_job(job: &WholeJob) -> Self {
+        Self {
+            id: job.job_id.clone(),
+            cluster: Arc::clone(&job.cluster),
+        }
     }
 }
 

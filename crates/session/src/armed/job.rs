@@ -41,8 +41,13 @@ impl WholeJob {
         principal.access().rights_on_running(&self.whole).scopes
     }
 
+    /// Whether sessions of `principal` on it are to be recorded, which log messages are not.
+    pub fn is_recorded(&self, principal: &Principal) -> bool {
+        self.obligations(principal).record
+    }
+
     /// The obligations of `principal` on it, also by rules for some of its tasks: any of these may reach a line.
-    pub fn obligations(&self, principal: &Principal) -> SessionObligations {
+    pub(super) fn obligations(&self, principal: &Principal) -> SessionObligations {
         principal.access().obligations_in_job(&self.whole)
     }
 

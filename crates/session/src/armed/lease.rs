@@ -28,7 +28,7 @@ const JOB_INTERVAL: Duration = Duration::from_secs(5);
 /// Time limit for querying the heads for their nodes.
 const NODES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Tasks that stand on armed lines of one lease. At that number no further one stops until one has gone on. Those that
+/// Tasks that are paused on armed lines of one lease. At that number others pass the lines until one resumes. Those that
 /// arrive in the moment that this takes stop as well.
 pub const MAX_STOPPED_TASKS: usize = 256;
 
@@ -41,7 +41,7 @@ pub enum LeaseEvent {
     Worker(RayNode, ArmReport),
     /// The lines are not armed at the node, or no more, for this reason. Reported once, until it changes.
     NotArmed(RayNode, String),
-    /// Whether lines stop no task any more: [`MAX_STOPPED_TASKS`] stand on them.
+    /// Whether lines stop no more tasks: [`MAX_STOPPED_TASKS`] are paused on them.
     Full(bool),
     /// The lease has to end: drop it.
     Ended(LeaseEnd),
@@ -89,9 +89,9 @@ pub struct JobLease {
     registry: Registry,
     /// As they were requested.
     lines: Arc<[ArmedLine]>,
-    /// The beginning of the names of their counters, by which their hit counts go on when they are armed again.
+    /// The beginning of the names of their counters, by which their hit counts continue when they are armed again.
     counters: RequestId,
-    /// As they are armed: without those that stop, while [`MAX_STOPPED_TASKS`] stand.
+    /// As they are armed: without those that stop, while [`MAX_STOPPED_TASKS`] are paused.
     armed: watch::Sender<Arc<[ArmedLine]>>,
     nodes: watch::Receiver<Arc<[RayNode]>>,
     /// The nodes with a task.
@@ -101,7 +101,7 @@ pub struct JobLease {
     reports: mpsc::Receiver<(RayNode, NodeReport)>,
     /// The reason why lines are not armed at a node, as last reported.
     trouble: HashMap<Arc<str>, String>,
-    /// The tasks that stand on a line, and since when.
+    /// The tasks that are paused on a line, and since when.
     stopped: HashMap<BreakpointId, Instant>,
     is_full: bool,
     search: Interval,
@@ -268,7 +268,7 @@ impl JobLease {
         }
     }
 
-    /// Forgets the tasks that have gone on, and has lines stop no further one, or again some.
+    /// Forgets the tasks that have resumed. Has lines stop no more tasks at the limit, and again below it.
     fn count_stopped(&mut self) -> Option<LeaseEvent> {
         let list = self.registry.snapshot();
         self.stopped

@@ -61,8 +61,7 @@ impl<'a> SessionAudit<'a> {
 
     /// Writes a command; call it before the command takes effect.
     pub async fn command(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
-        let mut entry = self.entry(EntryKind::Command);
-        entry.details = details;
+        let entry = self.detailed(EntryKind::Command, details);
         write(self.audit, entry).await
     }
 
@@ -84,8 +83,7 @@ impl<'a> SessionAudit<'a> {
 
     /// Writes that its client is lost, and what follows. Retried later on failure, because it has happened.
     pub async fn parked(&self, details: Map<String, Value>) {
-        let mut entry = self.entry(EntryKind::SessionParked);
-        entry.details = details;
+        let entry = self.detailed(EntryKind::SessionParked, details);
         report(self.audit, entry, "a park is not on record yet").await;
     }
 
@@ -96,15 +94,13 @@ impl<'a> SessionAudit<'a> {
 
     /// Writes that it arms lines in a job, whether or not commands are audited; call it before that is done.
     pub async fn arms(&self, details: Map<String, Value>) -> Result<(), Unavailable> {
-        let mut entry = self.entry(EntryKind::Administration);
-        entry.details = details;
+        let entry = self.detailed(EntryKind::Administration, details);
         write(self.audit, entry.with("outcome", "allowed")).await
     }
 
     /// Writes that lines are disarmed. Retried later on failure, because it has happened.
     pub async fn disarmed(&self, details: Map<String, Value>) {
-        let mut entry = self.entry(EntryKind::Administration);
-        entry.details = details;
+        let entry = self.detailed(EntryKind::Administration, details);
         report(
             self.audit,
             entry,
@@ -127,6 +123,13 @@ impl<'a> SessionAudit<'a> {
     /// Writes how it is about to end. Replaces [`Self::end`] if the session must not end unrecorded.
     pub async fn ends(&self, outcome: Outcome) -> Result<(), Unavailable> {
         write(self.audit, self.ended(outcome)).await
+    }
+
+    fn detailed(&self, action: EntryKind, details: Map<String, Value>) -> Entry {
+        Entry {
+            details,
+            ..self.entry(action)
+        }
     }
 
     fn ended(&self, outcome: Outcome) -> Entry {

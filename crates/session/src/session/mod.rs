@@ -6,6 +6,7 @@
 //! [`authorise()`] makes the [`Authorized`] without which there is no [`Permit`]. A park of an earlier process is kept
 //! without it, and its user is authorised again on resuming.
 
+mod armed_summary;
 pub mod audit;
 pub mod authenticate;
 mod authorise;
@@ -25,11 +26,12 @@ pub mod table;
 mod visible;
 pub mod worker_end;
 
+pub use armed_summary::ArmedSummary;
 pub use authorise::{Authorized, Denied, authorise, authorise_end};
 pub use family::{ChildEnding, Families, FromFamily, GroupMember, GroupRoot, Initiator};
 pub use jobs::{NoJob, find_jobs};
 pub use parks::Parks;
 pub use permit::{Attached, Permit};
-pub use table::{ArmedSummary, Ends, Session, SessionRow, SessionTable};
+pub use table::{Ends, Session, SessionRow, SessionTable};
 pub use visible::{may, may_list, newer, sees, visible, within};
 pub use worker_end::WorkerEnd;

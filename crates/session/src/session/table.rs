@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::session::armed_summary::ArmedSummary;
 use crate::session::liveness::{Liveness, LivenessProbe};
 use crate::session::parks::ParkView;
 use crate::session::state::SessionState;
@@ -22,8 +23,6 @@ use ray_relay_access::telemetry::metrics::{
 };
 use ray_relay_access::telemetry::request::RequestId;
 use ray_relay_base::timestamp::Timestamp;
-use ray_relay_base::wire::text::one_line;
-use ray_relay_base::wire::tunnel::messages::ArmedLine;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Holder};
 
 /// One live session, as `/relay/v1/sessions` shows it.
@@ -63,44 +62,10 @@ pub struct SessionRow {
     pub held: Option<Arc<Breakpoint>>,
 }
 
-/// The lines that a session has armed.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct ArmedSummary {
-    /// The names of their jobs.
-    pub jobs: Vec<String>,
-    /// The lines, such as `train.py:26`.
-    pub lines: Vec<String>,
-    /// How often they were hit.
-    pub hits: u64,
-    #[serde(skip)]
-    cluster: Option<String>,
-}
-
-impl ArmedSummary {
-    /// The armed `lines`, without jobs.
-    pub fn of<'l>(lines: impl IntoIterator<Item = &'l ArmedLine>) -> Self {
-        let file = |path: &str| one_line(path.rsplit('/').next().unwrap_or(path));
-        let lines = lines.into_iter();
-        Self {
-            lines: lines
-                .map(|line| format!("{}:{}", file(&line.file), line.line))
-                .collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Adds a job in which they are armed.
-    pub fn in_job(mut self, name: &str, cluster: &str) -> Self {
-        self.jobs.push(one_line(name));
-        self.cluster = Some(cluster.to_owned());
-        self
-    }
-}
-
-/// What a session that a user may end has.
+/// The consequence of ending a session.
 #[derive(Debug)]
 pub enum Ends {
-    /// The task at this breakpoint runs on.
+    /// The task at this breakpoint resumes.
     Worker(Arc<Breakpoint>),
     /// Armed lines are disarmed.
     Lines,
@@ -303,7 +268,7 @@ impl SessionEntry {
             name: info.breakpoint.as_ref().map(|b| b.name()),
             cluster: match &info.breakpoint {
                 Some(breakpoint) => Some(breakpoint.cluster.to_string()),
-                None => info.armed.as_ref().and_then(|armed| armed.cluster.clone()),
+                None => info.armed.as_ref().and_then(ArmedSummary::cluster),
             },
             armed: info.armed.clone(),
             since: self.since,

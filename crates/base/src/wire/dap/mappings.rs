@@ -110,8 +110,7 @@ pub fn settle(arguments: &mut Map<String, Value>) {
     }
 }
 
-/// Mappings with two folders; debugpy ignores any other, or fails to attach.
-/// The mappings of `arguments` that debugpy accepts.
+/// The mappings of `arguments` that have two folders; debugpy ignores any other, or fails to attach.
 pub fn usable(arguments: &Map<String, Value>) -> Vec<Value> {
     let folder = |one: &Value, key: &str| {
         let folder = one.get(key)?.as_str()?;

@@ -16,7 +16,7 @@ mod park_terms;
 
 pub use self::arm::{
     Arm, ArmReport, ArmedLine, Expression, LineState, LineStatus, MAX_ARMED_BYTES, MAX_ARMED_LINES,
-    MAX_REPORT_BYTES, SourcePath, WorkerReport,
+    MAX_ARMED_RANKS, MAX_REPORT_BYTES, SourcePath, WorkerReport,
 };
 pub use self::failed::{FailedTask, FailureId, Failures, MAX_AGENT_FAILURES, PostMortem};
 pub use self::inspect::{Hooked, Inspect, Inspection, Listening, PYTORCH_DEBUG_PORT};

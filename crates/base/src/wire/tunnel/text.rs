@@ -13,6 +13,11 @@ use crate::wire::text::{hex, shortened};
 pub struct Text<const MAX: usize>(Box<str>);
 
 impl<const MAX: usize> Text<MAX> {
+    /// `text` as it is; `None`: it is too long.
+    pub fn within(text: &str) -> Option<Self> {
+        (text.len() <= MAX).then(|| Self(text.into()))
+    }
+
     /// `text` without invisible characters, with `…` if it is too long.
     pub fn new(text: &str) -> Self {
         let mut limit = MAX;
@@ -56,12 +61,8 @@ impl<const MAX: usize> Serialize for Text<MAX> {
 impl<'de, const MAX: usize> Deserialize<'de> for Text<MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        match text.len() <= MAX {
-            true => Ok(Self(text.into())),
-            false => Err(D::Error::custom(format_args!(
-                "a text has more than {MAX} bytes"
-            ))),
-        }
+        let long = || D::Error::custom(format_args!("a text has more than {MAX} bytes"));
+        Self::within(&text).ok_or_else(long)
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn permitted(
     principal: &Principal,
     all: &Arc<[ArmedLine]>,
 ) -> Arc<[ArmedLine]> {
-    match job.obligations(principal).record {
+    match job.is_recorded(principal) {
         false => Arc::clone(all),
         true => {
             let stops = all.iter().filter(|line| line.log.is_none());
@@ -48,10 +48,8 @@ impl ArmedJob {
         job: WholeJob,
         lines: Arc<[ArmedLine]>,
     ) -> Result<Self, Unavailable> {
-        let recorded = records(&lines).collect();
-        audit
-            .arms(entry("arm", &job, lines.iter().map(record)))
-            .await?;
+        let recorded = BTreeMap::from_iter(lines.iter().map(record));
+        audit.arms(entry("arm", &job, &recorded)).await?;
         let lease = JobLease::new(context, job, principal, lines).await;
         Ok(Self { lease, recorded })
     }
@@ -66,26 +64,18 @@ impl ArmedJob {
         lines: Arc<[ArmedLine]>,
     ) -> Result<(), Unavailable> {
         let armed = self.lease.lines();
-        let kept: Arc<[ArmedLine]> = lines
-            .iter()
-            .filter(|line| armed.contains(line))
-            .cloned()
-            .collect();
-        let added: Vec<&ArmedLine> = lines.iter().filter(|line| !armed.contains(line)).collect();
+        let is_kept = |line: &&ArmedLine| armed.contains(line);
+        let (kept, added): (Vec<&ArmedLine>, Vec<_>) = lines.iter().partition(is_kept);
         if added.is_empty() || kept.len() < armed.len() {
+            let kept = kept.into_iter().cloned().collect();
             self.lease.set_lines(kept);
         }
         if added.is_empty() {
             return Ok(());
         }
-        let entry = entry(
-            "arm",
-            self.lease.job(),
-            added.iter().map(|line| record(line)),
-        );
-        audit.arms(entry).await?;
-        self.recorded
-            .extend(added.iter().map(|line| (line.id, (record(line), 0))));
+        let added = BTreeMap::from_iter(added.into_iter().map(record));
+        audit.arms(entry("arm", self.lease.job(), &added)).await?;
+        self.recorded.extend(added);
         self.lease.set_lines(lines);
         Ok(())
     }
@@ -101,24 +91,19 @@ impl ArmedJob {
         self.recorded.values().map(|(_, hits)| hits).sum()
     }
 
-    /// Disarms the lines, and returns what to put on record.
-    pub(super) async fn disarm(self) -> Map<String, Value> {
+    /// Disarms the lines, and returns the details for the audit log.
+    pub(super) async fn disarm(mut self) -> Map<String, Value> {
         let job = self.lease.job().clone();
         self.lease.disarm().await;
-        let lines = self.recorded.into_values().map(|(mut line, hits)| {
-            put(&mut line, "hits", hits);
-            line
-        });
-        entry("disarm", &job, lines)
+        for (line, hits) in self.recorded.values_mut() {
+            put(line, "hits", *hits);
+        }
+        entry("disarm", &job, &self.recorded)
     }
 }
 
-fn records(lines: &[ArmedLine]) -> impl Iterator<Item = (u32, (Value, u64))> {
-    lines.iter().map(|line| (line.id, (record(line), 0)))
-}
-
-/// The line for the audit log.
-fn record(line: &ArmedLine) -> Value {
+/// The line for the audit log, by its number, without a hit.
+fn record(line: &ArmedLine) -> (u32, (Value, u64)) {
     let mut recorded = json!({ "file": &*line.file, "line": line.line });
     let texts = [
         ("or_file", line.or_file.as_deref()),
@@ -134,10 +119,11 @@ fn record(line: &ArmedLine) -> Value {
     if let Some(ranks) = &line.ranks {
         put(&mut recorded, "ranks", ranks.clone());
     }
-    recorded
+    (line.id, (recorded, 0))
 }
 
-fn entry(command: &str, job: &WholeJob, lines: impl Iterator<Item = Value>) -> Map<String, Value> {
+fn entry(command: &str, job: &WholeJob, lines: &BTreeMap<u32, (Value, u64)>) -> Map<String, Value> {
+    let lines = lines.values().map(|(line, _)| line.clone());
     let mut details = Map::new();
     details.insert("command".into(), command.into());
     details.insert("cluster".into(), (*job.cluster).into());

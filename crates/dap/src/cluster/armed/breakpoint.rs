@@ -1,4 +1,4 @@
-//! One breakpoint of the editor, and what the editor shows of it.
+//! One breakpoint of the editor, and how the editor shows it.
 //!
 //! Pure.
 
@@ -42,7 +42,7 @@ impl EditorBreakpoint {
         };
     }
 
-    /// What to show of it.
+    /// How the editor shows it.
     pub(super) fn now(&self, progress: &Progress, jobs: &Jobs, obstacles: &Obstacles) -> Shown {
         let not = |message: &str| Shown {
             is_verified: false,

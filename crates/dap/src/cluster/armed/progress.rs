@@ -123,24 +123,19 @@ impl Progress {
         }
         let most = reasons.iter().max_by_key(|(_, count)| **count);
         let reason = most.map(|(reason, _)| *reason);
+        let has = if not_loaded == 1 { "has" } else { "have" };
         let message = match (armed, not_loaded, reason) {
             (0, 0, None) => return None,
             (0, 0, Some(reason)) => reason.to_owned(),
-            (0, _, None) => {
-                format!(
-                    "{} not run this file yet",
-                    of_workers(not_loaded, "has", "have")
-                )
-            }
+            (0, _, None) => format!("{} {has} not run this file yet", workers(not_loaded)),
             (0, _, Some(reason)) => format!(
-                "{} not run this file yet; others: {reason}",
-                of_workers(not_loaded, "has", "have")
+                "{} {has} not run this file yet; others: {reason}",
+                workers(not_loaded)
             ),
-            (_, _, None) => format!("armed in {}", of_workers(armed, "", "").trim_end()),
-            (_, _, Some(reason)) => format!(
-                "armed in {}; not in others: {reason}",
-                of_workers(armed, "", "").trim_end()
-            ),
+            (_, _, None) => format!("armed in {}", workers(armed)),
+            (_, _, Some(reason)) => {
+                format!("armed in {}; not in others: {reason}", workers(armed))
+            }
         };
         Some(Shown {
             is_verified: armed > 0,
@@ -161,10 +156,10 @@ fn line_in(line: &LineStatus) -> LineIn {
     }
 }
 
-fn of_workers(count: usize, one: &str, several: &str) -> String {
+fn workers(count: usize) -> String {
     match count {
-        1 => format!("1 worker {one}"),
-        _ => format!("{count} workers {several}"),
+        1 => "1 worker".to_owned(),
+        _ => format!("{count} workers"),
     }
 }
 

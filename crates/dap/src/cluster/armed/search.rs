@@ -1,7 +1,6 @@
 //! The search for jobs in which the lines of a cluster session are armed.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use crate::attach_selector::AttachSelector;
 use crate::cluster::JobName;
@@ -95,7 +94,7 @@ impl JobSearch<'_> {
             let cluster = self.cluster.as_ref();
             cluster.is_none_or(|cluster| **cluster == *job.cluster)
         };
-        jobs.retain(|job| is_of_cluster(job) && !self.known.contains(&job_name(job)));
+        jobs.retain(|job| is_of_cluster(job) && !self.known.contains(&JobName::of_job(job)));
         let mut found = Found::default();
         jobs.retain(|job| {
             let may_arm = job.may_arm(self.context, self.principal);
@@ -110,14 +109,6 @@ impl JobSearch<'_> {
         jobs.truncate(self.room);
         found.jobs = jobs;
         found
-    }
-}
-
-/// The name of `job` for this crate.
-pub(super) fn job_name(job: &WholeJob) -> JobName {
-    JobName {
-        cluster: Arc::clone(&job.cluster),
-        id: job.job_id.clone(),
     }
 }
 

@@ -7,12 +7,7 @@ use serde_json::Value;
 
 use ray_relay_base::wire::dap::mappings;
 use ray_relay_base::wire::json::{typed, typed_at};
-use ray_relay_base::wire::tunnel::messages::{ArmedLine, Expression, SourcePath, Text};
-
-/// Bytes of an expression, of a path, and of a hit count that the engine takes.
-const MAX_EXPRESSION_BYTES: usize = 4000;
-const MAX_PATH_BYTES: usize = 1024;
-const MAX_HIT_BYTES: usize = 32;
+use ray_relay_base::wire::tunnel::messages::{ArmedLine, SourcePath, Text};
 
 /// Arguments of a `setBreakpoints` request.
 #[derive(Default, Deserialize)]
@@ -38,12 +33,6 @@ pub(super) struct SourceBreakpoint {
     pub(super) log_message: Option<String>,
 }
 
-impl SetBreakpoints {
-    pub(super) fn read(arguments: &Value) -> Self {
-        typed(arguments)
-    }
-}
-
 /// What narrows all lines of a session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Narrowed {
@@ -64,20 +53,6 @@ impl SourceBreakpoint {
         paths: &WorkerPaths,
         narrowed: &Narrowed,
     ) -> Result<ArmedLine, &'static str> {
-        let given = |text: &Option<String>| {
-            let text = text.clone().filter(|text| !text.trim().is_empty());
-            text.map(|text| (text.len(), text))
-        };
-        let limited = |text: &Option<String>, limit| match given(text) {
-            Some((bytes, _)) if bytes > limit => {
-                Err("a condition or message has at most 4,000 bytes, and a hit count 32")
-            }
-            other => Ok(other.map(|(_, text)| text)),
-        };
-        let expression = |text| {
-            let text = limited(text, MAX_EXPRESSION_BYTES)?;
-            Ok::<_, &'static str>(text.map(|text| Expression::new(&text)))
-        };
         if self.line == 0 {
             return Err("there is no line 0");
         }
@@ -86,14 +61,24 @@ impl SourceBreakpoint {
             file: paths.file.clone(),
             or_file: paths.or_file.clone(),
             line: self.line,
-            condition: expression(&self.condition)?,
-            log: expression(&self.log_message)?,
-            hit: limited(&self.hit_condition, MAX_HIT_BYTES)?.map(|text| Text::new(&text)),
+            condition: limited(self.condition.as_deref())?,
+            log: limited(self.log_message.as_deref())?,
+            hit: limited(self.hit_condition.as_deref())?,
             once: narrowed.once,
             counter: None,
             ranks: narrowed.ranks.clone(),
         })
     }
+}
+
+/// The text of an expression that is given.
+///
+/// # Errors
+/// A sentence for the user.
+fn limited<const MAX: usize>(text: Option<&str>) -> Result<Option<Text<MAX>>, &'static str> {
+    let given = text.filter(|text| !text.trim().is_empty());
+    let long = "a condition or message has at most 4,000 bytes, and a hit count 32";
+    given.map(|text| Text::within(text).ok_or(long)).transpose()
 }
 
 /// The paths by which workers may have a file.
@@ -157,10 +142,13 @@ impl FolderMap {
             },
             (None, None) => (own?, None),
         };
-        let is_short = |path: &str| path.len() <= MAX_PATH_BYTES;
-        (is_short(&file) && or_file.as_deref().is_none_or(is_short)).then(|| WorkerPaths {
-            file: SourcePath::new(&file),
-            or_file: or_file.as_deref().map(SourcePath::new),
+        let or_file = match or_file {
+            Some(path) => Some(SourcePath::within(&path)?),
+            None => None,
+        };
+        Some(WorkerPaths {
+            file: SourcePath::within(&file)?,
+            or_file,
         })
     }
 
@@ -248,14 +236,14 @@ mod tests {
         let paths = FolderMap::read(&Value::Null, None).paths("/job/train.py");
         let mut breakpoint = SourceBreakpoint {
             line: 3,
-            condition: Some("x".repeat(MAX_EXPRESSION_BYTES)),
+            condition: Some("x".repeat(4000)),
             ..SourceBreakpoint::default()
         };
         let paths = paths.unwrap();
         let narrowed = Narrowed::default();
         let line = breakpoint.line(1, &paths, &narrowed).unwrap();
-        assert_eq!(line.condition.unwrap().len(), MAX_EXPRESSION_BYTES);
-        breakpoint.condition = Some("x".repeat(MAX_EXPRESSION_BYTES + 1));
+        assert_eq!(line.condition.unwrap().len(), 4000);
+        breakpoint.condition = Some("x".repeat(4001));
         assert!(breakpoint.line(1, &paths, &narrowed).is_err());
     }
 }

@@ -27,7 +27,9 @@ use ray_relay_access::connection::summary::Summary;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::telemetry::metrics::SessionProtocol;
 use ray_relay_base::memory::MemoryUse;
-use ray_relay_base::wire::tunnel::messages::{ArmedLine, Expression, SourcePath, Text};
+use ray_relay_base::wire::tunnel::messages::{
+    ArmedLine, Expression, MAX_ARMED_RANKS, SourcePath, Text,
+};
 use ray_relay_session::armed::WholeJob;
 use ray_relay_session::context::Context;
 use ray_relay_session::session::state::SessionState;
@@ -49,8 +51,6 @@ const KEYS: [&str; 8] = [
     "ranks",
 ];
 
-const MAX_RANKS: usize = 256;
-
 #[derive(Deserialize)]
 struct ArmRequest {
     job: String,
@@ -69,7 +69,10 @@ impl ArmRequest {
         is_file(&self.file)
             && self.line > 0
             && self.log.as_ref().is_none_or(|log| !log.is_empty())
-            && self.ranks.as_ref().is_none_or(|all| all.len() <= MAX_RANKS)
+            && self
+                .ranks
+                .as_ref()
+                .is_none_or(|all| all.len() <= MAX_ARMED_RANKS)
     }
 
     fn into_line(self) -> ArmedLine {
@@ -114,7 +117,7 @@ pub(in crate::http) async fn answer(post: Post<'_>) -> Result<Response<Body>, Ht
         };
         return Err(audit::deny(exchange, principal, lacking).await);
     }
-    if request.log.is_some() && job.obligations(principal).record {
+    if request.log.is_some() && job.is_recorded(principal) {
         // Nothing records these messages.
         let sentence = "the policy has your sessions on this job recorded, which log messages cannot be: ask the operator for a rule without `record`";
         return Ok(answer::error(StatusCode::FORBIDDEN, sentence));

@@ -138,7 +138,7 @@ class Line:
     def __init__(self, about, messages):
         _require_valid(about)
         self.id, self.line, self.messages = about["id"], about["line"], messages
-        self.files = _paths(about["file"]) | _paths(about.get("or_file") or about["file"])
+        self.files = set().union(*map(_paths, filter(None, (about["file"], about.get("or_file")))))
         self.names = tuple({one.rpartition("/")[2] for one in self.files})
         ranks = about.get("ranks")
         self.once, self.ranks = about.get("once") is True, None if ranks is None else frozenset(ranks)

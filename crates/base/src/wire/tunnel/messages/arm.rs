@@ -13,6 +13,9 @@ pub const MAX_ARMED_LINES: usize = 64;
 /// Bytes of the lines of one request, in JSON.
 pub const MAX_ARMED_BYTES: usize = 128 * 1024;
 
+/// Ranks that a user names for a line.
+pub const MAX_ARMED_RANKS: usize = 256;
+
 /// Bytes of one report, with its line feed.
 pub const MAX_REPORT_BYTES: usize = 64 * 1024;
 
