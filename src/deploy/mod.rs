@@ -67,8 +67,9 @@ pub async fn run(args: DeployArgs) -> Result<(), DeployError> {
     if !args.replace {
         deployment.is_free().await?;
     }
-    let deadline = Instant::now() + args.timeout;
     let id = deployment.submit(&target).await?;
+    // For the cluster alone: to pack the program takes this machine minutes when it is busy.
+    let deadline = Instant::now() + args.timeout;
     deployment.hand_over(&id, &target, deadline).await?;
     deployment.wait_running(&id, deadline).await?;
     deployment.show(args.json).await
