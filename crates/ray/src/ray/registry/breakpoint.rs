@@ -22,12 +22,15 @@ pub use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::notebook::is_cell;
 use ray_relay_base::wire::text::{one_line, shortened};
 
+/// The relay's own hook.
+pub(super) const HOOK_FILES: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
+
 /// Ray's own frames around a stop, in every version from 2.9, and those of `ray_relay.breakpoint()`.
 pub(super) const RAY_FRAMES: [&str; 4] = [
     "ray/util/debugpy.py",
     "ray/util/rpdb.py",
-    "ray_relay/__init__.py",
-    "ray_relay_hook.py",
+    HOOK_FILES[0],
+    HOOK_FILES[1],
 ];
 
 /// Hexadecimal digits of Ray's job id.

@@ -2,7 +2,7 @@
 //! (recorded by Ray with a task whose function raised).
 
 use crate::ray::dump;
-use crate::ray::registry::breakpoint::{Location, RAY_FRAMES, Reason};
+use crate::ray::registry::breakpoint::{HOOK_FILES, Location, RAY_FRAMES, Reason};
 
 /// Ray's information about a stop without attaching.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,9 @@ pub(super) struct Stopped {
 
 /// Longest type name of an exception that is shown, in characters.
 const MAX_TYPE_CHARS: usize = 80;
+
+/// Functions of the hook that the program calls to stop.
+const HOOK_STOPS: [&str; 3] = ["breakpoint", "_stop", "_stop_with_group"];
 
 /// Parses a dump of py-spy: the first thread that waits in Ray's debugger. A post-mortem has no location here, because
 /// the frame that raised is gone from the stack.
@@ -111,8 +114,13 @@ fn below_package(file: &str) -> &str {
     named.filter(|name| !name.is_empty()).unwrap_or(file)
 }
 
+/// Whether a line of py-spy is a frame between a stop and the debugger. The hook has threads of its own as well.
 fn is_ray_frame(line: &str) -> bool {
-    frame(line).is_some_and(|at| RAY_FRAMES.iter().any(|ray| at.file.ends_with(ray)))
+    frame(line).is_some_and(|at| {
+        let is_rays = RAY_FRAMES.iter().any(|ray| at.file.ends_with(ray));
+        let is_hooks = HOOK_FILES.iter().any(|hook| at.file.ends_with(hook));
+        is_rays && (!is_hooks || HOOK_STOPS.contains(&&*at.function))
+    })
 }
 
 #[cfg(test)]
@@ -153,6 +161,17 @@ mod tests {
             (stopped.reason, stopped.location.unwrap().line),
             (Reason::Breakpoint, 7)
         );
+    }
+
+    #[test]
+    fn thread_of_the_hook_is_no_stop() {
+        let hook = "Thread 1 (idle)\n    get (queue.py:180)\n    train (app.py:3)\n\
+            Thread 2 (idle): \"ray-relay\"\n    accept (socket.py:295)\n    _serve (ray_relay_hook.py:400)\n    run (threading.py:1012)\n";
+        assert_eq!(of_dump(hook), None);
+        let both = format!(
+            "{hook}Thread 3 (idle)\n    breakpoint (ray_relay/__init__.py:140)\n    train (app.py:7)\n"
+        );
+        assert_eq!(of_dump(&both).unwrap().location.unwrap().line, 7);
     }
 
     #[test]
