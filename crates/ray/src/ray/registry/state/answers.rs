@@ -366,36 +366,13 @@ impl State {
         now: Now,
         out: &mut Changes,
     ) -> bool {
-        let Some((node_ip, port)) = row.debugger() else {
+        let state = &self.clusters[cluster];
+        let is_gone = state.gone.get(&row.worker_id).is_some_and(|at| *at > sent);
+        if state.is_lost(row) || is_gone || self.update(cluster, row, sent) {
             return true;
-        };
+        }
+        self.release(cluster, &row.worker_id, now, out);
         let state = &mut self.clusters[cluster];
-        if state.is_lost(row) || state.gone.get(&row.worker_id).is_some_and(|at| *at > sent) {
-            return true;
-        }
-        if let Some(entry) = state.entries.get(&row.worker_id) {
-            let old = entry.breakpoint();
-            let news = (node_ip, port, row.paused_threads());
-            let known = (old.node_ip, old.port, old.paused_threads);
-            // If Ray lists it now, it no longer depends on the client that requested it.
-            let listed = !entry.hold.is_held() && entry.asked_for.is_some();
-            if sent >= entry.since && (listed || news != known) {
-                let mut next = Breakpoint::clone(old);
-                (next.node_ip, next.port, next.paused_threads) = news;
-                let another = (next.node_ip, next.port) != (known.0, known.1);
-                if let Some(entry) = state.entries.get_mut(&row.worker_id) {
-                    entry.asked_for = None;
-                    // A different debugger, to which the relay has not tried to connect yet.
-                    entry.unreachable = entry.unreachable.filter(|_| !another);
-                    if !entry.hold.is_held() {
-                        next.state = entry.free();
-                    }
-                }
-                state.entries.set(&row.worker_id, next);
-                self.dirty = true;
-            }
-            return true;
-        }
         if state.is_full() {
             return false;
         }
@@ -405,6 +382,41 @@ impl State {
         let pending = PendingLookups::new(now.instant);
         let entry = Entry::new(breakpoint.into(), sent, row.is_driver(), pending);
         out.extend(self.list(cluster, entry, now));
+        true
+    }
+
+    /// Updates the entry of the worker of `row` that says "paused". `false`: there is none, or it is of another stop: a
+    /// process that the worker has started may stop between two answers, as the worker or another one did before.
+    fn update(&mut self, cluster: Cluster, row: &WorkerRow, sent: Instant) -> bool {
+        let Some((node_ip, port)) = row.debugger() else {
+            return true;
+        };
+        let entries = &mut self.clusters[cluster].entries;
+        let Some(entry) = entries.get(&row.worker_id) else {
+            return false;
+        };
+        let (old, is_held) = (entry.breakpoint(), entry.hold.is_held());
+        let another = (node_ip, port) != (old.node_ip, old.port);
+        // If Ray lists it now, it no longer depends on the client that requested it.
+        let listed = !is_held && entry.asked_for.is_some();
+        if sent < entry.since || !listed && !another && row.paused_threads() == old.paused_threads {
+            return true;
+        }
+        if another && !listed && !is_held {
+            return false;
+        }
+        let mut next = Breakpoint::clone(old);
+        (next.node_ip, next.port, next.paused_threads) = (node_ip, port, row.paused_threads());
+        if let Some(entry) = entries.get_mut(&row.worker_id) {
+            entry.asked_for = None;
+            // A different debugger, to which the relay has not tried to connect yet.
+            entry.unreachable = entry.unreachable.filter(|_| !another);
+            if !is_held {
+                next.state = entry.free();
+            }
+        }
+        entries.set(&row.worker_id, next);
+        self.dirty = true;
         true
     }
 

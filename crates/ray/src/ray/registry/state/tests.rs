@@ -410,6 +410,34 @@ fn late_lookup_does_not_name_the_next_stop() {
 }
 
 #[test]
+fn another_process_of_the_worker_makes_another_stop() {
+    let mut bench = Bench::new();
+    let row = |port: u16| -> WorkerRow {
+        serde_json::from_value(
+            json!({"worker_id": "w", "node_id": "n0", "ip": "10.0.0.7", "pid": 1, "debugger_port": port, "num_paused_threads": 1}),
+        )
+        .unwrap()
+    };
+    let mut poll = |port| {
+        let (sent, now, rows) = (bench.tick().instant, bench.tick(), [row(port)]);
+        let mut response = bench.state.begin_workers(0, &rows, sent);
+        let changes = bench.state.apply_workers(0, &mut response, now);
+        bench.state.end_workers(0, response, now);
+        let change = |(change, stopped): &(Change, Arc<Breakpoint>)| {
+            (*change, stopped.port, stopped.stop, stopped.is_paused())
+        };
+        changes.iter().map(change).collect::<Vec<_>>()
+    };
+    assert_eq!(poll(30_000), [(Change::Appeared, 30_000, 1, true)]);
+    assert_eq!(poll(30_000), []);
+    let both = [
+        (Change::Released, 30_000, 1, false),
+        (Change::Appeared, 30_001, 2, true),
+    ];
+    assert_eq!(poll(30_001), both);
+}
+
+#[test]
 fn breakpoints_per_cluster_are_bounded() {
     let mut bench = Bench::new();
     let row = |n: usize| -> WorkerRow {
