@@ -1,7 +1,7 @@
 //! Finds the owner of a listening socket, as far as `/proc` shows it to this process.
 //!
 //! debugpy's adapter is a separate daemon whose parent is gone. The connection between the two, with both its ends on
-//! this machine, ties it to its worker. The processes of another user, or of a container with its own namespace,
+//! this machine, ties it to its worker, or to a process that the worker has started. The processes of another user, or of a container with its own namespace,
 //! cannot be inspected, so the owners of their sockets are unknown.
 
 mod ancestry;
@@ -194,15 +194,15 @@ impl Processes {
         runs && words.any(|word| word == "--for-server")
     }
 
-    /// Whether one of the sockets `inodes` is connected to one of the process with the own pid `worker`.
+    /// Whether one of the sockets `inodes` is connected to one of the worker with the own pid `worker`, or of a process
+    /// below it.
     fn is_connected(&self, inodes: &HashSet<u64>, worker: u32) -> bool {
         let others = self.other_ends(inodes);
         // In a container its pid here differs, so every process is checked.
-        let mut workers = std::iter::once(worker)
-            .chain(self.all())
-            .filter(|pid| self.is(*pid, worker));
+        let mut processes = std::iter::once(worker).chain(self.all());
         !others.is_empty()
-            && workers.any(|pid| !self.inodes(pid).is_disjoint(&others) && self.is_worker(pid))
+            && processes
+                .any(|pid| !self.inodes(pid).is_disjoint(&others) && self.belongs_to(pid, worker))
     }
 
     /// Whether one of the sockets `inodes` is connected to one of any worker's.

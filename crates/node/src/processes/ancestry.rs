@@ -51,10 +51,19 @@ impl Processes {
 
     /// Returns the process `pid` or the nearest one above it that is a worker.
     fn worker_above(&self, pid: u32) -> Option<u32> {
+        self.with_ancestors(pid).find(|pid| self.is_worker(*pid))
+    }
+
+    /// Whether the process `pid` or one above it is the worker with the own pid `worker`. A process that a worker has
+    /// forked shares its connection to the raylet, so it looks like a worker itself.
+    pub(super) fn belongs_to(&self, pid: u32, worker: u32) -> bool {
+        self.with_ancestors(pid)
+            .any(|pid| self.is(pid, worker) && self.is_worker(pid))
+    }
+
+    fn with_ancestors(&self, pid: u32) -> impl Iterator<Item = u32> {
         let above = |pid: &u32| self.parent(*pid).filter(|parent| *parent > 1);
-        std::iter::successors(Some(pid), above)
-            .take(MAX_ANCESTORS)
-            .find(|pid| self.is_worker(*pid))
+        std::iter::successors(Some(pid), above).take(MAX_ANCESTORS)
     }
 
     /// Whether the process `pid` is a worker or a driver of a visible raylet.

@@ -109,6 +109,34 @@ fn adapter_belongs_to_the_worker_it_is_connected_to() {
 }
 
 #[test]
+fn adapter_of_a_process_below_the_worker_is_the_workers() {
+    let proc = |parent| {
+        Proc::new(&[
+            ("0100007F:D08B", NO_PEER, LISTEN_STATE, 1),
+            ("0100007F:D5AF", "0100007F:99BC", ESTABLISHED_STATE, 3),
+            ("0100007F:99BC", "0100007F:D5AF", ESTABLISHED_STATE, 4),
+        ])
+        .process(8014, "8014", "ray::square()", &[])
+        .process(8015, "8015", "ray::other()", &[])
+        .child(parent, 8016, "8016", "python -m forkserver", &[])
+        .child(8016, 8017, "8017", "python -c spawned", &[4])
+        .child(99, 8019, "8019", ADAPTER, &[1, 3])
+    };
+    let owner = Owner::Process(8014);
+    let verdict = |parent| proc(parent).verdict("127.0.0.1:53387", &owner);
+    assert_eq!(verdict(8014), SocketOwner::Expected);
+    // Of another worker, or of one that has ended.
+    for parent in [8015, 99] {
+        let verdict = verdict(parent);
+        let is_it = matches!(
+            verdict,
+            SocketOwner::Other(8019, _) | SocketOwner::Unsettled(8019, _)
+        );
+        assert!(is_it, "{verdict:?}");
+    }
+}
+
+#[test]
 fn connection_to_a_worker_alone_makes_no_adapter() {
     for line in [
         "python /v/lib/evil --for-server 1",
