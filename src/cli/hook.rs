@@ -12,6 +12,8 @@ Example:
 
 debugpy accepts every client that reaches its port, and by default it listens on the node's address. With this hook a worker's debug port is on 127.0.0.1 of its node alone: sessions reach it only through the agent there (`ray-relay node`).
 
+In processes that a task starts, where Ray's breakpoint() fails, breakpoint() stops like the task's own.
+
 The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint, and opens its debugger. Once a second it records where each thread is, without variables, for `ray-relay why`. RAY_RELAY_HOOK in its environment restricts it: `look` opens no debugger, `no-ring` records nothing, `off` reports nothing at all; several words have commas between them.";
 
 pub(super) fn run() -> Result<(), Failure> {

@@ -6,7 +6,7 @@
 //! | `tls` | nothing, and sslscan for one test |
 //! | `departures`, `loopback`, `pdb`, `prompt`, `view`, `without_cluster` | Python and the network once (a virtual environment under `target/`) |
 //! | `campaign`, `closed_network`, `connect`, `cuts`, `other_networks` | also root, iproute2, util-linux and nftables (network namespaces with a firewall) |
-//! | `agents`, `armed`, `blocking`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `ended_tasks`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted`, `why` | the same without nftables |
+//! | `agents`, `armed`, `blocking`, `child_processes`, `replicas`, `isolation`, `parking`, `keeping`, `sessions`, `subprocesses`, `parked_prompts`, `kinds`, `faults`, `ended_tasks`, `deploy`, `doctor`, `hook`, `reverse`, `tools`, `advertise`, `token`, `identity`, `nc`, `person`, `ranks`, `running`, `terminal`, `together`, `unlisted`, `why` | the same without nftables |
 //! | `page` | also Chromium |
 //!
 //! Missing requirements are reported on standard error, and the test passes. With `CI` set, it fails.
@@ -19,6 +19,7 @@ mod armed;
 mod attach;
 mod blocking;
 mod campaign;
+mod child_processes;
 mod closed_network;
 mod connect;
 mod cuts;

@@ -22,6 +22,9 @@ that they wait for and the processes that the worker has started, or has Ray ope
 log messages at lines of your code, by an engine that the agent sends, for as long as the agent stays connected. Once a second
 it records where each thread is, without variables, so that a report also says how long a thread has not moved.
 
+In processes that the worker starts `breakpoint()` stops as well; Ray's own raises an error there. Ray then lists the worker with
+the port of such a process, which finds the worker by the environment variable RAY_RELAY_HOOK_WORKER.
+
 Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the stack and the variables of a failing task go to
 the agent of its node before Ray has the error; the task does not wait for it.
 
@@ -30,11 +33,13 @@ and arms no lines, "no-ring" records no positions, and "off" starts no thread an
 "look" does.
 """
 import atexit
+import builtins
 import errno
 import functools
 import importlib.util
 import json
 import os
+import select
 import socket
 import stat
 import struct
@@ -82,8 +87,11 @@ _SAMPLED, _PAST, _COMPARED, _EARLIER = 1, 60, 12, 8
 _RING = {}
 
 
-# The environment variables with the job's own setup hook and with the driver's former RAY_RUNTIME_ENV_HOOK.
-_THEN, _ENV_THEN = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN"
+# The environment variables with the job's own setup hook, with the driver's former RAY_RUNTIME_ENV_HOOK, and for the processes
+# that a worker starts: its process id and the folder of its socket.
+_THEN, _ENV_THEN, _OF_WORKER = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN", "RAY_RELAY_HOOK_WORKER"
+# What Ray sets PYTHONBREAKPOINT to.
+_RAYS_BREAKPOINT = ("ray.util.rpdb.set_trace", "ray.util.rpdb._driver_set_trace")
 
 
 def setup():
@@ -133,6 +141,11 @@ def breakpoint(when=True, ranks=None, group=False):
         if rank not in ([ranks] if isinstance(ranks, int) else ranks):
             return
     (_stop_with_group if group else _stop)()
+
+
+def set_trace(*args, **kwargs):
+    """`breakpoint()` in a process that a worker has started, which PYTHONBREAKPOINT names there."""
+    _defined("_stop_child")(sys._getframe(1))
 
 
 def _stop():
@@ -293,7 +306,24 @@ def _begin():
     os.register_at_fork(after_in_child=_RING.clear)
     atexit.register(_end, listener, os.path.join(folder, _NAME % os.getpid()))
     _aside(_serve, listener, worker, forbids, "no-ring" not in words)
+    _reach_children(folder)
     _wait_for_lines(worker, folder)
+
+
+def _reach_children(folder):
+    """Has `breakpoint()` stop in the processes that this worker starts. Ray's own needs a worker, and raises in them."""
+    rays = os.environ.get("PYTHONBREAKPOINT")
+    if rays not in _RAYS_BREAKPOINT:
+        return
+    if sys.breakpointhook is sys.__breakpointhook__:
+        sys.breakpointhook = _load(rays)  # The worker's own stays as it is.
+    os.environ.update({"PYTHONBREAKPOINT": __name__ + ".set_trace", _OF_WORKER: "%d %s" % (os.getpid(), folder)})
+    os.register_at_fork(after_in_child=_take_breakpoint)
+
+
+def _take_breakpoint():
+    """Has `breakpoint()` call `set_trace` here, whatever a debugger has put in its place."""
+    builtins.breakpoint = sys.breakpointhook = sys.__breakpointhook__ = set_trace
 
 
 def _listener(folder):
@@ -382,7 +412,7 @@ def _serve(listener, worker, may, samples):
             request = _request(connection) if _peer(connection)[1] in (0, os.geteuid()) else None
             if request is None:
                 connection.close()
-            elif request.get("do") in ("open", "arm"):
+            elif request.get("do") in ("open", "arm", "child"):
                 _aside(_reply, connection, worker, may, request)  # Takes seconds, in which other requests are served.
             else:
                 _reply(connection, worker, may, request)
@@ -531,6 +561,8 @@ def _reply(connection, worker, may, request):
             connection.sendall(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             if answer.get("ready") is True:
                 _defined("_arm")(connection, worker)
+            elif answer.get("waits") is True:
+                _defined("_list_child")(connection, worker, request)
         except OSError:
             pass  # The client is gone.
 
@@ -557,6 +589,8 @@ def _answer(worker, may, request):
         return _open(worker)
     if do == "arm":
         return _defined("_may_arm")(worker, may, request)
+    if do == "child":
+        return _defined("_may_wait")(request)
     return {"error": "the hook understands no such request"}
 
 
@@ -2261,6 +2295,204 @@ def _prepared(connection, request):
             os.register_at_fork(after_in_child=_ENGINES.clear)
             _ENGINES.append(names)
         _ARMING.add(connection)
+
+
+# Seconds between looks at whether the client of a process that a worker has started has left, and whether Ray can list it, and
+# before it asks to be listed again.
+_CHILD_POLLED, _CHILD_AGAIN = .2, 1
+# By process, because a fork copies it: the port of its own debugger, and a lock that is held while it waits for a client.
+_CHILD_PORTS, _CHILD_WAITS = {}, {}
+
+
+def _stop_child(frame):
+    """Stops this process in `frame` once a client is attached."""
+    try:
+        debugpy = importlib.import_module("debugpy")
+        _wrap(debugpy)
+        with _CHILD_WAITS.setdefault(os.getpid(), threading.Lock()):
+            while not debugpy.is_client_connected() and not _has_client(debugpy):
+                time.sleep(_CHILD_AGAIN)
+    except Exception as why:
+        reason = "its worker has ended" if isinstance(why, (ConnectionError, FileNotFoundError)) else str(why) or type(why).__name__
+        _complain(RuntimeError("breakpoint() in process %d does not stop: %s" % (os.getpid(), reason)))
+        return
+    import pydevd
+
+    pydevd.settrace(suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame)
+
+
+def _has_client(debugpy):
+    """Has Ray list this process by its worker until a client is attached. Whether that still is."""
+    import pydevd
+
+    own, setup = _CHILD_PORTS.get(os.getpid(), 0), pydevd.SetupHolder.setup
+    at = setup["port"] if setup is not None and pydevd.get_global_debugger() is not None else 0
+    connection, attached = _to_worker(), threading.Event()
+    try:
+        said = connection.makefile("rb")
+        connection.sendall(json.dumps({"do": "child", "own": own != 0, "adapter": at}).encode() + b"\n")
+        answer = _said(said)
+        if answer.get("waits") is not True:
+            raise RuntimeError(answer.get("error"))
+        adapter = _said(said).get("adapter")
+        if adapter is not None:
+            pydevd.settrace(suspend=False, wait_for_ready_to_run=False, block_until_connected=True, notify_stdin=False, **adapter)
+        elif not own and not at:
+            own = _CHILD_PORTS[os.getpid()] = debugpy.listen(("127.0.0.1", 0))[1]
+        connection.sendall(json.dumps({"port": own}).encode() + b"\n")
+        _take_breakpoint()  # debugpy has its own now.
+        _aside(_watch, connection, debugpy, attached)
+    except BaseException:
+        connection.close()
+        raise
+    debugpy.wait_for_client()
+    attached.set()
+    return debugpy.is_client_connected()
+
+
+def _watch(connection, debugpy, attached):
+    """Ends the wait when the worker has ended. Tells the worker when the client is attached, and when it has left."""
+    with connection:
+        try:
+            while not attached.wait(_CHILD_POLLED):
+                if _has_ended(connection):
+                    return debugpy.wait_for_client.cancel()
+            connection.sendall(b'{"attached": true}\n')
+            while debugpy.is_client_connected() and not _has_ended(connection):
+                time.sleep(_CHILD_POLLED)
+            # A process that this one has forked has the connection as well.
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # The worker has ended.
+
+
+def _to_worker():
+    """Connects to the worker that has started this process."""
+    pid, _, folder = os.environ.get(_OF_WORKER, "").partition(" ")
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        connection.connect("/proc/self/fd/%d/%s" % (inside, _NAME % int(pid)))
+        if _peer(connection) != (int(pid), os.geteuid()):
+            raise OSError("another process listens at the socket of its worker")
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        os.close(inside)
+
+
+def _said(stream):
+    """The next message of the other process."""
+    line = stream.readline(_REQUEST)
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError
+    said = json.loads(line.decode())
+    return said if type(said) is dict else {}
+
+
+def _has_ended(connection):
+    return bool(select.select([connection], [], [], 0)[0]) and not connection.recv(1, socket.MSG_PEEK)
+
+
+def _may_wait(request):
+    """The answer to a process that this worker has started."""
+    at, own = request.get("adapter"), request.get("own")
+    if at and not own and ("pydevd" not in sys.modules or _adapter()["port"] != at):
+        return {"error": "its debugger is that of the process that has started it, which is not debugged now"}
+    return {"waits": True}
+
+
+def _list_child(connection, worker, request):
+    """Serves a process that this worker has started while it waits for a client, and until that has left.
+
+    Ray lists one port of a worker. So the worker has the port of the process meanwhile, and a stop of its own, or of another
+    process, waits. Where a client debugs the worker, the process joins that session instead.
+    """
+    import ray.util.debugpy
+
+    lock, route = ray.util.debugpy.debugger_port_lock, None
+    connection.settimeout(None)
+    try:
+        while route is None and not _has_ended(connection):
+            route = _route(request, lock)
+            if route is None:
+                time.sleep(_CHILD_POLLED)
+        if route is not None:
+            _list(connection, worker, route)
+    except OSError:
+        raise
+    except Exception as why:
+        _complain(why)
+    finally:
+        if route == "port":
+            lock.release()
+
+
+def _list(connection, worker, route):
+    said = connection.makefile("rb")
+    connection.sendall(json.dumps({"adapter": _adapter() if route == "session" else None}).encode() + b"\n")
+    port, before = _said(said).get("port"), worker.debugger_port
+    if route == "port":
+        _set_port(worker, port)
+    try:
+        with worker.worker_paused_by_debugger():
+            _said(said)
+        said.readline(1)
+    finally:
+        if route == "port":
+            _set_port(worker, before)
+
+
+def _route(request, lock):
+    """How a process gets its client: by the "session" with this worker, by a "port" of its own in Ray's list (then `lock` is
+    held), or, where its debugger belongs to this worker's, with the next session. None: not yet."""
+    if request.get("adapter") and not request.get("own"):
+        return "worker"
+    if not lock.acquire(False):
+        return None
+    if _is_debugged():
+        route = None if request.get("own") else "session"
+    else:
+        route = None if _stops_itself() else "port"
+    if route != "port":
+        lock.release()
+    return route
+
+
+def _is_debugged():
+    debugpy = sys.modules.get("debugpy")
+    return debugpy is not None and debugpy.is_client_connected()
+
+
+def _stops_itself():
+    """Whether a thread of this worker is about to wait for a client or does: then Ray is to list that."""
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code.co_name in ("set_trace", "wait_for_client") and "debugpy" in frame.f_code.co_filename:
+                return True
+            frame = frame.f_back
+    return False
+
+
+def _adapter():
+    """Where the debug adapter of this worker takes the processes that it has started, as `pydevd.settrace` takes it."""
+    import pydevd
+
+    setup = pydevd.SetupHolder.setup or {"client": None, "port": 0}
+    return {"host": setup["client"], "port": setup["port"], "access_token": setup.get("access-token"), "ppid": os.getpid()}
+
+
+def _set_port(worker, port):
+    """As `set_debugger_port` does, which refuses 0."""
+    if type(port) is not int or not 0 <= port < 1 << 16:
+        raise ValueError("not a port")
+    from ray._private.state import state
+
+    connects = getattr(state, "_connect_and_get_accessor", None)
+    accessor = state.global_state_accessor if connects is None else connects()
+    accessor.update_worker_debugger_port(worker.core_worker.get_worker_id(), port)
 
 
 _DEFINED = True

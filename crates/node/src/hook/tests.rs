@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 mod asking;
+mod child_processes;
 mod environment;
 pub(crate) mod failing;
 mod folder;

@@ -32,7 +32,7 @@ pub fn findings(tasks: &Value, nodes: Option<&Value>) -> Vec<Finding> {
         (0, 0) => {}
         (_, 0) => all.push(Finding::ok(ChainLink::Hook, says)),
         _ => all.push(Finding::note(ChainLink::Hook, says).next(
-            "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it, for looks with variables and for `debug --running`",
+            "`ray-relay tasks --hooks` names them; `ray-relay hook --help` says how a job gets it: for looks with variables, for `debug --running`, and for breakpoint() in processes that a task starts, which fails without it",
         )),
     }
     let unknown = count.unknown("worker", "workers");
