@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::Failure;
-use super::lines::{self, LineArgs};
+use super::lines::{self, AtLine, LineArgs};
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:
@@ -34,5 +34,5 @@ pub struct BreakArgs {
 }
 
 pub(super) async fn run(args: BreakArgs) -> Result<(), Failure> {
-    lines::run(args.line, None).await
+    lines::run(args.line, AtLine::Stop).await
 }

@@ -1,5 +1,6 @@
 //! A line that is armed in all workers of a running job, for `break` and `trace`.
 
+mod columns;
 mod output;
 
 use std::fmt;
@@ -10,7 +11,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::output::{LineToArm, Output};
+use self::columns::Columns;
+use self::output::{Form, LineToArm, Output};
 use super::failure::{Exit, Fails, Failure};
 use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
@@ -107,16 +109,35 @@ impl Fails for Disarmed {
     }
 }
 
-/// Arms the line, with the log message `log` or to stop there, and prints what happens until the user or the job ends
-/// it.
-pub(super) async fn run(args: LineArgs, log: Option<&str>) -> Result<(), Failure> {
+/// What a line does in the tasks that reach it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AtLine<'a> {
+    Stop,
+    /// Print this log message, in columns by rank or as it comes.
+    Log {
+        message: &'a str,
+        columns: bool,
+    },
+}
+
+/// Arms the line, and prints what happens until the user or the job ends it.
+pub(super) async fn run(args: LineArgs, at_line: AtLine<'_>) -> Result<(), Failure> {
+    let (log, in_columns) = match at_line {
+        AtLine::Stop => (None, false),
+        AtLine::Log { message, columns } => (Some(message), columns),
+    };
     let payload = payload(&args, log)?;
     let line = LineToArm {
         place: args.place.to_string(),
         job: args.job.to_string(),
         stops: log.is_none(),
     };
-    let mut output = Output::new(args.json, line);
+    let form = match (args.json, in_columns) {
+        (true, _) => Form::Json,
+        (false, true) => Form::Columns(Columns::default()),
+        (false, false) => Form::Lines,
+    };
+    let mut output = Output::new(form, line);
     let client = RelayClient::new(args.relay)?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
@@ -126,6 +147,7 @@ pub(super) async fn run(args: LineArgs, log: Option<&str>) -> Result<(), Failure
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
+    print(&output.rest())?;
     output.summarize();
     Ok(())
 }
@@ -161,12 +183,12 @@ async fn follow(client: &RelayClient, payload: &Value, output: &mut Output) -> R
         );
     }
     loop {
-        let events = match output.next_notice() {
+        let events = match output.due() {
             None => feed.next().await,
             Some(at) => match tokio::time::timeout_at(at, feed.next()).await {
                 Ok(events) => events,
                 Err(_) => {
-                    output.notice();
+                    print(&output.when_due())?;
                     continue;
                 }
             },

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::columns::{Column, Columns};
 use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::{one_line, replaced};
 
@@ -32,9 +33,19 @@ pub(super) struct LineToArm {
     pub(super) stops: bool,
 }
 
+/// The form of events on standard output.
+pub(super) enum Form {
+    /// One line for each message or stop.
+    Lines,
+    /// One object a line for each event.
+    Json,
+    /// One column for each rank.
+    Columns(Columns),
+}
+
 /// The state of the line in each worker.
 pub(super) struct Output {
-    json: bool,
+    form: Form,
     line: LineToArm,
     workers: BTreeMap<Process, WorkerState>,
     hits: u64,
@@ -78,9 +89,9 @@ struct Event {
 }
 
 impl Output {
-    pub(super) fn new(json: bool, line: LineToArm) -> Self {
+    pub(super) fn new(form: Form, line: LineToArm) -> Self {
         Self {
-            json,
+            form,
             line,
             workers: BTreeMap::new(),
             hits: 0,
@@ -112,12 +123,22 @@ impl Output {
             "gone" => self.change(process, None),
             _ => {}
         }
-        if self.json {
-            let mut line = json!({ "event": name });
-            for (key, value) in data.as_object()? {
-                put(&mut line, key, value.clone());
+        match (&mut self.form, name) {
+            (Form::Json, _) => {
+                let mut line = json!({ "event": name });
+                for (key, value) in data.as_object()? {
+                    put(&mut line, key, value.clone());
+                }
+                return Some(format!("{line}\n"));
             }
-            return Some(format!("{line}\n"));
+            (Form::Columns(columns), "hit") => {
+                let column = match event.rank {
+                    Some(rank) => Column::Rank(rank),
+                    None => Column::Process(event.node, event.pid.unwrap_or_default()),
+                };
+                return Some(columns.add(column, &event.text, Instant::now()));
+            }
+            (Form::Columns(_) | Form::Lines, _) => {}
         }
         match name {
             "hit" => {
@@ -174,16 +195,40 @@ impl Output {
         &self.line.job
     }
 
-    /// When to print a notice, if anything has changed.
-    pub(super) fn next_notice(&self) -> Option<Instant> {
-        self.next_notice
+    /// When to call [`Self::when_due`].
+    pub(super) fn due(&self) -> Option<Instant> {
+        let row = match &self.form {
+            Form::Columns(columns) => columns.due(),
+            Form::Lines | Form::Json => None,
+        };
+        self.next_notice.into_iter().chain(row).min()
     }
 
-    /// Prints where the line is armed, and why not elsewhere.
-    pub(super) fn notice(&mut self) {
+    /// Prints where the line is armed, and why not elsewhere, if that has changed. Returns what to print on standard
+    /// output.
+    pub(super) fn when_due(&mut self) -> String {
+        let now = Instant::now();
+        if self.next_notice.is_some_and(|due| due <= now) {
+            self.notice();
+        }
+        match &mut self.form {
+            Form::Columns(columns) => columns.rows(now),
+            Form::Lines | Form::Json => String::new(),
+        }
+    }
+
+    /// Returns what has not been printed on standard output.
+    pub(super) fn rest(&mut self) -> String {
+        match &mut self.form {
+            Form::Columns(columns) => columns.rest(),
+            Form::Lines | Form::Json => String::new(),
+        }
+    }
+
+    fn notice(&mut self) {
         self.next_notice = None;
         let text = self.text();
-        if text != self.last && !self.json {
+        if text != self.last && !matches!(self.form, Form::Json) {
             eprint!("{text}");
         }
         self.last = text;
@@ -249,7 +294,7 @@ impl Output {
 
     /// Prints how many messages or stops there were.
     pub(super) fn summarize(&self) {
-        if self.json {
+        if matches!(self.form, Form::Json) {
             return;
         }
         let (hits, what) = match self.line.stops {
@@ -295,7 +340,7 @@ mod tests {
 
     #[test]
     fn message_names_its_rank_or_process_on_each_line() {
-        let mut messages = Output::new(false, line());
+        let mut messages = Output::new(Form::Lines, line());
         let hit = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "text": "a\nb\u{1b}[2J" });
         let text = messages.event("hit", &hit).unwrap();
         assert!(text.starts_with("rank 3  a\nrank 3  b"), "{text:?}");
@@ -308,7 +353,7 @@ mod tests {
 
     #[test]
     fn stop_names_the_rank_and_the_command_for_it() {
-        let mut output = Output::new(false, line());
+        let mut output = Output::new(Form::Lines, line());
         let stop = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "breakpoint": "3kfz0q8m" });
         let text = output.event("stop", &stop).unwrap();
         assert_eq!(
@@ -320,7 +365,7 @@ mod tests {
 
     #[test]
     fn notice_counts_workers_by_the_state_of_the_line() {
-        let mut messages = Output::new(false, line());
+        let mut messages = Output::new(Form::Lines, line());
         assert!(messages.text().contains("no worker of raysubmit_x"));
         messages.event("status", &status(1, "armed", None));
         messages.event("status", &status(2, "armed", None));
@@ -345,7 +390,7 @@ mod tests {
 
     #[test]
     fn json_has_every_event_as_the_relay_sent_it() {
-        let mut messages = Output::new(true, line());
+        let mut messages = Output::new(Form::Json, line());
         let text = messages.event("status", &status(1, "armed", None)).unwrap();
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
