@@ -172,6 +172,7 @@ impl<'a, 'c, S: PeerStream> ClusterConversation<'a, 'c, S> {
                     }
                 }
                 () = tokio::time::sleep_until(again), if self.look_again.is_some() => {
+                    self.look_again = None;
                     self.open().await?;
                 }
                 messages = self.all.next() => {
