@@ -18,6 +18,7 @@ pub mod prefixed;
 pub mod proc_net;
 pub mod relay_url;
 pub mod resumed;
+pub mod stop_frames;
 pub mod tcp;
 pub mod text;
 mod through;

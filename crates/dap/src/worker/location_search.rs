@@ -9,6 +9,7 @@ use ray_relay_base::wire::dap::message::notice;
 use ray_relay_base::wire::dap::stack::{StackAnswer, StackFrame};
 use ray_relay_base::wire::json::typed_at;
 use ray_relay_base::wire::notebook::{INTO_A_MODULE, NO_SOURCE, is_cell};
+use ray_relay_base::wire::stop_frames::is_hook;
 use ray_relay_ray::ray::registry::Location;
 use ray_relay_session::session::GroupMember;
 use ray_relay_session::session::live::Live;
@@ -93,12 +94,10 @@ fn own_location(frames: &[StackFrame]) -> Option<Location> {
 
 /// Whether the program with these `frames` is paused in `ray_relay.breakpoint(group=True)`.
 fn asks_others(frames: &[StackFrame]) -> bool {
-    frames.iter().take(MAX_FRAMES).any(|frame| {
-        frame.name.as_deref() == Some("_stop_with_group")
-            && ["/ray_relay/__init__.py", "/ray_relay_hook.py"]
-                .iter()
-                .any(|file| frame.path().ends_with(file))
-    })
+    frames
+        .iter()
+        .take(MAX_FRAMES)
+        .any(|frame| frame.name.as_deref() == Some("_stop_with_group") && is_hook(frame.path()))
 }
 
 /// Frames of a stack that are inspected: it may be thousands deep.

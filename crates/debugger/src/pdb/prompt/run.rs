@@ -16,15 +16,9 @@ use ray_relay_base::wire::dap::message::{ThreadEvent, tells_task_end};
 use ray_relay_base::wire::dap::names::{Command, Event};
 use ray_relay_base::wire::dap::stack::StackAnswer;
 use ray_relay_base::wire::json::into_typed;
+use ray_relay_base::wire::stop_frames::is_between;
 use ray_relay_base::wire::text::escaped;
 
-/// Files between `breakpoint()`, Ray's or that of the module `ray_relay`, and the debugger.
-const RAY_HELPERS: [&str; 4] = [
-    "/ray/util/debugpy.py",
-    "/ray/util/rpdb.py",
-    "/ray_relay/__init__.py",
-    "/ray_relay_hook.py",
-];
 /// Most frames to request.
 const MAX_FRAMES: usize = 5000;
 /// Steps that one command may cause in the debugger.
@@ -453,9 +447,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Prompt<S> {
                 line: frame.line.unwrap_or_default(),
             })
             .collect();
-        let helper =
-            |frame: &PromptFrame| RAY_HELPERS.iter().any(|file| frame.file.ends_with(file));
-        self.hidden = self.stack.iter().take_while(|frame| helper(frame)).count();
+        let between = self
+            .stack
+            .iter()
+            .take_while(|frame| is_between(&frame.file));
+        self.hidden = between.count();
         if self.hidden == self.stack.len() {
             self.hidden = 0;
         }

@@ -20,18 +20,8 @@ use crate::ray::registry::resources::Resources;
 use ray_relay_base::timestamp::Timestamp;
 pub use ray_relay_base::wire::debugger::Kind;
 use ray_relay_base::wire::notebook::is_cell;
+use ray_relay_base::wire::stop_frames::is_between;
 use ray_relay_base::wire::text::{one_line, shortened};
-
-/// The relay's own hook.
-pub(super) const HOOK_FILES: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
-
-/// Ray's own frames around a stop, in every version from 2.9, and those of `ray_relay.breakpoint()`.
-pub(super) const RAY_FRAMES: [&str; 4] = [
-    "ray/util/debugpy.py",
-    "ray/util/rpdb.py",
-    HOOK_FILES[0],
-    HOOK_FILES[1],
-];
 
 /// Hexadecimal digits of Ray's job id.
 const JOB_ID_DIGITS: usize = 8;
@@ -130,7 +120,7 @@ impl Location {
         let parts = if is_cell(path) { 2 } else { 1 };
         let begins = path.rmatch_indices(['/', '\\']).nth(parts - 1);
         let file = begins.map_or(path, |(at, _)| &path[at + 1..]);
-        if file.is_empty() || RAY_FRAMES.iter().any(|ray| path.ends_with(ray)) {
+        if file.is_empty() || is_between(path) {
             return None;
         }
         let fit = |text: &str| shortened(&one_line(text), MAX_LOCATION_CHARS);

@@ -2,7 +2,8 @@
 //! (recorded by Ray with a task whose function raised).
 
 use crate::ray::dump;
-use crate::ray::registry::breakpoint::{HOOK_FILES, Location, RAY_FRAMES, Reason};
+use crate::ray::registry::breakpoint::{Location, Reason};
+use ray_relay_base::wire::stop_frames::{is_between, is_hook};
 
 /// Ray's information about a stop without attaching.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,9 +118,7 @@ fn below_package(file: &str) -> &str {
 /// Whether a line of py-spy is a frame between a stop and the debugger. The hook has threads of its own as well.
 fn is_ray_frame(line: &str) -> bool {
     frame(line).is_some_and(|at| {
-        let is_rays = RAY_FRAMES.iter().any(|ray| at.file.ends_with(ray));
-        let is_hooks = HOOK_FILES.iter().any(|hook| at.file.ends_with(hook));
-        is_rays && (!is_hooks || HOOK_STOPS.contains(&&*at.function))
+        is_between(&at.file) && (!is_hook(&at.file) || HOOK_STOPS.contains(&&*at.function))
     })
 }
 

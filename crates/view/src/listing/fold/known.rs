@@ -62,9 +62,6 @@ pub(super) const LIBRARIES: &[&str] = &[
     "weakref.py",
 ];
 
-/// The relay's own hook, at any path.
-pub(super) const HOOK_FILES: [&str; 2] = ["ray_relay/__init__.py", "ray_relay_hook.py"];
-
 /// Placeholder for the function's name.
 pub(super) const FUNCTION_PLACEHOLDER: &str = "{}";
 

@@ -6,9 +6,9 @@
 use std::fmt;
 
 use super::known::{
-    FUNCTION_PLACEHOLDER, HOOK_FILES, KNOWN_WAITS, LIBRARIES, NATIVE_WAITS, PACKAGE_FOLDERS,
-    WaitKind,
+    FUNCTION_PLACEHOLDER, KNOWN_WAITS, LIBRARIES, NATIVE_WAITS, PACKAGE_FOLDERS, WaitKind,
 };
+use ray_relay_base::wire::stop_frames::is_hook;
 use ray_relay_ray::ray::look::Frame;
 
 /// The location of a stack: in words, and as the innermost call outside of libraries.
@@ -145,8 +145,7 @@ fn in_job(path: &str) -> &str {
 
 /// Whether the code in `path` belongs to a library, of Python or of others.
 pub(super) fn is_library(path: &str) -> bool {
-    let is_hooks = HOOK_FILES.iter().any(|hook| path.ends_with(hook));
-    if path.starts_with('<') || short(path).len() < path.len() || is_native(path) || is_hooks {
+    if path.starts_with('<') || short(path).len() < path.len() || is_native(path) || is_hook(path) {
         return true;
     }
     // Paths shortened by py-spy. A folder of the program may have such a name further down.
