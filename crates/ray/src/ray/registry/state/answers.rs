@@ -402,8 +402,9 @@ impl State {
         if sent < entry.since || !listed && !another && row.paused_threads() == old.paused_threads {
             return true;
         }
-        if another && !listed && !is_held {
-            return false;
+        if another && !listed {
+            // A session stays with the debugger that it has.
+            return is_held;
         }
         let mut next = Breakpoint::clone(old);
         (next.node_ip, next.port, next.paused_threads) = (node_ip, port, row.paused_threads());
