@@ -109,6 +109,28 @@ async fn process_of_a_debugged_worker(scene: &Scene<'_>, folder: &Path) {
     parent.disconnect().await;
 }
 
+/// Processes that start when the worker has a debugger without a client: debugpy connects them with it.
+async fn processes_of_a_worker_with_a_debugger(scene: &Scene<'_>, driver: &mut Driver) {
+    for (call, value) in ["21", "22", "23"].into_iter().enumerate() {
+        let row = stopped(scene, "Starter.start", call as u64 + 9);
+        // debugpy answers nothing more until its request for the process is answered.
+        let mut parent = scene.connect(Editor::VsCode).await;
+        parent.initialize().await;
+        let selector = json!({"breakpoint": row["id"]});
+        let arguments = scene.arguments(Editor::VsCode, "", selector);
+        parent.send("attach", Value::Object(arguments)).await;
+        parent.event("initialized").await;
+        parent.send("configurationDone", json!({})).await;
+        let configuration = parent.child().await;
+        let mut child = scene.connect(Editor::VsCode).await;
+        child.start(configuration, None).await;
+        assert_eq!(planted(&mut child, "planted").await, value);
+        child.event("terminated").await;
+        assert_eq!(driver.line(&format!("LATER {call} ")), "[0]");
+        parent.disconnect().await;
+    }
+}
+
 async fn processes_stop(version: &str) {
     let Some(cluster) = Cluster::up(version, 1, &[]) else {
         return;
@@ -124,6 +146,7 @@ async fn processes_stop(version: &str) {
     stop_of_two_at_once(&scene, &mut driver).await;
     killed_process(&scene, &mut driver);
     process_of_a_debugged_worker(&scene, folder.path()).await;
+    processes_of_a_worker_with_a_debugger(&scene, &mut driver).await;
     assert_eq!(driver.result(), json!([0, 19]));
     scene.assert_none_paused();
 }

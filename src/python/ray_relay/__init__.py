@@ -39,7 +39,6 @@ import functools
 import importlib.util
 import json
 import os
-import select
 import socket
 import stat
 import struct
@@ -90,6 +89,8 @@ _RING = {}
 # The environment variables with the job's own setup hook, with the driver's former RAY_RUNTIME_ENV_HOOK, and for the processes
 # that a worker starts: its process id and the folder of its socket.
 _THEN, _ENV_THEN, _OF_WORKER = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN", "RAY_RELAY_HOOK_WORKER"
+# The connections between a worker and the processes that it has started.
+_CONNECTIONS, _FORKS = set(), []
 # What Ray sets PYTHONBREAKPOINT to.
 _RAYS_BREAKPOINT = ("ray.util.rpdb.set_trace", "ray.util.rpdb._driver_set_trace")
 
@@ -145,7 +146,10 @@ def breakpoint(when=True, ranks=None, group=False):
 
 def set_trace(*args, **kwargs):
     """`breakpoint()` in a process that a worker has started, which PYTHONBREAKPOINT names there."""
-    _defined("_stop_child")(sys._getframe(1))
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("pydevd"):
+        frame = frame.f_back  # debugpy's own hook for `breakpoint()` calls this one.
+    _defined("_stop_child")(frame)
 
 
 def _stop():
@@ -317,13 +321,25 @@ def _reach_children(folder):
         return
     if sys.breakpointhook is sys.__breakpointhook__:
         sys.breakpointhook = _load(rays)  # The worker's own stays as it is.
-    os.environ.update({"PYTHONBREAKPOINT": __name__ + ".set_trace", _OF_WORKER: "%d %s" % (os.getpid(), folder)})
-    os.register_at_fork(after_in_child=_take_breakpoint)
+    # A hook that was put into a running worker is no module, which other processes could import.
+    if getattr(sys.modules.get(__name__), "set_trace", None) is set_trace:
+        os.environ["PYTHONBREAKPOINT"] = __name__ + ".set_trace"
+    os.environ[_OF_WORKER] = "%d %s" % (os.getpid(), folder)
+    _FORKS.append(_forked)
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _take_breakpoint():
     """Has `breakpoint()` call `set_trace` here, whatever a debugger has put in its place."""
     builtins.breakpoint = sys.breakpointhook = sys.__breakpointhook__ = set_trace
+
+
+def _forked():
+    _take_breakpoint()
+    # A copy would hide from the other side that this one has closed its connection.
+    for connection in list(_CONNECTIONS):
+        connection.close()
+    _CONNECTIONS.clear()
 
 
 def _listener(folder):
@@ -409,7 +425,10 @@ def _serve(listener, worker, may, samples):
                 continue
             return
         try:
-            request = _request(connection) if _peer(connection)[1] in (0, os.geteuid()) else None
+            pid, user = _peer(connection)
+            request = _request(connection) if user in (0, os.geteuid()) else None
+            if request is not None:
+                request["pid"] = pid
             if request is None:
                 connection.close()
             elif request.get("do") in ("open", "arm", "child"):
@@ -2297,9 +2316,10 @@ def _prepared(connection, request):
         _ARMING.add(connection)
 
 
-# Seconds between looks at whether the client of a process that a worker has started has left, and whether Ray can list it, and
-# before it asks to be listed again.
-_CHILD_POLLED, _CHILD_AGAIN = .2, 1
+# Seconds: between looks at whether the client of a process that a worker has started has left, and whether Ray can list it; before
+# it asks to be listed again; within which debugpy lets such a process run, at its start, if the worker has no client; and to open
+# its port.
+_CHILD_POLLED, _CHILD_AGAIN, _LET_RUN, _PORT_TIMEOUT = .2, 1, 10, 30
 # By process, because a fork copies it: the port of its own debugger, and a lock that is held while it waits for a client.
 _CHILD_PORTS, _CHILD_WAITS = {}, {}
 
@@ -2309,32 +2329,50 @@ def _stop_child(frame):
     try:
         debugpy = importlib.import_module("debugpy")
         _wrap(debugpy)
-        with _CHILD_WAITS.setdefault(os.getpid(), threading.Lock()):
-            while not debugpy.is_client_connected() and not _has_client(debugpy):
-                time.sleep(_CHILD_AGAIN)
     except Exception as why:
-        reason = "its worker has ended" if isinstance(why, (ConnectionError, FileNotFoundError)) else str(why) or type(why).__name__
-        _complain(RuntimeError("breakpoint() in process %d does not stop: %s" % (os.getpid(), reason)))
-        return
+        return _does_not_stop(why)
+    with _CHILD_WAITS.setdefault(os.getpid(), threading.Lock()):
+        while not debugpy.is_client_connected() or not _is_client_to_stay(debugpy):
+            try:
+                attached = _ask_to_be_listed(debugpy)
+            except Exception as why:
+                return _does_not_stop(why)
+            try:
+                debugpy.wait_for_client()  # Where a signal handler of the program may raise.
+            finally:
+                attached.set()
+            if not debugpy.is_client_connected():
+                time.sleep(_CHILD_AGAIN)
     import pydevd
 
     pydevd.settrace(suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame)
 
 
-def _has_client(debugpy):
-    """Has Ray list this process by its worker until a client is attached. Whether that still is."""
+def _does_not_stop(why):
+    reason = "its worker has ended" if isinstance(why, (ConnectionError, FileNotFoundError)) else str(why) or type(why).__name__
+    _complain(RuntimeError("breakpoint() in process %d does not stop: %s" % (os.getpid(), reason)))
+
+
+def _is_client_to_stay(debugpy):
+    """Whether the client is one. debugpy itself attaches to a new process for a moment, to let it run, if its worker has none."""
+    if os.getpid() not in _CHILD_PORTS and _age("self") < _LET_RUN:
+        time.sleep(_CHILD_AGAIN)
+    return debugpy.is_client_connected()
+
+
+def _ask_to_be_listed(debugpy):
+    """Has Ray list this process by its worker, until the event that it returns is set and the client has left."""
     import pydevd
 
     own, setup = _CHILD_PORTS.get(os.getpid(), 0), pydevd.SetupHolder.setup
     at = setup["port"] if setup is not None and pydevd.get_global_debugger() is not None else 0
     connection, attached = _to_worker(), threading.Event()
     try:
-        said = connection.makefile("rb")
         connection.sendall(json.dumps({"do": "child", "own": own != 0, "adapter": at}).encode() + b"\n")
-        answer = _said(said)
+        answer = _said(connection)
         if answer.get("waits") is not True:
             raise RuntimeError(answer.get("error"))
-        adapter = _said(said).get("adapter")
+        adapter = _said(connection).get("adapter")
         if adapter is not None:
             pydevd.settrace(suspend=False, wait_for_ready_to_run=False, block_until_connected=True, notify_stdin=False, **adapter)
         elif not own and not at:
@@ -2343,27 +2381,24 @@ def _has_client(debugpy):
         _take_breakpoint()  # debugpy has its own now.
         _aside(_watch, connection, debugpy, attached)
     except BaseException:
-        connection.close()
+        _end_connection(connection)
         raise
-    debugpy.wait_for_client()
-    attached.set()
-    return debugpy.is_client_connected()
+    return attached
 
 
 def _watch(connection, debugpy, attached):
     """Ends the wait when the worker has ended. Tells the worker when the client is attached, and when it has left."""
-    with connection:
-        try:
-            while not attached.wait(_CHILD_POLLED):
-                if _has_ended(connection):
-                    return debugpy.wait_for_client.cancel()
-            connection.sendall(b'{"attached": true}\n')
-            while debugpy.is_client_connected() and not _has_ended(connection):
-                time.sleep(_CHILD_POLLED)
-            # A process that this one has forked has the connection as well.
-            connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # The worker has ended.
+    try:
+        while not attached.wait(_CHILD_POLLED):
+            if _has_ended(connection):
+                return debugpy.wait_for_client.cancel()
+        connection.sendall(b'{"attached": true}\n')
+        while debugpy.is_client_connected() and not _has_ended(connection):
+            time.sleep(_CHILD_POLLED)
+    except OSError:
+        pass  # The worker has ended.
+    finally:
+        _end_connection(connection)
 
 
 def _to_worker():
@@ -2375,30 +2410,60 @@ def _to_worker():
         connection.connect("/proc/self/fd/%d/%s" % (inside, _NAME % int(pid)))
         if _peer(connection) != (int(pid), os.geteuid()):
             raise OSError("another process listens at the socket of its worker")
-        return connection
     except BaseException:
         connection.close()
         raise
     finally:
         os.close(inside)
+    if not _FORKS:  # A process that was forked by the worker has the worker's.
+        _FORKS.append(_forked)
+        os.register_at_fork(after_in_child=_forked)
+    _CONNECTIONS.add(connection)
+    return connection
 
 
-def _said(stream):
-    """The next message of the other process."""
-    line = stream.readline(_REQUEST)
-    if not line.endswith(b"\n"):
-        raise ConnectionResetError
+def _end_connection(connection):
+    _CONNECTIONS.discard(connection)
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # The other side has closed it.
+    connection.close()
+
+
+def _said(connection):
+    """The next message of the other process. It reads no further: another one may follow."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte or len(line) >= _REQUEST:
+            raise ConnectionResetError
+        line += byte
     said = json.loads(line.decode())
     return said if type(said) is dict else {}
 
 
 def _has_ended(connection):
-    return bool(select.select([connection], [], [], 0)[0]) and not connection.recv(1, socket.MSG_PEEK)
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+
+
+# The processes that wait for the next session with this worker itself.
+_OF_OWN_DEBUGGER = set()
 
 
 def _may_wait(request):
-    """The answer to a process that this worker has started."""
-    at, own = request.get("adapter"), request.get("own")
+    """The answer to a process that wants to stop."""
+    pid, at, own = request["pid"], request.get("adapter"), request.get("own")
+    for _ in range(_ITS_PROCESSES):
+        if pid in (0, os.getpid()):
+            break
+        words = _file("/proc/%d/stat" % pid).rpartition(")")[2].split()
+        pid = int(words[1]) if len(words) > 1 else 0
+    if pid != os.getpid():
+        return {"error": "it is no longer below the worker that has started it, where the node's agent looks for it"}
     if at and not own and ("pydevd" not in sys.modules or _adapter()["port"] != at):
         return {"error": "its debugger is that of the process that has started it, which is not debugged now"}
     return {"waits": True}
@@ -2414,6 +2479,7 @@ def _list_child(connection, worker, request):
 
     lock, route = ray.util.debugpy.debugger_port_lock, None
     connection.settimeout(None)
+    _CONNECTIONS.add(connection)
     try:
         while route is None and not _has_ended(connection):
             route = _route(request, lock)
@@ -2426,20 +2492,23 @@ def _list_child(connection, worker, request):
     except Exception as why:
         _complain(why)
     finally:
+        _OF_OWN_DEBUGGER.discard(request["pid"])
         if route == "port":
             lock.release()
+        _end_connection(connection)
 
 
 def _list(connection, worker, route):
-    said = connection.makefile("rb")
     connection.sendall(json.dumps({"adapter": _adapter() if route == "session" else None}).encode() + b"\n")
-    port, before = _said(said).get("port"), worker.debugger_port
+    connection.settimeout(_PORT_TIMEOUT)
+    port, before = _said(connection).get("port"), worker.debugger_port
+    connection.settimeout(None)  # A person decides how long.
     if route == "port":
         _set_port(worker, port)
     try:
         with worker.worker_paused_by_debugger():
-            _said(said)
-        said.readline(1)
+            _said(connection)
+        connection.recv(1)
     finally:
         if route == "port":
             _set_port(worker, before)
@@ -2448,22 +2517,26 @@ def _list(connection, worker, route):
 def _route(request, lock):
     """How a process gets its client: by the "session" with this worker, by a "port" of its own in Ray's list (then `lock` is
     held), or, where its debugger belongs to this worker's, with the next session. None: not yet."""
-    if request.get("adapter") and not request.get("own"):
-        return "worker"
     if not lock.acquire(False):
         return None
-    if _is_debugged():
-        route = None if request.get("own") else "session"
-    else:
-        route = None if _stops_itself() else "port"
-    if route != "port":
-        lock.release()
-    return route
+    route = None
+    try:
+        if request.get("adapter") and not request.get("own"):
+            _OF_OWN_DEBUGGER.add(request["pid"])
+            route = "worker"
+        elif _is_debugged():
+            route = None if request.get("own") else "session"
+        elif not _OF_OWN_DEBUGGER and not _stops_itself():
+            route = "port"
+        return route
+    finally:
+        if route != "port":
+            lock.release()
 
 
 def _is_debugged():
-    debugpy = sys.modules.get("debugpy")
-    return debugpy is not None and debugpy.is_client_connected()
+    is_connected = getattr(sys.modules.get("debugpy"), "is_client_connected", None)
+    return is_connected is not None and is_connected()
 
 
 def _stops_itself():
@@ -2481,7 +2554,11 @@ def _adapter():
     import pydevd
 
     setup = pydevd.SetupHolder.setup or {"client": None, "port": 0}
-    return {"host": setup["client"], "port": setup["port"], "access_token": setup.get("access-token"), "ppid": os.getpid()}
+    host, port, token = setup["client"], setup["port"], setup.get("access-token")
+    # `settrace` of debugpy 1.8.0 does not take the process that has started this one.
+    holder = {"client": host, "server": False, "port": port, "multiprocess": True, "skip-notify-stdin": True, "ppid": os.getpid(),
+              "access-token": token}
+    return {"host": host, "port": port, "access_token": token, "ppid": os.getpid(), "__setup_holder__": holder}
 
 
 def _set_port(worker, port):

@@ -15,6 +15,7 @@ os.environ.update({"PYTHONBREAKPOINT": "ray.util.rpdb.set_trace", "PYTHONPATH": 
 def child(code):
     ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(ended.returncode, ended.stdout.strip().replace("\n", " | "), flush=True)
+sys.modules["ray_relay_hook"] = types.SimpleNamespace(**hook)
 hook["setup"]()
 ready()
 "#;
