@@ -14,7 +14,7 @@ debugpy accepts every client that reaches its port, and by default it listens on
 
 In processes that a task starts, where Ray's breakpoint() fails, breakpoint() stops like the task's own.
 
-The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint, and opens its debugger. Once a second it records where each thread is, without variables, for `ray-relay why`. RAY_RELAY_HOOK in its environment restricts it: `look` opens no debugger, `no-ring` records nothing, `off` reports nothing at all; several words have commas between them.";
+The worker also tells that agent on request what it does, with the values of its variables and without a breakpoint, and opens its debugger. Once a second it records where each thread is, without variables, for `ray-relay why`. RAY_RELAY_HOOK in its environment restricts it: `look` opens no debugger on request and arms no lines, `no-ring` records no positions, `off` reports nothing at all. Separate several with commas. A breakpoint() in the code stops with any of them.";
 
 pub(super) fn run() -> Result<(), Failure> {
     Ok(print(include_str!("../python/ray_relay/__init__.py"))?)

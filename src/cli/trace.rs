@@ -41,10 +41,10 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub line: LineArgs,
     /// Text with Python expressions in braces
-    #[arg(value_name = "MESSAGE")]
+    #[arg(value_name = "MESSAGE", help_heading = None)]
     pub message: String,
     /// Print a column for each rank: a row has the next message of each
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json", help_heading = None)]
     pub columns: bool,
 }
 

@@ -7,12 +7,12 @@ Put this file next to your job, as ray_relay_hook.py, and name the function as t
     ray job submit --working-dir . \
         --runtime-env-json '{"worker_process_setup_hook": "ray_relay_hook.setup"}' -- python my_job.py
 
-Where the package ray-relay is installed on the nodes no file is needed: the hook is "ray_relay.setup". A driver calls it
-by itself, after ray.init(). For all jobs of a cluster, whoever starts its nodes sets RAY_RUNTIME_ENV_HOOK=ray_relay.runtime_env
+Where the package ray-relay is installed on the nodes no file is needed: the hook is "ray_relay.setup". Ray runs it in no
+driver: call it there, after ray.init(). For all jobs of a cluster, whoever starts its nodes sets RAY_RUNTIME_ENV_HOOK=ray_relay.runtime_env
 in their environment; a relay with `[hook] inject = true` does that for jobs that are submitted through it. A setup hook of
 the job's own is called as well, after this one.
 
-Debug ports of the worker are on loopback, where only the agent of its node (`ray-relay node`) reaches them. What Ray
+Debug ports of the worker are on loopback, where only processes of its node reach them, such as its agent (`ray-relay node`). What Ray
 lists stays as it is: the node, and the same port. The legacy debugger needs no hook: its socket is on loopback unless Ray
 was started with --ray-debugger-external.
 
@@ -28,7 +28,7 @@ the port of such a process, which finds the worker by the environment variable R
 Where a relay keeps the black boxes of tasks that fail (`[post_mortem]`), the stack and the variables of a failing task go to
 the agent of its node before Ray has the error; the task does not wait for it.
 
-The environment variable RAY_RELAY_HOOK restricts the hook. It holds words, separated by commas: "look" opens no debugger
+The environment variable RAY_RELAY_HOOK restricts the hook. It holds words, separated by commas: "look" opens no debugger on request
 and arms no lines, "no-ring" records no positions, and "off" starts no thread and reports nothing. Any other word does what
 "look" does.
 """
