@@ -2320,8 +2320,9 @@ def _prepared(connection, request):
 # it asks to be listed again; within which debugpy lets such a process run, at its start, if the worker has no client; and to open
 # its port.
 _CHILD_POLLED, _CHILD_AGAIN, _LET_RUN, _PORT_TIMEOUT = .2, 1, 10, 30
-# By process, because a fork copies it: the port of its own debugger, and a lock that is held while it waits for a client.
-_CHILD_PORTS, _CHILD_WAITS = {}, {}
+# By process, because a fork copies it: the port of its own debugger, a lock that is held while it waits for a client, and those
+# that have a client which stays.
+_CHILD_PORTS, _CHILD_WAITS, _CHILD_STAYS = {}, {}, set()
 
 
 def _stop_child(frame):
@@ -2332,9 +2333,12 @@ def _stop_child(frame):
     except Exception as why:
         return _does_not_stop(why)
     with _CHILD_WAITS.setdefault(os.getpid(), threading.Lock()):
-        while not debugpy.is_client_connected() or not _is_client_to_stay(debugpy):
+        while not _has_client(debugpy):
             try:
                 attached = _ask_to_be_listed(debugpy)
+            except (ConnectionResetError, BrokenPipeError):
+                time.sleep(_CHILD_AGAIN)  # The worker could not list it, or has ended.
+                continue
             except Exception as why:
                 return _does_not_stop(why)
             try:
@@ -2353,11 +2357,15 @@ def _does_not_stop(why):
     _complain(RuntimeError("breakpoint() in process %d does not stop: %s" % (os.getpid(), reason)))
 
 
-def _is_client_to_stay(debugpy):
-    """Whether the client is one. debugpy itself attaches to a new process for a moment, to let it run, if its worker has none."""
-    if os.getpid() not in _CHILD_PORTS and _age("self") < _LET_RUN:
+def _has_client(debugpy):
+    """Whether a client is attached. debugpy itself is, for a moment, to let a new process run if its worker has no client."""
+    pid = os.getpid()
+    is_known = pid in _CHILD_PORTS or pid in _CHILD_STAYS
+    if debugpy.is_client_connected() and not is_known and _age("self") < _LET_RUN:
         time.sleep(_CHILD_AGAIN)
-    return debugpy.is_client_connected()
+    has = debugpy.is_client_connected()
+    (_CHILD_STAYS.add if has else _CHILD_STAYS.discard)(pid)
+    return has
 
 
 def _ask_to_be_listed(debugpy):
@@ -2366,6 +2374,8 @@ def _ask_to_be_listed(debugpy):
 
     own, setup = _CHILD_PORTS.get(os.getpid(), 0), pydevd.SetupHolder.setup
     at = setup["port"] if setup is not None and pydevd.get_global_debugger() is not None else 0
+    if own and not at:
+        raise RuntimeError("its debugger has ended")
     connection, attached = _to_worker(), threading.Event()
     try:
         connection.sendall(json.dumps({"do": "child", "own": own != 0, "adapter": at}).encode() + b"\n")
@@ -2374,7 +2384,8 @@ def _ask_to_be_listed(debugpy):
             raise RuntimeError(answer.get("error"))
         adapter = _said(connection).get("adapter")
         if adapter is not None:
-            pydevd.settrace(suspend=False, wait_for_ready_to_run=False, block_until_connected=True, notify_stdin=False, **adapter)
+            pydevd.settrace(suspend=False, wait_for_ready_to_run=False, block_until_connected=True, notify_stdin=False,
+                            patch_multiprocessing=True, **adapter)
         elif not own and not at:
             own = _CHILD_PORTS[os.getpid()] = debugpy.listen(("127.0.0.1", 0))[1]
         connection.sendall(json.dumps({"port": own}).encode() + b"\n")
@@ -2391,7 +2402,10 @@ def _watch(connection, debugpy, attached):
     try:
         while not attached.wait(_CHILD_POLLED):
             if _has_ended(connection):
-                return debugpy.wait_for_client.cancel()
+                try:
+                    debugpy.wait_for_client.cancel()
+                except RuntimeError:
+                    pass  # The wait has not begun.
         connection.sendall(b'{"attached": true}\n')
         while debugpy.is_client_connected() and not _has_ended(connection):
             time.sleep(_CHILD_POLLED)
@@ -2405,6 +2419,7 @@ def _to_worker():
     """Connects to the worker that has started this process."""
     pid, _, folder = os.environ.get(_OF_WORKER, "").partition(" ")
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(None)  # The program may have set another default.
     inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         connection.connect("/proc/self/fd/%d/%s" % (inside, _NAME % int(pid)))
@@ -2448,9 +2463,11 @@ def _has_ended(connection):
         return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
         return False
+    except ConnectionError:
+        return True
 
 
-# The processes that wait for the next session with this worker itself.
+# The requests of processes that wait for the next session with this worker itself.
 _OF_OWN_DEBUGGER = set()
 
 
@@ -2492,7 +2509,7 @@ def _list_child(connection, worker, request):
     except Exception as why:
         _complain(why)
     finally:
-        _OF_OWN_DEBUGGER.discard(request["pid"])
+        _OF_OWN_DEBUGGER.discard(id(request))
         if route == "port":
             lock.release()
         _end_connection(connection)
@@ -2522,7 +2539,7 @@ def _route(request, lock):
     route = None
     try:
         if request.get("adapter") and not request.get("own"):
-            _OF_OWN_DEBUGGER.add(request["pid"])
+            _OF_OWN_DEBUGGER.add(id(request))
             route = "worker"
         elif _is_debugged():
             route = None if request.get("own") else "session"
