@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +14,7 @@ use crate::support::dap_client::{DapClient, Editor};
 use crate::support::driver::Driver;
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{NEWEST_MONITORED, job};
+use crate::support::ray::{NEWEST_MONITORED, job, write_hook};
 use crate::support::scene::Scene;
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -34,15 +34,11 @@ struct Training {
 impl Training {
     fn start(cluster: &Cluster) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-            .arg("hook")
-            .output()
-            .unwrap();
         let sources = folder.path().join("job");
         let reports = folder.path().join("reports");
         std::fs::create_dir(&sources).unwrap();
         std::fs::create_dir(&reports).unwrap();
-        std::fs::write(sources.join("ray_relay_hook.py"), hook.stdout).unwrap();
+        write_hook(&sources);
         let source = std::fs::read_to_string(job("armed_train.py")).unwrap();
         std::fs::write(sources.join("armed_train.py"), &source).unwrap();
         let at = source.lines().position(|line| line.ends_with("# step"));
@@ -199,6 +195,8 @@ fn break_stops_the_rank_of_its_condition(scene: &Scene<'_>, training: &Training)
     arming.end(Signal::INT);
     training.is_armed_nowhere();
     training.only_run(&[0, 1, 3]);
+    // The worker reports its stop before the head is asked again.
+    scene.wait_listed(1);
     run(scene, &["release", id]);
     training.only_run(&[0, 1, 2, 3]);
 }

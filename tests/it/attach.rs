@@ -13,7 +13,7 @@ use crate::support::dap_client::{DapClient, Editor};
 use crate::support::driver::Driver;
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{NEWEST, OLDEST};
+use crate::support::ray::{NEWEST, OLDEST, write_hook};
 use crate::support::scene::Scene;
 
 mod kinds;
@@ -25,14 +25,10 @@ struct Place(tempfile::TempDir);
 impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-            .arg("hook")
-            .output()
-            .unwrap();
         for folder in ["hook", "stops"] {
             std::fs::create_dir(dir.path().join(folder)).unwrap();
         }
-        std::fs::write(dir.path().join("hook/ray_relay_hook.py"), hook.stdout).unwrap();
+        write_hook(&dir.path().join("hook"));
         Self(dir)
     }
 

@@ -2,7 +2,6 @@
 //! was planted in it, by which it is told from its worker and from the others.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,7 +11,7 @@ use crate::support::dap_client::{DapClient, Editor};
 use crate::support::driver::Driver;
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{NEWEST, OLDEST, job};
+use crate::support::ray::{NEWEST, OLDEST, job, write_hook};
 use crate::support::scene::Scene;
 
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -21,11 +20,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const NODE: &str = "w1";
 
 fn prepare(folder: &Path) {
-    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-        .arg("hook")
-        .output()
-        .unwrap();
-    std::fs::write(folder.join("ray_relay_hook.py"), hook.stdout).unwrap();
+    write_hook(folder);
     std::fs::copy(
         job("child_breakpoint.py"),
         folder.join("child_breakpoint.py"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::page;
 use crate::support::agent::{Agent, linked};
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{NEWEST, OLDEST};
+use crate::support::ray::{NEWEST, OLDEST, write_hook};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
@@ -17,12 +17,8 @@ fn raising_values_are_opaque(version: &str) {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-        .arg("hook")
-        .output()
-        .unwrap();
     std::fs::create_dir(dir.path().join("hook")).unwrap();
-    std::fs::write(dir.path().join("hook/ray_relay_hook.py"), hook.stdout).unwrap();
+    write_hook(&dir.path().join("hook"));
     let config = dir.path().join("relay.toml");
     std::fs::write(&config, "[post_mortem]\nenabled = true\n").unwrap();
     let scene = Scene::with(&cluster, &["--config", config.to_str().unwrap()]);

@@ -7,18 +7,14 @@ use serde_json::json;
 
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{NEWEST, OLDEST};
+use crate::support::ray::{NEWEST, OLDEST, write_hook};
 
 async fn the_port_is_on_loopback(version: &str) {
     let Some(cluster) = Cluster::shared(version) else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-        .arg("hook")
-        .output()
-        .unwrap();
-    std::fs::write(dir.path().join("ray_relay_hook.py"), hook.stdout).unwrap();
+    write_hook(dir.path());
     let dir = dir.path().to_str().unwrap();
     let mut driver = cluster.start_driver("hooked.py", &[("HOOK_DIR", dir)]);
     // Ray lists the same as without the hook: the node's address, and a port.

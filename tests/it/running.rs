@@ -1,12 +1,11 @@
 //! Running tasks without a breakpoint: eight ranks, one of which has left the collective.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::agent::{Agent, linked};
 use crate::support::namespaces::Cluster;
-use crate::support::ray::{NEWEST, OLDEST};
+use crate::support::ray::{NEWEST, OLDEST, write_hook};
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
 
@@ -66,10 +65,7 @@ fn the_odd_rank_is_named(cluster: &Cluster) {
 /// With the hook in the workers, and an agent on each node.
 fn the_odd_rank_is_named_within_two_seconds(cluster: &Cluster) {
     let dir = tempfile::tempdir().unwrap();
-    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-        .arg("hook")
-        .output();
-    std::fs::write(dir.path().join("ray_relay_hook.py"), hook.unwrap().stdout).unwrap();
+    write_hook(dir.path());
     let scene = Scene::new(cluster);
     let _agents = ["head", "w1"].map(|node| Agent::on(&scene, node, &["--allow-plaintext"]));
     linked(&scene, 2);

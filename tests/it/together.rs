@@ -1,7 +1,6 @@
 //! Ranks in a collective: the timeout of those that wait for a paused one, and stopping all of them with it.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +9,7 @@ use crate::support::agent::{Agent, linked};
 use crate::support::dap_client::{DapClient, Editor};
 use crate::support::eventually;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::NEWEST;
+use crate::support::ray::{NEWEST, write_hook};
 use crate::support::say;
 use crate::support::scene::Scene;
 
@@ -20,14 +19,10 @@ struct Place(tempfile::TempDir);
 impl Place {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().unwrap());
-        let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-            .arg("hook")
-            .output()
-            .unwrap();
         for folder in ["hook", "stops"] {
             std::fs::create_dir(place.path(folder)).unwrap();
         }
-        std::fs::write(place.path("hook/ray_relay_hook.py"), hook.stdout).unwrap();
+        write_hook(&place.0.path().join("hook"));
         let config = format!(
             "[dap]\nallow_attach = true\n[audit]\nsink = \"file\"\nfile = \"{}\"\n",
             place.path("audit.log")

@@ -6,7 +6,6 @@ mod torch;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -16,7 +15,7 @@ use crate::page;
 use crate::support::agent::{Agent, linked};
 use crate::support::driver::Driver;
 use crate::support::namespaces::Cluster;
-use crate::support::ray::NEWEST;
+use crate::support::ray::{NEWEST, write_hook};
 use crate::support::relay::PORT;
 use crate::support::scene::Scene;
 use crate::support::{eventually, say};
@@ -283,10 +282,7 @@ fn verify(scene: &Scene<'_>, job: &FaultyJob<'_>) {
 /// A folder with the hook, for the workers of a job.
 fn hook_dir() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-        .arg("hook")
-        .output();
-    std::fs::write(dir.path().join("ray_relay_hook.py"), hook.unwrap().stdout).unwrap();
+    write_hook(dir.path());
     dir
 }
 

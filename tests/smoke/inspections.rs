@@ -1,6 +1,5 @@
 //! Stacks and variables without a debugger session.
 
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Tokens, cluster, configuration, id, ray_relay, release_all};
 use crate::support::agent::{Agent, linked};
 use crate::support::eventually;
+use crate::support::ray::write_hook;
 use crate::support::scene::Scene;
 
 #[tokio::test]
@@ -83,13 +83,9 @@ async fn failed_task_keeps_its_stack_and_variables() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let hook = Command::new(env!("CARGO_BIN_EXE_ray-relay"))
-        .arg("hook")
-        .output()
-        .unwrap();
     let hooks = folder.path().join("hook");
     std::fs::create_dir(&hooks).unwrap();
-    std::fs::write(hooks.join("ray_relay_hook.py"), hook.stdout).unwrap();
+    write_hook(&hooks);
     let tokens = Tokens::new();
     let text = format!("{}[post_mortem]\nenabled = true\n", tokens.section());
     let config = configuration(&folder, &cluster, &text);

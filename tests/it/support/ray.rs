@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 
 use ray_relay_access::telemetry::progress::PreparationClock;
@@ -82,6 +83,13 @@ fn make(version: &str) -> Option<Venv> {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Writes the hook into `folder`, as the module `ray_relay_hook`.
+pub(crate) fn write_hook(folder: &Path) {
+    let program = env!("CARGO_BIN_EXE_ray-relay");
+    let hook = Command::new(program).arg("hook").output().unwrap();
+    std::fs::write(folder.join("ray_relay_hook.py"), hook.stdout).unwrap();
 }
 
 /// A sample driver of `tests/jobs`.
