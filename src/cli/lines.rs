@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::columns::Columns;
-use self::output::{Form, LineToArm, Output};
+use self::output::{Format, LineToArm, Output};
 use super::failure::{Exit, Fails, Failure};
 use super::job::{self, JobName};
 use super::relay_args::RelayArgs;
@@ -109,7 +109,7 @@ impl Fails for Disarmed {
     }
 }
 
-/// What a line does in the tasks that reach it.
+/// The effect of a line on the tasks that reach it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AtLine<'a> {
     Stop,
@@ -132,12 +132,12 @@ pub(super) async fn run(args: LineArgs, at_line: AtLine<'_>) -> Result<(), Failu
         job: args.job.to_string(),
         stops: log.is_none(),
     };
-    let form = match (args.json, in_columns) {
-        (true, _) => Form::Json,
-        (false, true) => Form::Columns(Columns::default()),
-        (false, false) => Form::Lines,
+    let format = match (args.json, in_columns) {
+        (true, _) => Format::Json,
+        (false, true) => Format::Columns(Columns::default()),
+        (false, false) => Format::Lines,
     };
-    let mut output = Output::new(form, line);
+    let mut output = Output::new(format, line);
     let client = RelayClient::new(args.relay)?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;

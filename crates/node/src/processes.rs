@@ -1,8 +1,8 @@
 //! Finds the owner of a listening socket, as far as `/proc` shows it to this process.
 //!
 //! debugpy's adapter is a separate daemon whose parent is gone. The connection between the two, with both its ends on
-//! this machine, ties it to its worker, or to a process that the worker has started. The processes of another user, or of a container with its own namespace,
-//! cannot be inspected, so the owners of their sockets are unknown.
+//! this machine, ties it to its worker, or to a process that the worker has started. The processes of another user, or
+//! of a container with its own namespace, cannot be inspected, so the owners of their sockets are unknown.
 
 mod ancestry;
 mod residents;

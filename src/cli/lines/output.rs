@@ -34,7 +34,7 @@ pub(super) struct LineToArm {
 }
 
 /// The form of events on standard output.
-pub(super) enum Form {
+pub(super) enum Format {
     /// One line for each message or stop.
     Lines,
     /// One object a line for each event.
@@ -45,7 +45,7 @@ pub(super) enum Form {
 
 /// The state of the line in each worker.
 pub(super) struct Output {
-    form: Form,
+    format: Format,
     line: LineToArm,
     workers: BTreeMap<Process, WorkerState>,
     hits: u64,
@@ -89,9 +89,9 @@ struct Event {
 }
 
 impl Output {
-    pub(super) fn new(form: Form, line: LineToArm) -> Self {
+    pub(super) fn new(format: Format, line: LineToArm) -> Self {
         Self {
-            form,
+            format,
             line,
             workers: BTreeMap::new(),
             hits: 0,
@@ -123,22 +123,22 @@ impl Output {
             "gone" => self.change(process, None),
             _ => {}
         }
-        match (&mut self.form, name) {
-            (Form::Json, _) => {
+        match (&mut self.format, name) {
+            (Format::Json, _) => {
                 let mut line = json!({ "event": name });
                 for (key, value) in data.as_object()? {
                     put(&mut line, key, value.clone());
                 }
                 return Some(format!("{line}\n"));
             }
-            (Form::Columns(columns), "hit") => {
+            (Format::Columns(columns), "hit") => {
                 let column = match event.rank {
                     Some(rank) => Column::Rank(rank),
                     None => Column::Process(event.node, event.pid.unwrap_or_default()),
                 };
                 return Some(columns.add(column, &event.text, Instant::now()));
             }
-            (Form::Columns(_) | Form::Lines, _) => {}
+            (Format::Columns(_) | Format::Lines, _) => {}
         }
         match name {
             "hit" => {
@@ -197,9 +197,9 @@ impl Output {
 
     /// When to call [`Self::when_due`].
     pub(super) fn due(&self) -> Option<Instant> {
-        let row = match &self.form {
-            Form::Columns(columns) => columns.due(),
-            Form::Lines | Form::Json => None,
+        let row = match &self.format {
+            Format::Columns(columns) => columns.due(),
+            Format::Lines | Format::Json => None,
         };
         self.next_notice.into_iter().chain(row).min()
     }
@@ -211,24 +211,24 @@ impl Output {
         if self.next_notice.is_some_and(|due| due <= now) {
             self.notice();
         }
-        match &mut self.form {
-            Form::Columns(columns) => columns.rows(now),
-            Form::Lines | Form::Json => String::new(),
+        match &mut self.format {
+            Format::Columns(columns) => columns.rows(now),
+            Format::Lines | Format::Json => String::new(),
         }
     }
 
     /// Returns what has not been printed on standard output.
     pub(super) fn rest(&mut self) -> String {
-        match &mut self.form {
-            Form::Columns(columns) => columns.rest(),
-            Form::Lines | Form::Json => String::new(),
+        match &mut self.format {
+            Format::Columns(columns) => columns.rest(),
+            Format::Lines | Format::Json => String::new(),
         }
     }
 
     fn notice(&mut self) {
         self.next_notice = None;
         let text = self.text();
-        if text != self.last && !matches!(self.form, Form::Json) {
+        if text != self.last && !matches!(self.format, Format::Json) {
             eprint!("{text}");
         }
         self.last = text;
@@ -294,7 +294,7 @@ impl Output {
 
     /// Prints how many messages or stops there were.
     pub(super) fn summarize(&self) {
-        if matches!(self.form, Form::Json) {
+        if matches!(self.format, Format::Json) {
             return;
         }
         let (hits, what) = match self.line.stops {
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn message_names_its_rank_or_process_on_each_line() {
-        let mut messages = Output::new(Form::Lines, line());
+        let mut messages = Output::new(Format::Lines, line());
         let hit = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "text": "a\nb\u{1b}[2J" });
         let text = messages.event("hit", &hit).unwrap();
         assert!(text.starts_with("rank 3  a\nrank 3  b"), "{text:?}");
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn stop_names_the_rank_and_the_command_for_it() {
-        let mut output = Output::new(Form::Lines, line());
+        let mut output = Output::new(Format::Lines, line());
         let stop = json!({ "node": "10.0.0.7", "pid": 41, "rank": 3, "breakpoint": "3kfz0q8m" });
         let text = output.event("stop", &stop).unwrap();
         assert_eq!(
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn notice_counts_workers_by_the_state_of_the_line() {
-        let mut messages = Output::new(Form::Lines, line());
+        let mut messages = Output::new(Format::Lines, line());
         assert!(messages.text().contains("no worker of raysubmit_x"));
         messages.event("status", &status(1, "armed", None));
         messages.event("status", &status(2, "armed", None));
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn json_has_every_event_as_the_relay_sent_it() {
-        let mut messages = Output::new(Form::Json, line());
+        let mut messages = Output::new(Format::Json, line());
         let text = messages.event("status", &status(1, "armed", None)).unwrap();
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(

@@ -90,7 +90,7 @@ _RING = {}
 # that a worker starts: its process id and the folder of its socket.
 _THEN, _ENV_THEN, _OF_WORKER = "RAY_RELAY_HOOK_THEN", "RAY_RELAY_ENV_THEN", "RAY_RELAY_HOOK_WORKER"
 # The connections between a worker and the processes that it has started.
-_CONNECTIONS, _FORKS = set(), []
+_CONNECTIONS = set()
 # What Ray sets PYTHONBREAKPOINT to.
 _RAYS_BREAKPOINT = ("ray.util.rpdb.set_trace", "ray.util.rpdb._driver_set_trace")
 
@@ -325,7 +325,11 @@ def _reach_children(folder):
     if getattr(sys.modules.get(__name__), "set_trace", None) is set_trace:
         os.environ["PYTHONBREAKPOINT"] = __name__ + ".set_trace"
     os.environ[_OF_WORKER] = "%d %s" % (os.getpid(), folder)
-    _FORKS.append(_forked)
+    _follow_forks()
+
+
+@functools.lru_cache(maxsize=None)  # Once: a forked process has what its parent has registered.
+def _follow_forks():
     os.register_at_fork(after_in_child=_forked)
 
 
@@ -426,9 +430,7 @@ def _serve(listener, worker, may, samples):
             return
         try:
             pid, user = _peer(connection)
-            request = _request(connection) if user in (0, os.geteuid()) else None
-            if request is not None:
-                request["pid"] = pid
+            request = dict(_request(connection), pid=pid) if user in (0, os.geteuid()) else None
             if request is None:
                 connection.close()
             elif request.get("do") in ("open", "arm", "child"):
@@ -794,8 +796,7 @@ def _tell_idle(threads, before):
         now, folder = _used(about["native_id"]), "/proc/self/task/%s/" % about["native_id"]
         if used is None or now is None:
             continue
-        # After the name of the thread, which may contain anything.
-        state = _file(folder + "stat").rpartition(")")[2].split()[:1]
+        state = _stat(folder)[:1]
         about["idle"] = state != ["R"] and now - used < (time.monotonic() - since) * 1e9 / 20
         call, first = (_file(folder + "syscall").split() + ["", ""])[:2]
         if about["idle"] and column is not None and call.isdigit():
@@ -888,9 +889,14 @@ def _goes_on(pid, had, seconds):
     return used >= seconds * 1e9 / 20 or any(_age(one) < _NEW for one in descendants[1:])
 
 
+def _stat(folder):
+    """The numbers of a process or thread behind its name, which may contain anything: its state, its parent, and so on."""
+    return _file(folder + "stat").rpartition(")")[2].split()
+
+
 def _age(pid):
     """The seconds since a process was started."""
-    words = _file("/proc/%s/stat" % pid).rpartition(")")[2].split()
+    words = _stat("/proc/%s/" % pid)
     if len(words) < 20:
         return float("inf")  # It has ended.
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(words[19]) / os.sysconf("SC_CLK_TCK")
@@ -2249,20 +2255,26 @@ def _keep(error, worker, folder):
 def _agent(folder):
     """Connects to the agent of the node and checks that it is root or this user: any user may write to the folder."""
     inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if not _is_private(os.fstat(inside)):
             raise OSError("what is called like the folder of the node's agent is another user's")
-        connection.settimeout(_KEPT)
-        connection.connect("/proc/self/fd/%d/failed" % inside)
-        if _peer(connection)[1] not in (0, os.geteuid()):
-            raise OSError("who listens in the folder of the node's agent is another user")
+        return _connect(inside, "failed", _KEPT, lambda pid, user: user in (0, os.geteuid()))
+    finally:
+        os.close(inside)
+
+
+def _connect(inside, name, seconds, is_expected):
+    """Connects to a socket in the folder with this descriptor, and checks the process that listens, by its id and user."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(seconds)
+        connection.connect("/proc/self/fd/%d/%s" % (inside, name))
+        if not is_expected(*_peer(connection)):
+            raise OSError("another process listens at %s of Ray's session folder" % name)
         return connection
     except BaseException:
         connection.close()
         raise
-    finally:
-        os.close(inside)
 
 
 # Limits of arming lines: the size of a request with the engine, and connections at a time.
@@ -2418,21 +2430,13 @@ def _watch(connection, debugpy, attached):
 def _to_worker():
     """Connects to the worker that has started this process."""
     pid, _, folder = os.environ.get(_OF_WORKER, "").partition(" ")
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(None)  # The program may have set another default.
     inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        connection.connect("/proc/self/fd/%d/%s" % (inside, _NAME % int(pid)))
-        if _peer(connection) != (int(pid), os.geteuid()):
-            raise OSError("another process listens at the socket of its worker")
-    except BaseException:
-        connection.close()
-        raise
+        # A person decides how long; the program may have set a default timeout.
+        connection = _connect(inside, _NAME % int(pid), None, lambda *peer: peer == (int(pid), os.geteuid()))
     finally:
         os.close(inside)
-    if not _FORKS:  # A process that was forked by the worker has the worker's.
-        _FORKS.append(_forked)
-        os.register_at_fork(after_in_child=_forked)
+    _follow_forks()
     _CONNECTIONS.add(connection)
     return connection
 
@@ -2477,7 +2481,7 @@ def _may_wait(request):
     for _ in range(_ITS_PROCESSES):
         if pid in (0, os.getpid()):
             break
-        words = _file("/proc/%d/stat" % pid).rpartition(")")[2].split()
+        words = _stat("/proc/%d/" % pid)
         pid = int(words[1]) if len(words) > 1 else 0
     if pid != os.getpid():
         return {"error": "it is no longer below the worker that has started it, where the node's agent looks for it"}
