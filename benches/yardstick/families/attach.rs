@@ -39,11 +39,9 @@ impl Family for Attach {
     }
 
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let (how, max_ratio) = match (self.access, self.among) {
-            (Access::Everybody, None) => ("", 1.5),
-            (Access::Everybody, Some(_)) => ("", 1.3),
-            (_, None) => (", token and audit", 4.0),
-            (_, Some(_)) => (", token and audit", 3.0),
+        let (how, max_ratio) = match self.access {
+            Access::Everybody => ("", 1.5),
+            _ => (", token and audit", 2.5),
         };
         let among = self
             .among

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::Result;
 use crate::harness::background::Bulk;
-use crate::harness::client::Session;
+use crate::harness::client::{Asked, Session};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit, percentile};
@@ -39,17 +39,17 @@ impl Family for Beside {
     }
 
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
-        let (how, max_ratio) = match (self.both_ways, self.pinned) {
-            (true, _) => (" both ways, one core", 15.0),
-            (_, true) => (", one core", 12.0),
-            (_, false) => ("", 5.0),
+        let how = match (self.both_ways, self.pinned) {
+            (true, _) => " both ways, one core",
+            (_, true) => ", one core",
+            (_, false) => "",
         };
         let trip = Row::new(
             format!("round trip beside {BULK_STREAMS} bulk{how}"),
             Unit::MICROSECONDS,
         );
         vec![
-            trip.goal(Goal::AtMost(max_ratio, Contestant::Direct)),
+            trip.goal(Goal::AtMost(15.0, Contestant::Direct)),
             Row::new("  its 99th percentile", Unit::MICROSECONDS)
                 .goal(Goal::AtMost(25.0, Contestant::Direct)),
             Row::new("  and these meanwhile", Unit::MIB_A_SECOND),
@@ -90,7 +90,7 @@ pub(super) async fn beside(yard: &Yard, editor: &mut Session, bulk: &Bulk) -> Re
     sleep(WARM_UP).await;
     let (start, before) = (Instant::now(), bulk.bytes());
     let mut trips = editor
-        .trips(yard.size(ROUND_DURATION, ROUND_DURATION / 20))
+        .trips(Asked::Stack, yard.size(ROUND_DURATION, ROUND_DURATION / 20))
         .await?;
     let rate = (bulk.bytes() - before) as f64 / start.elapsed().as_secs_f64();
     bulk.stop().await?;

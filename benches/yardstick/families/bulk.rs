@@ -63,11 +63,13 @@ impl Family for Bulk {
     fn rows(&self, _yard: &Yard) -> Vec<Row> {
         let view = self.access == Access::ViewMasked;
         let of_a_way = |way: &Way| {
-            let (name, size, what, goals) = match *way {
-                Way::ToClient(size) if view => ("to client", size, "", (0.5, None)),
-                Way::ToClient(FRAME_BYTES) => ("to client", FRAME_BYTES, "", (1.5, Some(0.45))),
-                Way::ToClient(size) => ("to client", size, "", (1.6, Some(0.35))),
-                Way::ToWorker(size, _, what) => ("to worker", size, what, (1.35, Some(0.6))),
+            let (name, size, what) = match *way {
+                Way::ToClient(size) => ("to client", size, ""),
+                Way::ToWorker(size, _, what) => ("to worker", size, what),
+            };
+            let (min_rate, max_cpu) = match view {
+                true => (0.7, None),
+                false => (1.1, Some(1.0)),
             };
             let how = match (view, self.pinned) {
                 (true, _) => ", view",
@@ -75,11 +77,10 @@ impl Family for Bulk {
                 (_, false) => "",
             };
             let name = format!("bulk {name}, {} KiB frames{what}{how}", size >> 10);
-            let (rate, cpu) = goals;
-            let rate =
-                Row::new(name, Unit::MIB_A_SECOND).goal(Goal::AtLeast(rate, Contestant::HaProxy));
+            let goal = Goal::AtLeast(min_rate, Contestant::HaProxy);
+            let rate = Row::new(name, Unit::MIB_A_SECOND).goal(goal);
             let row = Row::new("  CPU", Unit::SECONDS_A_GIB);
-            match cpu {
+            match max_cpu {
                 Some(max_ratio) => [rate, row.goal(Goal::AtMost(max_ratio, Contestant::HaProxy))],
                 None => [rate, row],
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::Result;
-use crate::harness::client::Session;
+use crate::harness::client::{Asked, Session};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit, percentile};
@@ -39,7 +39,7 @@ impl Family for Leave {
         let mut times = Vec::new();
         for _ in 0..yard.size(5, 1) {
             let mut session = Session::open(&scene.target(0)?).await?;
-            session.trips(Duration::ZERO).await?;
+            session.trips(Asked::Stack, Duration::ZERO).await?;
             // The wait would end at once if the relay's list did not show it as attached yet.
             sleep(Duration::from_millis(20)).await;
             let start = Instant::now();

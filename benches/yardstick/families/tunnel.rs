@@ -7,7 +7,7 @@ use crate::Result;
 use crate::families::attach::one_after_another;
 use crate::families::{beside, bulk, trips};
 use crate::harness::background::Bulk;
-use crate::harness::client::{REQUEST_BYTES, SET, Session, Target};
+use crate::harness::client::{Asked, REQUEST_BYTES, SET, Session, Target};
 use crate::harness::contest::{Contestant, Family};
 use crate::harness::scene::{Plan, Scene};
 use crate::harness::table::{Goal, Row, Unit, percentile};
@@ -117,9 +117,9 @@ impl Family for Tunnel {
     async fn round(&self, yard: &Yard, open: &mut Open) -> Result<Vec<f64>> {
         let time = yard.size(trips::ROUND_DURATION, trips::ROUND_DURATION / 20);
         let mut cpu = vec![open.scene.cpu()?];
-        let mut alone = open.sessions[0].trips(time).await?;
+        let mut alone = open.sessions[0].trips(Asked::Stack, time).await?;
         cpu.push(open.scene.cpu()?);
-        let (messages, rate) = trips::all(&mut open.sessions, time).await?;
+        let (messages, rate) = trips::all(&mut open.sessions, Asked::Stack, time).await?;
         cpu.push(open.scene.cpu()?);
         let bytes = yard.size(bulk::BULK_BYTES / 2, 4 << 20);
         let start = Instant::now();

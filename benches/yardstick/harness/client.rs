@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::Result;
+use crate::stand_in::RECORDED;
 use crate::stand_in::frame::{FrameReader, field, frame, padded};
 
 /// Bytes of a measured request.
@@ -46,6 +47,37 @@ pub(crate) const ASK: Upload = |size| {
     let space = size - front.len() - lines.len() - 3;
     format!(r#"{front}{lines}"}}{}}}"#, " ".repeat(space))
 };
+
+/// What a round trip asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked {
+    /// A stack as debugpy writes it.
+    Stack,
+    /// One whose frames have a field that debugpy does not write.
+    OddStack,
+    /// What an editor asks for at a stop, in turn: a stack, its scopes, and their variables.
+    Stop,
+}
+
+impl Asked {
+    /// Command and arguments of the request of this number.
+    fn request(self, seq: u64) -> (&'static str, String) {
+        let stack = |kind: &str| {
+            let arguments =
+                format!(r#"{{"threadId":1,"startFrame":0,"levels":20,"kind":"{kind}"}}"#);
+            ("stackTrace", arguments)
+        };
+        let index = seq as usize % RECORDED.len();
+        match self {
+            Self::Stack => stack("plain"),
+            Self::OddStack => stack("odd"),
+            Self::Stop => {
+                let command = field(RECORDED[index].as_bytes(), "command").unwrap_or_default();
+                (command, format!(r#"{{"recorded":{index}}}"#))
+            }
+        }
+    }
+}
 
 /// The address of a session.
 #[derive(Clone)]
@@ -117,41 +149,43 @@ impl Session {
     }
 
     /// One request of [`REQUEST_BYTES`] bytes and its whole answer.
-    pub(crate) async fn round_trip(&mut self) -> Result<()> {
+    pub(crate) async fn round_trip(&mut self, asked: Asked) -> Result<()> {
         self.seq += 1;
+        let (command, arguments) = asked.request(self.seq);
         let front = format!(
-            r#""seq":{},"type":"request","command":"stackTrace","arguments":{{"threadId":1,"startFrame":0,"levels":20}}"#,
+            r#""seq":{},"type":"request","command":"{command}","arguments":{arguments}"#,
             self.seq
         );
         self.requests
             .write_all(&frame(&padded(&front, REQUEST_BYTES)))
             .await?;
         self.requests.flush().await?;
-        timeout(MEASURE_TIMEOUT, self.answered("stackTrace"))
+        timeout(MEASURE_TIMEOUT, self.answered(command))
             .await
             .map_err(|_| "no answer within the deadline")?
     }
 
     /// The seconds that each round trip takes of those that are begun in `time`, which is at least one.
-    pub(crate) async fn trips(&mut self, time: Duration) -> Result<Vec<f64>> {
+    pub(crate) async fn trips(&mut self, asked: Asked, time: Duration) -> Result<Vec<f64>> {
         let begin = Instant::now();
         let mut trips = Vec::new();
         while trips.is_empty() || begin.elapsed() < time {
             let start = Instant::now();
-            self.round_trip().await?;
+            self.round_trip(asked).await?;
             trips.push(start.elapsed().as_secs_f64());
         }
         Ok(trips)
     }
 
-    /// Has the worker send `bytes` in frames whose body has `size` bytes; returns once all are here.
+    /// Has the worker send `bytes` in frames whose body has `size` bytes; returns once all are here. Who may only look
+    /// may ask for modules too.
     pub(crate) async fn download(&mut self, bytes: usize, size: usize) -> Result<()> {
         let count = bytes / size;
         self.send(&format!(
-            r#""command":"variables","arguments":{{"variablesReference":1,"start":{size},"count":{count}}}"#
+            r#""command":"modules","arguments":{{"startModule":{size},"moduleCount":{count}}}"#
         ))
         .await?;
-        timeout(MEASURE_TIMEOUT, self.answered("variables"))
+        timeout(MEASURE_TIMEOUT, self.answered("modules"))
             .await
             .map_err(|_| "no end of the download within the deadline")?
     }

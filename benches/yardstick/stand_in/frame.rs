@@ -31,8 +31,8 @@ pub(crate) fn padded(head: &str, size: usize) -> String {
 }
 
 /// The answer to the `stackTrace` of this number, of exactly `size` bytes, of which there are at least a thousand: frames as
-/// debugpy writes them.
-pub(super) fn stack(request: usize, size: usize) -> String {
+/// debugpy writes them, or with a field of their own.
+pub(super) fn stack(request: usize, size: usize, is_odd: bool) -> String {
     static FRAMES: LazyLock<String> = LazyLock::new(|| {
         (2..1000).fold(String::new(), |text, id| {
             text + &format!(r#",{{"id":{id},"name":"step","line":{id},"column":1,"source":{{"path":"/job/training/model/layers.py","sourceReference":0}}}}"#)
@@ -43,6 +43,10 @@ pub(super) fn stack(request: usize, size: usize) -> String {
     );
     let own = r#"{"id":1,"line":1,"column":1,"source":{"path":"/job/train.py","sourceReference":0},"name":""#;
     let back = r#"],"totalFrames":30}}"#;
+    let own = match is_odd {
+        true => own.replacen("1,", r#"1,"instructionPointerReference":"0x0","#, 1),
+        false => own.to_owned(),
+    };
     let room = size - front.len() - own.len() - back.len() - r#""}"#.len();
     // A whole number of them, and the name of the innermost takes what is left.
     let frames = FRAMES[..=room].rfind(",{").map_or("", |end| &FRAMES[..end]);

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-pub(crate) use worker::ANSWER_BYTES;
 use worker::Worker;
+pub(crate) use worker::{ANSWER_BYTES, RECORDED};
 
 /// The dimensions of the cluster.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]

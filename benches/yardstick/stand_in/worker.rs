@@ -2,8 +2,8 @@
 //! is asked to.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -14,6 +14,10 @@ use crate::Result;
 
 /// Bytes of the answer to `stackTrace`.
 pub(crate) const ANSWER_BYTES: usize = 4096;
+
+/// Answers of debugpy 1.8.22 at a stop, a line each: a stack of six frames, its scopes, and three lists of variables.
+pub(crate) static RECORDED: LazyLock<Vec<&str>> =
+    LazyLock::new(|| include_str!("recorded.jsonl").lines().collect());
 
 pub(super) struct Worker {
     pub(super) address: SocketAddr,
@@ -107,16 +111,23 @@ async fn session(mut stream: TcpStream, cluster: &Cluster, worker: &Worker) -> R
                 let stopped = r#"{"seq":4,"type":"event","event":"stopped","body":{"reason":"breakpoint","threadId":1}}"#;
                 to.write_all(&frame(stopped)).await?;
             }
-            "stackTrace" => {
-                to.write_all(&frame(&stack(seq, ANSWER_BYTES))).await?;
+            _ if field(request, "recorded").is_some() => {
+                let answer = RECORDED.get(number("recorded")?);
+                let answer = answer.ok_or("an answer that was not recorded")?;
+                to.write_all(&frame(&numbered(answer, seq)?)).await?;
             }
-            // Bulk towards the client: `count` frames of output, of `start` bytes each, before the answer.
-            "variables" => {
-                let bulk = frame(&output(number("start")?));
-                for _ in 0..number("count")? {
+            "stackTrace" => {
+                let is_odd = field(request, "kind") == Some("odd");
+                to.write_all(&frame(&stack(seq, ANSWER_BYTES, is_odd)))
+                    .await?;
+            }
+            // Bulk towards the client: so many frames of output, of so many bytes each, before the answer.
+            "modules" => {
+                let bulk = frame(&output(number("startModule")?));
+                for _ in 0..number("moduleCount")? {
                     to.write_all(&bulk).await?;
                 }
-                to.write_all(&response(seq, "variables", "{}")).await?;
+                to.write_all(&response(seq, "modules", "{}")).await?;
             }
             // Bulk towards the worker.
             "setVariable" | "evaluate" => {}
@@ -129,6 +140,14 @@ async fn session(mut stream: TcpStream, cluster: &Cluster, worker: &Worker) -> R
         }
     }
     Ok(())
+}
+
+/// `answer` with another number of its request.
+fn numbered(answer: &str, request: usize) -> Result<String> {
+    let key = r#""request_seq": "#;
+    let (front, rest) = answer.split_once(key).ok_or("an answer to no request")?;
+    let (_, rest) = rest.split_once(',').ok_or("nothing behind its number")?;
+    Ok(format!("{front}{key}{request},{rest}"))
 }
 
 fn response(request: usize, command: &str, body: &str) -> Vec<u8> {
