@@ -33,9 +33,10 @@ fn main() {
                 scopes: Scopes::NONE.with(*scope),
                 obligations: SessionObligations::default(),
             };
+            let mut stream = stream.clone();
             let start = Instant::now();
             let sent = relay(
-                &stream,
+                &mut stream,
                 MessageFilter::new(&rights, &Principal::anonymous()),
             );
             let elapsed = start.elapsed().as_secs_f64();
@@ -79,24 +80,25 @@ fn answers() -> Vec<u8> {
 }
 
 /// Bytes that reach the client.
-fn relay(stream: &[u8], mut filter: MessageFilter) -> usize {
+fn relay(mut rest: &mut [u8], mut filter: MessageFilter) -> usize {
     let mut scanner = Scanner::new(Rules {
         depth: Depth::Deciding,
         captures: filter.captures_from_worker(),
+        examined: filter.examined(),
         max_captured: 64 << 20,
         max_passed: 64 << 20,
     });
-    let (mut rest, mut sent) = (stream, 0);
+    let mut sent = 0;
     while !rest.is_empty() {
         match scanner.step(rest) {
             Ok(ScanStep::Forward(n)) => {
                 sent += n;
-                rest = &rest[n..];
+                rest = &mut rest[n..];
             }
             Ok(ScanStep::Captured { head, frame: whole }) => {
-                if filter.passes(&rest[head..whole]) {
+                if filter.passes(&mut rest[head..whole], false) {
                     sent += whole;
-                    rest = &rest[whole..];
+                    rest = &mut rest[whole..];
                     continue;
                 }
                 let message = parse(&rest[head..whole]).expect("it is JSON");
@@ -105,7 +107,7 @@ fn relay(stream: &[u8], mut filter: MessageFilter) -> usize {
                         sent += frame(&message).len();
                     }
                 }
-                rest = &rest[whole..];
+                rest = &mut rest[whole..];
             }
             Ok(ScanStep::More) | Err(_) => break,
         }

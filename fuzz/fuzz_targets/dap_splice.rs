@@ -9,13 +9,14 @@ use std::task::{Context, Poll, Waker};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use ray_relay_dap::messages::{captures_from_client, captures_from_worker};
+use ray_relay_dap::wall::examined;
 use ray_relay_base::memory::Account;
 use ray_relay_base::wire::dap::codec::{Frames, put_frame};
 use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
-use ray_relay_fuzz::{Body, MAX_BODY_BYTES, is_acted_upon, must_be_captured};
+use ray_relay_fuzz::{Body, MAX_BODY_BYTES, is_acted_upon, is_overwritten, must_be_captured};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What a captured body has in front when it goes on.
@@ -131,7 +132,13 @@ fn bodies(wire: &[u8], most: usize) -> (Vec<Vec<u8>>, bool) {
 }
 
 /// What arrived of what was sent: in order, and marked where it has to be captured.
-fn compare(sent: &[u8], got: &[u8], whole: bool, acted: fn(&[u8]) -> bool) {
+fn compare(
+    sent: &[u8],
+    got: &[u8],
+    whole: bool,
+    same: fn(&[u8], &[u8]) -> bool,
+    acted: fn(&[u8]) -> bool,
+) {
     let (expected, _) = bodies(sent, MAX_BODY_BYTES);
     let (got, is_frames) = bodies(got, MAX_BODY_BYTES + 1);
     assert!(is_frames, "what is delivered is well formed");
@@ -141,9 +148,9 @@ fn compare(sent: &[u8], got: &[u8], whole: bool, acted: fn(&[u8]) -> bool) {
     }
     for (got, expected) in got.iter().zip(&expected) {
         match got.split_first() {
-            Some((&MARK, body)) if body == expected => {}
+            Some((&MARK, body)) if same(expected, body) => {}
             _ => {
-                assert_eq!(got, expected, "changed or out of order");
+                assert!(same(expected, got), "changed or out of order");
                 assert!(!acted(got), "{}", got.escape_ascii());
             }
         }
@@ -176,6 +183,7 @@ fn rules(
     Rules {
         depth,
         captures,
+        examined,
         max_captured: MAX_BODY_BYTES,
         max_passed: MAX_BODY_BYTES,
     }
@@ -221,12 +229,14 @@ fuzz_target!(|input: (Sent<'_>, Sent<'_>)| {
         &from_client.wire(),
         &splice.worker().got,
         !malformed,
+        <[u8]>::eq,
         must_be_captured,
     );
     compare(
         &from_worker.wire(),
         &splice.client().got,
         !malformed,
+        is_overwritten,
         is_acted_upon,
     );
 });

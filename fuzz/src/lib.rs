@@ -2,6 +2,7 @@
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use ray_relay_dap::messages::{captures_from_client, captures_from_worker};
+use ray_relay_dap::wall::{clean, examined};
 use ray_relay_base::timestamp::Timestamp;
 use ray_relay_base::wire::dap::peek::MessageType;
 use ray_relay_ray::ray::registry::{Breakpoint, BreakpointId, Kind, Names, Reason, State};
@@ -93,18 +94,23 @@ impl Body<'_> {
 pub fn is_acted_upon(body: &[u8]) -> bool {
     as_python(body).is_some_and(|message| {
         let text = |key: &str| message[key].as_str().unwrap_or_default().as_bytes();
+        let captured = |kind, name| captures_from_worker(kind, name) && examined(kind, name).is_none();
         let captured = match text("type") {
-            b"request" => true,
-            b"event" => captures_from_worker(MessageType::Event, text("event")),
-            b"response" => {
-                message["success"] != true
-                    || captures_from_worker(MessageType::Response, text("command"))
-            }
+            b"event" => captured(MessageType::Event, text("event")),
+            b"response" => message["success"] != true || captured(MessageType::Response, text("command")),
             _ => true,
         };
-        let fields = ["stackFrames", "source", "breakpoints", "error"];
-        captured || fields.iter().any(|key| message["body"].get(key).is_some())
+        let mut cleaned = message.clone();
+        clean(&mut cleaned);
+        captured || cleaned != message
     })
+}
+
+/// Whether `passed` is `sent`, of which a part was overwritten by as many bytes.
+pub fn is_overwritten(sent: &[u8], passed: &[u8]) -> bool {
+    let replaced = |byte: &u8| b" ?\\u241bfd".contains(byte);
+    let mut pairs = sent.iter().zip(passed);
+    sent.len() == passed.len() && pairs.all(|(sent, passed)| sent == passed || replaced(passed))
 }
 
 /// Whether a client's message, as debugpy reads it, may not pass unseen.

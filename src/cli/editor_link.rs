@@ -89,6 +89,7 @@ fn rules(captures: fn(MessageType, &[u8]) -> bool) -> Rules {
     Rules {
         depth: Depth::Deciding,
         captures,
+        examined: |_, _| None,
         max_captured: MAX_MESSAGE_BYTES,
         max_passed: usize::MAX / 2,
     }
@@ -221,7 +222,7 @@ impl<C: PeerStream, R: PeerStream> EditorLink<C, R> {
             let seq = FIRST_OWN_SEQ + self.own_requests;
             self.own_requests += 1;
             let evaluate = Command::Evaluate.as_str().as_bytes();
-            self.splice.capture_answers(Side::Worker, evaluate);
+            self.splice.capture_answers(Side::Worker, evaluate, true);
             let arguments = json!({"expression": mappings::missing(&missing), "context": "repl"});
             let evaluation = request(seq, Command::Evaluate, arguments);
             self.splice.insert(Side::Worker, &frame(&evaluation));

@@ -7,6 +7,7 @@ use ray_relay_base::wire::dap::peek::Depth;
 use ray_relay_base::wire::dap::scanner::Rules;
 use ray_relay_base::wire::dap::splice::Splice;
 use ray_relay_dap::messages::{captures_from_client, captures_from_worker};
+use ray_relay_dap::wall::examined;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -36,12 +37,13 @@ fn allocations(trips: usize) -> u64 {
         runtime.block_on(async {
             let (mut client, near) = pair().await;
             let (far, mut worker) = pair().await;
-            let up = Rules { depth: Depth::Whole, captures: captures_from_client, max_captured: 1 << 20, max_passed: 1 << 20 };
-            let down = Rules { depth: Depth::Deciding, captures: captures_from_worker, ..up };
+            let up = Rules { depth: Depth::Whole, captures: captures_from_client, examined: |_, _| None, max_captured: 1 << 20, max_passed: 1 << 20 };
+            let down = Rules { depth: Depth::Deciding, captures: captures_from_worker, examined, ..up };
             let mut splice = Splice::new(Account::default(), near, Vec::new(), up, far, Vec::new(), down);
             let filler = "x".repeat(230);
             let request = frame(&format!(r#"{{"command":"variables","arguments":{{"filter":"{filler}"}},"type":"request","seq":7}}"#));
-            let event = frame(r#"{"seq": 8, "type": "event", "event": "continued", "body": {"threadId": 1}}"#);
+            // Its `data` is overwritten.
+            let event = frame(r#"{"seq": 8, "type": "event", "event": "output", "body": {"output": "a\n", "data": {}}}"#);
             let filler = "y".repeat(4000);
             let answer = frame(&format!(r#"{{"seq": 9, "type": "response", "request_seq": 7, "success": true, "command": "variables", "body": {{"result": "{filler}"}}}}"#));
             let (mut request_buffer, mut received) = (vec![0; request.len()], vec![0; event.len() + answer.len()]);

@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use super::messages::{self, FromClient, OnRecord};
+use super::messages::{self, FromClient, FromWorker, OnRecord};
 pub use super::verdict::Action;
 use super::view_filter::{ViewFilter, attach, narrowed};
 use super::wall;
@@ -14,11 +14,14 @@ use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope};
 use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use ray_relay_base::wire::dap::texts::look_through;
+use ray_relay_base::wire::dap::schema::Fields;
 use ray_relay_debugger::pdb::ComparisonKey;
 
 /// Whether a message is captured, by its type and its command or event.
 pub type Captures = fn(MessageType, &[u8]) -> bool;
+
+/// The fields with which a captured message passes all the same, by its type and its command or event.
+pub type Examined = fn(MessageType, &[u8]) -> Option<&'static Fields>;
 
 /// The filter of one session: what its rights let pass, change or refuse.
 #[derive(Debug)]
@@ -40,16 +43,18 @@ impl MessageFilter {
         self.view.is_none()
     }
 
-    /// Whether a captured message of the worker passes to the client unchanged, without any handling by the relay.
-    /// Decided without building it; false if in doubt.
-    pub fn passes(&self, body: &[u8]) -> bool {
-        if !wall::passes_unchanged(body) {
-            return false;
-        }
+    /// Whether a captured message of the worker passes to the client without any handling by the relay; what no client
+    /// may see is overwritten in it. Decided without building it; false if in doubt, and for stacks if the session
+    /// `wants_stacks`.
+    pub fn passes(&self, body: &mut [u8], wants_stacks: bool) -> bool {
         let Some(view) = &self.view else {
-            return true;
+            // The scanner has tried.
+            return false;
         };
-        look_through(body, |_| true).is_some_and(|front| view.leaves(&front))
+        wall::overwrite(body).is_some_and(|message| {
+            let is_wanted = wants_stacks && message.row.handling == FromWorker::Stack;
+            !is_wanted && view.leaves(&message)
+        })
     }
 
     /// Selects client messages to capture; `otherwise` selects those captured for other reasons.
@@ -65,6 +70,14 @@ impl MessageFilter {
         match &self.view {
             Some(_) => messages::captures_for_view,
             None => messages::captures_from_worker,
+        }
+    }
+
+    /// Selects the fields with which one of them passes all the same.
+    pub fn examined(&self) -> Examined {
+        match &self.view {
+            Some(_) => |_, _| None,
+            None => wall::examined,
         }
     }
 

@@ -9,9 +9,9 @@
 //! | requests to the editor | `startDebugging` for a subprocess; any other is refused towards the worker |
 //! | events | those that debugpy sends; any other is dropped |
 //! | a child's configuration | rebuilt from the client's own arguments and the pid ([`Child`]); a pool's at once, and then one each second ([`Children`]) |
-//! | `source` | its name, its number, and a path that names a file ([`fields`]) |
+//! | `source` | its name, its number, and a path that names a file ([`paths`]) |
 //! | failures | their sentence, without links |
-//! | spliced messages | those without such a field, whatever type they claim ([`ray_relay_base::wire::dap::rest`]) |
+//! | spliced messages | what their schema lets pass ([`schemas`], [`ray_relay_base::wire::dap::schema`]) |
 //!
 //! Source: debugpy 1.8.0 to 1.8.22; VS Code 1.139, nvim-dap, dape 0.27 and Helix 25.07, and the fields on which each
 //! acts.
@@ -19,8 +19,8 @@
 mod child;
 mod children;
 mod fields;
-mod plain;
-mod stack;
+mod paths;
+mod schemas;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -28,41 +28,40 @@ use serde_json::Value;
 
 pub(super) use self::child::Child;
 pub(super) use self::children::{Children, Turn};
-pub(super) use self::plain::LOG_MARK;
+pub(super) use self::schemas::LOG_MARK;
+pub use self::schemas::examined;
 use super::messages::{FromWorker, OfWorker};
 use ray_relay_base::wire::dap::names::Event;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType, Peek, Walk};
-use ray_relay_base::wire::dap::rest::Rest;
+use ray_relay_base::wire::dap::schema::plain;
+use ray_relay_base::wire::dap::schema::walk::SchemaWalk;
 
-/// Whether the message with this `body` may go to a client unchanged, in the worker's own bytes, without handling by
-/// the relay. If in doubt it may not, and [`clean`] handles it.
-pub(crate) fn passes_unchanged(body: &[u8]) -> bool {
-    let mut walk = Walk::new(Depth::Deciding);
-    let Peek::Known(kind, name) = walk.peek(body, body.len()) else {
-        return false;
-    };
-    if !walk.is_usual(kind) {
-        return false;
-    }
-    match OfWorker::of(kind, name).handling {
-        FromWorker::Pass => {
-            let mut rest = Rest::new();
-            rest.pass(&body[walk.looked_at()..]).is_ok() && rest.is_over()
-        }
-        FromWorker::Look => {
-            kind == MessageType::Event
-                && name == Event::Output.as_str().as_bytes()
-                && plain::output(body)
-        }
-        FromWorker::Stack => stack::is_plain(body),
-        _ => false,
-    }
+/// A message that passes in its own bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct InBytes {
+    pub(crate) kind: MessageType,
+    pub(crate) row: OfWorker,
+    /// `request_seq` of a response, if it is a whole number.
+    pub(crate) request_seq: Option<u64>,
 }
 
-/// Whether the message with this `body` has the location of a thread.
-pub(crate) fn is_stack(body: &[u8]) -> bool {
-    let seen = Walk::new(Depth::Deciding).peek(body, body.len());
-    matches!(seen, Peek::Known(kind, name) if OfWorker::of(kind, name).handling == FromWorker::Stack)
+/// Overwrites in `body` what no client may see. `None`: that is not possible in its bytes, and [`clean`] handles it.
+pub fn overwrite(body: &mut [u8]) -> Option<InBytes> {
+    let (kind, row, fields) = match Walk::new(Depth::Deciding).peek(body, body.len()) {
+        Peek::Known(kind, name) => (kind, OfWorker::of(kind, name), examined(kind, name)),
+        Peek::Unclear | Peek::More => return None,
+    };
+    let fields = match row.handling {
+        FromWorker::Pass => plain(kind),
+        _ => fields?,
+    };
+    let mut walk = SchemaWalk::new(fields);
+    let read = walk.pass(body).ok()?;
+    (read == body.len() && walk.is_over()).then(|| InBytes {
+        kind,
+        row,
+        request_seq: walk.request_seq(),
+    })
 }
 
 /// Removes from a worker's `message` what no client may see. Its row decides whether it passes at all.

@@ -216,27 +216,64 @@ async fn stack_response_has_only_file_sources() {
 }
 
 #[tokio::test]
-async fn long_response_that_becomes_a_request_is_cut_off() {
+async fn long_response_that_becomes_a_request_stays_a_response() {
     let context = context(|_| {});
     let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
     let long = "y".repeat(1 << 20);
     let response = format!(
-        r#"{{"seq": 1, "type": "response", "request_seq": 9, "success": true, "command": "variables", "body": {{"x": "{long}"}}, "type": "request", "command": "runInTerminal"}}"#
+        r#"{{"seq": 1, "type": "response", "request_seq": 9, "success": true, "command": "variables",
+            "body": {{"x": "{long}", "source": {{"path": "term://sh"}}}}, "type": "request", "command": "runInTerminal"}}"#
+    );
+    let write = async { dap.send_body(response.as_bytes()).await.unwrap() };
+    let (message, ()) = tokio::join!(timeout(TEST_TIMEOUT, debugger.dap.read()), write);
+    assert_eq!(
+        message.unwrap().unwrap(),
+        json!({"seq": 1, "type": "response", "request_seq": 9, "success": true, "command": "variables", "body": {"x": long}})
+    );
+    // The session goes on.
+    debugger.send("threads", json!({})).await;
+    expect_request(&mut dap, "threads").await;
+}
+
+#[tokio::test]
+async fn long_message_that_is_no_json_is_cut_off() {
+    let context = context(|_| {});
+    let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    let long = "y".repeat(1 << 20);
+    let output = format!(
+        r#"{{"seq": 1, "type": "event", "event": "output", "body": {{"output": "{long}", type: "request"}}}}"#
     );
     let write = async {
         // The session may end before everything is written.
-        let _ = dap.send_body(response.as_bytes()).await;
+        let _ = dap.send_body(output.as_bytes()).await;
     };
     let read = async {
         loop {
             match timeout(TEST_TIMEOUT, debugger.dap.read()).await.unwrap() {
-                Ok(message) => assert_ne!(message["type"], "request"),
+                Ok(message) => assert_ne!(message["event"], "output"),
                 Err(end) => return end,
             }
         }
     };
     let (end, ()) = tokio::join!(read, write);
     assert!(matches!(end, Closed::ByPeer | Closed::Broken(_)), "{end:?}");
+}
+
+#[tokio::test]
+async fn long_output_arrives_without_what_drives_a_terminal() {
+    let context = context(|_| {});
+    let (_worker, mut debugger, mut dap) = session(&context, json!({})).await;
+    let long = "loss=0.1\\n".repeat(100_000);
+    let output = format!(
+        r#"{{"seq": 1, "type": "event", "event": "output", "body": {{"output": "\u001b[1m{long}\u001b]8;;x", "category": "important", "data": {{"rayRelay": 1}}}}}}"#
+    );
+    let write = async { dap.send_body(output.as_bytes()).await.unwrap() };
+    let (message, ()) = tokio::join!(timeout(TEST_TIMEOUT, debugger.dap.read()), write);
+    let text = format!("\u{1b}[1m{}\u{241b}]8;;x", "loss=0.1\n".repeat(100_000));
+    assert_eq!(
+        message.unwrap().unwrap(),
+        json!({"seq": 1, "type": "event", "event": "output", "body": {"output": text}})
+    );
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use self::values::Values;
 use super::messages::{self, FromWorker};
 pub use super::verdict::FIRST_OWN_SEQ;
 use super::verdict::{Action, pass};
+use super::wall::InBytes;
 use ray_relay_access::identity::Principal;
 use ray_relay_access::policy::{Rights, Scope, Scopes};
 use ray_relay_access::visibility::Visibility;
@@ -35,7 +36,6 @@ use ray_relay_base::wire::dap::message::{
 };
 use ray_relay_base::wire::dap::names::{Event, Reverse};
 use ray_relay_base::wire::dap::peek::MessageType;
-use ray_relay_base::wire::dap::texts::Front;
 use ray_relay_debugger::debugger::unattended::OWN_SEQ;
 use ray_relay_debugger::pdb::ComparisonKey;
 
@@ -165,13 +165,12 @@ impl ViewFilter {
         }
     }
 
-    /// Whether [`ViewFilter::on_worker`] would return a message with this front unchanged, and record nothing about it.
-    pub fn leaves(&self, front: &Front) -> bool {
-        let row = messages::OfWorker::of(front.kind, front.name.as_bytes());
-        if self.visibility.hides() && row.text != Text::Nothing {
+    /// Whether [`ViewFilter::on_worker`] would return this message unchanged, and record nothing about it.
+    pub(crate) fn leaves(&self, message: &InBytes) -> bool {
+        if self.visibility.hides() && message.row.text != Text::Nothing {
             return false;
         }
-        match (front.kind, front.request_seq) {
+        match (message.kind, message.request_seq) {
             (MessageType::Request, _) => false,
             (MessageType::Response, Some(seq)) => {
                 seq < FIRST_OWN_SEQ && !self.breakpoints.contains_key(&seq)

@@ -7,20 +7,13 @@
 use memchr::memchr_iter;
 use serde_json::{Map, Value};
 
+use super::paths::names_file;
+use super::schemas::{FRAME, OUTPUT_BODY, SOURCE};
 use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::dap::schema::{PLAIN_EVENT, PLAIN_RESPONSE};
 use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::{one_line, unlinked};
 
-const RESPONSE: &[&str] = &[
-    "seq",
-    "type",
-    "request_seq",
-    "success",
-    "command",
-    "message",
-    "body",
-];
-const EVENT: &[&str] = &["seq", "type", "event", "body"];
 const STOPPED: &[&str] = &[
     "reason",
     "description",
@@ -29,26 +22,6 @@ const STOPPED: &[&str] = &[
     "text",
     "allThreadsStopped",
     "hitBreakpointIds",
-];
-const OUTPUT: &[&str] = &[
-    "category",
-    "output",
-    "group",
-    "variablesReference",
-    "source",
-    "line",
-    "column",
-];
-pub(super) const FRAME: &[&str] = &[
-    "id",
-    "name",
-    "source",
-    "line",
-    "column",
-    "endLine",
-    "endColumn",
-    "moduleId",
-    "presentationHint",
 ];
 const BREAKPOINT: &[&str] = &[
     "id",
@@ -60,12 +33,13 @@ const BREAKPOINT: &[&str] = &[
     "endLine",
     "endColumn",
 ];
-pub(super) const SOURCE: &[&str] = &["name", "path", "sourceReference", "presentationHint"];
 const ERROR: &[&str] = &["id", "format", "showUser"];
 
 /// Sanitizes a response. Its `request_seq` decides which request it answers, so every known field is checked in each.
 pub(super) fn response(message: &mut Value) {
-    keep(message, RESPONSE);
+    keep(message, |key| {
+        PLAIN_RESPONSE.passes(key) || key == "message"
+    });
     if message.get("success") != Some(&Value::Bool(true)) {
         return failure(message);
     }
@@ -88,17 +62,17 @@ pub(super) fn response(message: &mut Value) {
 
 /// Sanitizes an event of this name.
 pub(super) fn event(message: &mut Value, name: Option<Event>) {
-    keep(message, EVENT);
+    keep(message, |key| PLAIN_EVENT.passes(key));
     let Some(body) = message.get_mut("body") else {
         return;
     };
     match name {
-        Some(Event::Stopped) => keep(body, STOPPED),
+        Some(Event::Stopped) => keep(body, |key| STOPPED.contains(&key)),
         // Its body could make the editor restart the session.
         Some(Event::Terminated) => *body = Value::Object(Map::new()),
         Some(Event::Output) => output(body),
         Some(Event::Breakpoint) => {
-            keep(body, &["reason", "breakpoint"]);
+            keep(body, |key| matches!(key, "reason" | "breakpoint"));
             // debugpy reports only changes of its breakpoints (1.8.0 to 1.8.22). VS Code keeps a new one among its own,
             // beyond the session, and sets it in the tasks of others; a removed one is gone there.
             put(body, "reason", "changed");
@@ -116,9 +90,9 @@ fn failure(message: &mut Value) {
     let Some(body) = message.get_mut("body") else {
         return;
     };
-    keep(body, &["error"]);
+    keep(body, |key| key == "error");
     if let Some(error) = body.get_mut("error") {
-        keep(error, ERROR);
+        keep(error, |key| ERROR.contains(&key));
         if let Some(format) = error.get_mut("format") {
             without_links(format);
         }
@@ -126,7 +100,7 @@ fn failure(message: &mut Value) {
 }
 
 fn output(body: &mut Value) {
-    keep(body, OUTPUT);
+    keep(body, |key| OUTPUT_BODY.passes(key));
     let prominent = body.get("category").is_some_and(|c| c == "important");
     match body.get("category").and_then(Value::as_str) {
         None if body.get("category").is_none() => {}
@@ -155,7 +129,7 @@ const ESCAPE: char = '\u{1b}';
 const STRING_CONTROLS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
 
 /// Whether `text` does more than colour a terminal: links with a hidden target, titles, the clipboard.
-pub(super) fn drives_terminal(text: &str) -> bool {
+fn drives_terminal(text: &str) -> bool {
     let mut from = text;
     while let Some((_, rest)) = from.split_once(ESCAPE) {
         if !rest.starts_with('[') {
@@ -168,13 +142,13 @@ pub(super) fn drives_terminal(text: &str) -> bool {
 }
 
 fn frame(frame: &mut Value) {
-    keep(frame, FRAME);
+    keep(frame, |key| FRAME.passes(key));
     one(frame.get_mut("source"), source);
 }
 
 /// Sanitizes a breakpoint: VS Code renders the message of a conditional one as trusted Markdown.
 fn breakpoint(breakpoint: &mut Value) {
-    keep(breakpoint, BREAKPOINT);
+    keep(breakpoint, |key| BREAKPOINT.contains(&key));
     if let Some(Value::String(text)) = breakpoint.get_mut("message") {
         *text = one_line(&unlinked(text)).replace('`', "'");
     }
@@ -182,7 +156,7 @@ fn breakpoint(breakpoint: &mut Value) {
 }
 
 fn source(source: &mut Value) {
-    keep(source, SOURCE);
+    keep(source, |key| SOURCE.passes(key));
     let Value::Object(source) = source else {
         return;
     };
@@ -192,53 +166,15 @@ fn source(source: &mut Value) {
     }
 }
 
-/// Whether an editor that opens `path` opens a file of its own machine: not an address, not a device, and not a file on
-/// a host in the path. Editors normalise `.`, `..` and doubled separators first, and on Windows `\\` is a separator
-/// too.
-pub(super) fn names_file(path: &str) -> bool {
-    let separators = ['/', '\\'];
-    let rooted = path.strip_prefix(separators);
-    let mut rest = rooted.unwrap_or(path);
-    let shared = rest.strip_prefix(separators).filter(|_| rooted.is_some());
-    if let Some(shared) = shared {
-        let (host, share) = shared.split_once(separators).unwrap_or((shared, ""));
-        // Windows' names for the files of its Linux.
-        if !["wsl$", "wsl.localhost"].contains(&&*host.to_ascii_lowercase()) {
-            return false;
-        }
-        rest = share;
-    }
-    let mut depth = 0_usize;
-    let parts = rest.trim_end_matches(separators).split(separators);
-    for (at, part) in parts.enumerate() {
-        let is_drive = at == 0
-            && rooted.is_none()
-            && matches!(part.as_bytes(), [letter, b':'] if letter.is_ascii_alphabetic());
-        match part {
-            ".." if shared.is_some() && depth == 0 => return false,
-            ".." => depth = depth.saturating_sub(1),
-            // A normalised `/.//host/share` may begin with two separators.
-            "" if depth == 0 && at > 0 => return false,
-            "" | "." => {}
-            // A host (`/ssh:host:`), a scheme, a stream of a file; Windows' devices; a host in another syntax of Emacs.
-            _ if part.contains(':') && !is_drive => return false,
-            "?" | "??" => return false,
-            _ if depth == 0 && part.starts_with('[') => return false,
-            _ => depth += 1,
-        }
-    }
-    !path.contains(char::is_control)
-}
-
 fn without_links(text: &mut Value) {
     if let Value::String(text) = text {
         *text = unlinked(text).into_owned();
     }
 }
 
-fn keep(object: &mut Value, keys: &[&str]) {
+fn keep(object: &mut Value, passes: impl Fn(&str) -> bool) {
     match object {
-        Value::Object(fields) => fields.retain(|key, _| keys.contains(&key.as_str())),
+        Value::Object(fields) => fields.retain(|key, _| passes(key)),
         // No reader expects it.
         other => *other = Value::Object(Map::new()),
     }

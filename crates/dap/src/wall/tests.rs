@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::fields::names_file;
+use super::paths::names_file;
 use super::*;
 use crate::attach::{Pass, RelayEndpoint};
 use ray_relay_ray::ray::registry::BreakpointId;
@@ -50,6 +50,12 @@ fn child_message(message: &Value, parent: &Value) -> Option<Value> {
 fn cleaned(mut message: Value) -> Value {
     clean(&mut message);
     message
+}
+
+/// Whether the message passes in its own bytes, and none of them has to change.
+fn passes_unchanged(body: &[u8]) -> bool {
+    let mut passed = body.to_vec();
+    overwrite(&mut passed).is_some() && passed == body
 }
 
 fn answer(body: &Value) -> Value {

@@ -6,7 +6,7 @@
 use tokio::task::yield_now;
 
 use crate::message_filter::MessageFilter;
-use crate::{source_folder, wall};
+use crate::source_folder;
 use ray_relay_base::wire::dap::splice::{Side, Splice, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_debugger::debugger::Worker;
@@ -29,8 +29,8 @@ pub(super) async fn next<S: PeerStream>(
             looked_through = 0;
             yield_now().await;
         }
-        let passes = |from, body: &[u8]| match from {
-            Side::Worker => filter.passes(body) && !(wants_stacks && wall::is_stack(body)),
+        let passes = |from, body: &mut [u8]| match from {
+            Side::Worker => filter.passes(body, wants_stacks),
             Side::Client => free && source_folder::is_expression(body),
         };
         match splice.next_but(passes).await {

@@ -190,7 +190,9 @@ impl<S: PeerStream> EditorRequests<'_, '_, S> {
         self.context.sessions.parks.named(breakpoint.id, process);
         if child.is_own_request() {
             let answers = Reverse::StartDebugging.as_str().as_bytes();
-            self.traffic.splice.capture_answers(Side::Client, answers);
+            self.traffic
+                .splice
+                .capture_answers(Side::Client, answers, true);
         }
         let principal = self.live.worker.principal();
         let ticket = self.context.auth.issue_ticket(principal, breakpoint);

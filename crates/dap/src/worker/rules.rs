@@ -1,6 +1,6 @@
 //! Selects the messages that the session must see.
 
-use crate::message_filter::MessageFilter;
+use crate::message_filter::{Captures, Examined, MessageFilter};
 use crate::messages;
 use ray_relay_base::wire::dap::peek::{Depth, MessageType};
 use ray_relay_base::wire::dap::scanner::Rules;
@@ -24,15 +24,18 @@ pub(super) fn rules(context: &Context, live: &Live<'_>, filter: &MessageFilter) 
                 false => messages::captures_from_client,
             }),
         },
+        examined: |_, _| None,
         max_captured: dap.max_frame,
         max_passed: dap.max_frame,
     };
+    let (captures, examined): (Captures, Examined) = match live.capture.is_on() {
+        true => (captures_everything, |_, _| None),
+        false => (filter.captures_from_worker(), filter.examined()),
+    };
     let down = Rules {
         depth: Depth::Deciding,
-        captures: match live.capture.is_on() {
-            true => captures_everything,
-            false => filter.captures_from_worker(),
-        },
+        captures,
+        examined,
         max_captured: dap.max_frame,
         // Forwarded as it arrives, without buffering, so its size is the client's concern.
         max_passed: usize::MAX / 2,

@@ -15,6 +15,7 @@ use ray_relay_access::connection::on_wake::WakeForwarder;
 use ray_relay_access::telemetry::metrics::Outcome;
 use ray_relay_base::wire::dap::codec::FrameError;
 use ray_relay_base::wire::dap::message::notice;
+use ray_relay_base::wire::dap::names::Command;
 use ray_relay_base::wire::dap::splice::{Side, SpliceEvent};
 use ray_relay_base::wire::peer_stream::PeerStream;
 use ray_relay_session::session::FromFamily;
@@ -176,6 +177,8 @@ impl<'a, S: PeerStream> ActiveSession<'a, S> {
             }
         });
         let (splice, filter) = (&mut self.traffic.splice, &self.filter);
+        let stack = Command::StackTrace.as_str().as_bytes();
+        splice.capture_answers(Side::Worker, stack, wants_stacks);
         let passes = async move {
             match all_seen {
                 true => splice.next().await,

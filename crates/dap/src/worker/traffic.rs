@@ -106,7 +106,7 @@ impl<S: PeerStream> Traffic<S> {
     /// uncaptured.
     pub(super) fn capture_evaluations(&mut self) {
         let evaluate = Command::Evaluate.as_str().as_bytes();
-        self.splice.capture_answers(Side::Worker, evaluate);
+        self.splice.capture_answers(Side::Worker, evaluate, true);
     }
 
     /// Evaluates an expression in the worker for the relay. `purpose` is what its answer is for: all have the same

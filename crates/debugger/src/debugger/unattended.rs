@@ -268,7 +268,7 @@ impl Unattended {
             Reader::Splice(splice) => {
                 let request = request(OWN_SEQ, Command::Evaluate, arguments).to_string();
                 let evaluate = Command::Evaluate.as_str().as_bytes();
-                splice.capture_answers(Side::Worker, evaluate);
+                splice.capture_answers(Side::Worker, evaluate, true);
                 splice.insert_body(Side::Worker, request.as_bytes());
                 self.pending = PendingRequest(Some(OWN_SEQ));
                 true
@@ -408,6 +408,7 @@ pub fn rules(max_captured: usize) -> Rules {
     Rules {
         depth: Depth::Deciding,
         captures: stored_messages::matters,
+        examined: |_, _| None,
         max_captured,
         max_passed: usize::MAX / 2,
     }

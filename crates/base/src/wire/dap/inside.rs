@@ -4,6 +4,7 @@
 //! strings; the brackets outside are counted one by one.
 
 use memchr::memchr2;
+use wide::u8x16;
 
 const BLOCK: usize = 64;
 
@@ -110,36 +111,27 @@ impl Inside {
 
 impl Kinds {
     fn of(block: &[u8; BLOCK]) -> Self {
-        // Compared in wide registers, then gathered bit by bit.
-        let mut kinds = [0; BLOCK];
-        for (kind, byte) in kinds.iter_mut().zip(block) {
-            let bracket = byte | 0x20;
-            *kind = u8::from(*byte == b'"')
-                | u8::from(*byte == b'\\') << 1
-                | u8::from(bracket == b'{') << 2
-                | u8::from(bracket == b'}') << 3;
+        let mut kinds = Self {
+            quotes: 0,
+            backslashes: 0,
+            opening: 0,
+            closing: 0,
+        };
+        let (lanes, _) = block.as_chunks();
+        for (index, lane) in lanes.iter().enumerate() {
+            let bytes = u8x16::new(*lane);
+            // `[` and `]` differ from `{` and `}` by one bit.
+            let brackets = bytes | u8x16::splat(0x20);
+            let marks = |bytes: u8x16, byte: u8| {
+                u64::from(bytes.simd_eq(u8x16::splat(byte)).to_bitmask()) << (16 * index)
+            };
+            kinds.quotes |= marks(bytes, b'"');
+            kinds.backslashes |= marks(bytes, b'\\');
+            kinds.opening |= marks(brackets, b'{');
+            kinds.closing |= marks(brackets, b'}');
         }
-        let (mut quotes, mut backslashes, mut opening, mut closing) = (0, 0, 0, 0);
-        let (words, _) = kinds.as_chunks::<8>();
-        for (index, word) in words.iter().enumerate() {
-            let word = u64::from_le_bytes(*word);
-            quotes |= gathered(word) << (8 * index);
-            backslashes |= gathered(word >> 1) << (8 * index);
-            opening |= gathered(word >> 2) << (8 * index);
-            closing |= gathered(word >> 3) << (8 * index);
-        }
-        Self {
-            quotes,
-            backslashes,
-            opening,
-            closing,
-        }
+        kinds
     }
-}
-
-/// The lowest bits of the eight bytes of `word`, next to each other.
-fn gathered(word: u64) -> u64 {
-    (word & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 /// The bytes behind `backslashes`, except backslashes that are escaped themselves.

@@ -3,8 +3,8 @@
 //! Pure. The relay peeks at each frame that passes and forwards nearly all of them unchanged; only messages that must
 //! be rewritten are parsed. Python and editors use the *last* of two equal keys: `{"command":"threads", …
 //! ,"command":"terminate"}` must not pass as `threads`. Towards the worker the whole object is scanned before any of
-//! it passes. Towards the client, where messages are long, the first keys decide, and the [rest](super::rest) is
-//! scanned as it passes.
+//! it passes. Towards the client, where messages are long, the first keys decide, and the message is walked by its
+//! [schema](super::schema) as it passes.
 
 use memchr::memchr2;
 
@@ -51,10 +51,7 @@ pub struct Walk {
     kind: Option<MessageType>,
     command: Option<PeekedText>,
     event: Option<PeekedText>,
-    success: Success,
     seq: Option<u64>,
-    /// Whether there was a key that no debugger writes before the deciding ones.
-    unusual: bool,
 }
 
 /// The position of a string without escapes in the body.
@@ -78,16 +75,6 @@ enum PeekedValue {
     Deciding(PeekedField),
     /// The message's number, which decides nothing.
     Seq,
-    Other,
-}
-
-/// The value of `success`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Success {
-    Unknown,
-    /// Its value comes next.
-    Next,
-    True,
     Other,
 }
 
@@ -131,20 +118,8 @@ impl Walk {
             kind: None,
             command: None,
             event: None,
-            success: Success::Unknown,
             seq: None,
-            unusual: false,
         }
-    }
-
-    /// Number of body bytes scanned.
-    pub fn looked_at(&self) -> usize {
-        self.at
-    }
-
-    /// Whether the scanned part states nothing but the message's type, and in a response that it succeeded.
-    pub fn is_usual(&self, kind: MessageType) -> bool {
-        !self.unusual && (self.success == Success::True || kind != MessageType::Response)
     }
 
     /// The message's number, if it is in `body`: all of its bytes that are here, the scanned ones first.
@@ -190,7 +165,7 @@ impl Walk {
             },
             PeekState::InKey(start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
-                Some(text) => PeekState::Colon(self.field(text.of(body))),
+                Some(text) => PeekState::Colon(Self::field(text.of(body))),
             },
             PeekState::Colon(slot) => match self.after_space(body)? {
                 b':' => PeekState::Value(slot),
@@ -204,16 +179,7 @@ impl Walk {
                 b'"' => PeekState::InText(slot, self.at),
                 _ => PeekState::Unclear,
             },
-            PeekState::Value(PeekedValue::Other) => {
-                let first = self.after_space(body)?;
-                if self.success == Success::Next {
-                    self.success = match first {
-                        b't' => Success::True,
-                        _ => Success::Other,
-                    };
-                }
-                Self::value(first)
-            }
+            PeekState::Value(PeekedValue::Other) => Self::value(self.after_space(body)?),
             PeekState::InText(slot, start) => match self.plain_text(body, start)? {
                 None => PeekState::Unclear,
                 Some(text) => self.store(slot, text, body),
@@ -261,22 +227,13 @@ impl Walk {
 
     /// The value that follows this key.
     #[inline]
-    fn field(&mut self, key: &[u8]) -> PeekedValue {
+    fn field(key: &[u8]) -> PeekedValue {
         match key {
             b"type" => PeekedValue::Deciding(PeekedField::Kind),
             b"command" => PeekedValue::Deciding(PeekedField::Command),
             b"event" => PeekedValue::Deciding(PeekedField::Event),
             b"seq" => PeekedValue::Seq,
-            b"success" => {
-                self.unusual |= self.success != Success::Unknown;
-                self.success = Success::Next;
-                PeekedValue::Other
-            }
-            other => {
-                // Debuggers write it before the deciding keys too.
-                self.unusual |= other != b"request_seq";
-                PeekedValue::Other
-            }
+            _ => PeekedValue::Other,
         }
     }
 

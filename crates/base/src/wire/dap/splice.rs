@@ -131,13 +131,13 @@ where
         }
     }
 
-    /// Captures the responses of `from` to `command` as well, from now on.
-    pub fn capture_answers(&mut self, from: Side, command: &'static [u8]) {
+    /// Captures the responses of `from` to `command` as well, or no longer.
+    pub fn capture_answers(&mut self, from: Side, command: &'static [u8], captures: bool) {
         let lane = match from {
             Side::Client => &mut self.up.lane,
             Side::Worker => &mut self.down,
         };
-        lane.scanner.capture_answers(command);
+        lane.scanner.capture_answers(command, captures);
     }
 
     /// Half-closes the connection to `to` once everything is written.
@@ -182,8 +182,9 @@ where
         self.next_but(|_, _| false).await
     }
 
-    /// The same, but a message that would be captured is forwarded unchanged if `passes` accepts its side and body.
-    pub async fn next_but(&mut self, passes: impl Fn(Side, &[u8]) -> bool) -> SpliceEvent {
+    /// The same, but a message that would be captured is forwarded if `passes` accepts its side and body, in which it
+    /// may overwrite what does not pass.
+    pub async fn next_but(&mut self, passes: impl Fn(Side, &mut [u8]) -> bool) -> SpliceEvent {
         std::future::poll_fn(|cx| self.poll_next(cx, &passes)).await
     }
 
@@ -272,7 +273,7 @@ where
     fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-        passes: &impl Fn(Side, &[u8]) -> bool,
+        passes: &impl Fn(Side, &mut [u8]) -> bool,
     ) -> Poll<SpliceEvent> {
         // The small direction first: a user's "step" does not wait behind output.
         let Up { lane, worker } = &mut self.up;

@@ -56,6 +56,10 @@ impl Buffer {
         &self.storage[self.start..self.end]
     }
 
+    pub(super) fn filled_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[self.start..self.end]
+    }
+
     /// Removes `n` bytes from the front.
     pub(super) fn consume(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);

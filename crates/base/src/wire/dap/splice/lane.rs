@@ -97,7 +97,7 @@ impl Lane {
         cx: &mut Context<'_>,
         from: &mut R,
         to: &mut T,
-        passes: impl Fn(&[u8]) -> bool,
+        passes: impl Fn(&mut [u8]) -> bool,
     ) -> Poll<Turn>
     where
         R: PeerStream,
@@ -129,7 +129,7 @@ impl Lane {
         cx: &mut Context<'_>,
         from: &mut R,
         to: &mut T,
-        passes: &impl Fn(&[u8]) -> bool,
+        passes: &impl Fn(&mut [u8]) -> bool,
     ) -> Poll<Turn>
     where
         R: PeerStream,
@@ -202,9 +202,9 @@ impl Lane {
         }
     }
 
-    /// Scans the bytes read, up to where something has to be done first. A captured frame is forwarded unchanged if
-    /// its body `passes`.
-    fn scan(&mut self, passes: &impl Fn(&[u8]) -> bool) {
+    /// Scans the bytes read, up to where something has to be done first. A captured frame is forwarded if its body
+    /// `passes`.
+    fn scan(&mut self, passes: &impl Fn(&mut [u8]) -> bool) {
         if self.eof == Eof::Short {
             return;
         }
@@ -213,7 +213,7 @@ impl Lane {
         self.buffer.consume(skipped);
         self.skip -= skipped;
         while self.found.is_none() && !self.inserts_now() {
-            let rest = &self.buffer.filled()[self.passing..];
+            let rest = &mut self.buffer.filled_mut()[self.passing..];
             if rest.is_empty() {
                 return;
             }
@@ -222,7 +222,7 @@ impl Lane {
                 Ok(ScanStep::More) => return,
                 // With another header it would not be forwarded.
                 Ok(ScanStep::Captured { head, frame })
-                    if is_plain_header(&rest[..head]) && passes(&rest[head..frame]) =>
+                    if is_plain_header(&rest[..head]) && passes(&mut rest[head..frame]) =>
                 {
                     self.passing += frame;
                 }
@@ -244,7 +244,7 @@ impl Lane {
         &mut self,
         cx: &mut Context<'_>,
         to: &mut T,
-        passes: &impl Fn(&[u8]) -> bool,
+        passes: &impl Fn(&mut [u8]) -> bool,
     ) -> Poll<io::Result<()>> {
         loop {
             while self.passing > 0 {

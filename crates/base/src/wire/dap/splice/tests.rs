@@ -19,6 +19,7 @@ fn rules(depth: Depth) -> Rules {
     Rules {
         depth,
         captures: |_, name| name == b"take",
+        examined: |_, _| None,
         max_captured: 1 << 20,
         max_passed: 1 << 26,
     }
@@ -410,7 +411,7 @@ async fn capture_with_another_header_is_always_reported() {
 
 #[tokio::test]
 async fn costly_directions_share_turns_by_time() {
-    let costly = |_, _: &[u8]| {
+    let costly = |_, _: &mut [u8]| {
         let started = std::time::Instant::now();
         while started.elapsed() < Duration::from_millis(1) {}
         true
