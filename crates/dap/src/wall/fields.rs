@@ -37,9 +37,7 @@ const ERROR: &[&str] = &["id", "format", "showUser"];
 
 /// Sanitizes a response. Its `request_seq` decides which request it answers, so every known field is checked in each.
 pub(super) fn response(message: &mut Value) {
-    keep(message, |key| {
-        PLAIN_RESPONSE.passes(key) || key == "message"
-    });
+    keep(message, |key| PLAIN_RESPONSE.passes(key));
     if message.get("success") != Some(&Value::Bool(true)) {
         return failure(message);
     }

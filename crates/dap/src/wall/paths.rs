@@ -28,8 +28,10 @@ pub(super) fn names_file(path: &str) -> bool {
             // A normalised `/.//host/share` may begin with two separators.
             "" if depth == 0 && at > 0 => return false,
             "" | "." => {}
+            // Behind a drive two separators may begin a host, as at the root.
+            _ if is_drive => {}
             // A host (`/ssh:host:`), a scheme, a stream of a file; Windows' devices; a host in another syntax of Emacs.
-            _ if part.contains(':') && !is_drive => return false,
+            _ if part.contains(':') => return false,
             "?" | "??" => return false,
             _ if depth == 0 && part.starts_with('[') => return false,
             _ => depth += 1,

@@ -196,6 +196,11 @@ fn only_local_absolute_paths_name_files() {
         "/.//evil/share/a.py",
         "/x/..//evil/share/a.py",
         "C:\\..\\\\evil\\share\\a.py",
+        "C:///evil/share/a.py",
+        "C:////evil/share/a.py",
+        "c:\\\\\\evil\\share\\a.py",
+        "C:/.//evil/share/a.py",
+        "t://x",
         "\\??\\UNC\\evil\\share\\a.py",
         "/??/UNC/evil/share/a.py",
         "/./??/UNC/evil/share/a.py",
@@ -239,6 +244,15 @@ fn failed_response_is_reduced_to_a_message() {
             "message": "[look] (command:evil)",
             "body": {"error": {"id": 1, "format": "{a} [look] (command:evil)", "showUser": true}}})
     );
+}
+
+#[test]
+fn failure_keeps_its_message_in_any_order() {
+    let failed = r#"{"type": "response", "request_seq": 2, "message": "boom", "success": false, "command": "variables"}"#;
+    let mut bytes = failed.as_bytes().to_vec();
+    assert!(overwrite(&mut bytes).is_none());
+    let cleaned = cleaned(serde_json::from_slice(&bytes).unwrap());
+    assert_eq!(cleaned["message"], "boom");
 }
 
 #[test]

@@ -163,7 +163,8 @@ pub const fn response_with(body: Schema) -> [Field; 7] {
         Field::new("command", Schema::Scalar),
         Field::new("body", body),
         Field::new("seq", Schema::Scalar),
-        Field::new("message", Schema::Overwritten),
+        // Only failures have one, and say so before or behind it.
+        Field::new("message", Schema::Parsed),
     ]
 }
 

@@ -43,7 +43,7 @@ pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, NoText> {
             b'\\' => match escape(&bytes[at..])? {
                 Escape::Cut => {
                     piece.read = at;
-                    return without_controls(bytes, piece, forwarded);
+                    return checked(bytes, piece, forwarded);
                 }
                 Escape::Passes(length) => piece.read = at + length,
                 Escape::Drives(_) if !forwarded => return Err(NoText),
@@ -61,14 +61,31 @@ pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, NoText> {
         }
     }
     if !piece.ends {
-        // A character in two pieces stays in one.
-        piece.read = bytes.len() - usize::from(bytes.last() == Some(&0xc2));
+        piece.read = bytes.len();
     }
-    without_controls(bytes, piece, forwarded)
+    checked(bytes, piece, forwarded)
 }
 
-/// Looks for the one-character forms of sequences with text: DCS, SOS, OSC, PM and APC.
-fn without_controls(bytes: &mut [u8], piece: Piece, forwarded: bool) -> Result<Piece, NoText> {
+/// Checks what is not ASCII: whether it is UTF-8, and has none of the one-character forms of sequences with text (DCS,
+/// SOS, OSC, PM and APC).
+fn checked(bytes: &mut [u8], mut piece: Piece, forwarded: bool) -> Result<Piece, NoText> {
+    if bytes[..piece.read].is_ascii() {
+        return Ok(piece);
+    }
+    let mut valid = 0;
+    while let Err(error) = str::from_utf8(&bytes[valid..piece.read]) {
+        valid += error.valid_up_to();
+        if error.error_len().is_none() && !piece.ends && piece.read == bytes.len() {
+            // A character in two pieces stays in one.
+            piece.read = valid;
+            break;
+        }
+        if !forwarded {
+            return Err(NoText);
+        }
+        bytes[valid] = b'?';
+        valid += 1;
+    }
     let text = &mut bytes[..piece.read];
     let mut from = 0;
     while let Some(found) = memchr(0xc2, &text[from..]) {
@@ -214,6 +231,11 @@ mod tests {
         assert!(pass(&mut bytes, true).is_ok_and(|piece| piece.ends));
         assert_eq!(bytes, " [1m ??0;x\u{a0}\" ".as_bytes());
         assert_eq!(pass(&mut br"\x".to_vec(), true), Err(NoText));
+        let invalid = b"\xc0\x9b]8;; \x9d\xe0\x82\\n\xff\" ";
+        assert_eq!(pass(&mut invalid.to_vec(), false), Err(NoText));
+        let mut bytes = invalid.to_vec();
+        assert!(pass(&mut bytes, true).is_ok_and(|piece| piece.ends));
+        assert_eq!(bytes, b"??]8;; ???\\n?\" ");
     }
 
     #[test]
