@@ -48,14 +48,14 @@ pub(crate) const ASK: Upload = |size| {
     format!(r#"{front}{lines}"}}{}}}"#, " ".repeat(space))
 };
 
-/// What a round trip asks for.
+/// The requests of round trips.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Asked {
     /// A stack as debugpy writes it.
     Stack,
     /// One whose frames have a field that debugpy does not write.
     OddStack,
-    /// What an editor asks for at a stop, in turn: a stack, its scopes, and their variables.
+    /// Those of an editor at a stop, in turn: a stack, its scopes, and their variables.
     Stop,
 }
 

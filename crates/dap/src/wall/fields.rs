@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::paths::names_file;
 use super::schemas::{FRAME, OUTPUT_BODY, SOURCE};
 use ray_relay_base::wire::dap::names::Event;
+use ray_relay_base::wire::dap::schema::console::STRING_CONTROLS;
 use ray_relay_base::wire::dap::schema::{PLAIN_EVENT, PLAIN_RESPONSE};
 use ray_relay_base::wire::json::put;
 use ray_relay_base::wire::text::{one_line, unlinked};
@@ -122,9 +123,6 @@ fn output(body: &mut Value) {
 
 /// Escape character of a terminal.
 const ESCAPE: char = '\u{1b}';
-
-/// The one-character forms of sequences with text: DCS, SOS, OSC, PM and APC.
-const STRING_CONTROLS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
 
 /// Whether `text` does more than colour a terminal: links with a hidden target, titles, the clipboard.
 fn drives_terminal(text: &str) -> bool {

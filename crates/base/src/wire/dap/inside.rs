@@ -1,4 +1,4 @@
-//! Skips over the inside of a JSON value, 64 bytes at a time, to find its end.
+//! Skips over the inside of a JSON value, 64 bytes at a time, to find its end; over the rest of a string, and spaces.
 //!
 //! Pure. A bit for each byte marks quotes, backslashes and brackets. Arithmetic on these bits finds the bytes within
 //! strings; the brackets outside are counted one by one.
@@ -151,6 +151,29 @@ fn between(mut quotes: u64) -> u64 {
         quotes ^= quotes << distance;
     }
     quotes
+}
+
+/// Number of spaces, as JSON has them, at the start of `bytes`.
+pub(super) fn spaces(bytes: &[u8]) -> usize {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+    bytes.iter().take_while(|byte| is_space(byte)).count()
+}
+
+/// How much of `bytes` belongs to a string, and whether it ends there.
+pub(super) fn rest_of_text(bytes: &[u8]) -> (usize, bool) {
+    let mut at = 0;
+    while let Some(found) = memchr2(b'"', b'\\', &bytes[at..]) {
+        at += found;
+        if bytes[at] == b'"' {
+            return (at + 1, true);
+        }
+        // An escaped byte is consumed together with its backslash.
+        if at + 1 == bytes.len() {
+            return (at, false);
+        }
+        at += 2;
+    }
+    (bytes.len(), false)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 use memchr::memchr2;
 
-use super::inside::Inside;
+use super::inside::{Inside, rest_of_text, spaces};
 
 /// `type` of a protocol message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,13 +263,10 @@ impl Walk {
 
     /// Consumes the next byte that is not white space.
     fn after_space(&mut self, body: &[u8]) -> Option<u8> {
-        loop {
-            let byte = *body.get(self.at)?;
-            self.at += 1;
-            if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
-                return Some(byte);
-            }
-        }
+        self.at += spaces(&body[self.at..]);
+        let byte = *body.get(self.at)?;
+        self.at += 1;
+        Some(byte)
     }
 
     /// Consumes the rest of a string that began at `start`, and its closing quote; `Some(None)` if it has escapes.
@@ -290,20 +287,9 @@ impl Walk {
 
     /// Consumes the rest of a string and its closing quote.
     fn skip_string(&mut self, body: &[u8]) -> Option<()> {
-        while let Some(n) = memchr2(b'"', b'\\', &body[self.at..]) {
-            self.at += n;
-            if body[self.at] == b'"' {
-                self.at += 1;
-                return Some(());
-            }
-            if self.at + 1 == body.len() {
-                // Continues from the backslash next time.
-                return None;
-            }
-            self.at += 2;
-        }
-        self.at = body.len();
-        None
+        let (read, ends) = rest_of_text(&body[self.at..]);
+        self.at += read;
+        ends.then_some(())
     }
 }
 
@@ -319,7 +305,8 @@ fn store<T>(stored: &mut Option<T>, value: T) -> PeekState {
     }
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+/// The whole number that is all of `text`, but for spaces behind it.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     str::from_utf8(text).ok()?.trim_ascii_end().parse().ok()
 }
 

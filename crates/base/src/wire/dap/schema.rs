@@ -4,7 +4,7 @@
 //! schema does not let pass. So a message keeps its length, and nothing is built or copied. What it cannot express is
 //! [`Irregular`]: the message is parsed and written anew, unless a part of it has been forwarded already.
 
-mod console;
+pub mod console;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,7 @@ pub mod walk;
 
 use super::peek::MessageType;
 
-/// What passes of a value.
+/// The part of a value that passes.
 #[derive(Debug, Clone, Copy)]
 pub enum Schema {
     /// Any value.

@@ -5,12 +5,17 @@
 
 use memchr::{memchr, memchr3};
 
+use super::Irregular;
+
 /// `\uXXXX`.
 const ESCAPE_BYTES: usize = 6;
 
 /// Overwrites an escape: the picture of an escape character, and the replacement character.
 const ESCAPE_PICTURE: &[u8] = br"\u241b";
 const REPLACEMENT: &[u8] = br"\ufffd";
+
+/// The one-character forms of sequences with text: DCS, SOS, OSC, PM and APC.
+pub const STRING_CONTROLS: [char; 5] = ['\u{90}', '\u{98}', '\u{9d}', '\u{9e}', '\u{9f}'];
 
 /// A piece of the text.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,13 +26,12 @@ pub(super) struct Piece {
     pub(super) ends: bool,
 }
 
-/// No text in JSON, or none that a parser's writer would replace by as many bytes.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoText;
-
 /// The next piece of a text, up to its closing quote or to where more bytes are needed. `forwarded`: it is overwritten
 /// where a parser would be better.
-pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, NoText> {
+///
+/// # Errors
+/// [`Irregular`]: it is no text in JSON, or none that the parser's writer would replace by as many bytes.
+pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, Irregular> {
     let mut piece = Piece {
         read: 0,
         ends: false,
@@ -46,7 +50,7 @@ pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, NoText> {
                     return checked(bytes, piece, forwarded);
                 }
                 Escape::Passes(length) => piece.read = at + length,
-                Escape::Drives(_) if !forwarded => return Err(NoText),
+                Escape::Drives(_) if !forwarded => return Err(Irregular),
                 Escape::Drives(other) | Escape::Half(other) => {
                     piece.read = at + ESCAPE_BYTES;
                     bytes[at..piece.read].copy_from_slice(other);
@@ -57,7 +61,7 @@ pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, NoText> {
                 bytes[at] = b' ';
                 piece.read = at + 1;
             }
-            _ => return Err(NoText),
+            _ => return Err(Irregular),
         }
     }
     if !piece.ends {
@@ -66,9 +70,8 @@ pub(super) fn pass(bytes: &mut [u8], forwarded: bool) -> Result<Piece, NoText> {
     checked(bytes, piece, forwarded)
 }
 
-/// Checks what is not ASCII: whether it is UTF-8, and has none of the one-character forms of sequences with text (DCS,
-/// SOS, OSC, PM and APC).
-fn checked(bytes: &mut [u8], mut piece: Piece, forwarded: bool) -> Result<Piece, NoText> {
+/// Checks what is not ASCII: whether it is UTF-8, and has none of the [`STRING_CONTROLS`].
+fn checked(bytes: &mut [u8], mut piece: Piece, forwarded: bool) -> Result<Piece, Irregular> {
     if bytes[..piece.read].is_ascii() {
         return Ok(piece);
     }
@@ -81,7 +84,7 @@ fn checked(bytes: &mut [u8], mut piece: Piece, forwarded: bool) -> Result<Piece,
             break;
         }
         if !forwarded {
-            return Err(NoText);
+            return Err(Irregular);
         }
         bytes[valid] = b'?';
         valid += 1;
@@ -90,9 +93,12 @@ fn checked(bytes: &mut [u8], mut piece: Piece, forwarded: bool) -> Result<Piece,
     let mut from = 0;
     while let Some(found) = memchr(0xc2, &text[from..]) {
         let at = from + found;
-        if text.get(at + 1).is_some_and(|low| is_string_control(*low)) {
+        if text
+            .get(at + 1)
+            .is_some_and(|low| is_string_control(u16::from(*low)))
+        {
             if !forwarded {
-                return Err(NoText);
+                return Err(Irregular);
             }
             text[at..at + 2].fill(b'?');
         }
@@ -101,8 +107,10 @@ fn checked(bytes: &mut [u8], mut piece: Piece, forwarded: bool) -> Result<Piece,
     Ok(piece)
 }
 
-fn is_string_control(low: u8) -> bool {
-    matches!(low, 0x90 | 0x98 | 0x9d..=0x9f)
+fn is_string_control(unit: u16) -> bool {
+    STRING_CONTROLS
+        .into_iter()
+        .any(|control| u32::from(control) == u32::from(unit))
 }
 
 /// An escape in a text.
@@ -118,14 +126,14 @@ enum Escape {
 }
 
 /// The escape at the start of `bytes`.
-fn escape(bytes: &[u8]) -> Result<Escape, NoText> {
+fn escape(bytes: &[u8]) -> Result<Escape, Irregular> {
     match bytes.get(1) {
         None => return Ok(Escape::Cut),
         Some(b'u') => {}
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
             return Ok(Escape::Passes(2));
         }
-        Some(_) => return Err(NoText),
+        Some(_) => return Err(Irregular),
     }
     let rest = bytes.get(ESCAPE_BYTES..).unwrap_or_default();
     Ok(match code_unit(bytes)? {
@@ -135,7 +143,7 @@ fn escape(bytes: &[u8]) -> Result<Escape, NoText> {
             Some(true) => Escape::Passes(ESCAPE_BYTES),
             Some(false) => Escape::Drives(ESCAPE_PICTURE),
         },
-        Some(0x90 | 0x98 | 0x9d..=0x9f) => Escape::Drives(REPLACEMENT),
+        Some(unit) if is_string_control(unit) => Escape::Drives(REPLACEMENT),
         Some(0xd800..=0xdbff) => match low_half(rest)? {
             None => Escape::Cut,
             Some(true) => Escape::Passes(2 * ESCAPE_BYTES),
@@ -147,7 +155,7 @@ fn escape(bytes: &[u8]) -> Result<Escape, NoText> {
 }
 
 /// The code unit of the escape `\uXXXX` at the start of `bytes`; `None`: it is incomplete.
-fn code_unit(bytes: &[u8]) -> Result<Option<u16>, NoText> {
+fn code_unit(bytes: &[u8]) -> Result<Option<u16>, Irregular> {
     let Some(digits) = bytes.get(2..ESCAPE_BYTES) else {
         return Ok(None);
     };
@@ -158,11 +166,11 @@ fn code_unit(bytes: &[u8]) -> Result<Option<u16>, NoText> {
             Some(unit << 4 | u16::try_from(digit).ok()?)
         })
         .map(Some)
-        .ok_or(NoText)
+        .ok_or(Irregular)
 }
 
 /// Whether the character at the start of `bytes` is `[`, with which a sequence begins that only colours or moves.
-fn is_bracket(bytes: &[u8]) -> Result<Option<bool>, NoText> {
+fn is_bracket(bytes: &[u8]) -> Result<Option<bool>, Irregular> {
     match bytes {
         [] | [b'\\'] => Ok(None),
         [b'\\', b'u', ..] => Ok(code_unit(bytes)?.map(|unit| unit == u16::from(b'['))),
@@ -171,7 +179,7 @@ fn is_bracket(bytes: &[u8]) -> Result<Option<bool>, NoText> {
 }
 
 /// Whether the second half of a character is at the start of `bytes`.
-fn low_half(bytes: &[u8]) -> Result<Option<bool>, NoText> {
+fn low_half(bytes: &[u8]) -> Result<Option<bool>, Irregular> {
     match bytes {
         [] | [b'\\'] => Ok(None),
         [b'\\', b'u', ..] => Ok(code_unit(bytes)?.map(|unit| (0xdc00..=0xdfff).contains(&unit))),
@@ -183,7 +191,7 @@ fn low_half(bytes: &[u8]) -> Result<Option<bool>, NoText> {
 mod tests {
     use super::*;
 
-    fn passed(text: &str, forwarded: bool) -> Result<String, NoText> {
+    fn passed(text: &str, forwarded: bool) -> Result<String, Irregular> {
         let mut bytes = format!("{text}\" rest").into_bytes();
         let piece = pass(&mut bytes, forwarded)?;
         assert!(piece.ends);
@@ -211,7 +219,7 @@ mod tests {
             (r"a\u009D0;x\u0090", r"a\ufffd0;x\ufffd"),
             (r"\u001b", r"\u241b"),
         ] {
-            assert_eq!(passed(text, false), Err(NoText), "{text}");
+            assert_eq!(passed(text, false), Err(Irregular), "{text}");
             assert_eq!(passed(text, true), Ok(expected.to_owned()), "{text}");
         }
         for (text, expected) in [
@@ -221,7 +229,7 @@ mod tests {
             assert_eq!(passed(text, false), Ok(expected.to_owned()), "{text}");
         }
         for text in ["\u{9d}0;x", "\u{1b}[31m", r"\x", r"\u00g0", r"\ud800\u00"] {
-            assert_eq!(passed(text, false), Err(NoText), "{text}");
+            assert_eq!(passed(text, false), Err(Irregular), "{text}");
         }
     }
 
@@ -230,9 +238,9 @@ mod tests {
         let mut bytes = "\u{1b}[1m \u{9d}0;x\u{a0}\" ".as_bytes().to_vec();
         assert!(pass(&mut bytes, true).is_ok_and(|piece| piece.ends));
         assert_eq!(bytes, " [1m ??0;x\u{a0}\" ".as_bytes());
-        assert_eq!(pass(&mut br"\x".to_vec(), true), Err(NoText));
+        assert_eq!(pass(&mut br"\x".to_vec(), true), Err(Irregular));
         let invalid = b"\xc0\x9b]8;; \x9d\xe0\x82\\n\xff\" ";
-        assert_eq!(pass(&mut invalid.to_vec(), false), Err(NoText));
+        assert_eq!(pass(&mut invalid.to_vec(), false), Err(Irregular));
         let mut bytes = invalid.to_vec();
         assert!(pass(&mut bytes, true).is_ok_and(|piece| piece.ends));
         assert_eq!(bytes, b"??]8;; ???\\n?\" ");

@@ -2,7 +2,6 @@
 //!
 //! Pure. Sixteen bytes at a time.
 
-use memchr::memchr2;
 use serde_json::from_slice;
 use wide::u8x16;
 
@@ -144,29 +143,6 @@ pub(super) fn is_usual_path(text: &[u8]) -> bool {
         after_slash = *byte == b'/';
         !doubled && !matches!(byte, b':' | b'?' | b'[')
     })
-}
-
-/// Number of spaces, as JSON has them, at the start of `bytes`.
-pub(super) fn spaces(bytes: &[u8]) -> usize {
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
-    bytes.iter().take_while(|byte| is_space(byte)).count()
-}
-
-/// How much of `bytes` belongs to a string, and whether it ends there.
-pub(super) fn rest_of_text(bytes: &[u8]) -> (usize, bool) {
-    let mut at = 0;
-    while let Some(found) = memchr2(b'"', b'\\', &bytes[at..]) {
-        at += found;
-        if bytes[at] == b'"' {
-            return (at + 1, true);
-        }
-        // An escaped byte is consumed together with its backslash.
-        if at + 1 == bytes.len() {
-            return (at, false);
-        }
-        at += 2;
-    }
-    (bytes.len(), false)
 }
 
 /// Decodes the JSON string `text`.

@@ -11,8 +11,9 @@ use self::judge::{Judged, Next, judge, unexamined, usual_path, usual_scalar};
 use self::level::{Level, Token};
 use self::state::WalkState;
 use super::console;
-use super::scalar::{rest_of_text, spaces};
 use super::{Fields, Irregular, Schema};
+use crate::wire::dap::inside::{rest_of_text, spaces};
+use crate::wire::dap::peek::number;
 
 /// Bytes of a key, the space around it, and the part of its value that is judged with it.
 const MAX_JUDGED_BYTES: usize = 8 * 1024;
@@ -65,7 +66,7 @@ impl SchemaWalk {
         matches!(self.state, WalkState::Console)
     }
 
-    /// What was read is forwarded from now on. So a value that would have to be parsed is overwritten instead.
+    /// From now on a value that would have to be parsed is overwritten, because the bytes read so far are forwarded.
     pub fn forward(&mut self) {
         self.forwarded = true;
     }
@@ -250,15 +251,11 @@ impl SchemaWalk {
     }
 
     fn console(&mut self, bytes: &mut [u8]) -> Result<usize, Irregular> {
-        match console::pass(bytes, self.forwarded) {
-            Ok(piece) => {
-                if piece.ends {
-                    self.state = WalkState::Member;
-                }
-                Ok(piece.read)
-            }
-            Err(console::NoText) => Err(Irregular),
+        let piece = console::pass(bytes, self.forwarded)?;
+        if piece.ends {
+            self.state = WalkState::Member;
         }
+        Ok(piece.read)
     }
 }
 
@@ -266,8 +263,4 @@ fn overwrite_if(overwritten: bool, bytes: &mut [u8]) {
     if overwritten {
         bytes.fill(b' ');
     }
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    str::from_utf8(digits).ok()?.parse().ok()
 }

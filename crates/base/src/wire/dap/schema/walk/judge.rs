@@ -15,7 +15,7 @@ pub(super) enum Judged {
     Overwritten,
 }
 
-/// What follows the beginning of a value.
+/// The state behind the beginning of a value.
 pub(super) enum Next {
     State(WalkState),
     Object(&'static Fields),

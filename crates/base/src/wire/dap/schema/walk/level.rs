@@ -1,7 +1,7 @@
 //! An open object in a walk, and its next field.
 
-use super::super::scalar::{rest_of_text, spaces};
 use super::super::{Field, Fields, Irregular, Schema};
+use crate::wire::dap::inside::{rest_of_text, spaces};
 
 /// An open object.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub(super) struct Level {
     pub(super) kept: bool,
 }
 
-/// What is before a field of an object.
+/// The next token of an object.
 pub(super) enum Token {
     Field(Begun),
     /// The end of the object, so many bytes on.
@@ -90,12 +90,8 @@ impl Level {
             Some(_) => None,
         };
         let key = at;
-        let (index, length) = match self.expected_key(&bytes[at..]) {
-            Some((index, length)) => (Some(index), length),
-            None => match self.any_key(&bytes[at..])? {
-                Some(key) => key,
-                None => return Ok(Token::Cut),
-            },
+        let Some((index, length)) = self.key(&bytes[at..])? else {
+            return Ok(Token::Cut);
         };
         at += length;
         at += spaces(&bytes[at..]);
@@ -138,16 +134,8 @@ impl Level {
         }))
     }
 
-    /// Index and length of the key, if it is the expected one.
-    fn expected_key(&self, bytes: &[u8]) -> Option<(usize, usize)> {
-        let index = usize::from(self.expected);
-        let field = self.fields.known.get(index)?;
-        let (quote, name) = bytes.split_first()?;
-        (*quote == b'"' && field.is_at(name)).then_some((index, field.name.len() + 2))
-    }
-
-    /// Index, if it is known, and length of any key; `None`: it is incomplete.
-    fn any_key(&self, bytes: &[u8]) -> Result<Option<(Option<usize>, usize)>, Irregular> {
+    /// Index, if it is known, and length of the key at the start of `bytes`; `None`: it is incomplete.
+    fn key(&self, bytes: &[u8]) -> Result<Option<(Option<usize>, usize)>, Irregular> {
         match bytes.first() {
             None => return Ok(None),
             Some(b'"') => {}
