@@ -6,6 +6,8 @@
 //! from there. The store is bounded, and a writer that is faster than the reader waits: nothing is lost, doubled or
 //! cut.
 //!
+//! `protocol.md` has the protocol, for those who write another opener of links; `editors/vscode` has one.
+//!
 //! [`LinkedStream`] is the end that is read and written, [`LinkHandle`] its counterpart, and [`carry()`] moves the
 //! bytes over one WebSocket until that is lost.
 

@@ -328,3 +328,5 @@ async fn detach_notifies_the_peer_and_ends_both_sides() {
     assert_eq!(*near.phase().borrow(), Phase::Done);
     assert_eq!(*far.phase().borrow(), Phase::Done);
 }
+
+mod vectors;
