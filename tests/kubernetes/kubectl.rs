@@ -266,6 +266,17 @@ async fn a_token_is_replaced_before_it_ends_and_sessions_go_on() {
         }
     });
     renewed.await.expect("another token is shown");
+    // Links are carried anew more than once while uses of the two tokens overlap. From one keepalive to the next, 15 s, the
+    // command has looked for a new token and found none.
+    let settled = timeout(TEST_TIMEOUT, async {
+        read_until(&mut events, "\n\n").await;
+        let mut previous = None;
+        while previous != Some(scene.kubelet.opened()) {
+            previous = Some(scene.kubelet.opened());
+            read_until(&mut events, "\n\n").await;
+        }
+    });
+    settled.await.expect("the links settle");
     scene.api.delete(&format!("{secrets}/one")).await.unwrap();
     let mut rest = Vec::new();
     let over = timeout(TEST_TIMEOUT, others.read_to_end(&mut rest)).await;
