@@ -1,0 +1,134 @@
+// Debug sessions of type "ray-relay": which relay each one leads to, and its adapter.
+
+import { createHash, randomBytes } from 'node:crypto';
+
+import * as vscode from 'vscode';
+
+import type { Relay } from '../relay/relay.js';
+import type { Relays } from '../relay/relays.js';
+import type { Tunnel } from '../tunnel/tunnel.js';
+import { RelayAdapter } from './adapter.js';
+import { SessionBudget } from './budget.js';
+import { attachConfiguration, withDefaults, problemOf } from './configuration.js';
+
+/** VS Code waits for two seconds at most when its window closes. */
+const LEAVE_TIMEOUT_MS = 1_500;
+const LEAVE_POLL_MS = 20;
+
+/** How often a credential that ends soon is looked for. */
+const RENEWAL_INTERVAL_MS = 20_000;
+
+export class DebugSessions
+  implements vscode.DebugAdapterDescriptorFactory, vscode.DebugConfigurationProvider, vscode.Disposable
+{
+  private readonly opener: string;
+  private readonly adapters = new Map<RelayAdapter, Relay>();
+  /** Streams whose end the relay may not know yet. */
+  private readonly leaving = new Set<Tunnel>();
+  private readonly renewal: NodeJS.Timeout;
+  private readonly budget = new SessionBudget();
+
+  constructor(
+    private readonly relays: Relays,
+    workspaceId: string | undefined,
+    /** Whether the editor has the files of this machine. */
+    private readonly isLocal: boolean,
+  ) {
+    this.opener = openerOf(workspaceId);
+    this.renewal = setInterval(() => this.renew(), RENEWAL_INTERVAL_MS);
+  }
+
+  // Configurations.
+
+  resolveDebugConfiguration(
+    _folder: vscode.WorkspaceFolder | undefined,
+    configuration: vscode.DebugConfiguration,
+  ): vscode.DebugConfiguration | undefined {
+    // Without a launch.json, F5 gives an empty configuration.
+    return configuration.type === undefined ? attachConfiguration(undefined, 'Ray', { all: true }) : configuration;
+  }
+
+  /** What was filled in before this is what the folder and the platform say. */
+  resolveDebugConfigurationWithSubstitutedVariables(
+    folder: vscode.WorkspaceFolder | undefined,
+    given: vscode.DebugConfiguration,
+  ): vscode.DebugConfiguration | undefined {
+    const problem = problemOf(given);
+    if (problem !== undefined) {
+      void vscode.window.showErrorMessage(problem, { modal: true });
+      return undefined;
+    }
+    const first = folder ?? vscode.workspace.workspaceFolders?.[0];
+    return withDefaults(given, first?.uri.fsPath, process.platform === 'win32');
+  }
+
+  // Adapters.
+
+  createDebugAdapterDescriptor(session: vscode.DebugSession): vscode.DebugAdapterDescriptor {
+    const name = relayNameOf(session);
+    const relay = this.relays.named(name);
+    if (relay === undefined) throw new Error(noRelay(name, this.relays.all));
+    const adapter: RelayAdapter = new RelayAdapter(
+      relay.endpoint,
+      relay.name,
+      this.opener,
+      this.isLocal,
+      () => this.budget.mayOpen(this.adapters.size),
+      (tunnel) => {
+        this.adapters.delete(adapter);
+        if (tunnel !== undefined && !tunnel.isOver) this.leaving.add(tunnel);
+      },
+    );
+    this.adapters.set(adapter, relay);
+    return new vscode.DebugAdapterInlineImplementation(adapter);
+  }
+
+  /** Shows the relay a credential before the one that is in use ends: it ends sessions with their credential. */
+  private renew(): void {
+    for (const tunnel of this.leaving) if (tunnel.isOver) this.leaving.delete(tunnel);
+    for (const relay of new Set(this.adapters.values())) {
+      const { renewAt } = relay.credential;
+      if (renewAt === undefined || renewAt > Date.now()) continue;
+      for (const [adapter, of] of this.adapters) if (of === relay) adapter.reconnect();
+    }
+  }
+
+  /** Resolves when the relays know that all streams have ended, or the time is up. */
+  async leave(): Promise<void> {
+    const until = Date.now() + LEAVE_TIMEOUT_MS;
+    while (Date.now() < until && [...this.leaving].some((tunnel) => !tunnel.isOver)) {
+      await new Promise((resolve) => setTimeout(resolve, LEAVE_POLL_MS));
+    }
+  }
+
+  dispose(): void {
+    clearInterval(this.renewal);
+  }
+}
+
+/** `relay` of the session's configuration, or of the session that opened it. */
+function relayNameOf(session: vscode.DebugSession): string | undefined {
+  for (let one: vscode.DebugSession | undefined = session; one !== undefined; one = one.parentSession) {
+    const name: unknown = one.configuration.relay;
+    if (typeof name === 'string') return name;
+  }
+  return undefined;
+}
+
+function noRelay(name: string | undefined, all: Relay[]): string {
+  if (all.length === 0) return 'There is no relay yet: open the view "Ray" and add one.';
+  const names = all.map((relay) => `"${relay.name}"`).join(', ');
+  if (name === undefined) return `Which relay? Write "relay": one of ${names}.`;
+  return `There is no relay "${name}": you have ${names}.`;
+}
+
+/**
+ * How this window names itself when it opens a stream: a place, and the process. A later process at the same place ends
+ * the streams that an earlier one has left, when VS Code has crashed.
+ */
+function openerOf(workspaceId: string | undefined): string {
+  const process = randomBytes(8).toString('hex');
+  if (workspaceId === undefined) return `${randomBytes(8).toString('hex')}.${process}`;
+  const place = createHash('sha256').update(`${vscode.env.machineId}\n${workspaceId}`).digest('hex').slice(0, 16);
+  return `${place}.${process}`;
+}

@@ -1,0 +1,129 @@
+// What VS Code starts: the relays, the view "Ray", and debug sessions of type "ray-relay".
+
+import * as vscode from 'vscode';
+
+import { addRelay } from './commands/add.js';
+import { convertConfigurations } from './commands/convert.js';
+import { diagnose } from './commands/diagnose.js';
+import { Notices } from './commands/notices.js';
+import { showError } from './commands/notify.js';
+import { changeToken, removeRelay, renameRelay } from './commands/relays.js';
+import {
+  attach,
+  attachAll,
+  attachCluster,
+  compare,
+  copyLink,
+  inspect,
+  inspectFailed,
+  park,
+  release,
+  resume,
+  stopRunning,
+} from './commands/tasks.js';
+import { DEBUG_TYPE } from './dap/configuration.js';
+import { DebugSessions } from './dap/sessions.js';
+import { isFree, isParkedFor, type Breakpoint } from './relay/breakpoint.js';
+import type { Relay } from './relay/relay.js';
+import { Relays } from './relay/relays.js';
+import { SavedRelays } from './relay/saved.js';
+import { SnapshotDocuments, SCHEME } from './view/documents.js';
+import type { GroupRow, JobRow } from './view/rows.js';
+import { StatusBar } from './view/status.js';
+import { TaskTree, type Node } from './view/tree.js';
+
+let sessions: DebugSessions | undefined;
+
+export function activate(context: vscode.ExtensionContext): void {
+  const relays = new Relays(new SavedRelays(context.globalState, context.secrets));
+  const tree = new TaskTree(relays);
+  const documents = new SnapshotDocuments();
+  // In a window on another machine the files are there, and this may run here.
+  const runsApart = vscode.env.remoteName !== undefined && context.extension.extensionKind === vscode.ExtensionKind.UI;
+  sessions = new DebugSessions(relays, context.storageUri?.toString(), !runsApart);
+  tree.view = vscode.window.createTreeView('rayRelay.tasks', { treeDataProvider: tree, showCollapseAll: true });
+  context.subscriptions.push(
+    relays,
+    tree,
+    tree.view,
+    sessions,
+    new StatusBar(relays),
+    new Notices(relays),
+    relays.onDidChange(() => tree.redraw()),
+    vscode.workspace.registerTextDocumentContentProvider(SCHEME, documents),
+    vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, sessions),
+    vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, sessions),
+    ...commands(relays, tree, documents),
+  );
+}
+
+/** VS Code waits for this at most two seconds: the relays are told that their sessions have ended. */
+export function deactivate(): Promise<void> | undefined {
+  return sessions?.leave();
+}
+
+function commands(relays: Relays, tree: TaskTree, documents: SnapshotDocuments): vscode.Disposable[] {
+  const ofNode = (run: (node: Node) => unknown) => (node: Node | undefined) => {
+    // From the command palette there is no row.
+    const chosen = node ?? tree.view?.selection[0];
+    return chosen === undefined ? undefined : run(chosen);
+  };
+  const ofTask = (run: (relay: Relay, task: Breakpoint) => unknown) =>
+    ofNode(({ relay, row }) => row?.kind === 'task' && run(relay, row.task));
+  const ofTasks = (run: (relay: Relay, row: JobRow | GroupRow) => unknown) =>
+    ofNode(({ relay, row }) => (row?.kind === 'job' || row?.kind === 'group') && run(relay, row));
+  const handlers: Record<string, (...given: never[]) => unknown> = {
+    addRelay: () => addRelay(relays),
+    changeToken: ofNode(({ relay }) => changeToken(relays, relay)),
+    renameRelay: ofNode(({ relay }) => renameRelay(relays, relay)),
+    removeRelay: ofNode(({ relay }) => removeRelay(relays, relay).then(() => tree.redraw())),
+    diagnose: ofNode(({ relay }) => diagnose(relay, documents)),
+    connectRelay: ofNode(({ relay }) => relays.update(relay, { isOff: false })),
+    disconnectRelay: ofNode(({ relay }) => relays.update(relay, { isOff: true })),
+    attach: ofTask(attach),
+    attachAll: ofNode(({ relay, row }) => {
+      if (row === undefined) return attachCluster(relay, undefined);
+      if (row.kind === 'cluster') return attachCluster(relay, row.cluster.name);
+      return (row.kind === 'job' || row.kind === 'group') && attachAll(relay, row);
+    }),
+    compare: ofTasks(compare),
+    resume: ofNode(({ relay, row }) => row?.kind === 'resume' && resume(relay, row.tasks)),
+    inspect: ofTask((relay, task) => inspect(relay, task, documents)),
+    inspectFailed: ofNode(
+      ({ relay, inSection }) => inSection?.failed && inspectFailed(relay, inSection.failed, documents),
+    ),
+    stopRunning: ofNode(({ relay, inSection }) => inSection?.running && stopRunning(relay, inSection.running)),
+    park: ofNode(({ relay, row }) => {
+      if (row?.kind === 'task') return park(relay, [row.task]);
+      const mayPark = (task: Breakpoint) => isFree(task) || isParkedFor(task, relay.subject);
+      return (row?.kind === 'job' || row?.kind === 'group') && park(relay, row.tasks.filter(mayPark));
+    }),
+    release: ofNode(({ relay, row }) => {
+      if (row?.kind === 'task') return release(relay, [row.task]);
+      return (row?.kind === 'job' || row?.kind === 'group') && release(relay, row.tasks);
+    }),
+    copyLink: ofTask(copyLink),
+    convertConfigurations: () => convertConfigurations(relays),
+    suspend: () => vscode.commands.executeCommand('workbench.action.debug.disconnectAndSuspend'),
+    filter: async () => {
+      const words = await vscode.window.showInputBox({
+        title: 'Filter the tasks',
+        value: tree.filter,
+        placeHolder: 'name, file:line, node, rank 3, user or id',
+      });
+      if (words !== undefined) tree.filter = words;
+    },
+    clearFilter: () => {
+      tree.filter = '';
+    },
+  };
+  return Object.entries(handlers).map(([name, run]) =>
+    vscode.commands.registerCommand(`rayRelay.${name}`, async (...given: never[]) => {
+      try {
+        await run(...given);
+      } catch (error) {
+        void showError(error);
+      }
+    }),
+  );
+}

@@ -1,0 +1,57 @@
+// What is announced before it ends, and only then.
+
+import * as v from 'valibot';
+import { expect, it } from 'vitest';
+
+import { Breakpoint } from '../src/relay/breakpoint.js';
+import { noticesDue } from '../src/view/due.js';
+
+const NOW = 1_800_000_000;
+
+const parked = (id: string, until: number | null, subject = 'ann') =>
+  v.parse(Breakpoint, {
+    id,
+    kind: 'debugpy',
+    state: 'parked',
+    holder: { session: 1, subject, client: 'x', since: NOW - 50, parked_until: until },
+    cluster: 'default',
+    name: 'train',
+    title: 'train',
+    rank: 3,
+    first_seen: NOW - 100,
+  });
+
+const due = (tasks: Breakpoint[], expires?: number) => noticesDue('prod', tasks, 'ann', expires, NOW);
+
+it('says when a park of the user ends within ten minutes', () => {
+  expect(due([parked('a', NOW + 540)])).toMatchObject([{ kind: 'park', text: 'Your park of rank 3 ends in 9m.' }]);
+});
+
+it('is one notice for several parks', () => {
+  const [notice, ...more] = due([parked('a', NOW + 540), parked('b', NOW + 545), parked('c', NOW + 5_400)]);
+  expect(notice?.text).toBe('Your park of 2 tasks ends in 9m.');
+  expect(more).toEqual([]);
+});
+
+it.each([
+  ['a park with time left', parked('a', NOW + 601)],
+  ['a park that has ended', parked('a', NOW - 1)],
+  ['the park of another user', parked('a', NOW + 60, 'bob')],
+  ['a session', parked('a', null)],
+])('says nothing of %s', (_, task) => {
+  expect(due([task])).toEqual([]);
+});
+
+it('says when the token expires', () => {
+  expect(due([], NOW + 300)).toMatchObject([
+    { kind: 'token', text: 'Your token for prod expires in 5m. Sessions end with it.' },
+  ]);
+  expect(due([], NOW + 601)).toEqual([]);
+  expect(due([], NOW - 1)).toEqual([]);
+});
+
+it('has the same key while nothing changes, and another for a park that was extended', () => {
+  const key = (until: number, now: number) => noticesDue('prod', [parked('a', until)], 'ann', undefined, now)[0]?.key;
+  expect(key(NOW + 540, NOW)).toBe(key(NOW + 540, NOW + 100));
+  expect(key(NOW + 540, NOW)).not.toBe(key(NOW + 900, NOW + 400));
+});
