@@ -8,17 +8,19 @@ import { diagnose } from './commands/diagnose.js';
 import { Notices } from './commands/notices.js';
 import { showError } from './commands/notify.js';
 import { changeToken, removeRelay, renameRelay } from './commands/relays.js';
+import { resumeAll } from './commands/step.js';
 import {
   attach,
   attachAll,
   attachCluster,
+  attachTasks,
   compare,
   copyLink,
+  explainHang,
   inspect,
   inspectFailed,
   park,
   release,
-  resume,
   stopRunning,
 } from './commands/tasks.js';
 import { DEBUG_TYPE } from './dap/configuration.js';
@@ -28,32 +30,34 @@ import type { Relay } from './relay/relay.js';
 import { Relays } from './relay/relays.js';
 import { SavedRelays } from './relay/saved.js';
 import { SnapshotDocuments, SCHEME } from './view/documents.js';
+import type { Node } from './view/items.js';
 import type { GroupRow, JobRow } from './view/rows.js';
 import { StatusBar } from './view/status.js';
-import { TaskTree, type Node } from './view/tree.js';
+import { TaskTree } from './view/tree.js';
 
 let sessions: DebugSessions | undefined;
 
 export function activate(context: vscode.ExtensionContext): void {
   const relays = new Relays(new SavedRelays(context.globalState, context.secrets));
-  const tree = new TaskTree(relays);
   const documents = new SnapshotDocuments();
   // In a window on another machine the files are there, and this may run here.
   const runsApart = vscode.env.remoteName !== undefined && context.extension.extensionKind === vscode.ExtensionKind.UI;
-  sessions = new DebugSessions(relays, context.storageUri?.toString(), !runsApart);
+  const debug = new DebugSessions(relays, context.storageUri?.toString(), !runsApart);
+  sessions = debug;
+  const tree = new TaskTree(relays, (relay, tasks) => debug.stoppedIn(relay, tasks).length > 0);
   tree.view = vscode.window.createTreeView('rayRelay.tasks', { treeDataProvider: tree, showCollapseAll: true });
   context.subscriptions.push(
     relays,
     tree,
     tree.view,
-    sessions,
+    debug,
     new StatusBar(relays),
     new Notices(relays),
     relays.onDidChange(() => tree.redraw()),
     vscode.workspace.registerTextDocumentContentProvider(SCHEME, documents),
-    vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, sessions),
-    vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, sessions),
-    ...commands(relays, tree, documents),
+    vscode.debug.registerDebugAdapterDescriptorFactory(DEBUG_TYPE, debug),
+    vscode.debug.registerDebugConfigurationProvider(DEBUG_TYPE, debug),
+    ...commands(relays, tree, documents, debug),
   );
 }
 
@@ -62,16 +66,21 @@ export function deactivate(): Promise<void> | undefined {
   return sessions?.leave();
 }
 
-function commands(relays: Relays, tree: TaskTree, documents: SnapshotDocuments): vscode.Disposable[] {
+function commands(
+  relays: Relays,
+  tree: TaskTree,
+  documents: SnapshotDocuments,
+  debug: DebugSessions,
+): vscode.Disposable[] {
   const ofNode = (run: (node: Node) => unknown) => (node: Node | undefined) => {
     // From the command palette there is no row.
     const chosen = node ?? tree.view?.selection[0];
     return chosen === undefined ? undefined : run(chosen);
   };
   const ofTask = (run: (relay: Relay, task: Breakpoint) => unknown) =>
-    ofNode(({ relay, row }) => row?.kind === 'task' && run(relay, row.task));
+    ofNode(({ relay, row }) => row.kind === 'task' && run(relay, row.task));
   const ofTasks = (run: (relay: Relay, row: JobRow | GroupRow) => unknown) =>
-    ofNode(({ relay, row }) => (row?.kind === 'job' || row?.kind === 'group') && run(relay, row));
+    ofNode(({ relay, row }) => (row.kind === 'job' || row.kind === 'group') && run(relay, row));
   const handlers: Record<string, (...given: never[]) => unknown> = {
     addRelay: () => addRelay(relays),
     changeToken: ofNode(({ relay }) => changeToken(relays, relay)),
@@ -82,25 +91,26 @@ function commands(relays: Relays, tree: TaskTree, documents: SnapshotDocuments):
     disconnectRelay: ofNode(({ relay }) => relays.update(relay, { isOff: true })),
     attach: ofTask(attach),
     attachAll: ofNode(({ relay, row }) => {
-      if (row === undefined) return attachCluster(relay, undefined);
+      if (row.kind === 'relay') return attachCluster(relay, undefined);
       if (row.kind === 'cluster') return attachCluster(relay, row.cluster.name);
       return (row.kind === 'job' || row.kind === 'group') && attachAll(relay, row);
     }),
+    continueAll: ofTasks((relay, row) => resumeAll(debug, relay, row, 'continue')),
+    stepAll: ofTasks((relay, row) => resumeAll(debug, relay, row, 'next')),
     compare: ofTasks(compare),
-    resume: ofNode(({ relay, row }) => row?.kind === 'resume' && resume(relay, row.tasks)),
+    resume: ofNode(({ relay, row }) => row.kind === 'resume' && attachTasks(relay, row.tasks)),
     inspect: ofTask((relay, task) => inspect(relay, task, documents)),
-    inspectFailed: ofNode(
-      ({ relay, inSection }) => inSection?.failed && inspectFailed(relay, inSection.failed, documents),
-    ),
-    stopRunning: ofNode(({ relay, inSection }) => inSection?.running && stopRunning(relay, inSection.running)),
+    inspectFailed: ofNode(({ relay, row }) => row.kind === 'failed' && inspectFailed(relay, row.task, documents)),
+    stopRunning: ofNode(({ relay, row }) => row.kind === 'running' && stopRunning(relay, row.task)),
+    explainHang: ofNode(({ relay, row }) => row.kind === 'running' && explainHang(relay, row.task, documents)),
     park: ofNode(({ relay, row }) => {
-      if (row?.kind === 'task') return park(relay, [row.task]);
+      if (row.kind === 'task') return park(relay, [row.task]);
       const mayPark = (task: Breakpoint) => isFree(task) || isParkedFor(task, relay.subject);
-      return (row?.kind === 'job' || row?.kind === 'group') && park(relay, row.tasks.filter(mayPark));
+      return (row.kind === 'job' || row.kind === 'group') && park(relay, row.tasks.filter(mayPark));
     }),
     release: ofNode(({ relay, row }) => {
-      if (row?.kind === 'task') return release(relay, [row.task]);
-      return (row?.kind === 'job' || row?.kind === 'group') && release(relay, row.tasks);
+      if (row.kind === 'task') return release(relay, [row.task]);
+      return (row.kind === 'job' || row.kind === 'group') && release(relay, row.tasks);
     }),
     copyLink: ofTask(copyLink),
     convertConfigurations: () => convertConfigurations(relays),

@@ -34,6 +34,8 @@ describe('a breakpoint', () => {
       job_id: null,
       submission_id: null,
       train_run: null,
+      submitter: null,
+      stop: 0,
       group: null,
       rank: null,
       world_size: null,
@@ -155,6 +157,7 @@ describe('a cluster', () => {
     expect(v.parse(Cluster, { name: 'a', future: 1 })).toEqual({
       name: 'a',
       ray_version: null,
+      isRead: false,
       trouble: null,
       complete: true,
       pending: false,

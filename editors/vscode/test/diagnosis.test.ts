@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { chainOf, textOfDiagnosis, type Probe } from '../src/view/diagnosis.js';
 
-const CLUSTER = { name: 'train', ray_version: '2.60.0', trouble: null, complete: true, pending: false };
+const CLUSTER = { name: 'train', ray_version: '2.60.0', trouble: null, complete: true, isRead: true, pending: false };
 const PROBE: Probe = {
   relay: 'prod',
   place: 'https://relay',

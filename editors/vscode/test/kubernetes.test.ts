@@ -5,12 +5,21 @@ import * as http from 'node:http';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 
 import { accountToken, contexts, ownToken, reach, relaysIn } from '../src/kubernetes/relay.js';
-import { Endpoint } from '../src/relay/endpoint.js';
-import { Tunnel } from '../src/tunnel/tunnel.js';
+import { Endpoint, type ReachedRelay } from '../src/relay/endpoint.js';
+import { Tunnel, type TunnelObserver } from '../src/tunnel/tunnel.js';
 import { StandInApi } from './support/api.js';
 import { EchoRelay } from './support/peer.js';
+import { TlsFront } from './support/tls.js';
 
 const PLACE = { context: 'dev', namespace: 'ray-relay', service: 'ray-relay' };
+
+const QUIET: TunnelObserver = { bytes: () => {}, end: () => {}, broken: () => {}, lost: () => {}, resumed: () => {} };
+
+const endpointOf = (url: URL, options: ReachedRelay['options']) =>
+  new Endpoint(
+    () => Promise.resolve({ url, options }),
+    () => Promise.resolve('token-for-the-relay'),
+  );
 
 let relay: EchoRelay;
 let api: StandInApi;
@@ -42,17 +51,10 @@ describe('a relay in Kubernetes', () => {
   it('has a tunnel through port-forwards, which outlives them', { timeout: 30_000 }, async () => {
     const { url, options } = await reach(PLACE, undefined);
     expect(String(url)).toBe('http://localhost:5678/');
-    const endpoint = new Endpoint(
-      () => Promise.resolve({ url, options }),
-      () => Promise.resolve('token-for-the-relay'),
-    );
     const received: number[] = [];
-    const tunnel = await Tunnel.open(endpoint, '0123456789abcdef.0123456789abcdef', {
+    const tunnel = await Tunnel.open(endpointOf(url, options), '0123456789abcdef.0123456789abcdef', {
+      ...QUIET,
       bytes: (bytes) => received.push(...bytes),
-      end: () => {},
-      broken: () => {},
-      lost: () => {},
-      resumed: () => {},
     });
     const sent = Array.from({ length: 200_000 }, (_, at) => (at * 7) % 251);
     tunnel.write(Buffer.from(sent.slice(0, 100_000)));
@@ -65,6 +67,32 @@ describe('a relay in Kubernetes', () => {
     expect(relay.requests.map((request) => request.headers.authorization)).toContain('Bearer token-for-the-relay');
     expect(api.requests.some((request) => request.headers.authorization === 'Bearer token-for-the-relay')).toBe(false);
     tunnel.close();
+  });
+
+  it.each([
+    ['localhost', undefined],
+    ['ray-relay.ray-relay.svc', undefined],
+    ['other.ray-relay.svc', "is not in the cert's altnames: DNS:other.ray-relay.svc"],
+  ])('is reached by TLS with a certificate for %s; the problem is %j', async (name, problem) => {
+    const secure = await TlsFront.start(name, relay.port);
+    const https = await StandInApi.start(secure.port);
+    https.appProtocol = 'https';
+    try {
+      const opened = async (ca: string | undefined) => {
+        const { url, options } = await reach(PLACE, ca);
+        expect(String(url)).toBe('https://localhost:5678/');
+        return Tunnel.open(endpointOf(url, options), '0123456789abcdef.0123456789abcdef', QUIET);
+      };
+      await expect(opened(undefined)).rejects.toThrow('its certificate is self-signed. Choose its CA file.');
+      if (problem === undefined) (await opened(secure.certificate)).close();
+      else await expect(opened(secure.certificate)).rejects.toThrow(problem);
+      // Nothing is sent before the certificate is verified.
+      const sent = relay.requests.map((request) => request.headers.authorization);
+      expect(sent).toEqual(problem === undefined ? ['Bearer token-for-the-relay'] : []);
+    } finally {
+      https.stop();
+      secure.stop();
+    }
   });
 
   it('takes the token of a login, or of a ServiceAccount', async () => {

@@ -42,6 +42,9 @@ pub struct JsonRow<'a> {
     /// Ray Train run name. Needs `RAY_TRAIN_ENABLE_STATE_TRACKING=1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     train_run: Option<&'a str>,
+    /// The user who submitted the job through a relay, by its metadata.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    submitter: Option<&'a str>,
     /// Ray's task id.
     task_id: Option<&'a str>,
     /// The task, actor method, replica or driver.
@@ -110,6 +113,7 @@ impl<'a> JsonRow<'a> {
             job_id: names.job_id.as_deref(),
             submission_id: names.submission_id.as_deref(),
             train_run: names.train_run.as_deref(),
+            submitter: names.submitter.as_deref(),
             task_id: names.task_id.as_deref(),
             name: breakpoint.name(),
             name_pending: breakpoint.kind.speaks_dap() && !breakpoint.is_named(),

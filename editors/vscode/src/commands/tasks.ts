@@ -13,6 +13,7 @@ import type { SnapshotDocuments } from '../view/documents.js';
 import { Comparison, pageOfComparison } from '../view/comparison.js';
 import { Inspections, snapshotOf } from '../view/inspection.js';
 import { TaskSnapshot, textOfSnapshot } from '../view/snapshot.js';
+import { textOfVerdict, Verdict } from '../view/verdict.js';
 import type { GroupRow, JobRow } from '../view/rows.js';
 import { grouped, labelOf } from '../view/rows.js';
 import { confirmed, progress, showError, showNotice } from './notify.js';
@@ -100,6 +101,15 @@ export async function stopRunning(relay: Relay, task: RunningTask): Promise<void
   await start(relay, task.name, { ...which, running: true });
 }
 
+/** Shows why the job of a running task does not go on. */
+export async function explainHang(relay: Relay, task: RunningTask, documents: SnapshotDocuments): Promise<void> {
+  const job = task.submission_id ?? task.job_id;
+  if (job === null) throw new Error(`Ray does not say which job ${oneLine(task.name, 100)} belongs to.`);
+  const asked = () => fromWorkers(relay, Verdict, '/relay/v1/why', { job, cluster: task.cluster });
+  const verdict = await progress(`Inspecting all processes of ${job}`, asked);
+  await documents.show(`${relay.saved.id}/why/${job}`, `Why ${oneLine(job, 100)} hangs`, textOfVerdict(job, verdict));
+}
+
 /** Shows what differs between the tasks of `row`, which stay as they are. */
 export async function compare(relay: Relay, row: JobRow | GroupRow): Promise<void> {
   const ids = row.tasks.map((task) => task.id).slice(0, MAX_COMPARED);
@@ -111,16 +121,16 @@ export async function compare(relay: Relay, row: JobRow | GroupRow): Promise<voi
   panel.webview.html = pageOfComparison(title, comparison);
 }
 
-/** Attaches again to the tasks that are parked for the user: job by job, and one by one where a job has others too. */
-export async function resume(relay: Relay, tasks: Breakpoint[]): Promise<void> {
+/** Attaches to `tasks`: job by job, and one by one where a job has others too. */
+export async function attachTasks(relay: Relay, tasks: Breakpoint[]): Promise<void> {
   const listed = grouped([...(relay.feed?.rows ?? [])], jobKey);
-  for (const [key, parked] of grouped(tasks, jobKey)) {
-    const [first] = parked;
+  for (const [key, ofJob] of grouped(tasks, jobKey)) {
+    const [first] = ofJob;
     const job = first?.submission_id ?? first?.job_id ?? undefined;
-    if (first !== undefined && job !== undefined && parked.length > 1 && listed.get(key)?.length === parked.length) {
+    if (first !== undefined && job !== undefined && ofJob.length > 1 && listed.get(key)?.length === ofJob.length) {
       await start(relay, job, { all: true, cluster: first.cluster, job });
     } else {
-      for (const task of parked) await attach(relay, task);
+      for (const task of ofJob) await attach(relay, task);
     }
   }
 }
@@ -175,6 +185,7 @@ export async function release(relay: Relay, tasks: Breakpoint[]): Promise<void> 
   const ids = tasks.map((task) => task.id);
   const asked = () => fromWorkers(relay, Released, '/relay/v1/release', { ids });
   const { results } = await progress(`Releasing ${what}`, asked);
+  relay.hasReleased(results.filter((result) => result.released).map((result) => result.id));
   const failed = results.filter((result) => !result.released);
   if (failed.length === 0) return;
   const why = failed[0]?.error ?? 'the relay does not say why';

@@ -8,6 +8,7 @@ import { Tunnel, type TunnelObserver } from '../tunnel/tunnel.js';
 import { Deframer, frame } from './framing.js';
 import { passFromRelay, passToRelay } from './gate.js';
 import { MissingSources } from './sources.js';
+import { StoppedThread } from './stopped.js';
 
 /** First `seq` of the adapter's own messages; the relay's own count from 0x5000_0000. */
 const FIRST_OWN_SEQ = 0x4000_0000;
@@ -32,6 +33,7 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
   private failure: string | undefined;
   private isDisposed = false;
   private hasEnded = false;
+  readonly stopped = new StoppedThread();
   private seq = FIRST_OWN_SEQ;
 
   constructor(
@@ -75,6 +77,7 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
   handleMessage(message: vscode.DebugProtocolMessage): void {
     const passed = passToRelay(message);
     this.sources?.request(message);
+    this.stopped.toRelay(message);
     if (this.failure !== undefined) this.refuse(passed as Request);
     else if (this.tunnel !== undefined) this.tunnel.write(frame(passed));
     else if (this.early.length < MAX_EARLY_MESSAGES) this.early.push(passed);
@@ -114,6 +117,7 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
     const passed = passFromRelay(message, this.relay, this.mayOpen);
     if (passed.kind === 'refused') this.tunnel?.write(frame(passed.answer));
     if (passed.kind !== 'passed' || this.sources?.takes(passed.message) === true) return;
+    this.stopped.fromRelay(passed.message);
     this.emitter.fire(passed.message);
   }
 

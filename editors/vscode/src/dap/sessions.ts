@@ -2,8 +2,10 @@
 
 import { createHash, randomBytes } from 'node:crypto';
 
+import * as v from 'valibot';
 import * as vscode from 'vscode';
 
+import type { Breakpoint } from '../relay/breakpoint.js';
 import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
 import type { Tunnel } from '../tunnel/tunnel.js';
@@ -18,11 +20,25 @@ const LEAVE_POLL_MS = 20;
 /** How often a credential that ends soon is looked for. */
 const RENEWAL_INTERVAL_MS = 20_000;
 
+/** The configuration of a session of one task that is named by its id. */
+const OneTask = v.object({ rayRelay: v.object({ breakpoint: v.string() }) });
+
+interface Opened {
+  relay: Relay;
+  session: vscode.DebugSession;
+}
+
+/** A debug session whose task has stopped, and its thread. */
+export interface StoppedSession {
+  session: vscode.DebugSession;
+  threadId: number;
+}
+
 export class DebugSessions
   implements vscode.DebugAdapterDescriptorFactory, vscode.DebugConfigurationProvider, vscode.Disposable
 {
   private readonly opener: string;
-  private readonly adapters = new Map<RelayAdapter, Relay>();
+  private readonly adapters = new Map<RelayAdapter, Opened>();
   /** Streams whose end the relay may not know yet. */
   private readonly leaving = new Set<Tunnel>();
   private readonly renewal: NodeJS.Timeout;
@@ -79,17 +95,28 @@ export class DebugSessions
         if (tunnel !== undefined && !tunnel.isOver) this.leaving.add(tunnel);
       },
     );
-    this.adapters.set(adapter, relay);
+    this.adapters.set(adapter, { relay, session });
     return new vscode.DebugAdapterInlineImplementation(adapter);
+  }
+
+  /** The sessions of `tasks` that have stopped. */
+  stoppedIn(relay: Relay, tasks: readonly Breakpoint[]): StoppedSession[] {
+    const ids = new Set(tasks.map((task) => task.id));
+    return [...this.adapters].flatMap(([adapter, { relay: of, session }]) => {
+      const threadId = adapter.stopped.id;
+      const { configuration } = session;
+      if (of !== relay || threadId === undefined || !v.is(OneTask, configuration)) return [];
+      return ids.has(configuration.rayRelay.breakpoint) ? [{ session, threadId }] : [];
+    });
   }
 
   /** Shows the relay a credential before the one that is in use ends: it ends sessions with their credential. */
   private renew(): void {
     for (const tunnel of this.leaving) if (tunnel.isOver) this.leaving.delete(tunnel);
-    for (const relay of new Set(this.adapters.values())) {
+    for (const relay of new Set([...this.adapters.values()].map((opened) => opened.relay))) {
       const { renewAt } = relay.credential;
       if (renewAt === undefined || renewAt > Date.now()) continue;
-      for (const [adapter, of] of this.adapters) if (of === relay) adapter.reconnect();
+      for (const [adapter, opened] of this.adapters) if (opened.relay === relay) adapter.reconnect();
     }
   }
 

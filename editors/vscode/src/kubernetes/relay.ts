@@ -69,6 +69,17 @@ export async function accountToken(place: KubePlace, account: string): Promise<D
   return { token: status.token, expires: Date.parse(status.expirationTimestamp) };
 }
 
+/** Names that a relay's certificate may have: it is reached through a pod of its Service. */
+function namesOf({ namespace, service }: KubePlace): [string, ...string[]] {
+  return [`${service}.${namespace}.svc`, `${service}.${namespace}.svc.cluster.local`, HOST];
+}
+
+/** The error of the first of `names`, if `certificate` has none of them. */
+function checkNames(names: [string, ...string[]], certificate: tls.PeerCertificate): Error | undefined {
+  const isValid = names.some((name) => tls.checkServerIdentity(name, certificate) === undefined);
+  return isValid ? undefined : tls.checkServerIdentity(names[0], certificate);
+}
+
 /** A connection to any ready pod: the one before may be gone. */
 async function connect(cluster: KubeCluster, place: KubePlace): Promise<Duplex> {
   return forwarded(cluster, await readyPod(cluster, place.namespace, place.service));
@@ -88,6 +99,7 @@ function forwardAgent(
       const encrypted = tls.connect({
         socket,
         servername: HOST,
+        checkServerIdentity: (_host, certificate) => checkNames(namesOf(place), certificate),
         ...(secure.ca === undefined ? {} : { ca: secure.ca }),
       });
       encrypted.once('secureConnect', () => made?.(null, encrypted));

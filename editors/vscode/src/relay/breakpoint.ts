@@ -33,6 +33,8 @@ export const Breakpoint = v.object({
   job_id: nullish(Text),
   submission_id: nullish(Text),
   train_run: nullish(Text),
+  /** Who submitted its job through the relay. */
+  submitter: nullish(Text),
   name: Text,
   title: Text,
   group: nullish(Text),
@@ -42,6 +44,8 @@ export const Breakpoint = v.object({
   reason: v.fallback(Text, 'unknown'),
   location: v.fallback(nullish(Location), null),
   exception: nullish(Text),
+  /** Counts the stops of its worker. */
+  stop: v.fallback(v.number(), 0),
   /** Seconds since 1970. */
   first_seen: v.number(),
   why: nullish(Text),
@@ -49,13 +53,19 @@ export const Breakpoint = v.object({
 });
 export type Breakpoint = v.InferOutput<typeof Breakpoint>;
 
-export const Cluster = v.object({
-  name: Text,
-  ray_version: nullish(Text),
-  trouble: nullish(Text),
-  complete: v.fallback(v.boolean(), true),
-  pending: v.fallback(v.boolean(), false),
-});
+export const Cluster = v.pipe(
+  v.object({
+    name: Text,
+    ray_version: nullish(Text),
+    /** `null`: its list has not been read yet. */
+    snapshot_age_seconds: nullish(v.number()),
+    trouble: nullish(Text),
+    complete: v.fallback(v.boolean(), true),
+    pending: v.fallback(v.boolean(), false),
+  }),
+  // The age alone changes all the time.
+  v.transform(({ snapshot_age_seconds: age, ...rest }) => ({ ...rest, isRead: age !== null })),
+);
 export type Cluster = v.InferOutput<typeof Cluster>;
 
 export const List = v.object({
@@ -63,6 +73,11 @@ export const List = v.object({
   clusters: readable(Cluster, MAX_CLUSTERS),
 });
 export type List = v.InferOutput<typeof List>;
+
+/** Whether a task of `cluster` that is not in the list is not paused. */
+export function isWhole(cluster: Cluster): boolean {
+  return cluster.isRead && cluster.complete && !cluster.pending && cluster.trouble === null;
+}
 
 /** Whether `row` is parked for the user called `me`; `null`: the relay knows nobody's name. */
 export function isParkedFor(row: Breakpoint, me: string | null): boolean {

@@ -18,6 +18,9 @@ const MAX_WHO_BYTES = 64 * 1024;
 /** At most so often the relay is asked who the user is. */
 const WHO_INTERVAL_MS = 10_000;
 
+/** Most released tasks that are remembered. */
+const MAX_RELEASED = 10_000;
+
 const WhoAmI = v.object({
   subject: nullish(v.string()),
   /** Seconds since 1970. */
@@ -30,6 +33,8 @@ export class Relay {
   feed: Feed | undefined;
   /** Who the user is there; `undefined`: not known yet. */
   me: WhoAmI | undefined;
+  /** Tasks that this window has released, the latest. */
+  readonly released = new Set<string>();
   private askedWhoAt = 0;
   private reached: Promise<ReachedRelay> | undefined;
   readonly endpoint: Endpoint;
@@ -79,7 +84,16 @@ export class Relay {
     this.feed?.dispose();
     this.feed = undefined;
     this.me = undefined;
+    this.askedWhoAt = 0;
     this.onChange();
+  }
+
+  hasReleased(ids: string[]): void {
+    for (const id of ids) this.released.add(id);
+    for (const oldest of this.released) {
+      if (this.released.size <= MAX_RELEASED) break;
+      this.released.delete(oldest);
+    }
   }
 
   private async askWho(): Promise<void> {

@@ -74,7 +74,7 @@ export function rowsOf(clusters: readonly Cluster[], tasks: Iterable<Breakpoint>
 }
 
 function clusterCalled(name: string): Cluster {
-  return { name, ray_version: null, trouble: null, complete: true, pending: false };
+  return { name, ray_version: null, isRead: false, trouble: null, complete: true, pending: false };
 }
 
 function clusterRow(cluster: Cluster, tasks: Breakpoint[]): ClusterRow {
@@ -90,7 +90,8 @@ function keyOf(...parts: string[]): string {
   return JSON.stringify(parts);
 }
 
-function message(key: string[], text: string, isTrouble: boolean): MessageRow {
+/** A sentence; `key` is its own among those of the relay. */
+export function message(key: string[], text: string, isTrouble: boolean): MessageRow {
   return { kind: 'message', key: keyOf('message', ...key), text: oneLine(text, 1000), isTrouble };
 }
 

@@ -3,6 +3,7 @@
 import type { Endpoint } from '../relay/endpoint.js';
 import { FailedTasks, RunningTasks, type FailedTask, type RunningTask } from '../relay/task.js';
 import { briefSpan, fileName, oneLine } from '../text.js';
+import { message, type MessageRow } from './rows.js';
 
 /** For how long what was read is shown without asking again: a redraw of the tree asks for all rows. */
 const FRESH_MS = 10_000;
@@ -11,14 +12,21 @@ const MAX_TEXT = 200;
 
 export type SectionName = 'failed' | 'running';
 
-/** A row of a section. A sentence has no task. */
-export interface SectionRow {
+export interface FailedRow {
+  kind: 'failed';
   label: string;
   description: string;
-  failed?: FailedTask;
-  running?: RunningTask;
-  isTrouble?: boolean;
+  task: FailedTask;
 }
+
+export interface RunningRow {
+  kind: 'running';
+  label: string;
+  description: string;
+  task: RunningTask;
+}
+
+export type SectionRow = FailedRow | RunningRow | MessageRow;
 
 /** One section of one relay. */
 export class Section {
@@ -36,7 +44,7 @@ export class Section {
       this.readAt = now;
       const asked = this.name === 'failed' ? this.failed(now) : this.running(now);
       this.rows = asked.catch((error: unknown) => [
-        sentence(error instanceof Error ? error.message : String(error), true),
+        message([this.name], error instanceof Error ? error.message : String(error), true),
       ]);
     }
     return this.rows;
@@ -44,34 +52,34 @@ export class Section {
 
   private async failed(now: number): Promise<SectionRow[]> {
     const { tasks, kept } = await this.endpoint.json(FailedTasks, '/relay/v1/tasks?state=failed');
-    if (!kept) return [sentence('This relay keeps no failed tasks: its operator can switch on [post_mortem].')];
-    if (tasks.length === 0) return [sentence('No task has failed.')];
+    if (!kept) return [this.note('This relay keeps no failed tasks: its operator can switch on [post_mortem].')];
+    if (tasks.length === 0) return [this.note('No task has failed.')];
     return tasks.map((task) => rowOfFailed(task, now));
   }
 
   private async running(now: number): Promise<SectionRow[]> {
     const { tasks } = await this.endpoint.json(RunningTasks, '/relay/v1/tasks');
     const shown = tasks.filter((task) => task.breakpoint === null);
-    return shown.length === 0 ? [sentence('No task runs.')] : shown.map((task) => rowOfRunning(task, now));
+    return shown.length === 0 ? [this.note('No task runs.')] : shown.map((task) => rowOfRunning(task, now));
   }
-}
 
-function sentence(text: string, isTrouble = false): SectionRow {
-  return { label: oneLine(text, 500), description: '', isTrouble };
+  private note(text: string): MessageRow {
+    return message([this.name], text, false);
+  }
 }
 
 const labelOf = (task: FailedTask | RunningTask) =>
   oneLine(task.rank === null ? task.name : `${task.name} rank ${task.rank}`, MAX_TEXT);
 
-export function rowOfFailed(task: FailedTask, now: number): SectionRow {
+export function rowOfFailed(task: FailedTask, now: number): FailedRow {
   const location = task.location === null ? '' : `${fileName(task.location.file)}:${task.location.line}`;
   const parts = [task.exception, location, `${briefSpan(now / 1000 - task.failed)} ago`];
   const description = oneLine(parts.filter(Boolean).join(' · '), MAX_TEXT);
-  return { label: labelOf(task), description, failed: task };
+  return { kind: 'failed', label: labelOf(task), description, task };
 }
 
-export function rowOfRunning(task: RunningTask, now: number): SectionRow {
+export function rowOfRunning(task: RunningTask, now: number): RunningRow {
   const runs = task.started === null ? 'runs' : `runs for ${briefSpan(now / 1000 - task.started)}`;
   const description = oneLine([runs, task.node_ip ?? ''].filter(Boolean).join(' · '), MAX_TEXT);
-  return { label: labelOf(task), description, running: task };
+  return { kind: 'running', label: labelOf(task), description, task };
 }

@@ -16,6 +16,8 @@ export class StandInApi {
   /** Answers to paths that contain these, in place of the usual. */
   readonly refusals = new Map<string, number>();
   isPodReady = true;
+  /** The protocol that the Service's port names. */
+  appProtocol: string | undefined;
   private readonly server = http.createServer((request, response) => this.answer(request, response));
   private readonly sockets = new WebSocketServer({ noServer: true, handleProtocols: () => 'v4.channel.k8s.io' });
   private readonly folder = mkdtempSync(join(tmpdir(), 'ray-relay-kube-'));
@@ -58,7 +60,10 @@ export class StandInApi {
   private object(path: string): object {
     const service = {
       metadata: { name: 'ray-relay', namespace: 'ray-relay' },
-      spec: { selector: LABEL, ports: [{ name: 'relay', port: 5678, targetPort: 'relay' }] },
+      spec: {
+        selector: LABEL,
+        ports: [{ name: 'relay', port: 5678, targetPort: 'relay', appProtocol: this.appProtocol }],
+      },
     };
     if (path.endsWith('/token'))
       return { status: { token: 'account-token', expirationTimestamp: '2030-01-02T03:04:05Z' } };
