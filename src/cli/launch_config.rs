@@ -16,8 +16,10 @@ use super::relay_client::RelayClient;
 use super::terminal::print;
 use super::{Editor, Failure, LaunchConfigArgs, RelayArgs};
 use ray_relay_base::wire::relay_url::RelayUrl;
-use ray_relay_http::http::page::VSCODE_CONFIGURATION;
 use ray_relay_ray::ray::registry::BreakpointId;
+
+/// A VS Code debugger configuration with placeholders.
+const VSCODE_CONFIGURATION: &str = include_str!("launch_config/vscode.json");
 
 pub(super) const AFTER_HELP: &str = "\
 Examples:

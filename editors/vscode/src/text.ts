@@ -50,3 +50,20 @@ export function withoutLinks(text: string): string {
 export function withoutVariables(text: string): string {
   return text.replaceAll('${', '$ {');
 }
+
+/** Longest line of a text that is read in an editor, which does not wrap it. */
+const MAX_COLUMNS = 110;
+
+/** `text` in lines, the first after `prefix` and the others below the first. Longer words have lines of their own. */
+export function wrapped(prefix: string, text: string): string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    if (line !== '' && prefix.length + line.length + 1 + word.length > MAX_COLUMNS) {
+      lines.push(line);
+      line = word;
+    } else line = line === '' ? word : `${line} ${word}`;
+  }
+  const indent = ' '.repeat(prefix.length);
+  return [...lines, line].map((one, at) => `${at === 0 ? prefix : indent}${one}`);
+}

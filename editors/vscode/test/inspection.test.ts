@@ -22,6 +22,7 @@ it('has its exception and the innermost frame first', () => {
     "ValueError('x')",
     '',
     'inner · a.py:6 · /job/a.py',
+    '  -> line 6, without its source',
     '    n: int = 3',
     '',
     'outer · a.py:12 · /job/a.py',

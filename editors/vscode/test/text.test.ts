@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from 'vitest';
 
-import { briefSpan, fileName, oneLine, span, withoutLinks, withoutVariables } from '../src/text.js';
+import { briefSpan, fileName, oneLine, span, withoutLinks, withoutVariables, wrapped } from '../src/text.js';
 
 describe('oneLine', () => {
   it.each([
@@ -99,5 +99,18 @@ describe('fileName', () => {
     ['/a/', ''],
   ])('of %j is %j', (path, expected) => {
     expect(fileName(path)).toBe(expected);
+  });
+});
+
+describe('a long text', () => {
+  it('is in lines of at most 110 characters, below the first', () => {
+    const lines = wrapped('ok   ', 'word '.repeat(60).trim());
+    expect(lines.map((line) => line.length)).toEqual([109, 109, 94]);
+    expect(lines[1]).toMatch(/^ {5}word /);
+  });
+
+  it('keeps a short text and a long word as they are', () => {
+    expect(wrapped('ok   ', 'yes')).toEqual(['ok   yes']);
+    expect(wrapped('', `a ${'b'.repeat(200)} c`)).toEqual(['a', 'b'.repeat(200), 'c']);
   });
 });

@@ -46,9 +46,6 @@ struct PageFile {
     text: &'static str,
 }
 
-/// A VS Code debugger configuration with placeholders.
-pub const VSCODE_CONFIGURATION: &str = include_str!("page/vscode.json");
-
 macro_rules! file {
     ($name:literal, $kind:expr) => {
         PageFile {
@@ -94,12 +91,6 @@ const FILES: &[PageFile] = &[
     file!("run.js", SCRIPT),
     file!("notify.js", SCRIPT),
     file!("text.js", SCRIPT),
-    // Template for the output of `ray-relay launch-config vscode`.
-    PageFile {
-        name: "vscode.json",
-        kind: TEXT,
-        text: VSCODE_CONFIGURATION,
-    },
 ];
 
 /// The entity tags of [`FILES`], in their order.

@@ -99,15 +99,20 @@ export class DebugSessions
     return new vscode.DebugAdapterInlineImplementation(adapter);
   }
 
-  /** The sessions of `tasks` that have stopped. */
+  /** The sessions by which those of `tasks` that have stopped continue: one above several, if it has no others. */
   stoppedIn(relay: Relay, tasks: readonly Breakpoint[]): StoppedSession[] {
     const ids = new Set(tasks.map((task) => task.id));
-    return [...this.adapters].flatMap(([adapter, { relay: of, session }]) => {
+    const stopped = [...this.adapters].flatMap(([adapter, { relay: of, session }]) => {
       const threadId = adapter.stopped.id;
-      const { configuration } = session;
-      if (of !== relay || threadId === undefined || !v.is(OneTask, configuration)) return [];
-      return ids.has(configuration.rayRelay.breakpoint) ? [{ session, threadId }] : [];
+      return of === relay && threadId !== undefined ? [{ session, threadId, task: taskOf(session) }] : [];
     });
+    const isMeant = ({ task }: { task: string | undefined }) => task !== undefined && ids.has(task);
+    const above = stopped.filter(({ session }) => {
+      const below = stopped.filter((one) => one.session.parentSession === session);
+      return below.length > 0 && below.every(isMeant);
+    });
+    const isBelow = ({ session }: StoppedSession) => above.some((one) => one.session === session.parentSession);
+    return [...above, ...stopped.filter((one) => isMeant(one) && !isBelow(one))];
   }
 
   /** Shows the relay a credential before the one that is in use ends: it ends sessions with their credential. */
@@ -131,6 +136,11 @@ export class DebugSessions
   dispose(): void {
     clearInterval(this.renewal);
   }
+}
+
+/** The id of the task that a session is for, if its configuration names it. */
+function taskOf({ configuration }: vscode.DebugSession): string | undefined {
+  return v.is(OneTask, configuration) ? configuration.rayRelay.breakpoint : undefined;
 }
 
 /** `relay` of the session's configuration, or of the session that opened it. */

@@ -3,7 +3,7 @@
 import * as v from 'valibot';
 
 import type { Cluster } from '../relay/breakpoint.js';
-import { oneLine } from '../text.js';
+import { oneLine, wrapped } from '../text.js';
 import { nullish } from '../relay/schema.js';
 
 /** The relay's own findings, for administrators. */
@@ -99,8 +99,8 @@ const MARKS = { good: 'ok   ', bad: 'FAIL ', note: 'note ' };
 /** The chain as text. */
 export function textOfDiagnosis(probe: Probe): string {
   const lines = chainOf(probe).flatMap(({ outcome, text, next }) => [
-    `${MARKS[outcome]} ${oneLine(text, 500)}`,
-    ...(next === undefined ? [] : [`       → ${oneLine(next, 500)}`]),
+    ...wrapped(`${MARKS[outcome]} `, oneLine(text, 500)),
+    ...(next === undefined ? [] : wrapped('       → ', oneLine(next, 500))),
   ]);
   return [`${probe.relay}: ${probe.place}`, '', ...lines, ''].join('\n');
 }

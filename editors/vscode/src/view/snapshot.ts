@@ -66,17 +66,20 @@ export function textOfSnapshot(
 }
 
 function textOfFrames(frames: Frame[]): string[] {
-  return [...frames].reverse().flatMap((frame) => {
+  return [...frames].reverse().flatMap((frame, depth) => {
     const location = frame.file === '' ? '' : `${fileName(frame.file)}${frame.line === null ? '' : `:${frame.line}`}`;
     const title = [frame.function, location, frame.file].filter(Boolean).join(' · ');
-    return [oneLine(title, MAX_NAME), ...sourceOf(frame), ...variablesOf(frame), ''];
+    return [oneLine(title, MAX_NAME), ...sourceOf(frame, depth === 0), ...variablesOf(frame), ''];
   });
 }
 
-function sourceOf(frame: Frame): string[] {
+/** The source around the line of `frame`; without source, the number of that line if the frame `isInnermost`. */
+function sourceOf(frame: Frame, isInnermost: boolean): string[] {
   const { lines, first } = frame;
-  if (lines === null || first === null)
-    return frame.source === null ? [] : [`${CURRENT_LINE} ${oneLine(frame.source, MAX_LINE)}`];
+  if (lines === null || first === null) {
+    if (frame.source !== null) return [`${CURRENT_LINE} ${oneLine(frame.source, MAX_LINE)}`];
+    return isInnermost && frame.line !== null ? [`${CURRENT_LINE} line ${frame.line}, without its source`] : [];
+  }
   const width = String(first + lines.length - 1).length;
   return lines.map((line, at) => {
     const number = first + at;

@@ -2,7 +2,7 @@
 
 import * as v from 'valibot';
 
-import { oneLine } from '../text.js';
+import { oneLine, wrapped } from '../text.js';
 
 /** Longest sentence. */
 const MAX_SENTENCE = 2000;
@@ -25,13 +25,13 @@ export const Verdict = v.object({
 export type Verdict = v.InferOutput<typeof Verdict>;
 
 export function textOfVerdict(job: string, { summary, confidence, evidence, next }: Verdict): string {
-  const line = (text: string) => oneLine(text, MAX_SENTENCE);
+  const clean = (text: string) => oneLine(text, MAX_SENTENCE);
   const list = (title: string, all: string[]) =>
-    all.length === 0 ? [] : ['', title, ...all.map((one) => `  ${line(one)}`)];
+    all.length === 0 ? [] : ['', title, ...all.flatMap((one) => wrapped('  ', clean(one)))];
   return [
-    `Why the job ${line(job)} does not go on (${line(confidence)})`,
+    `Why the job ${clean(job)} does not go on (${clean(confidence)})`,
     '',
-    line(summary),
+    ...wrapped('', clean(summary)),
     ...list('Evidence', evidence),
     ...list('Commands of ray-relay that show more', next),
     '',

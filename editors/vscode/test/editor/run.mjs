@@ -1,15 +1,14 @@
 // A real VS Code (code-server in Chromium) on real Ray, as a user works with it: `npm start`, in this folder, after
-//   npm install && npm --prefix ../.. run package && cargo test --no-run
+//   npm run setup && npm --prefix ../.. run package && cargo test
+// (which puts Ray 2.60.0 into target/ray-venvs). Needs Node.js 24 and Chromium.
 // Writes a picture of each step to target/editor/. They are to be looked at: what is asserted here is little.
 
 import assert from 'node:assert/strict';
-import { mkdir } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { once } from 'node:events';
+import { join } from 'node:path';
 
-import { Scene, until, wait } from './scene.mjs';
+import { pictures, Scene, until, wait } from './scene.mjs';
 
-const pictures = resolve(import.meta.dirname, '../../../../target/editor');
-await mkdir(pictures, { recursive: true });
 const scene = await Scene.start();
 const { page } = scene;
 
@@ -64,9 +63,23 @@ async function choose(text, label) {
   });
 }
 
+/** A stop shows the view "Run and Debug" instead. */
 async function openSideBar() {
-  const icon = await page.waitForSelector('.activitybar [aria-label^="Ray"].action-label', { timeout: 60_000 });
-  await icon.click();
+  const icon = await page.waitForSelector('.activitybar .action-item:has([aria-label^="Ray"].action-label)', {
+    timeout: 60_000,
+  });
+  if (!(await icon.evaluate((element) => element.classList.contains('checked')))) await icon.click();
+}
+
+/** The number of the line that the debugger shows as the current one. */
+async function lineOfEditor() {
+  return page.evaluate(() => {
+    const glyph = document.querySelector('.monaco-editor .codicon-debug-stackframe');
+    if (glyph === null) return undefined;
+    const top = glyph.getBoundingClientRect().top;
+    const numbers = [...document.querySelectorAll('.monaco-editor .line-numbers')];
+    return numbers.find((one) => Math.abs(one.getBoundingClientRect().top - top) < 5)?.textContent.trim();
+  });
 }
 
 const held = async () => (await scene.list()).filter((task) => task.holder !== null && !task.holder.parked_until);
@@ -140,12 +153,60 @@ try {
   await wait(2_000);
   await picture('8-resumed');
 
+  step('step all from the row of the group, and continue all');
+  await openSideBar();
+  await press('Trainer', 'Step Over, All');
+  await until('the next line', async () => (await lineOfEditor()) === '9');
+  await picture('9-stepped');
+  await openSideBar();
+  await press('Trainer', 'Continue All');
+  await until('eight in the next epoch', async () => {
+    const printed = await scene.printed('ann-train');
+    return printed.split('begins epoch 1.').length === 9;
+  });
+  assert(!(await scene.printed('ann-train')).includes('epoch 2.'));
+  assert.equal((await held()).length, 8);
+
+  step('the relay is killed, and another one starts: nobody has resumed');
+  scene.relay.kill('SIGKILL');
+  await once(scene.relay, 'exit');
+  await scene.startRelay();
+  await until('eight parks', async () => (await parked()).length === 8);
+  await openSideBar();
+  await row('Resume 8 sessions');
+  await wait(1_000);
+  await picture('10-restarted');
+
+  step('a task of the user pauses: a notification');
+  await scene.submit('ann-eval', 'evaluate.py');
+  await page.waitForSelector('.notifications-toasts ::-p-text(is paused)', { timeout: 60_000 });
+  await wait(1_000);
+  await picture('11-paused');
+
+  step('a failed task');
+  await scene.submit('ann-fail', 'fail.py');
+  // Ray names it a moment later.
+  await until('the failure', async () => (await scene.failed()).some((task) => task.name === 'prepare'));
+  await (await row('Failed')).click();
+  await (await row('ZeroDivisionError')).click();
+  await page.waitForSelector('.tab[aria-label*="failed"]');
+  await wait(1_500);
+  await picture('12-failed');
+
   step('the dark theme');
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'dark' }]);
   await wait(1_500);
   await openSideBar();
   await wait(1_000);
-  await picture('9-dark');
+  await picture('13-dark');
+
+  step('the head is down: the relay says so');
+  await scene.stopHead();
+  await row('does not answer');
+  await choose('127.0.0.1', 'Why Is Nothing Here?');
+  await page.waitForSelector('.tab[aria-label*="checked"]');
+  await wait(1_500);
+  await picture('14-head-down');
 
   step('the relay goes away');
   scene.relay.kill('SIGKILL');
@@ -153,7 +214,7 @@ try {
   await (await row('Trying again')).click();
   await page.waitForSelector('.tab[aria-label*="checked"]');
   await wait(1_000);
-  await picture('10-away');
+  await picture('15-away');
 
   assert.deepEqual(await scene.written(), [], 'the token is in a file');
   console.log(`pictures: ${pictures}`);

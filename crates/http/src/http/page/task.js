@@ -3,7 +3,7 @@
 
 import { resumeTasks, park } from './actions.js';
 import { showAge, showTimeLeft, showStatus } from './list.js';
-import { request, json } from './relay.js';
+import { json } from './relay.js';
 import { stacks } from './snapshot.js';
 import { isOwn, jobName, locationText, title } from './stop.js';
 import { TerminalView } from './terminal.js';
@@ -45,24 +45,6 @@ export function factList(pairs) {
     return [make('dt', {}, word), make('dd', {}, value, ' ', button)];
   });
   return make('dl', { class: 'facts' }, ...all);
-}
-
-/** Replaces each `@NAME@` in `template` by its value. */
-function fillTemplate(template, values) {
-  return template.replace(/@(\w+)@/g, (whole, name) => values[name] ?? whole);
-}
-
-/** The launch configuration of VS Code for `row`, as `ray-relay launch-config vscode --breakpoint ID` prints it. */
-async function configuration(row) {
-  const template = await (await request('page/vscode.json')).text();
-  const ports = { 'http:': '80', 'https:': '443' };
-  return fillTemplate(template, {
-    host: location.hostname.replace(/^\[|\]$/g, ''),
-    port: location.port || ports[location.protocol],
-    name: `Ray: breakpoint ${row.id}`,
-    note: '// Ids change with each worker: see `ray-relay list`.',
-    selection: `"breakpoint": "${row.id}"`,
-  });
 }
 
 /** One task, in the element `element`. */
@@ -140,7 +122,7 @@ export class Task extends TerminalView {
     if (isFree && isModern && scopes.has('view')) buttons.push(button('Source and variables', () => this.inspect()));
     if ((isFree || this.terminal?.onEnd) && scopes.has('terminal')) buttons.push(button('Prompt', () => this.enter()));
     if (isFree && isModern && scopes.has('view')) buttons.push(button('Park …', () => park([row], me)));
-    if (!isGone && isModern && (scopes.has('view') || scopes.has('debug'))) buttons.push(button('Copy VS Code configuration', () => this.configure()));
+    if (!isGone && isModern && (scopes.has('view') || scopes.has('debug'))) buttons.push(make('a', { href: 'docs/editors' }, 'In an editor'));
     const mayRelease = ['debug', 'terminal', 'admin'].some((scope) => scopes.has(scope));
     if (isFree && mayRelease) buttons.push(button('Continue', () => resumeTasks([row], me), 'grave'));
     const focused = this.actions.contains(document.activeElement);
@@ -181,20 +163,6 @@ export class Task extends TerminalView {
       this.message.replaceChildren('As it stood ', time(Date.now()), ' ago.');
     } catch (error) {
       this.wasInspected = false;
-      write(this.message, error.message);
-    }
-  }
-
-  async configure() {
-    try {
-      const text = await configuration(this.row);
-      const snippet = make('pre', { tabindex: '0', 'aria-label': 'launch.json' }, text);
-      const isDirect = location.protocol === 'http:' && location.pathname === '/relay/';
-      const note = isDirect ? null : make('p', { class: 'hint' }, 'A debugger does not come by the way of this page: run ', make('code', {}, `ray-relay connect ${new URL('..', location.href)}`), ', and put host 127.0.0.1 and port 5678 in.');
-      this.wasInspected = false;
-      this.content.replaceChildren(...[note, snippet].filter(Boolean));
-      write(this.message, `${await copy(text, snippet)} For .vscode/launch.json; then F5.`);
-    } catch (error) {
       write(this.message, error.message);
     }
   }
