@@ -49,7 +49,10 @@ async fn answers(mut stream: TcpStream) {
     let list = json!({"total": rows.len(), "num_after_truncation": rows.len(), "result": rows});
     let mut body = json!({"result": true, "msg": "", "data": {"result": list}});
     if asked.starts_with("GET /api/jobs/") {
-        let job = |n: u32| json!({"job_id": format!("0{n}000000"), "submission_id": format!("raysubmit_{n}"), "status": "RUNNING"});
+        let job = |n: u32| {
+            json!({"job_id": format!("0{n}000000"), "submission_id": format!("raysubmit_{n}"), "status": "RUNNING",
+                "metadata": {"ray_relay_submitter": "ann"}})
+        };
         body = json!([job(1), job(2)]);
     }
     if asked.starts_with("GET /api/train/") {
@@ -145,6 +148,10 @@ async fn every_command_takes_each_name_of_a_job_and_no_other() {
     let (code, text) = ray_relay(address, &["park", "train", "--job", "raysubmit_2"]).await;
     assert_eq!(code, Some(66), "{text}");
     // What a script reads.
+    let (code, text) = ray_relay(address, &["list", "--json"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    let list: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(list["breakpoints"][0]["submitter"], "ann", "{text}");
     let (code, text) =
         ray_relay(address, &["exec", "--json", "--job", "02000000", "--", "w"]).await;
     assert_eq!(code, Some(0), "{text}");

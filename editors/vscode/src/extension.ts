@@ -7,7 +7,7 @@ import { convertConfigurations } from './commands/convert.js';
 import { diagnose } from './commands/diagnose.js';
 import { Notices } from './commands/notices.js';
 import { showError } from './commands/notify.js';
-import { changeToken, removeRelay, renameRelay } from './commands/relays.js';
+import { changeToken, chooseRelay, removeRelay, renameRelay } from './commands/relays.js';
 import { resumeAll } from './commands/step.js';
 import {
   attach,
@@ -42,9 +42,9 @@ export function activate(context: vscode.ExtensionContext): void {
   const documents = new SnapshotDocuments();
   // In a window on another machine the files are there, and this may run here.
   const runsApart = vscode.env.remoteName !== undefined && context.extension.extensionKind === vscode.ExtensionKind.UI;
-  const debug = new DebugSessions(relays, context.storageUri?.toString(), !runsApart);
+  const debug = new DebugSessions(relays, context.storageUri?.toString(), !runsApart, () => tree.redraw());
   sessions = debug;
-  const tree = new TaskTree(relays, (relay, tasks) => debug.stoppedIn(relay, tasks).length > 0);
+  const tree: TaskTree = new TaskTree(relays, (relay, tasks) => debug.stoppedIn(relay, tasks).length > 0);
   tree.view = vscode.window.createTreeView('rayRelay.tasks', { treeDataProvider: tree, showCollapseAll: true });
   context.subscriptions.push(
     relays,
@@ -72,11 +72,7 @@ function commands(
   documents: SnapshotDocuments,
   debug: DebugSessions,
 ): vscode.Disposable[] {
-  const ofNode = (run: (node: Node) => unknown) => (node: Node | undefined) => {
-    // From the command palette there is no row.
-    const chosen = node ?? tree.view?.selection[0];
-    return chosen === undefined ? undefined : run(chosen);
-  };
+  const ofNode = (run: (node: Node) => unknown) => (node: Node | undefined) => node && run(node);
   const ofTask = (run: (relay: Relay, task: Breakpoint) => unknown) =>
     ofNode(({ relay, row }) => row.kind === 'task' && run(relay, row.task));
   const ofTasks = (run: (relay: Relay, row: JobRow | GroupRow) => unknown) =>
@@ -85,8 +81,12 @@ function commands(
     addRelay: () => addRelay(relays),
     changeToken: ofNode(({ relay }) => changeToken(relays, relay)),
     renameRelay: ofNode(({ relay }) => renameRelay(relays, relay)),
-    removeRelay: ofNode(({ relay }) => removeRelay(relays, relay).then(() => tree.redraw())),
-    diagnose: ofNode(({ relay }) => diagnose(relay, documents)),
+    removeRelay: ofNode(({ relay }) => removeRelay(relays, relay)),
+    diagnose: async (node: Node | undefined) => {
+      // From the command palette there is no row.
+      const relay = node?.relay ?? (await chooseRelay(relays));
+      if (relay !== undefined) await diagnose(relay, documents);
+    },
     connectRelay: ofNode(({ relay }) => relays.update(relay, { isOff: false })),
     disconnectRelay: ofNode(({ relay }) => relays.update(relay, { isOff: true })),
     attach: ofTask(attach),

@@ -35,7 +35,6 @@ describe('a breakpoint', () => {
       submission_id: null,
       train_run: null,
       submitter: null,
-      stop: 0,
       group: null,
       rank: null,
       world_size: null,

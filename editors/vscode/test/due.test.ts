@@ -21,7 +21,7 @@ const parked = (id: string, until: number | null, subject = 'ann') =>
     first_seen: NOW - 100,
   });
 
-const due = (tasks: Breakpoint[], expires?: number) => noticesDue('prod', tasks, 'ann', expires, NOW);
+const due = (tasks: Breakpoint[], expires?: number) => noticesDue('prod', tasks, 'ann', expires, NOW, () => false);
 
 it('says when a park of the user ends within ten minutes', () => {
   expect(due([parked('a', NOW + 540)])).toMatchObject([{ kind: 'park', text: 'Your park of rank 3 ends in 9m.' }]);
@@ -50,8 +50,16 @@ it('says when the token expires', () => {
   expect(due([], NOW - 1)).toEqual([]);
 });
 
-it('has the same key while nothing changes, and another for a park that was extended', () => {
-  const key = (until: number, now: number) => noticesDue('prod', [parked('a', until)], 'ann', undefined, now)[0]?.key;
-  expect(key(NOW + 540, NOW)).toBe(key(NOW + 540, NOW + 100));
-  expect(key(NOW + 540, NOW)).not.toBe(key(NOW + 900, NOW + 400));
+it('announces each park once, whichever others end, and again after it was extended', () => {
+  const known = new Set<string>();
+  const texts = (tasks: Breakpoint[], now: number) =>
+    noticesDue('prod', tasks, 'ann', undefined, now, (key) => known.has(key)).map(({ keys, text }) => {
+      for (const key of keys) known.add(key);
+      return text;
+    });
+  const [a, b] = [parked('a', NOW + 540), parked('b', NOW + 700)];
+  expect(texts([a, b], NOW)).toEqual(['Your park of rank 3 ends in 9m.']);
+  expect(texts([a, b], NOW + 120)).toEqual(['Your park of rank 3 ends in 9m.']);
+  expect(texts([a], NOW + 130)).toEqual([]);
+  expect(texts([parked('a', NOW + 900), b], NOW + 400)).toEqual(['Your park of rank 3 ends in 8m.']);
 });

@@ -8,33 +8,41 @@ import { textOfVerdict, Verdict } from '../src/view/verdict.js';
 const ANSWER = {
   verdict: 'hangs',
   confidence: 'likely',
-  summary: 'Rank 2 sleeps.',
+  summary: 'Rank 2 is paused at a breakpoint.',
   culprits: [],
   evidence: ['7 of 8 wait in all_reduce.'],
   waiting: [],
   differences: [],
-  next: ['ray-relay snapshot 7k2m9qxd'],
+  next: ['ray-relay release 7k2m9qxd'],
   clusters: [],
 };
 
-it('has the summary, the evidence and what shows more', () => {
-  expect(textOfVerdict('ann-train', v.parse(Verdict, ANSWER))).toBe(
+const textOf = (change: object, job = 'ann-train') =>
+  textOfVerdict(job, 'default', v.parse(Verdict, { ...ANSWER, ...change }));
+
+it('has the summary, the evidence and what to do', () => {
+  expect(textOf({})).toBe(
     [
-      'Why the job ann-train does not go on (likely)',
+      'Job ann-train of default: hangs (likely)',
       '',
-      'Rank 2 sleeps.',
+      'Rank 2 is paused at a breakpoint.',
       '',
       'Evidence',
       '  7 of 8 wait in all_reduce.',
       '',
-      'Commands of ray-relay that show more',
-      '  ray-relay snapshot 7k2m9qxd',
+      'What to do next',
+      '  ray-relay release 7k2m9qxd',
       '',
     ].join('\n'),
   );
 });
 
+it('does not say of a healthy job that it hangs', () => {
+  const healthy = { verdict: 'healthy', confidence: 'certain', summary: 'All make progress.', evidence: [], next: [] };
+  expect(textOf(healthy)).toBe('Job ann-train of default: healthy (certain)\n\nAll make progress.\n');
+});
+
 it('keeps a hostile sentence on its line', () => {
-  const text = textOfVerdict('a\nb', v.parse(Verdict, { ...ANSWER, summary: 'x\n\u202ey', evidence: [], next: [] }));
-  expect(text).toBe('Why the job a b does not go on (likely)\n\nx \ufffdy\n');
+  const text = textOf({ summary: 'x\n\u202ey', evidence: [], next: [] }, 'a\nb');
+  expect(text).toBe('Job a b of default: hangs (likely)\n\nx \ufffdy\n');
 });

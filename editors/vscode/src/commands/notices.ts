@@ -2,6 +2,8 @@
 
 import * as vscode from 'vscode';
 
+import type { Breakpoint } from '../relay/breakpoint.js';
+import type { Feed } from '../relay/feed.js';
 import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
 import { Changes } from '../view/changes.js';
@@ -13,7 +15,7 @@ import { attachTasks, park } from './tasks.js';
 const CHECK_INTERVAL_MS = 5_000;
 
 /** Most announcements that are remembered; the oldest are forgotten. */
-const MAX_ANNOUNCED = 1000;
+const MAX_ANNOUNCED = 50_000;
 
 /** What a button does. */
 interface Action {
@@ -23,7 +25,7 @@ interface Action {
 
 export class Notices implements vscode.Disposable {
   private readonly announced = new Set<string>();
-  private readonly changes = new WeakMap<Relay, Changes>();
+  private readonly changes = new WeakMap<Feed, Changes>();
   private readonly timer = setInterval(() => this.check(), CHECK_INTERVAL_MS);
 
   constructor(private readonly relays: Relays) {}
@@ -32,44 +34,53 @@ export class Notices implements vscode.Disposable {
     for (const relay of this.relays.all) {
       const { feed, me } = relay;
       if (feed?.state.kind !== 'live' || me === undefined) continue;
-      this.checkChanges(relay);
+      this.checkChanges(relay, feed);
       // A token that is made anew does not end.
       const expires = relay.credential.renewAt === undefined ? (me.expires ?? undefined) : undefined;
-      for (const notice of noticesDue(relay.name, feed.rows, me.subject, expires, Date.now() / 1000)) {
-        if (!this.isNew(`${relay.saved.id}/${notice.key}`)) continue;
+      const keyOf = (key: string) => `${relay.saved.id}/${key}`;
+      const isKnown = (key: string) => this.announced.has(keyOf(key));
+      for (const notice of noticesDue(relay.name, feed.rows, me.subject, expires, Date.now() / 1000, isKnown)) {
+        for (const key of notice.keys) this.remember(keyOf(key));
         void offer(
           notice.text,
           notice.kind === 'park'
-            ? { label: 'Keep…', run: () => park(relay, notice.tasks) }
+            ? { label: 'Park…', run: () => park(relay, listed(relay, notice.tasks)) }
             : { label: 'Change the Token…', run: () => changeToken(this.relays, relay) },
         );
       }
     }
   }
 
-  private checkChanges(relay: Relay): void {
-    const changes = this.changes.get(relay) ?? new Changes();
-    this.changes.set(relay, changes);
-    const list = { breakpoints: [...(relay.feed?.rows ?? [])], clusters: [...(relay.feed?.clusters ?? [])] };
+  private checkChanges(relay: Relay, feed: Feed): void {
+    const changes = this.changes.get(feed) ?? new Changes();
+    this.changes.set(feed, changes);
+    const list = { breakpoints: [...feed.rows], clusters: [...feed.clusters] };
     for (const { text, tasks } of changes.since(list, relay.subject, relay.released)) {
       const label = tasks.length === 1 ? 'Attach' : 'Attach All';
-      void offer(text, tasks.length === 0 ? undefined : { label, run: () => attachTasks(relay, tasks) });
+      const run = () => attachTasks(relay, listed(relay, tasks));
+      void offer(text, tasks.length === 0 ? undefined : { label, run });
     }
   }
 
-  private isNew(key: string): boolean {
-    if (this.announced.has(key)) return false;
+  private remember(key: string): void {
     this.announced.add(key);
     for (const oldest of this.announced) {
       if (this.announced.size <= MAX_ANNOUNCED) break;
       this.announced.delete(oldest);
     }
-    return true;
   }
 
   dispose(): void {
     clearInterval(this.timer);
   }
+}
+
+/** Those of `tasks` that are still paused, as the list has them now: a notice may be hours old. */
+function listed(relay: Relay, tasks: Breakpoint[]): Breakpoint[] {
+  const ids = new Set(tasks.map((task) => task.id));
+  const now = [...(relay.feed?.rows ?? [])].filter((task) => ids.has(task.id));
+  if (now.length === 0) throw new Error('Not paused any more.');
+  return now;
 }
 
 async function offer(text: string, action: Action | undefined): Promise<void> {

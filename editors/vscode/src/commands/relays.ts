@@ -31,3 +31,12 @@ export async function removeRelay(relays: Relays, relay: Relay): Promise<void> {
   const detail = 'Its address and token are forgotten. Sessions that are open stay open.';
   if (await confirmed(`Remove ${relay.name}?`, detail, 'Remove')) await relays.remove(relay);
 }
+
+/** The relay that the user means: the only one, or the one that they choose. */
+export async function chooseRelay(relays: Relays): Promise<Relay | undefined> {
+  const { all } = relays;
+  if (all.length === 0) throw new Error('There is no relay yet: open the view "Ray" and add one.');
+  if (all.length === 1) return all[0];
+  const items = all.map((relay) => ({ label: relay.name, relay }));
+  return (await vscode.window.showQuickPick(items, { title: 'Which relay?' }))?.relay;
+}

@@ -5,22 +5,37 @@ import type { Relay } from '../relay/relay.js';
 import type { GroupRow, JobRow } from '../view/rows.js';
 import { showError } from './notify.js';
 
-/** A request of DAP that resumes a thread. */
-export type Resumption = 'continue' | 'next';
+/** How long a session may take to accept that its task continues. */
+const RESUME_TIMEOUT_MS = 30_000;
+
+/** A request of DAP that resumes a thread, and what did not happen if it fails. */
+const WORDS = { continue: 'continue', next: 'step' };
 
 export async function resumeAll(
   sessions: DebugSessions,
   relay: Relay,
   row: JobRow | GroupRow,
-  request: Resumption,
+  request: keyof typeof WORDS,
 ): Promise<void> {
   const stopped = sessions.stoppedIn(relay, row.tasks);
   const results = await Promise.allSettled(
-    stopped.map(({ session, threadId }) => session.customRequest(request, { threadId })),
+    stopped.map(({ session, threadId }) => within(session.customRequest(request, { threadId }))),
   );
   const failures = results.filter((result) => result.status === 'rejected');
   const [first] = failures;
   if (first === undefined) return;
   const why = first.reason instanceof Error ? first.reason.message : String(first.reason);
-  void showError(`${failures.length} of ${results.length} tasks did not continue: ${why}`);
+  void showError(`${failures.length} of ${results.length} sessions did not ${WORDS[request]}: ${why}`);
+}
+
+async function within<T>(answer: Thenable<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error('no answer yet; see the Debug Console')), RESUME_TIMEOUT_MS);
+  });
+  try {
+    return await Promise.race([answer, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

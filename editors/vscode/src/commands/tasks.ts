@@ -15,7 +15,7 @@ import { Inspections, snapshotOf } from '../view/inspection.js';
 import { TaskSnapshot, textOfSnapshot } from '../view/snapshot.js';
 import { textOfVerdict, Verdict } from '../view/verdict.js';
 import type { GroupRow, JobRow } from '../view/rows.js';
-import { grouped, labelOf } from '../view/rows.js';
+import { grouped, jobOf, labelOf } from '../view/rows.js';
 import { confirmed, progress, showError, showNotice } from './notify.js';
 import { nullish } from '../relay/schema.js';
 
@@ -57,8 +57,8 @@ export function attachCluster(relay: Relay, cluster: string | undefined): Promis
 
 /** Attaches to all tasks of a job, or of one group of it. */
 export function attachAll(relay: Relay, row: JobRow | GroupRow): Promise<void> {
-  const selector: AttachSelector = { all: true, cluster: row.cluster };
-  if (row.job !== undefined) selector.job = row.job;
+  if (row.job === undefined) return attachTasks(relay, row.tasks);
+  const selector: AttachSelector = { all: true, cluster: row.cluster, job: row.job };
   const names = new Set(row.tasks.map((task) => task.name));
   // A group of actors has one name for each method: it is the job then.
   const [name] = names;
@@ -101,13 +101,15 @@ export async function stopRunning(relay: Relay, task: RunningTask): Promise<void
   await start(relay, task.name, { ...which, running: true });
 }
 
-/** Shows why the job of a running task does not go on. */
+/** Shows the relay's verdict on the job of a running task. */
 export async function explainHang(relay: Relay, task: RunningTask, documents: SnapshotDocuments): Promise<void> {
   const job = task.submission_id ?? task.job_id;
+  const { cluster } = task;
   if (job === null) throw new Error(`Ray does not say which job ${oneLine(task.name, 100)} belongs to.`);
-  const asked = () => fromWorkers(relay, Verdict, '/relay/v1/why', { job, cluster: task.cluster });
-  const verdict = await progress(`Inspecting all processes of ${job}`, asked);
-  await documents.show(`${relay.saved.id}/why/${job}`, `Why ${oneLine(job, 100)} hangs`, textOfVerdict(job, verdict));
+  const ask = () => fromWorkers(relay, Verdict, '/relay/v1/why', { job, cluster });
+  const verdict = await progress(`Inspecting all processes of ${job}`, ask);
+  const id = `${relay.saved.id}/why/${cluster}/${job}`;
+  await documents.show(id, `Job ${oneLine(job, 100)}`, textOfVerdict(job, cluster, verdict));
 }
 
 /** Shows what differs between the tasks of `row`, which stay as they are. */
@@ -121,13 +123,15 @@ export async function compare(relay: Relay, row: JobRow | GroupRow): Promise<voi
   panel.webview.html = pageOfComparison(title, comparison);
 }
 
-/** Attaches to `tasks`: job by job, and one by one where a job has others too. */
+/** Attaches to `tasks`: to a whole job where the list has no other task of it, and else to one after another. */
 export async function attachTasks(relay: Relay, tasks: Breakpoint[]): Promise<void> {
-  const listed = grouped([...(relay.feed?.rows ?? [])], jobKey);
-  for (const [key, ofJob] of grouped(tasks, jobKey)) {
-    const [first] = ofJob;
-    const job = first?.submission_id ?? first?.job_id ?? undefined;
-    if (first !== undefined && job !== undefined && ofJob.length > 1 && listed.get(key)?.length === ofJob.length) {
+  const ids = new Set(tasks.map((task) => task.id));
+  const listed = grouped([...(relay.feed?.rows ?? [])], (task) => jobOf(task).key);
+  for (const [key, ofJob] of grouped(tasks, (task) => jobOf(task).key)) {
+    const [first, second] = ofJob;
+    const job = first && jobOf(first).id;
+    const isWhole = listed.get(key)?.every((task) => ids.has(task.id)) === true;
+    if (first !== undefined && second !== undefined && job !== undefined && isWhole) {
       await start(relay, job, { all: true, cluster: first.cluster, job });
     } else {
       for (const task of ofJob) await attach(relay, task);
@@ -135,13 +139,11 @@ export async function attachTasks(relay: Relay, tasks: Breakpoint[]): Promise<vo
   }
 }
 
-const jobKey = ({ cluster, submission_id, job_id }: Breakpoint) => JSON.stringify([cluster, submission_id ?? job_id]);
-
 /** Keeps paused tasks for the user. */
 export async function park(relay: Relay, tasks: Breakpoint[]): Promise<void> {
   const [first] = tasks;
   if (first === undefined)
-    throw new Error('None of these can be parked: leave your sessions by "Disconnect and Suspend" first.');
+    throw new Error('None of these can be parked: leave your sessions by "Park and Leave" first.');
   const what = calledIn(tasks, first);
   const choices = [
     { label: '1 hour', value: '1h' },
@@ -153,17 +155,24 @@ export async function park(relay: Relay, tasks: Breakpoint[]): Promise<void> {
   if (choice === undefined) return;
   const time = choice.value || (await askTime());
   if (time === undefined) return;
-  const parked = await progress(`Parking ${what}`, async () => {
-    const all: Parked[] = [];
+  const parked: Parked[] = [];
+  const failures: unknown[] = [];
+  await progress(`Parking ${what}`, async () => {
     for (const { id } of tasks) {
-      all.push(await fromWorkers(relay, Parked, '/relay/v1/park', { id, for: time }));
+      await fromWorkers(relay, Parked, '/relay/v1/park', { id, for: time }).then(
+        (one) => parked.push(one),
+        (error: unknown) => failures.push(error),
+      );
     }
-    return all;
   });
+  const why = failures[0] instanceof Error ? failures[0].message : '';
+  if (failures.length > 0) void showError(`${failures.length} of ${tasks.length} not parked: ${why}`);
+  if (parked.length === 0) return;
   // The earliest end: a credential may end before the time that was asked for.
   const until = new Date(Math.min(...parked.map((one) => one.parked_until)) * 1000).toLocaleString();
   const warning = parked.find((one) => one.warning !== null)?.warning ?? '';
-  void showNotice(`${what} parked for you until ${until}. ${warning}`);
+  const count = failures.length === 0 ? what : `${parked.length} tasks`;
+  void showNotice(`${count} parked for you until ${until}. ${warning}`);
 }
 
 function askTime(): Thenable<string | undefined> {
@@ -175,7 +184,7 @@ function askTime(): Thenable<string | undefined> {
   });
 }
 
-/** Lets tasks run on, after a question: that cannot be undone. */
+/** Releases tasks, after a question: that cannot be undone. */
 export async function release(relay: Relay, tasks: Breakpoint[]): Promise<void> {
   const [first] = tasks;
   if (first === undefined) return;
@@ -183,10 +192,15 @@ export async function release(relay: Relay, tasks: Breakpoint[]): Promise<void> 
   const detail = 'Continues to the next breakpoint, or to the end. This cannot be undone.';
   if (!(await confirmed(`Release ${what}?`, detail, 'Release'))) return;
   const ids = tasks.map((task) => task.id);
-  const asked = () => fromWorkers(relay, Released, '/relay/v1/release', { ids });
-  const { results } = await progress(`Releasing ${what}`, asked);
-  relay.hasReleased(results.filter((result) => result.released).map((result) => result.id));
+  // Before the request: the list may lose them before it is answered.
+  for (const id of ids) relay.released.add(id);
+  const ask = () => fromWorkers(relay, Released, '/relay/v1/release', { ids });
+  const { results } = await progress(`Releasing ${what}`, ask).catch((error: unknown) => {
+    for (const id of ids) relay.released.delete(id);
+    throw error;
+  });
   const failed = results.filter((result) => !result.released);
+  for (const { id } of failed) relay.released.delete(id);
   if (failed.length === 0) return;
   const why = failed[0]?.error ?? 'the relay does not say why';
   void showError(`${failed.length} of ${results.length} not released: ${why}`);

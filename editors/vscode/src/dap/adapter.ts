@@ -33,7 +33,7 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
   private failure: string | undefined;
   private isDisposed = false;
   private hasEnded = false;
-  readonly stopped = new StoppedThread();
+  readonly stopped: StoppedThread;
   private seq = FIRST_OWN_SEQ;
 
   constructor(
@@ -44,8 +44,11 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
     isLocal: boolean,
     /** Whether another session may be opened. */
     private readonly mayOpen: () => boolean,
+    /** Called when the task stops or resumes. */
+    onStopChange: () => void,
     private readonly onClosed: (tunnel: Tunnel | undefined) => void,
   ) {
+    this.stopped = new StoppedThread(onStopChange);
     if (isLocal) {
       this.sources = new MissingSources({
         toRelay: (message) => this.tunnel?.write(frame(message)),
@@ -77,7 +80,6 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
   handleMessage(message: vscode.DebugProtocolMessage): void {
     const passed = passToRelay(message);
     this.sources?.request(message);
-    this.stopped.toRelay(message);
     if (this.failure !== undefined) this.refuse(passed as Request);
     else if (this.tunnel !== undefined) this.tunnel.write(frame(passed));
     else if (this.early.length < MAX_EARLY_MESSAGES) this.early.push(passed);

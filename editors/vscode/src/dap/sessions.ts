@@ -12,6 +12,7 @@ import type { Tunnel } from '../tunnel/tunnel.js';
 import { RelayAdapter } from './adapter.js';
 import { SessionBudget } from './budget.js';
 import { attachConfiguration, withDefaults, problemOf } from './configuration.js';
+import { sessionsToResume, type OpenSession } from './stopped.js';
 
 /** VS Code waits for two seconds at most when its window closes. */
 const LEAVE_TIMEOUT_MS = 1_500;
@@ -26,12 +27,6 @@ const OneTask = v.object({ rayRelay: v.object({ breakpoint: v.string() }) });
 interface Opened {
   relay: Relay;
   session: vscode.DebugSession;
-}
-
-/** A debug session whose task has stopped, and its thread. */
-export interface StoppedSession {
-  session: vscode.DebugSession;
-  threadId: number;
 }
 
 export class DebugSessions
@@ -49,6 +44,8 @@ export class DebugSessions
     workspaceId: string | undefined,
     /** Whether the editor has the files of this machine. */
     private readonly isLocal: boolean,
+    /** Called when a task of a session stops or resumes, and when a session is over. */
+    private readonly onChange: () => void,
   ) {
     this.opener = openerOf(workspaceId);
     this.renewal = setInterval(() => this.renew(), RENEWAL_INTERVAL_MS);
@@ -90,8 +87,10 @@ export class DebugSessions
       this.opener,
       this.isLocal,
       () => this.budget.mayOpen(this.adapters.size),
+      this.onChange,
       (tunnel) => {
         this.adapters.delete(adapter);
+        this.onChange();
         if (tunnel !== undefined && !tunnel.isOver) this.leaving.add(tunnel);
       },
     );
@@ -99,20 +98,13 @@ export class DebugSessions
     return new vscode.DebugAdapterInlineImplementation(adapter);
   }
 
-  /** The sessions by which those of `tasks` that have stopped continue: one above several, if it has no others. */
-  stoppedIn(relay: Relay, tasks: readonly Breakpoint[]): StoppedSession[] {
-    const ids = new Set(tasks.map((task) => task.id));
-    const stopped = [...this.adapters].flatMap(([adapter, { relay: of, session }]) => {
-      const threadId = adapter.stopped.id;
-      return of === relay && threadId !== undefined ? [{ session, threadId, task: taskOf(session) }] : [];
+  /** The sessions to resume so that those of `tasks` continue that have stopped. */
+  stoppedIn(relay: Relay, tasks: readonly Breakpoint[]): OpenSession<vscode.DebugSession>[] {
+    const all = [...this.adapters].flatMap(([adapter, { relay: of, session }]) => {
+      const { parentSession: parent } = session;
+      return of === relay ? [{ session, parent, task: taskOf(session), threadId: adapter.stopped.id }] : [];
     });
-    const isMeant = ({ task }: { task: string | undefined }) => task !== undefined && ids.has(task);
-    const above = stopped.filter(({ session }) => {
-      const below = stopped.filter((one) => one.session.parentSession === session);
-      return below.length > 0 && below.every(isMeant);
-    });
-    const isBelow = ({ session }: StoppedSession) => above.some((one) => one.session === session.parentSession);
-    return [...above, ...stopped.filter((one) => isMeant(one) && !isBelow(one))];
+    return sessionsToResume(all, new Set(tasks.map((task) => task.id)));
   }
 
   /** Shows the relay a credential before the one that is in use ends: it ends sessions with their credential. */

@@ -10,6 +10,9 @@ import { KubeError } from './error.js';
 import { oneLine } from '../text.js';
 
 const REQUEST_TIMEOUT_MS = 10_000;
+
+/** Time limit for a credential plugin: it may ask a user to log in. */
+const LOGIN_TIMEOUT_MS = 120_000;
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
 /** What to do about a missing right. */
@@ -50,12 +53,26 @@ export class KubeCluster {
     const options: https.RequestOptions = {};
     try {
       // Runs the credential plugin, if there is one.
-      await this.config.applyToHTTPSOptions(options);
-    } catch {
+      await this.authenticate(options);
+    } catch (error) {
+      if (error instanceof KubeError) throw error;
       // The message may quote what a plugin has printed.
       throw new KubeError('Your login to Kubernetes fails: try `kubectl get pods` in a terminal.');
     }
     return { url, options };
+  }
+
+  private async authenticate(options: https.RequestOptions): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      const late = new KubeError('Your login to Kubernetes does not end: try `kubectl get pods` in a terminal.');
+      timer = setTimeout(() => reject(late), LOGIN_TIMEOUT_MS);
+    });
+    try {
+      await Promise.race([this.config.applyToHTTPSOptions(options), timeout]);
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   /** The bearer token that the kubeconfig has for the API server, if it has one. */

@@ -41,7 +41,7 @@ export async function relaysIn(context: string, namespace: string): Promise<Kube
 export async function reach(place: KubePlace, ca: string | undefined): Promise<ReachedRelay> {
   const cluster = KubeCluster.of(place.context);
   const pod = await readyPod(cluster, place.namespace, place.service);
-  const agent = forwardAgent(cluster, place, pod.isHttps ? { ca } : undefined);
+  const agent = forwardAgent(place, pod.isHttps ? { ca } : undefined);
   const url = new URL(`${pod.isHttps ? 'https' : 'http'}://${HOST}:${pod.port}`);
   return { url, options: { agent } };
 }
@@ -80,21 +80,18 @@ function checkNames(names: [string, ...string[]], certificate: tls.PeerCertifica
   return isValid ? undefined : tls.checkServerIdentity(names[0], certificate);
 }
 
-/** A connection to any ready pod: the one before may be gone. */
-async function connect(cluster: KubeCluster, place: KubePlace): Promise<Duplex> {
+/** A connection to any ready pod: the one before may be gone, and so may the login that the kubeconfig had then. */
+async function connect(place: KubePlace): Promise<Duplex> {
+  const cluster = KubeCluster.of(place.context);
   return forwarded(cluster, await readyPod(cluster, place.namespace, place.service));
 }
 
 /** An agent whose connections are forwarded; `secure`: with TLS to the relay, by `ca` if it is given. */
-function forwardAgent(
-  cluster: KubeCluster,
-  place: KubePlace,
-  secure: { ca: string | undefined } | undefined,
-): http.Agent {
+function forwardAgent(place: KubePlace, secure: { ca: string | undefined } | undefined): http.Agent {
   const agent = secure === undefined ? new http.Agent({ keepAlive: false }) : new https.Agent({ keepAlive: false });
   agent.createConnection = (_options: object, made?: (error: Error | null, stream: Duplex) => void) => {
     const fail = (error: unknown) => made?.(error as Error, undefined as unknown as Duplex);
-    connect(cluster, place).then((socket) => {
+    connect(place).then((socket) => {
       if (secure === undefined) return made?.(null, socket);
       const encrypted = tls.connect({
         socket,

@@ -44,8 +44,6 @@ export const Breakpoint = v.object({
   reason: v.fallback(Text, 'unknown'),
   location: v.fallback(nullish(Location), null),
   exception: nullish(Text),
-  /** Counts the stops of its worker. */
-  stop: v.fallback(v.number(), 0),
   /** Seconds since 1970. */
   first_seen: v.number(),
   why: nullish(Text),
@@ -74,7 +72,7 @@ export const List = v.object({
 });
 export type List = v.InferOutput<typeof List>;
 
-/** Whether a task of `cluster` that is not in the list is not paused. */
+/** Whether the list of `cluster` is complete and current. */
 export function isWhole(cluster: Cluster): boolean {
   return cluster.isRead && cluster.complete && !cluster.pending && cluster.trouble === null;
 }

@@ -18,9 +18,6 @@ const MAX_WHO_BYTES = 64 * 1024;
 /** At most so often the relay is asked who the user is. */
 const WHO_INTERVAL_MS = 10_000;
 
-/** Most released tasks that are remembered. */
-const MAX_RELEASED = 10_000;
-
 const WhoAmI = v.object({
   subject: nullish(v.string()),
   /** Seconds since 1970. */
@@ -33,7 +30,7 @@ export class Relay {
   feed: Feed | undefined;
   /** Who the user is there; `undefined`: not known yet. */
   me: WhoAmI | undefined;
-  /** Tasks that this window has released, the latest. */
+  /** Tasks that this window releases, until they are gone from the list. */
   readonly released = new Set<string>();
   private askedWhoAt = 0;
   private reached: Promise<ReachedRelay> | undefined;
@@ -73,6 +70,8 @@ export class Relay {
 
   connect(): void {
     this.disconnect();
+    // The kubeconfig or the CA file may be another one.
+    this.reached = undefined;
     this.feed = new Feed(this.endpoint, () => {
       if (this.feed?.state.kind === 'live' && this.me === undefined) void this.askWho();
       this.onChange();
@@ -88,19 +87,15 @@ export class Relay {
     this.onChange();
   }
 
-  hasReleased(ids: string[]): void {
-    for (const id of ids) this.released.add(id);
-    for (const oldest of this.released) {
-      if (this.released.size <= MAX_RELEASED) break;
-      this.released.delete(oldest);
-    }
-  }
-
   private async askWho(): Promise<void> {
     if (Date.now() - this.askedWhoAt < WHO_INTERVAL_MS) return;
     this.askedWhoAt = Date.now();
+    const { feed } = this;
     try {
-      this.me = await this.check();
+      const me = await this.check();
+      // The user may have changed the token meanwhile.
+      if (this.feed !== feed) return;
+      this.me = me;
       this.onChange();
     } catch {
       // Asked again with a later change. Only "for you" depends on it.

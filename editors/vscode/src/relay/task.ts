@@ -4,7 +4,8 @@ import * as v from 'valibot';
 
 import { nullish, readable, Text } from './schema.js';
 
-const MAX_TASKS = 10_000;
+/** Longest list, in rows; the relay's largest page. */
+export const MAX_TASKS = 10_000;
 
 const Id = v.pipe(v.string(), v.regex(/^[0-9a-z]{1,64}$/));
 

@@ -1,47 +1,64 @@
 // What has changed in a list that its user should know. Pure.
 
 import { isFree, isParkedFor, isWhole, type Breakpoint, type List } from '../relay/breakpoint.js';
-import { grouped, labelOf, locationOf } from './rows.js';
+import { grouped, jobOf, labelOf, locationOf } from './rows.js';
 
-/** A change that is announced. */
+/** A change that is announced. `tasks` are those that its button attaches to; empty: it has no button. */
 export interface Change {
   text: string;
-  /** What is paused now; empty: nothing can be done. */
   tasks: Breakpoint[];
 }
 
-/** Compares the lists of one relay, each with the one before. */
+/**
+ * Compares the lists that a relay gives one after another. What is there when the first whole list of a cluster is read
+ * is no news: the side bar shows it.
+ */
 export class Changes {
-  /** Stops that were in the last list. Those of the first list are no news: the side bar shows them. */
-  private known: Set<string> | undefined;
-  /** Stops that were new in the last list: an editor that attaches to all may take them in a moment. */
+  private readonly read = new Set<string>();
+  /** The tasks that are known, with their clusters. */
+  private known = new Map<string, string>();
+  /** Tasks that were new in the last list: an editor that attaches to all may take them in a moment. */
   private fresh = new Set<string>();
-  private parked: Breakpoint[] = [];
+  private parked = new Map<string, Breakpoint>();
+  /** Parked tasks that the last whole list did not have. One list may be that of a relay which has just started. */
+  private missing = new Set<string>();
 
   /**
-   * What has changed since the last call. `released`: ids of tasks that the user has released.
-   * A task is the user's if they submitted its job through the relay.
+   * What has changed since the last call. `released`: tasks that the user has released; those that have gone are
+   * removed from it. A task is the user's if they submitted its job through the relay.
    */
-  since(list: List, me: string | null, released: ReadonlySet<string>): Change[] {
-    const { known, fresh, parked } = this;
-    const { breakpoints: tasks } = list;
-    this.known = new Set(tasks.map(stopOf));
-    this.fresh = new Set(known === undefined ? [] : [...this.known].filter((stop) => !known.has(stop)));
+  since(list: List, me: string | null, released: Set<string>): Change[] {
     const whole = new Set(list.clusters.filter(isWhole).map((cluster) => cluster.name));
-    const ids = new Set(tasks.map((task) => task.id));
-    const absent = parked.filter((task) => !ids.has(task.id));
-    this.parked = [
-      ...tasks.filter((task) => isParkedFor(task, me)),
-      ...absent.filter((task) => !whole.has(task.cluster)),
-    ];
-    const gone = absent.filter((task) => whole.has(task.cluster) && !released.has(task.id));
-    const isMine = (task: Breakpoint) => me !== null && task.submitter === me;
-    const paused = tasks.filter((task) => fresh.has(stopOf(task)) && isFree(task) && isMine(task));
+    const paused = this.pausedIn(list, me, whole);
+    const gone = this.goneFrom(list, me, whole, released);
     return [...pausedText(paused), ...goneText(gone)];
   }
-}
 
-const stopOf = (task: Breakpoint) => `${task.id} ${task.stop}`;
+  private pausedIn({ breakpoints: tasks }: List, me: string | null, whole: ReadonlySet<string>): Breakpoint[] {
+    const { known, fresh } = this;
+    this.fresh = new Set(
+      tasks.filter((task) => this.read.has(task.cluster) && !known.has(task.id)).map((task) => task.id),
+    );
+    const others = [...known].filter(([, cluster]) => !whole.has(cluster));
+    this.known = new Map([...others, ...tasks.map((task): [string, string] => [task.id, task.cluster])]);
+    for (const cluster of whole) this.read.add(cluster);
+    const isMine = (task: Breakpoint) => me !== null && task.submitter === me;
+    return tasks.filter((task) => fresh.has(task.id) && isFree(task) && isMine(task));
+  }
+
+  private goneFrom(list: List, me: string | null, whole: ReadonlySet<string>, released: Set<string>): Breakpoint[] {
+    const ids = new Set(list.breakpoints.map((task) => task.id));
+    const absent = [...this.parked.values()].filter((task) => !ids.has(task.id) && !released.has(task.id));
+    for (const id of released) if (!ids.has(id)) released.delete(id);
+    const isGone = (task: Breakpoint) => whole.has(task.cluster) && this.missing.has(task.id);
+    const gone = absent.filter(isGone);
+    const waiting = absent.filter((task) => !isGone(task));
+    this.missing = new Set(waiting.filter((task) => whole.has(task.cluster)).map((task) => task.id));
+    const parked = list.breakpoints.filter((task) => isParkedFor(task, me));
+    this.parked = new Map([...parked, ...waiting].map((task) => [task.id, task]));
+    return gone;
+  }
+}
 
 function pausedText(tasks: Breakpoint[]): Change[] {
   const [first] = tasks;
@@ -57,13 +74,14 @@ function goneText(tasks: Breakpoint[]): Change[] {
   if (first === undefined) return [];
   const text =
     tasks.length === 1
-      ? `${labelOf(first)}${ofJob(tasks)} was parked for you, and is no longer paused.`
-      : `${tasks.length} tasks${ofJob(tasks)} were parked for you, and are no longer paused.`;
+      ? `${labelOf(first)}${ofJob(tasks)} was parked for you. It is no longer paused: it was released, or has ended.`
+      : `${tasks.length} tasks${ofJob(tasks)} were parked for you. They are no longer paused: they were released, or have ended.`;
   return [{ text, tasks: [] }];
 }
 
 /** ` of the job NAME`, if all are of one that has a name. */
 function ofJob(tasks: Breakpoint[]): string {
-  const jobs = [...grouped(tasks, (task) => task.submission_id ?? task.job_id ?? '').keys()];
-  return jobs.length === 1 && jobs[0] !== '' ? ` of ${jobs[0]}` : '';
+  const [job, ...more] = grouped(tasks, (task) => jobOf(task).key).values();
+  const first = job?.[0];
+  return first === undefined || more.length > 0 || jobOf(first).id === undefined ? '' : ` of ${jobOf(first).label}`;
 }

@@ -111,8 +111,7 @@ function relayItem(relay: Relay): vscode.TreeItem {
 function tasksItem(relay: Relay, row: JobRow | GroupRow, isStopped: boolean): vscode.TreeItem {
   const item = new vscode.TreeItem(row.label, Expanded);
   item.id = idOf(relay, row.key);
-  const kind = row.kind === 'job' && row.job === undefined ? 'unknown' : row.kind;
-  item.contextValue = isStopped ? `${kind}.stopped` : kind;
+  item.contextValue = isStopped ? `${row.kind}.stopped` : row.kind;
   item.iconPath = new vscode.ThemeIcon(row.kind === 'job' ? 'briefcase' : 'layers');
   item.description = countOf(row.tasks, relay.subject);
   return item;
@@ -127,10 +126,16 @@ function taskItem(relay: Relay, task: Breakpoint, key: string): vscode.TreeItem 
   item.tooltip = lines.flatMap((line) => (line ? [oneLine(line, 500)] : [])).join('\n');
   if (task.kind === 'pdb')
     item.tooltip += `\nWith Ray's legacy debugger: \`ray-relay debug ${task.id}\` in a terminal.`;
-  item.contextValue = isFree(task) ? 'task.free' : isParkedFor(task, me) ? 'task.mine' : 'task.held';
+  item.contextValue = `task.${contextOf(task, me)}`;
   const [icon, color] = iconOf(item.contextValue, task.exception !== null);
   item.iconPath = new vscode.ThemeIcon(icon, color === undefined ? undefined : new vscode.ThemeColor(color));
   return item;
+}
+
+function contextOf(task: Breakpoint, me: string | null): 'free' | 'mine' | 'held' | 'legacy' {
+  if (isFree(task)) return 'free';
+  if (isParkedFor(task, me)) return 'mine';
+  return task.kind === 'pdb' && task.holder === null ? 'legacy' : 'held';
 }
 
 function iconOf(context: string, isFailure: boolean): [string, string?] {

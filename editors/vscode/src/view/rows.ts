@@ -95,40 +95,38 @@ export function message(key: string[], text: string, isTrouble: boolean): Messag
   return { kind: 'message', key: keyOf('message', ...key), text: oneLine(text, 1000), isTrouble };
 }
 
+/** The job of a task. `id`: by which the relay finds it, if Ray has told. */
+export interface Job {
+  id: string | undefined;
+  /** That of no other job. */
+  key: string;
+  label: string;
+}
+
+export function jobOf({ cluster, submission_id, job_id, train_run }: Breakpoint): Job {
+  const id = submission_id ?? job_id ?? undefined;
+  const label = submission_id ?? train_run ?? (id === undefined ? 'no job known' : `job ${id}`);
+  return { id, key: keyOf('job', cluster, id ?? ''), label: oneLine(label, MAX_TEXT) };
+}
+
 function jobsOf(cluster: string, tasks: Breakpoint[]): JobRow[] {
-  const jobs = grouped(tasks, (task) => task.submission_id ?? task.job_id ?? '');
-  return [...jobs].map(([job, tasks]) => {
-    const [first] = tasks;
-    const label = first?.submission_id ?? first?.train_run ?? (job === '' ? 'no job known' : `job ${job}`);
-    return {
-      kind: 'job',
-      key: keyOf('job', cluster, job),
-      label: oneLine(label, MAX_TEXT),
-      job: job === '' ? undefined : job,
-      cluster,
-      tasks,
-      children: groupsOf(cluster, job, tasks),
-    };
+  return [...grouped(tasks, (task) => jobOf(task).key).values()].flatMap(([first, ...more]) => {
+    if (first === undefined) return [];
+    const job = jobOf(first);
+    const tasks = [first, ...more];
+    const children = groupsOf(cluster, job, tasks);
+    return [{ kind: 'job', key: job.key, label: job.label, job: job.id, cluster, tasks, children }];
   });
 }
 
-function groupsOf(cluster: string, job: string, tasks: Breakpoint[]): Row[] {
+function groupsOf(cluster: string, job: Job, tasks: Breakpoint[]): Row[] {
   const groups = grouped(tasks, (task) => task.group ?? task.name);
   return [...groups].flatMap(([group, tasks]): Row[] => {
     tasks.sort((a, b) => (a.rank ?? Infinity) - (b.rank ?? Infinity) || a.first_seen - b.first_seen);
-    const rows = tasks.map((task): TaskRow => ({ kind: 'task', key: keyOf('task', task.id), task }));
-    if (rows.length < 2) return rows;
-    return [
-      {
-        kind: 'group',
-        key: keyOf('group', cluster, job, group),
-        label: oneLine(group, MAX_TEXT),
-        job: job === '' ? undefined : job,
-        cluster,
-        tasks,
-        children: rows,
-      },
-    ];
+    const children = tasks.map((task): TaskRow => ({ kind: 'task', key: keyOf('task', task.id), task }));
+    if (children.length < 2) return children;
+    const key = keyOf('group', job.key, group);
+    return [{ kind: 'group', key, label: oneLine(group, MAX_TEXT), job: job.id, cluster, tasks, children }];
   });
 }
 
@@ -185,7 +183,7 @@ export function labelOf(task: Breakpoint): string {
   return task.rank === null ? oneLine(task.name, MAX_TEXT) : `rank ${task.rank}`;
 }
 
-/** What stands beside the name of a task: place, state in words, node, GPUs. `me` is the user's own name. */
+/** The text after the name of a task: `file:line`, state in words, node, GPUs. `me` is the user's own name. */
 export function descriptionOf(task: Breakpoint, me: string | null, now: number): string {
   const gpus = task.resources?.GPU;
   const parts = [

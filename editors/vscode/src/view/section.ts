@@ -1,7 +1,7 @@
 // The sections "Failed" and "Running" of a relay, which are read when they are unfolded.
 
 import type { Endpoint } from '../relay/endpoint.js';
-import { FailedTasks, RunningTasks, type FailedTask, type RunningTask } from '../relay/task.js';
+import { FailedTasks, MAX_TASKS, RunningTasks, type FailedTask, type RunningTask } from '../relay/task.js';
 import { briefSpan, fileName, oneLine } from '../text.js';
 import { message, type MessageRow } from './rows.js';
 
@@ -51,14 +51,14 @@ export class Section {
   }
 
   private async failed(now: number): Promise<SectionRow[]> {
-    const { tasks, kept } = await this.endpoint.json(FailedTasks, '/relay/v1/tasks?state=failed');
+    const { tasks, kept } = await this.endpoint.json(FailedTasks, `/relay/v1/tasks?state=failed&limit=${MAX_TASKS}`);
     if (!kept) return [this.note('This relay keeps no failed tasks: its operator can switch on [post_mortem].')];
     if (tasks.length === 0) return [this.note('No task has failed.')];
     return tasks.map((task) => rowOfFailed(task, now));
   }
 
   private async running(now: number): Promise<SectionRow[]> {
-    const { tasks } = await this.endpoint.json(RunningTasks, '/relay/v1/tasks');
+    const { tasks } = await this.endpoint.json(RunningTasks, `/relay/v1/tasks?limit=${MAX_TASKS}`);
     const shown = tasks.filter((task) => task.breakpoint === null);
     return shown.length === 0 ? [this.note('No task runs.')] : shown.map((task) => rowOfRunning(task, now));
   }

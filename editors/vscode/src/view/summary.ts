@@ -1,7 +1,7 @@
 // What a user should know of all tasks at a glance. Pure.
 
 import type { Breakpoint } from '../relay/breakpoint.js';
-import { grouped, labelOf, locationOf } from './rows.js';
+import { grouped, jobOf, labelOf, locationOf } from './rows.js';
 
 /** `7 of 8 paused · rank 3 at loss.py:9` for the largest group of ranks, of the tasks of each relay. */
 export function statusOf(relays: readonly Breakpoint[][]): string {
@@ -14,15 +14,13 @@ export function statusOf(relays: readonly Breakpoint[][]): string {
   return odd === undefined ? paused : `${paused} · ${labelOf(odd)} at ${locationOf(odd)}`;
 }
 
-function groupOf({ cluster, job_id, group, name }: Breakpoint): string {
-  return JSON.stringify([cluster, job_id, group ?? name]);
-}
+const groupOf = (task: Breakpoint) => JSON.stringify([jobOf(task).key, task.group ?? task.name]);
 
 function largest(groups: Breakpoint[][]): Breakpoint[] {
   return groups.reduce((largest, one) => (one.length > largest.length ? one : largest), []);
 }
 
-/** The only task that stands elsewhere than all others of a group of three or more. */
+/** The only task that has stopped at another line than all others of a group of three or more. */
 function oddOne(group: Breakpoint[]): Breakpoint | undefined {
   const places = grouped(
     group.filter((task) => locationOf(task) !== ''),

