@@ -119,8 +119,13 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
     const passed = passFromRelay(message, this.relay, this.mayOpen);
     if (passed.kind === 'refused') this.tunnel?.write(frame(passed.answer));
     if (passed.kind !== 'passed' || this.sources?.takes(passed.message) === true) return;
+    const threadId = this.stopped.id;
     this.stopped.fromRelay(passed.message);
     this.emitter.fire(passed.message);
+    // VS Code does not conclude it from the answer to a request of ours.
+    if (threadId !== undefined && this.stopped.id === undefined) {
+      this.send({ type: 'event', event: 'continued', body: { threadId, allThreadsContinued: true } });
+    }
   }
 
   end(why?: string): void {

@@ -57,8 +57,10 @@ export class DebugSessions
     _folder: vscode.WorkspaceFolder | undefined,
     configuration: vscode.DebugConfiguration,
   ): vscode.DebugConfiguration | undefined {
-    // Without a launch.json, F5 gives an empty configuration.
-    return configuration.type === undefined ? attachConfiguration(undefined, 'Ray', { all: true }) : configuration;
+    if (configuration.type !== undefined) return configuration;
+    // Without a launch.json, F5 gives an empty configuration. Where the relay knows its users, it is for the user's own jobs.
+    const me = this.relays.named(undefined)?.subject ?? null;
+    return attachConfiguration(undefined, 'Ray', { all: me === null ? true : 'mine' });
   }
 
   /** What was filled in before this is what the folder and the platform say. */

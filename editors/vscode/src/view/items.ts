@@ -50,7 +50,7 @@ export function itemOf(
       const item = new vscode.TreeItem(`Resume ${count === 1 ? '1 session' : `${count} sessions`}`, None);
       item.id = idOf(relay, row.key);
       item.description = 'parked for you';
-      item.iconPath = new vscode.ThemeIcon('debug-continue', new vscode.ThemeColor('charts.blue'));
+      item.iconPath = new vscode.ThemeIcon('debug-alt', new vscode.ThemeColor('charts.blue'));
       item.command = { command: 'rayRelay.resume', title: 'Resume', arguments: [node] };
       return item;
     }

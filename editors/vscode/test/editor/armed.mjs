@@ -40,7 +40,7 @@ async function inGutter(line, label) {
   });
   const { x, y, height } = await number.boundingBox();
   await page.mouse.click(x - 8, y + height / 2, { button: 'right' });
-  const selector = `>>> .monaco-menu .action-label[aria-label="${label}"]`;
+  const selector = `>>> .monaco-menu .action-label[aria-label^="${label}"]`;
   await (await page.waitForSelector(selector)).hover();
   await page.keyboard.press('Enter');
 }
@@ -87,22 +87,25 @@ try {
 
   step('without the breakpoint all continue');
   await inGutter(LINE, 'Remove Breakpoint');
-  await page.keyboard.press('F5');
+  await workbench.openSideBar();
+  await workbench.press('Trainer', 'Continue All');
   await until('eight ranks that run', async () => (await moving()).length === 8);
+  await until('no line in the editor', async () => (await workbench.lineOfEditor()) === undefined);
 
   step('a condition stops rank 3 alone');
-  await inGutter(LINE, 'Add Conditional Breakpoint...');
+  await inGutter(LINE, 'Add Conditional Breakpoint');
   await wait(1_000);
   await workbench.type('ray.rank == 3');
   await until('seven ranks that run', async () => (await moving()).join() === '0,1,2,4,5,6,7');
   await wait(1_000);
   await workbench.picture('a3-condition');
-  await inGutter(LINE, 'Remove Conditional Breakpoint');
-  await page.keyboard.press('F5');
+  await inGutter(LINE, 'Remove Breakpoint');
+  await workbench.openSideBar();
+  await workbench.press('Trainer', 'Continue All');
   await until('eight ranks that run', async () => (await moving()).length === 8);
 
   step('a logpoint prints from eight ranks, and nobody stops');
-  await inGutter(LINE, 'Add Logpoint...');
+  await inGutter(LINE, 'Add Logpoint');
   await wait(1_000);
   await workbench.type('loss={loss:.2f}');
   await until('lines of eight ranks', async () => {

@@ -207,7 +207,7 @@ export class Scene {
       defaultViewport: { width: 1440, height: 900 },
     });
     [this.page] = await this.browser.pages();
-    this.page.setDefaultTimeout(START_TIMEOUT_MS);
+    this.page.setDefaultTimeout(60_000);
     await this.page.goto(this.url);
   }
 
