@@ -132,7 +132,8 @@ function commands(
       try {
         await run(...given);
       } catch (error) {
-        void showError(error);
+        // VS Code shows one line of an error without a button.
+        void showError(error, 'OK');
       }
     }),
   );

@@ -36,7 +36,7 @@ pub enum ConnectError {
     #[error("{0}")]
     NoRoute(String),
     /// The relay dialled directly and failed, maybe for lack of an agent: why there is none.
-    #[error("{0}; or its port is closed to this relay, and {1}")]
+    #[error("its port is closed to this relay, and {1}; or {0}")]
     Closed(Box<Self>, String),
     /// The debugger refused the client's `initialize`, in its own words.
     #[error("its debugger refuses the client's `initialize`: {0}")]

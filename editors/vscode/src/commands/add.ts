@@ -17,6 +17,9 @@ interface ChosenPlace {
 }
 
 /** Asks for a relay, checks that it answers, and keeps it. */
+/** The name of a namespace of Kubernetes. */
+const NAMESPACE = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
+
 export async function addRelay(relays: Relays): Promise<void> {
   const address = { label: '$(globe) At an address', description: 'https://… or HOST:PORT' };
   const kubernetes = { label: '$(symbol-method) In Kubernetes', description: 'through your kubeconfig' };
@@ -86,13 +89,17 @@ async function askKubernetes(): Promise<ChosenPlace | undefined> {
   });
   if (found.length === 0) {
     const namespace = await vscode.window.showInputBox({
-      title: problem,
-      prompt: 'The namespace of the relay. Its Service has the label app.kubernetes.io/name=ray-relay.',
+      title: 'In which namespace is the relay?',
+      prompt: `${problem}. The operator of the relay knows where it is.`,
       ignoreFocusOut: true,
+      validateInput: (text) => (NAMESPACE.test(text.trim()) ? undefined : 'Lower-case letters, digits and hyphens.'),
     });
-    if (namespace === undefined || namespace.trim() === '') return undefined;
+    if (namespace === undefined) return undefined;
     found = await search(namespace.trim());
-    if (found.length === 0) throw new RelayError(0, `There is no relay in the namespace ${namespace.trim()} either.`);
+    if (found.length === 0) {
+      const label = 'app.kubernetes.io/name=ray-relay';
+      throw new RelayError(0, `There is no relay in ${namespace.trim()}: no Service with the label ${label}.`);
+    }
   }
   const place = await chooseService(found);
   return place && { at: { kube: place }, name: `${place.namespace}/${place.service}` };

@@ -18,8 +18,8 @@ const CHOICES = [
 ] as const;
 
 const IN_KUBERNETES = [
-  { source: 'login', label: 'Your Kubernetes login', description: 'the relay receives your token' },
   { source: 'account', label: 'A token of a ServiceAccount', description: 'made for the relay, and renewed in time' },
+  { source: 'login', label: 'Your Kubernetes login', description: 'the relay receives your token' },
 ] as const;
 
 const PLAIN_QUESTION = 'Send a token without encryption?';
@@ -32,7 +32,7 @@ export async function askSecret({ at, name }: Pick<SavedRelay, 'at' | 'name'>): 
   if (!isInKubernetes && isPlain(new URL(at.url)) && !(await confirmed(PLAIN_QUESTION, PLAIN_DETAIL, 'Continue'))) {
     return undefined;
   }
-  const choices = isInKubernetes ? [...IN_KUBERNETES, ...CHOICES] : CHOICES;
+  const choices = isInKubernetes ? [...CHOICES, ...IN_KUBERNETES] : CHOICES;
   const title = `${oneLine(name, 80)} requires authentication`;
   const choice = await vscode.window.showQuickPick(choices, { title, ignoreFocusOut: true });
   if (choice === undefined) return undefined;

@@ -7,6 +7,7 @@ import { KubeConfig } from '@kubernetes/client-node';
 import * as v from 'valibot';
 
 import { KubeError } from './error.js';
+import { codeOf, networkCause } from '../relay/endpoint.js';
 import { oneLine } from '../text.js';
 
 const REQUEST_TIMEOUT_MS = 10_000;
@@ -18,6 +19,8 @@ const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 /** What to do about a missing right. */
 export const ROLES =
   'ask your cluster administrator for the roles of a ray-relay user (`ray-relay help laptop` has them).';
+
+const NO_KUBECONFIG = 'There is no kubeconfig that can be read: KUBECONFIG, or .kube/config in your home folder.';
 
 const Status = v.object({ message: v.fallback(v.string(), '') });
 
@@ -116,9 +119,24 @@ function loaded(): KubeConfig {
   try {
     config.loadFromDefault();
   } catch {
-    throw new KubeError('There is no kubeconfig that can be read: KUBECONFIG, or .kube/config in your home folder.');
+    throw new KubeError(NO_KUBECONFIG);
   }
+  // Without a file there is one for a server on this machine.
+  if (config.getCurrentContext() === 'loaded-context') throw new KubeError(NO_KUBECONFIG);
+  // `kubectl proxy` speaks http, which has no certificate to verify.
+  config.clusters = config.clusters.map((cluster) =>
+    cluster.server.startsWith('http:') ? { ...cluster, skipTLSVerify: true } : cluster,
+  );
   return config;
+}
+
+function unreached(error: Error): KubeError {
+  const isUntrusted = /CERT|UNABLE_TO_VERIFY/.test(codeOf(error));
+  const why = isUntrusted
+    ? 'its certificate is not signed by the authority that your kubeconfig has for it'
+    : (networkCause(error) ?? oneLine(error.message, 200));
+  const next = 'Does `kubectl get pods` work with this context? Check your VPN, and that the cluster still exists.';
+  return new KubeError(`The API server is not reached: ${why}. ${next}`);
 }
 
 function request(url: URL, options: https.RequestOptions, body: string | undefined): Promise<[number, string]> {
@@ -139,10 +157,9 @@ function request(url: URL, options: https.RequestOptions, body: string | undefin
       response.on('end', () => resolve([response.statusCode ?? 0, Buffer.concat(chunks).toString('utf8')]));
       response.on('error', (error) => sent.destroy(error));
     });
-    sent.setTimeout(REQUEST_TIMEOUT_MS, () => sent.destroy(new Error('no answer')));
-    sent.on('error', (error) =>
-      reject(new KubeError(`The API server is not reached: ${oneLine(error.message, 200)}.`)),
-    );
+    const timer = setTimeout(() => sent.destroy(new Error('there is no answer')), REQUEST_TIMEOUT_MS);
+    sent.on('close', () => clearTimeout(timer));
+    sent.on('error', (error) => reject(unreached(error)));
     sent.end(body);
   });
 }

@@ -181,12 +181,21 @@ function bearer(token: string | undefined): Record<string, string> {
 export function unreachable(error: Error): RelayError {
   if (error instanceof RelayError) return error;
   if (error.name === 'KubeError') return new RelayError(0, error.message);
-  const code = 'code' in error && typeof error.code === 'string' ? error.code : undefined;
-  const why = CAUSES[code ?? ''] ?? oneLine(error.message, 200);
+  const why = networkCause(error) ?? CERTIFICATE_CAUSES[codeOf(error)] ?? oneLine(error.message, 200);
   return new RelayError(0, `The relay does not answer: ${why}.`);
 }
 
-const CAUSES: Record<string, string> = {
+/** The code of an error of Node.js. */
+export function codeOf(error: Error): string {
+  return 'code' in error && typeof error.code === 'string' ? error.code : '';
+}
+
+/** Why a connection failed, in words; `undefined`: it is no such error. */
+export function networkCause(error: Error): string | undefined {
+  return NETWORK_CAUSES[codeOf(error)];
+}
+
+const NETWORK_CAUSES: Record<string, string> = {
   ECONNREFUSED: 'nothing listens at its address',
   ENOTFOUND: 'no such host',
   EAI_AGAIN: 'its host name cannot be resolved now',
@@ -194,6 +203,9 @@ const CAUSES: Record<string, string> = {
   EHOSTUNREACH: 'there is no way to its host',
   ENETUNREACH: 'there is no network',
   ECONNRESET: 'the connection was reset',
+};
+
+const CERTIFICATE_CAUSES: Record<string, string> = {
   DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed. Choose its CA file',
   SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is signed by an unknown authority. Choose the CA file',
   UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate is signed by an unknown authority. Choose the CA file',

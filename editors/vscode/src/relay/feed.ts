@@ -14,7 +14,7 @@ const MIN_RETRY_DELAY_MS = 1_000;
 const MAX_RETRY_DELAY_MS = 15_000;
 
 /** How often the state of the heads is asked for: the stream has it at its start alone. */
-const HEADS_INTERVAL_MS = 5_000;
+const HEADS_INTERVAL_MS = 15_000;
 
 /** Largest answer about the heads. */
 const MAX_HEADS_BYTES = 4 * 1024 * 1024;

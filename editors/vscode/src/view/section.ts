@@ -38,9 +38,14 @@ export class Section {
     private readonly name: SectionName,
   ) {}
 
+  /** Whether rows have been read, and may be others now. */
+  isStale(now: number): boolean {
+    return this.rows !== undefined && now - this.readAt > FRESH_MS;
+  }
+
   /** The rows, as they are or were a moment ago. Never rejects: a failure is a row. */
   read(now: number): Promise<SectionRow[]> {
-    if (this.rows === undefined || now - this.readAt > FRESH_MS) {
+    if (this.rows === undefined || this.isStale(now)) {
       this.readAt = now;
       const asked = this.name === 'failed' ? this.failed(now) : this.running(now);
       this.rows = asked.catch((error: unknown) => [

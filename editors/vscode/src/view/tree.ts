@@ -5,6 +5,7 @@ import * as vscode from 'vscode';
 import { isParkedFor, type Breakpoint } from '../relay/breakpoint.js';
 import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
+import { Given, type Drawn } from './given.js';
 import { itemOf, STATE_KEY, type Node, type NodeRow } from './items.js';
 import { rowsOf, type Row } from './rows.js';
 import { Section, type SectionName } from './section.js';
@@ -15,12 +16,18 @@ const REDRAW_INTERVAL_MS = 300;
 /** How often ages are drawn anew. */
 const AGES_INTERVAL_MS = 15_000;
 
+/** The id of what is above the relays. */
+const ROOT = '';
+
 export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
-  private readonly emitter = new vscode.EventEmitter<void>();
+  private readonly emitter = new vscode.EventEmitter<Node[] | undefined>();
   readonly onDidChangeTreeData = this.emitter.event;
   private timer: NodeJS.Timeout | undefined;
   private readonly ages: NodeJS.Timeout;
   private readonly sections = new WeakMap<Relay, Map<SectionName, Section>>();
+  /** The rows by their ids: VS Code knows a row by its object. */
+  private nodes = new Map<string, Node>();
+  private readonly given = new Given();
   private words = '';
   view: vscode.TreeView<Node> | undefined;
 
@@ -46,19 +53,52 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   redraw(): void {
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
-      this.emitter.fire();
+      this.drawChanged();
     }, REDRAW_INTERVAL_MS);
   }
 
-  async getChildren(node?: Node): Promise<Node[]> {
-    if (node === undefined) return this.relays.all.map((relay) => ({ relay, row: { kind: 'relay' } }));
-    const { relay, row } = node;
-    const rows = await this.childrenOf(relay, row);
-    return rows.map((row) => ({ relay, row }));
+  private drawChanged(): void {
+    const before = this.nodes;
+    this.nodes = new Map();
+    const drawn = (node: Node): Drawn => {
+      const children = this.rowsBelow(node).map((row) => this.node(node.relay, row, before));
+      return { id: idOf(node), text: textOf(this.itemOf(node)), children: children.map(drawn) };
+    };
+    const relays = this.relays.all.map((relay) => this.node(relay, { kind: 'relay' }, before));
+    const changed = this.given.changed({ id: ROOT, text: '', children: relays.map(drawn) });
+    if (changed.includes(ROOT)) return this.emitter.fire(undefined);
+    const isStale = ({ relay, row }: Node) =>
+      row.kind === 'section' && this.sections.get(relay)?.get(row.name)?.isStale(Date.now()) === true;
+    const nodes = changed.flatMap((id) => this.nodes.get(id) ?? []);
+    const stale = [...this.nodes.values()].filter((node) => isStale(node) && !nodes.includes(node));
+    if (nodes.length + stale.length > 0) this.emitter.fire([...nodes, ...stale]);
   }
 
-  private childrenOf(relay: Relay, row: NodeRow): NodeRow[] | Promise<NodeRow[]> {
-    if (row.kind === 'section') return this.rowsOfSection(relay, row.name);
+  /** The object of a row: the one that VS Code has, with the row as it is now. */
+  private node(relay: Relay, row: NodeRow, known = this.nodes): Node {
+    const id = idOf({ relay, row });
+    const node = known.get(id) ?? { relay, row };
+    node.relay = relay;
+    node.row = row;
+    this.nodes.set(id, node);
+    return node;
+  }
+
+  async getChildren(node?: Node): Promise<Node[]> {
+    if (node === undefined) {
+      const relays = this.relays.all.map((relay) => this.node(relay, { kind: 'relay' }));
+      this.given.below(ROOT, relays.map(idOf));
+      return relays;
+    }
+    const { relay, row } = node;
+    // Rows of a section are drawn with it alone.
+    if (row.kind === 'section') return (await this.rowsOfSection(relay, row.name)).map((row) => ({ relay, row }));
+    const children = this.rowsBelow(node).map((row) => this.node(relay, row));
+    this.given.below(idOf(node), children.map(idOf));
+    return children;
+  }
+
+  private rowsBelow({ relay, row }: Node): readonly NodeRow[] {
     if (row.kind !== 'relay') return 'children' in row ? row.children : [];
     const rows = this.rowsOfRelay(relay);
     if (relay.feed?.state.kind !== 'live') return rows;
@@ -85,6 +125,12 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   }
 
   getTreeItem(node: Node): vscode.TreeItem {
+    const item = this.itemOf(node);
+    if (item.id !== undefined) this.given.row(idOf(node), textOf(item));
+    return item;
+  }
+
+  private itemOf(node: Node): vscode.TreeItem {
     return itemOf(node, this.hasStopped);
   }
 
@@ -93,6 +139,19 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
     clearTimeout(this.timer);
     this.emitter.dispose();
   }
+}
+
+function idOf({ relay, row }: Node): string {
+  const { saved, feed } = relay;
+  if ('key' in row) return `${saved.id}/${row.key}`;
+  if (row.kind === 'section') return `${saved.id}/section ${row.name}`;
+  // A relay that is off has no rows, and another id for VS Code, which keeps whether a row is folded.
+  return `${saved.id}/${row.kind}${feed === undefined ? ' off' : ''}`;
+}
+
+/** All that is shown of a row. */
+function textOf({ id, label, description, tooltip, contextValue, iconPath }: vscode.TreeItem): string {
+  return JSON.stringify([id, label, description, tooltip, contextValue, iconPath]);
 }
 
 /** The sentence in place of rows, or above them. */
