@@ -6,7 +6,7 @@ import { addRelay } from './commands/add.js';
 import { convertConfigurations } from './commands/convert.js';
 import { diagnose } from './commands/diagnose.js';
 import { Notices } from './commands/notices.js';
-import { showError } from './commands/notify.js';
+import { showError } from './notify.js';
 import { changeToken, chooseRelay, removeRelay, renameRelay } from './commands/relays.js';
 import { resumeAll } from './commands/step.js';
 import {

@@ -8,7 +8,7 @@ import { RelayError } from '../relay/endpoint.js';
 import type { Relays } from '../relay/relays.js';
 import { SavedRelays, type KubePlace, type SavedRelay } from '../relay/saved.js';
 import { askSecret } from './secret.js';
-import { progress, showError } from './notify.js';
+import { progress, showError } from '../notify.js';
 
 /** A place that is chosen, and how the relay there is called at first. */
 interface ChosenPlace {

@@ -4,7 +4,7 @@ import * as vscode from 'vscode';
 
 import { converted } from '../dap/conversion.js';
 import type { Relays } from '../relay/relays.js';
-import { confirmed, showNotice } from './notify.js';
+import { confirmed, showNotice } from '../notify.js';
 
 /** Converts the configurations of type "debugpy" that lead to a relay, in the launch.json of the open folder. */
 export async function convertConfigurations(relays: Relays): Promise<void> {

@@ -8,7 +8,7 @@ import type { Relay } from '../relay/relay.js';
 import { placeText } from '../relay/saved.js';
 import { Findings, textOfDiagnosis, type Probe } from '../view/diagnosis.js';
 import type { SnapshotDocuments } from '../view/documents.js';
-import { progress } from './notify.js';
+import { progress } from '../notify.js';
 
 const Total = v.object({ total: v.number() });
 

@@ -8,7 +8,7 @@ import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
 import { Changes } from '../view/changes.js';
 import { noticesDue } from '../view/due.js';
-import { showError, showNotice } from './notify.js';
+import { showError, showNotice } from '../notify.js';
 import { changeToken } from './relays.js';
 import { attachTasks, park } from './tasks.js';
 

@@ -4,7 +4,7 @@ import * as vscode from 'vscode';
 
 import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
-import { confirmed } from './notify.js';
+import { confirmed } from '../notify.js';
 import { askSecret } from './secret.js';
 
 /** Asks for another credential of `relay`. */

@@ -6,7 +6,7 @@ import type { Secret } from '../relay/credential.js';
 import type { SavedRelay } from '../relay/saved.js';
 import { isPlain } from '../relay/address.js';
 import { oneLine } from '../text.js';
-import { confirmed } from './notify.js';
+import { confirmed } from '../notify.js';
 
 const CHOICES = [
   { source: 'token', label: 'Enter a token', description: 'kept in the secret storage of this machine' },

@@ -3,7 +3,7 @@
 import type { DebugSessions } from '../dap/sessions.js';
 import type { Relay } from '../relay/relay.js';
 import type { GroupRow, JobRow } from '../view/rows.js';
-import { showError } from './notify.js';
+import { showError } from '../notify.js';
 
 /** How long a session may take to accept that its task continues. */
 const RESUME_TIMEOUT_MS = 30_000;

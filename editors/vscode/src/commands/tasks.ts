@@ -16,7 +16,7 @@ import { TaskSnapshot, textOfSnapshot } from '../view/snapshot.js';
 import { textOfVerdict, Verdict } from '../view/verdict.js';
 import type { GroupRow, JobRow } from '../view/rows.js';
 import { grouped, jobOf, labelOf } from '../view/rows.js';
-import { confirmed, progress, showError, showNotice } from './notify.js';
+import { confirmed, progress, showError, showNotice } from '../notify.js';
 import { nullish } from '../relay/schema.js';
 
 /** Most tasks that are compared at a time. */

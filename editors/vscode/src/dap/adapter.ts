@@ -46,6 +46,8 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
     private readonly mayOpen: () => boolean,
     /** Called when the task stops or resumes. */
     onStopChange: () => void,
+    /** Called with a sentence when the session has ended by itself. */
+    private readonly onEnded: (why: string) => void,
     private readonly onClosed: (tunnel: Tunnel | undefined) => void,
   ) {
     this.stopped = new StoppedThread(onStopChange);
@@ -100,8 +102,8 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
     this.emitter.fire({ seq: this.seq++, ...message });
   }
 
-  private print(category: 'console' | 'important', output: string): void {
-    this.send({ type: 'event', event: 'output', body: { category, output: `${output}\n` } });
+  private print(output: string): void {
+    this.send({ type: 'event', event: 'output', body: { category: 'console', output: `${output}\n` } });
   }
 
   // What the tunnel delivers.
@@ -131,7 +133,10 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
   end(why?: string): void {
     if (this.hasEnded) return;
     this.hasEnded = true;
-    if (why !== undefined && !this.isDisposed) this.print('important', why);
+    if (why !== undefined && !this.isDisposed) {
+      this.print(why);
+      this.onEnded(why);
+    }
     this.send({ type: 'event', event: 'terminated' });
   }
 
@@ -143,14 +148,11 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
 
   lost(why: string): void {
     if (this.isDisposed) return;
-    this.print(
-      'console',
-      `ray-relay: the connection is lost. ${why} Trying again; a stopped task stays stopped meanwhile.`,
-    );
+    this.print(`ray-relay: the connection is lost. ${why} Trying again; a stopped task stays stopped meanwhile.`);
   }
 
   resumed(awayMs: number): void {
-    if (!this.isDisposed) this.print('console', `ray-relay: connected again after ${span(awayMs / 1000)}.`);
+    if (!this.isDisposed) this.print(`ray-relay: connected again after ${span(awayMs / 1000)}.`);
   }
 
   dispose(): void {

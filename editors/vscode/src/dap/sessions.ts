@@ -5,6 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import * as v from 'valibot';
 import * as vscode from 'vscode';
 
+import { showNotice } from '../notify.js';
 import type { Breakpoint } from '../relay/breakpoint.js';
 import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
@@ -17,6 +18,9 @@ import { sessionsToResume, type OpenSession } from './stopped.js';
 /** VS Code waits for two seconds at most when its window closes. */
 const LEAVE_TIMEOUT_MS = 1_500;
 const LEAVE_POLL_MS = 20;
+
+/** At most so often the end of sessions is announced: those of a job end together, but not at the same moment. */
+const END_INTERVAL_MS = 60_000;
 
 /** How often a credential that ends soon is looked for. */
 const RENEWAL_INTERVAL_MS = 20_000;
@@ -38,6 +42,7 @@ export class DebugSessions
   private readonly leaving = new Set<Tunnel>();
   private readonly renewal: NodeJS.Timeout;
   private readonly budget = new SessionBudget();
+  private announcedAt = 0;
 
   constructor(
     private readonly relays: Relays,
@@ -90,6 +95,7 @@ export class DebugSessions
       this.isLocal,
       () => this.budget.mayOpen(this.adapters.size),
       this.onChange,
+      (why) => void this.announceEnd(relay, why),
       (tunnel) => {
         this.adapters.delete(adapter);
         this.onChange();
@@ -107,6 +113,16 @@ export class DebugSessions
       return of === relay ? [{ session, parent, task: taskOf(session), threadId: adapter.stopped.id }] : [];
     });
     return sessionsToResume(all, new Set(tasks.map((task) => task.id)));
+  }
+
+  /** Shows one notification for all sessions that end together. */
+  private async announceEnd(relay: Relay, why: string): Promise<void> {
+    if (Date.now() - this.announcedAt < END_INTERVAL_MS) return;
+    this.announcedAt = Date.now();
+    const button = 'Show the Tasks';
+    if ((await showNotice(`${relay.name}: ${why}`, button)) === button) {
+      await vscode.commands.executeCommand('rayRelay.tasks.focus');
+    }
   }
 
   /** Shows the relay a credential before the one that is in use ends: it ends sessions with their credential. */

@@ -10,8 +10,9 @@ import { itemOf, STATE_KEY, type Node, type NodeRow } from './items.js';
 import { rowsOf, type Row } from './rows.js';
 import { Section, type SectionName } from './section.js';
 
-/** At most so often the tree is drawn anew. */
+/** At most so often the tree is drawn anew, and less often for each row: one that has changed draws all below it. */
 const REDRAW_INTERVAL_MS = 300;
+const REDRAW_INTERVAL_MS_PER_ROW = 2;
 
 /** How often ages are drawn anew. */
 const AGES_INTERVAL_MS = 15_000;
@@ -51,10 +52,11 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   }
 
   redraw(): void {
+    const interval = REDRAW_INTERVAL_MS + REDRAW_INTERVAL_MS_PER_ROW * this.nodes.size;
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
       this.drawChanged();
-    }, REDRAW_INTERVAL_MS);
+    }, interval);
   }
 
   private drawChanged(): void {

@@ -2,7 +2,7 @@
 
 import * as vscode from 'vscode';
 
-import { oneLine, withoutLinks } from '../text.js';
+import { oneLine, withoutLinks } from './text.js';
 
 const MAX_NOTICE = 600;
 
