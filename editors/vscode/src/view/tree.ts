@@ -10,8 +10,10 @@ import { itemOf, STATE_KEY, type Node, type NodeRow } from './items.js';
 import { rowsOf, type Row } from './rows.js';
 import { Section, type SectionName } from './section.js';
 
-/** At most so often the tree is drawn anew, and less often for each row: one that has changed draws all below it. */
-const REDRAW_INTERVAL_MS = 300;
+/** The time for more changes to come before the tree is drawn anew. */
+const REDRAW_DELAY_MS = 300;
+
+/** The time between two drawings, for each row: one that has changed draws all below it. */
 const REDRAW_INTERVAL_MS_PER_ROW = 2;
 
 /** How often ages are drawn anew. */
@@ -24,6 +26,7 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   private readonly emitter = new vscode.EventEmitter<Node[] | undefined>();
   readonly onDidChangeTreeData = this.emitter.event;
   private timer: NodeJS.Timeout | undefined;
+  private drawnAt = 0;
   private readonly ages: NodeJS.Timeout;
   private readonly sections = new WeakMap<Relay, Map<SectionName, Section>>();
   /** The rows by their ids: VS Code knows a row by its object. */
@@ -52,11 +55,15 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   }
 
   redraw(): void {
-    const interval = REDRAW_INTERVAL_MS + REDRAW_INTERVAL_MS_PER_ROW * this.nodes.size;
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      this.drawChanged();
-    }, interval);
+    const next = this.drawnAt + REDRAW_INTERVAL_MS_PER_ROW * this.nodes.size;
+    this.timer ??= setTimeout(
+      () => {
+        this.timer = undefined;
+        this.drawChanged();
+        this.drawnAt = Date.now();
+      },
+      Math.max(REDRAW_DELAY_MS, next - Date.now()),
+    );
   }
 
   private drawChanged(): void {
