@@ -52,7 +52,7 @@ export function withoutVariables(text: string): string {
 }
 
 /** Longest line of a text that is read in an editor, which does not wrap it. */
-const MAX_COLUMNS = 110;
+const MAX_COLUMNS = 100;
 
 /** `text` in lines, the first after `prefix` and the others below the first. Longer words have lines of their own. */
 export function wrapped(prefix: string, text: string): string[] {

@@ -2,7 +2,7 @@
 
 import { expect, it } from 'vitest';
 
-import { sessionsToResume, StoppedThread, type OpenSession } from '../src/dap/stopped.js';
+import { isContinueAnswer, sessionsToResume, StoppedThread, type OpenSession } from '../src/dap/stopped.js';
 
 const stopped = (threadId: unknown) => ({ type: 'event', event: 'stopped', body: { reason: 'breakpoint', threadId } });
 const answer = (command: string, success: boolean) => ({ type: 'response', request_seq: 3, command, success });
@@ -23,6 +23,14 @@ it('is the thread of the last stop', () => {
 it.each(['continue', 'next', 'stepIn', 'stepOut'])('is none after a task has accepted %s', (command) => {
   expect(after(stopped(3), answer(command, true))).toEqual([undefined, 2]);
   expect(after(stopped(3), answer(command, false), answer('evaluate', true))).toEqual([3, 1]);
+});
+
+it('continues after the answer to continue alone', () => {
+  expect([answer('continue', true), answer('continue', false), answer('next', true)].map(isContinueAnswer)).toEqual([
+    true,
+    false,
+    false,
+  ]);
 });
 
 it('is none after the task continued by itself', () => {

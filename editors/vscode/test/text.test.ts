@@ -103,9 +103,9 @@ describe('fileName', () => {
 });
 
 describe('a long text', () => {
-  it('is in lines of at most 110 characters, below the first', () => {
+  it('is in lines of at most 100 characters, below the first', () => {
     const lines = wrapped('ok   ', 'word '.repeat(60).trim());
-    expect(lines.map((line) => line.length)).toEqual([109, 109, 94]);
+    expect(lines.map((line) => line.length)).toEqual([99, 99, 99, 19]);
     expect(lines[1]).toMatch(/^ {5}word /);
   });
 

@@ -8,7 +8,7 @@ import { Tunnel, type TunnelObserver } from '../tunnel/tunnel.js';
 import { Deframer, frame } from './framing.js';
 import { passFromRelay, passToRelay } from './gate.js';
 import { MissingSources } from './sources.js';
-import { StoppedThread } from './stopped.js';
+import { isContinueAnswer, StoppedThread } from './stopped.js';
 
 /** First `seq` of the adapter's own messages; the relay's own count from 0x5000_0000. */
 const FIRST_OWN_SEQ = 0x4000_0000;
@@ -124,8 +124,8 @@ export class RelayAdapter implements vscode.DebugAdapter, TunnelObserver {
     const threadId = this.stopped.id;
     this.stopped.fromRelay(passed.message);
     this.emitter.fire(passed.message);
-    // VS Code does not conclude it from the answer to a request of ours.
-    if (threadId !== undefined && this.stopped.id === undefined) {
+    // VS Code does not conclude it from the answer to a request of ours, and a cluster session sends no event.
+    if (threadId !== undefined && isContinueAnswer(passed.message)) {
       this.send({ type: 'event', event: 'continued', body: { threadId, allThreadsContinued: true } });
     }
   }

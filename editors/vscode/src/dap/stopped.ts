@@ -18,6 +18,17 @@ const Resumed = v.variant('type', [
   }),
 ]);
 
+const ContinueAnswer = v.object({
+  type: v.literal('response'),
+  command: v.literal('continue'),
+  success: v.literal(true),
+});
+
+/** Whether the task has accepted to continue. After a step it stops again by itself. */
+export function isContinueAnswer(message: unknown): boolean {
+  return v.is(ContinueAnswer, message);
+}
+
 /** The thread of a session that has stopped. */
 export class StoppedThread {
   /** `undefined`: the task runs, or has not stopped yet. */

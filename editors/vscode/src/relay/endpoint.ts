@@ -221,7 +221,9 @@ async function refusal(response: http.IncomingMessage): Promise<RelayError> {
   try {
     const answer = v.parse(Refusal, JSON.parse(await textOf(response, MAX_REFUSAL_BYTES)));
     const request = answer.request === undefined ? '' : ` (request ${answer.request})`;
-    return new RelayError(status, oneLine(`${answer.error}${request}`, 1000), known);
+    const text = oneLine(`${answer.error}${request}`, 1000);
+    // The relay's errors begin in lower case, as those of a command do.
+    return new RelayError(status, `${text.charAt(0).toUpperCase()}${text.slice(1)}.`, known);
   } catch {
     // A proxy before the relay has answered, or another program.
     return new RelayError(status, `The relay's address answers ${status}. Is a relay there?`, known);

@@ -100,6 +100,7 @@ try {
   await workbench.openSideBar();
   await workbench.press('Trainer', 'Step Over, All');
   await until('the next line', async () => (await workbench.lineOfEditor()) === '9');
+  await wait(1_500);
   await workbench.picture('9-stepped');
   await workbench.openSideBar();
   await workbench.press('Trainer', 'Continue All');
