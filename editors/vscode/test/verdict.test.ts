@@ -13,7 +13,7 @@ const ANSWER = {
   evidence: ['7 of 8 wait in all_reduce.'],
   waiting: [],
   differences: [],
-  next: ['ray-relay release 7k2m9qxd'],
+  next: ['ray-relay debug 7k2m9qxd'],
   clusters: [],
 };
 
@@ -31,7 +31,7 @@ it('has the summary, the evidence and what to do', () => {
       '  7 of 8 wait in all_reduce.',
       '',
       'What to do next',
-      '  ray-relay release 7k2m9qxd',
+      '  ray-relay debug 7k2m9qxd',
       '',
     ].join('\n'),
   );

@@ -11,7 +11,7 @@ pub(super) fn next(words: Words<'_>, kind: Kind, blamed: &[usize]) -> Vec<String
         .iter()
         .find_map(|at| processes.get(*at)?.breakpoint.as_deref());
     if let Some(id) = id.filter(|id| id.chars().all(|c| c.is_ascii_alphanumeric())) {
-        return vec![format!("ray-relay release {id}")];
+        return vec![format!("ray-relay debug {id}")];
     }
     if kind == Kind::Healthy || processes.is_empty() {
         return Vec::new();

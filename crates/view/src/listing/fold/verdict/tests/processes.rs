@@ -201,7 +201,7 @@ fn paused_rank_was_stopped_by_a_person() {
         "{text}"
     );
     assert!(
-        text.ends_with("To see more:\n  ray-relay release 7k2m9qxd\n"),
+        text.ends_with("To see more:\n  ray-relay debug 7k2m9qxd\n"),
         "{text}"
     );
     let mut all: Vec<Process> = (0..4).map(|at| rank(at, STEP).runs().still(0.0)).collect();
