@@ -61,7 +61,7 @@ export function activate(context: vscode.ExtensionContext): void {
   );
 }
 
-/** VS Code waits for this at most two seconds: the relays are told that their sessions have ended. */
+/** VS Code waits for this at most two seconds: the relays are notified that their sessions have ended. */
 export function deactivate(): Promise<void> | undefined {
   return sessions?.leave();
 }

@@ -1,4 +1,4 @@
-// What a user is told of a list that changes.
+// The notices about a list that changes.
 
 import { expect, it } from 'vitest';
 

@@ -10,7 +10,7 @@ const row = (text: string, ...children: Drawn[]): Drawn => {
   return { id, text: shown, children };
 };
 
-/** As VS Code asks for `root`: what stands below, and each row there. */
+/** As VS Code requests `root`: the rows below it, and each of them. */
 function give(given: Given, root: Drawn): void {
   given.row(root.id, root.text);
   const ids = root.children.map((child) => child.id);

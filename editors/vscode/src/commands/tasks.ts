@@ -68,8 +68,8 @@ export function attachAll(relay: Relay, row: JobRow | GroupRow): Promise<void> {
 
 /** Shows the stack, source and variables of a task that stays as it is. */
 export async function inspect(relay: Relay, task: Breakpoint, documents: SnapshotDocuments): Promise<void> {
-  const asked = () => fromWorkers(relay, TaskSnapshot, '/relay/v1/snapshot', { id: task.id });
-  const snapshot = await progress(`Inspecting ${labelOf(task)}`, asked);
+  const request = () => fromWorkers(relay, TaskSnapshot, '/relay/v1/snapshot', { id: task.id });
+  const snapshot = await progress(`Inspecting ${labelOf(task)}`, request);
   const title = oneLine(task.title, 200);
   await documents.show(
     `${relay.saved.id}/${task.id}`,
@@ -80,8 +80,8 @@ export async function inspect(relay: Relay, task: Breakpoint, documents: Snapsho
 
 /** Shows what a failed task has left. */
 export async function inspectFailed(relay: Relay, task: FailedTask, documents: SnapshotDocuments): Promise<void> {
-  const asked = () => fromWorkers(relay, Inspections, '/relay/v1/looks', { failed: task.id });
-  const snapshot = snapshotOf(await progress(`Reading what ${task.name} has left`, asked));
+  const request = () => fromWorkers(relay, Inspections, '/relay/v1/looks', { failed: task.id });
+  const snapshot = snapshotOf(await progress(`Reading what ${task.name} has left`, request));
   if (typeof snapshot === 'string') throw new Error(snapshot);
   const title = oneLine(`${task.name} has failed`, 200);
   const name = oneLine(`${task.name}, failed`, 100);
@@ -106,8 +106,8 @@ export async function explainHang(relay: Relay, task: RunningTask, documents: Sn
   const job = task.submission_id ?? task.job_id;
   const { cluster } = task;
   if (job === null) throw new Error(`Ray does not say which job ${oneLine(task.name, 100)} belongs to.`);
-  const ask = () => fromWorkers(relay, Verdict, '/relay/v1/why', { job, cluster });
-  const verdict = await progress(`Inspecting all processes of ${job}`, ask);
+  const request = () => fromWorkers(relay, Verdict, '/relay/v1/why', { job, cluster });
+  const verdict = await progress(`Inspecting all processes of ${job}`, request);
   const id = `${relay.saved.id}/why/${cluster}/${job}`;
   await documents.show(id, `Job ${oneLine(job, 100)}`, textOfVerdict(job, cluster, verdict));
 }
@@ -115,8 +115,8 @@ export async function explainHang(relay: Relay, task: RunningTask, documents: Sn
 /** Shows what differs between the tasks of `row`, which stay as they are. */
 export async function compare(relay: Relay, row: JobRow | GroupRow): Promise<void> {
   const ids = row.tasks.map((task) => task.id).slice(0, MAX_COMPARED);
-  const asked = () => fromWorkers(relay, Comparison, '/relay/v1/compare', { ids });
-  const comparison = await progress(`Comparing ${ids.length} tasks of ${row.label}`, asked);
+  const request = () => fromWorkers(relay, Comparison, '/relay/v1/compare', { ids });
+  const comparison = await progress(`Comparing ${ids.length} tasks of ${row.label}`, request);
   const title = `${row.label}: what differs`;
   const page = { enableScripts: false, enableCommandUris: false, localResourceRoots: [] };
   const panel = vscode.window.createWebviewPanel('rayRelay.comparison', title, vscode.ViewColumn.Active, page);
@@ -168,7 +168,7 @@ export async function park(relay: Relay, tasks: Breakpoint[]): Promise<void> {
   const why = failures[0] instanceof Error ? failures[0].message : '';
   if (failures.length > 0) void showError(`${failures.length} of ${tasks.length} not parked: ${why}`);
   if (parked.length === 0) return;
-  // The earliest end: a credential may end before the time that was asked for.
+  // The earliest end: a credential may end before the requested time.
   const until = new Date(Math.min(...parked.map((one) => one.parked_until)) * 1000).toLocaleString();
   const warning = parked.find((one) => one.warning !== null)?.warning ?? '';
   const count = failures.length === 0 ? what : `${parked.length} tasks`;
@@ -194,8 +194,8 @@ export async function release(relay: Relay, tasks: Breakpoint[]): Promise<void> 
   const ids = tasks.map((task) => task.id);
   // Before the request: the list may lose them before it is answered.
   for (const id of ids) relay.released.add(id);
-  const ask = () => fromWorkers(relay, Released, '/relay/v1/release', { ids });
-  const { results } = await progress(`Releasing ${what}`, ask).catch((error: unknown) => {
+  const request = () => fromWorkers(relay, Released, '/relay/v1/release', { ids });
+  const { results } = await progress(`Releasing ${what}`, request).catch((error: unknown) => {
     for (const id of ids) relay.released.delete(id);
     throw error;
   });

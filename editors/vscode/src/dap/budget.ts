@@ -9,10 +9,10 @@ const WINDOW_MS = 10_000;
 
 /** Counts the sessions of all relays: each session can ask for further ones. */
 export class SessionBudget {
-  /** When the last ones were asked for. */
+  /** When the last ones were requested. */
   private readonly recent: number[] = [];
 
-  /** Whether another may be opened beside `live` sessions; it counts then. */
+  /** Whether another may be opened in addition to `live` sessions; it counts then. */
   mayOpen(live: number, now: number = Date.now()): boolean {
     while (this.recent[0] !== undefined && now - this.recent[0] > WINDOW_MS) this.recent.shift();
     if (live >= MAX_SESSIONS || this.recent.length >= MAX_NEW_SESSIONS) return false;

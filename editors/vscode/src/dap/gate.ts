@@ -140,14 +140,14 @@ function cleanError(error: Fields): Fields {
 }
 
 function passRequest(message: Fields, relay: string | undefined, mayOpen: () => boolean): Passed {
-  const asked = message.arguments;
-  if (message.command === 'startDebugging' && v.is(StartDebugging, asked)) {
+  const requested = message.arguments;
+  if (message.command === 'startDebugging' && v.is(StartDebugging, requested)) {
     const configuration: Fields = {};
     for (const key of CHILD_KEYS) {
-      if (asked.configuration[key] !== undefined) configuration[key] = asked.configuration[key];
+      if (requested.configuration[key] !== undefined) configuration[key] = requested.configuration[key];
     }
     // A task's name is in it.
-    configuration.name = withoutVariables(oneLine(asked.configuration.name, MAX_NAME));
+    configuration.name = withoutVariables(oneLine(requested.configuration.name, MAX_NAME));
     if (JSON.stringify(configuration).includes('${') || !mayOpen()) return refuse(message);
     // A child's tunnel leads to its parent's relay, whatever the relay says.
     if (relay !== undefined) configuration.relay = relay;

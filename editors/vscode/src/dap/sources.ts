@@ -1,4 +1,4 @@
-// Files that a stack names and this machine does not have. The relay is told, and has the worker's debugger serve them:
+// Files that a stack names and this machine does not have. The relay is notified, and has the worker's debugger serve them:
 // VS Code shows them read-only then, and breakpoints bind in them. As `ray-relay connect` does.
 
 import { access } from 'node:fs/promises';
@@ -18,7 +18,7 @@ const DISK_TIMEOUT_MS = 1_000;
 /** First `seq` of the requests to the relay. VS Code counts from 1, and the relay uses those from 0x5000_0000. */
 const FIRST_SEQ = 0x4000_0000;
 
-/** The expression by which a relay is told. */
+/** The expression that notifies a relay. */
 const MISSING = 'ray-relay missing';
 
 const StackRequest = v.object({ type: v.literal('request'), command: v.literal('stackTrace'), seq: v.number() });

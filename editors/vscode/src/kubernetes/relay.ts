@@ -18,7 +18,7 @@ import { findServices, readyPod } from './service.js';
 /** The audience that relays expect by default. */
 const AUDIENCE = 'ray-relay';
 
-/** How long a token of a ServiceAccount is asked for. */
+/** The requested lifetime of a token of a ServiceAccount. */
 const TOKEN_SECONDS = 3600;
 
 /** Time limit for TLS to the relay. */

@@ -13,7 +13,7 @@ const SILENCE_MS = 40_000;
 const MIN_RETRY_DELAY_MS = 1_000;
 const MAX_RETRY_DELAY_MS = 15_000;
 
-/** How often the state of the heads is asked for: the stream has it at its start alone. */
+/** How often the state of the heads is requested: the stream has it at its start alone. */
 const HEADS_INTERVAL_MS = 15_000;
 
 /** Largest answer about the heads. */

@@ -15,7 +15,7 @@ const MAX_CA_BYTES = 1024 * 1024;
 /** Largest answer about the user. */
 const MAX_WHO_BYTES = 64 * 1024;
 
-/** At most so often the relay is asked who the user is. */
+/** The time between two requests for who the user is. */
 const WHO_INTERVAL_MS = 10_000;
 
 const WhoAmI = v.object({

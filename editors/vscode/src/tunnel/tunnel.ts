@@ -69,7 +69,7 @@ export class Tunnel {
     this.link.write(bytes);
   }
 
-  /** Ends the stream behind what was written. The relay is told as soon as it is reached. */
+  /** Ends the stream behind what was written. The relay is notified as soon as it is reached. */
   close(): void {
     this.isClosed = true;
     this.link.close();
@@ -128,7 +128,7 @@ export class Tunnel {
       if (failed.replica !== undefined && ++otherReplicas > MAX_OTHER_REPLICAS) {
         throw new Error('the relay was restarted, or another one answers');
       }
-      // By the wall clock, which runs on while the machine sleeps.
+      // By the wall clock, which goes on while the machine sleeps.
       const held = Math.min(this.begun.held * 1000, this.isClosed ? CLOSED_TIMEOUT_MS : MAX_HELD_MS);
       if (Date.now() - began > held + GREETING_TIMEOUT_MS) {
         const minutes = Math.ceil(held / 60_000);

@@ -69,7 +69,7 @@ export function pageOfComparison(title: string, comparison: Comparison): string 
     ...(failed.length === 0 ? [] : ['<h2>Not inspected</h2>']),
     ...failed.map((one) => `<p>${escaped(one.breakpoint.title)}: ${escaped(one.error ?? '')}</p>`),
   ];
-  // No script, no style, image or address but what stands here.
+  // No script, no style, image or address but those of this page.
   const policy = "default-src 'none'; style-src 'unsafe-inline'";
   return `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="${policy}"><title>${escaped(title)}</title><style>${STYLE}</style></head><body>${body.join('\n')}</body></html>`;
 }

@@ -19,7 +19,7 @@ export interface ClusterRow {
 interface TasksRow {
   key: string;
   label: string;
-  /** By which the relay finds the job, if Ray has told. */
+  /** By which the relay finds the job, if Ray reports it. */
   job: string | undefined;
   cluster: string;
   tasks: Breakpoint[];
@@ -95,7 +95,7 @@ export function message(key: string[], text: string, isTrouble: boolean): Messag
   return { kind: 'message', key: keyOf('message', ...key), text: oneLine(text, 1000), isTrouble };
 }
 
-/** The job of a task. `id`: by which the relay finds it, if Ray has told. */
+/** The job of a task. `id`: by which the relay finds it, if Ray reports it. */
 export interface Job {
   id: string | undefined;
   /** That of no other job. */

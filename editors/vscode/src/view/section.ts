@@ -47,8 +47,8 @@ export class Section {
   read(now: number): Promise<SectionRow[]> {
     if (this.rows === undefined || this.isStale(now)) {
       this.readAt = now;
-      const asked = this.name === 'failed' ? this.failed(now) : this.running(now);
-      this.rows = asked.catch((error: unknown) => [
+      const request = this.name === 'failed' ? this.failed(now) : this.running(now);
+      this.rows = request.catch((error: unknown) => [
         message([this.name], error instanceof Error ? error.message : String(error), true),
       ]);
     }

@@ -146,7 +146,7 @@ try {
 
   step('the head is down: the relay says so');
   await scene.stopHead();
-  await workbench.row('does not answer');
+  await workbench.row('cannot reach the Ray head');
   await workbench.choose('127.0.0.1', 'Why Is Nothing Here?');
   await page.waitForSelector('.tab[aria-label*="checked"]');
   await wait(1_500);

@@ -79,7 +79,7 @@ export class Scene {
   async startRay() {
     const [port, dashboard, agent] = [await freePort(), await freePort(), await freePort()];
     this.dashboard = `http://127.0.0.1:${dashboard}`;
-    const args = ['start', '--head', '--block', `--port=${port}`, `--dashboard-port=${dashboard}`, '--num-cpus=8'];
+    const args = ['start', '--head', `--port=${port}`, `--dashboard-port=${dashboard}`, '--num-cpus=8'];
     args.push(`--dashboard-agent-listen-port=${agent}`);
     args.push(`--temp-dir=${join(this.folder, 'r')}`, '--node-ip-address=127.0.0.1', '--disable-usage-stats');
     this.env = { ...process.env, PATH: `${this.ray}:${process.env.PATH}`, RAY_AUTH_MODE: 'disabled' };
@@ -92,7 +92,7 @@ export class Scene {
     );
   }
 
-  /** Ends the dashboard, which is what the relay asks. Everything runs in a process namespace of its own. */
+  /** Ends the dashboard, which the relay asks. (With `ray start --block` Ray would end all workers with it.) */
   async stopHead() {
     for (const pid of (await readdir('/proc')).filter((name) => /^[0-9]+$/.test(name))) {
       const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
