@@ -50,6 +50,7 @@ export function activate(context: vscode.ExtensionContext): void {
     relays,
     tree,
     tree.view,
+    tree.view.onDidChangeVisibility(() => tree.redraw()),
     debug,
     new StatusBar(relays),
     new Notices(relays),

@@ -2,6 +2,7 @@
 
 import * as vscode from 'vscode';
 
+import { forgetOldest } from '../bounded.js';
 import type { Breakpoint } from '../relay/breakpoint.js';
 import type { Feed } from '../relay/feed.js';
 import type { Relay } from '../relay/relay.js';
@@ -40,7 +41,8 @@ export class Notices implements vscode.Disposable {
       const keyOf = (key: string) => `${relay.saved.id}/${key}`;
       const isKnown = (key: string) => this.announced.has(keyOf(key));
       for (const notice of noticesDue(relay.name, feed.rows, me.subject, expires, Date.now() / 1000, isKnown)) {
-        for (const key of notice.keys) this.remember(keyOf(key));
+        for (const key of notice.keys) this.announced.add(keyOf(key));
+        forgetOldest(this.announced, MAX_ANNOUNCED);
         void offer(
           notice.text,
           notice.kind === 'park'
@@ -59,14 +61,6 @@ export class Notices implements vscode.Disposable {
       const label = tasks.length === 1 ? 'Attach' : 'Attach All';
       const run = () => attachTasks(relay, listed(relay, tasks));
       void offer(text, tasks.length === 0 ? undefined : { label, run });
-    }
-  }
-
-  private remember(key: string): void {
-    this.announced.add(key);
-    for (const oldest of this.announced) {
-      if (this.announced.size <= MAX_ANNOUNCED) break;
-      this.announced.delete(oldest);
     }
   }
 

@@ -1,5 +1,6 @@
 // Continues and steps all tasks of a group, in the debug sessions that this window has for them.
 
+import { within } from '../deadline.js';
 import type { DebugSessions } from '../dap/sessions.js';
 import type { Relay } from '../relay/relay.js';
 import type { GroupRow, JobRow } from '../view/rows.js';
@@ -19,23 +20,14 @@ export async function resumeAll(
 ): Promise<void> {
   const stopped = sessions.stoppedIn(relay, row.tasks);
   const results = await Promise.allSettled(
-    stopped.map(({ session, threadId }) => within(session.customRequest(request, { threadId }))),
+    stopped.map(({ session, threadId }) => {
+      const late = new Error('no answer yet; see the Debug Console');
+      return within(session.customRequest(request, { threadId }), RESUME_TIMEOUT_MS, late);
+    }),
   );
   const failures = results.filter((result) => result.status === 'rejected');
   const [first] = failures;
   if (first === undefined) return;
   const why = first.reason instanceof Error ? first.reason.message : String(first.reason);
   void showError(`${failures.length} of ${results.length} sessions did not ${WORDS[request]}: ${why}`);
-}
-
-async function within<T>(answer: Thenable<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('no answer yet; see the Debug Console')), RESUME_TIMEOUT_MS);
-  });
-  try {
-    return await Promise.race([answer, timeout]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

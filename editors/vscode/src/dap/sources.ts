@@ -6,6 +6,8 @@ import { isAbsolute } from 'node:path';
 
 import * as v from 'valibot';
 
+import { within } from '../deadline.js';
+
 /** Pending stack traces, and held ones. Further ones pass as they are. */
 const MAX_STACKS = 32;
 
@@ -105,7 +107,10 @@ export class MissingSources {
   }
 
   private async missing(paths: string[]): Promise<string[]> {
-    const absent = await Promise.all(paths.map((path) => inTime(this.isMissing(path))));
+    // A file counts as there if that takes too long.
+    const late = new Error('the disk does not answer');
+    const isAbsent = (path: string) => within(this.isMissing(path), DISK_TIMEOUT_MS, late).catch(() => false);
+    const absent = await Promise.all(paths.map(isAbsent));
     return paths.filter((_, at) => absent[at]);
   }
 
@@ -135,15 +140,4 @@ async function isMissingHere(path: string): Promise<boolean> {
   } catch (error) {
     return error instanceof Error && 'code' in error && error.code === 'ENOENT';
   }
-}
-
-/** `missing`, or that it is there if that takes too long. */
-function inTime(missing: Promise<boolean>): Promise<boolean> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(() => resolve(false), DISK_TIMEOUT_MS);
-    void missing.then((isMissing) => {
-      clearTimeout(timer);
-      resolve(isMissing);
-    });
-  });
 }

@@ -6,6 +6,7 @@ import * as https from 'node:https';
 import { KubeConfig } from '@kubernetes/client-node';
 import * as v from 'valibot';
 
+import { within } from '../deadline.js';
 import { KubeError } from './error.js';
 import { codeOf, networkCause } from '../relay/endpoint.js';
 import { oneLine } from '../text.js';
@@ -56,26 +57,14 @@ export class KubeCluster {
     const options: https.RequestOptions = {};
     try {
       // Runs the credential plugin, if there is one.
-      await this.authenticate(options);
+      const late = new KubeError('Your login to Kubernetes does not end: try `kubectl get pods` in a terminal.');
+      await within(this.config.applyToHTTPSOptions(options), LOGIN_TIMEOUT_MS, late);
     } catch (error) {
       if (error instanceof KubeError) throw error;
       // The message may quote what a plugin has printed.
       throw new KubeError('Your login to Kubernetes fails: try `kubectl get pods` in a terminal.');
     }
     return { url, options };
-  }
-
-  private async authenticate(options: https.RequestOptions): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      const late = new KubeError('Your login to Kubernetes does not end: try `kubectl get pods` in a terminal.');
-      timer = setTimeout(() => reject(late), LOGIN_TIMEOUT_MS);
-    });
-    try {
-      await Promise.race([this.config.applyToHTTPSOptions(options), timeout]);
-    } finally {
-      clearTimeout(timer);
-    }
   }
 
   /** The bearer token that the kubeconfig has for the API server, if it has one. */

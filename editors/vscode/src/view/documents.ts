@@ -2,6 +2,7 @@
 
 import * as vscode from 'vscode';
 
+import { forgetOldest } from '../bounded.js';
 import { CURRENT_LINE } from './snapshot.js';
 
 export const SCHEME = 'ray-relay-snapshot';
@@ -27,10 +28,7 @@ export class SnapshotDocuments implements vscode.TextDocumentContentProvider {
     const uri = vscode.Uri.from({ scheme: SCHEME, path: `/${name.replaceAll('/', '-')}`, query: id });
     this.texts.delete(uri.toString());
     this.texts.set(uri.toString(), text);
-    for (const oldest of this.texts.keys()) {
-      if (this.texts.size <= MAX_DOCUMENTS) break;
-      this.texts.delete(oldest);
-    }
+    forgetOldest(this.texts, MAX_DOCUMENTS);
     this.emitter.fire(uri);
     const document = await vscode.workspace.openTextDocument(uri);
     const editor = await vscode.window.showTextDocument(document, { preview: true });

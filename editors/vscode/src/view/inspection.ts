@@ -2,21 +2,15 @@
 
 import * as v from 'valibot';
 
-import type { TaskSnapshot } from './snapshot.js';
+import { Variable, type TaskSnapshot } from './snapshot.js';
 import { nullish } from '../relay/schema.js';
-
-const Local = v.object({
-  name: v.string(),
-  type: nullish(v.string()),
-  value: v.fallback(v.string(), ''),
-});
 
 const Frame = v.object({
   file: v.fallback(v.string(), ''),
   line: nullish(v.number()),
   function: v.string(),
   source: nullish(v.string()),
-  locals: nullish(v.array(Local)),
+  locals: nullish(v.array(Variable)),
 });
 
 const Thread = v.object({

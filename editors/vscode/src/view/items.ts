@@ -23,6 +23,15 @@ export interface Node {
 
 const { None, Collapsed, Expanded } = vscode.TreeItemCollapsibleState;
 
+/** The id of a row, by which VS Code keeps whether it is folded. Rows of a section have none of their own. */
+export function idOf({ relay, row }: Node): string {
+  const { saved, feed } = relay;
+  if ('key' in row) return `${saved.id}/${row.key}`;
+  if (row.kind === 'section') return `${saved.id}/section/${row.name}`;
+  // A relay that is off has no rows to unfold.
+  return feed === undefined ? `${saved.id}/off` : saved.id;
+}
+
 /** `hasStopped`: whether this window has stopped sessions of some of the tasks. */
 export function itemOf(
   node: Node,
@@ -31,10 +40,10 @@ export function itemOf(
   const { relay, row } = node;
   switch (row.kind) {
     case 'relay':
-      return relayItem(relay);
+      return relayItem(node);
     case 'cluster': {
       const item = new vscode.TreeItem(oneLine(row.cluster.name, 100), Expanded);
-      item.id = idOf(relay, row.key);
+      item.id = idOf(node);
       item.contextValue = 'cluster';
       item.iconPath = new vscode.ThemeIcon(row.cluster.trouble === null ? 'server' : 'warning');
       if (row.cluster.ray_version !== null) item.description = `Ray ${oneLine(row.cluster.ray_version, 40)}`;
@@ -42,13 +51,13 @@ export function itemOf(
     }
     case 'job':
     case 'group':
-      return tasksItem(relay, row, hasStopped(relay, row.tasks));
+      return tasksItem(node, row, hasStopped(relay, row.tasks));
     case 'task':
-      return taskItem(relay, row.task, row.key);
+      return taskItem(node, row.task);
     case 'resume': {
       const count = row.tasks.length;
       const item = new vscode.TreeItem(`Resume ${count === 1 ? '1 session' : `${count} sessions`}`, None);
-      item.id = idOf(relay, row.key);
+      item.id = idOf(node);
       item.description = 'parked for you';
       item.iconPath = new vscode.ThemeIcon('debug-alt', new vscode.ThemeColor('charts.blue'));
       item.command = { command: 'rayRelay.resume', title: 'Resume', arguments: [node] };
@@ -56,7 +65,7 @@ export function itemOf(
     }
     case 'message': {
       const item = new vscode.TreeItem(row.text, None);
-      item.id = idOf(relay, row.key);
+      item.id = idOf(node);
       item.tooltip = row.text;
       item.iconPath = new vscode.ThemeIcon(row.isTrouble ? 'warning' : 'info');
       if (row.key === STATE_KEY) {
@@ -66,7 +75,7 @@ export function itemOf(
     }
     case 'section': {
       const item = new vscode.TreeItem(row.name === 'failed' ? 'Failed' : 'Running', Collapsed);
-      item.id = idOf(relay, `section/${row.name}`);
+      item.id = idOf(node);
       item.iconPath = new vscode.ThemeIcon(row.name === 'failed' ? 'error' : 'run');
       return item;
     }
@@ -85,14 +94,11 @@ export function itemOf(
   }
 }
 
-function idOf(relay: Relay, key: string): string {
-  return `${relay.saved.id}/${key}`;
-}
-
-function relayItem(relay: Relay): vscode.TreeItem {
+function relayItem(node: Node): vscode.TreeItem {
+  const { relay } = node;
   const { feed } = relay;
   const item = new vscode.TreeItem(relay.name, feed === undefined ? None : Expanded);
-  item.id = `${relay.saved.id}${feed === undefined ? '/off' : ''}`;
+  item.id = idOf(node);
   item.tooltip = placeText(relay.saved);
   item.contextValue = feed === undefined ? 'relay.off' : 'relay.on';
   const state = feed?.state;
@@ -108,19 +114,19 @@ function relayItem(relay: Relay): vscode.TreeItem {
   return item;
 }
 
-function tasksItem(relay: Relay, row: JobRow | GroupRow, isStopped: boolean): vscode.TreeItem {
+function tasksItem(node: Node, row: JobRow | GroupRow, isStopped: boolean): vscode.TreeItem {
   const item = new vscode.TreeItem(row.label, Expanded);
-  item.id = idOf(relay, row.key);
+  item.id = idOf(node);
   item.contextValue = isStopped ? `${row.kind}.stopped` : row.kind;
   item.iconPath = new vscode.ThemeIcon(row.kind === 'job' ? 'briefcase' : 'layers');
-  item.description = countOf(row.tasks, relay.subject);
+  item.description = countOf(row.tasks, node.relay.subject);
   return item;
 }
 
-function taskItem(relay: Relay, task: Breakpoint, key: string): vscode.TreeItem {
+function taskItem(node: Node, task: Breakpoint): vscode.TreeItem {
   const item = new vscode.TreeItem(labelOf(task), None);
-  item.id = idOf(relay, key);
-  const me = relay.subject;
+  item.id = idOf(node);
+  const me = node.relay.subject;
   item.description = descriptionOf(task, me, Date.now());
   const lines = [task.title, item.description, `id ${task.id}`, task.why];
   item.tooltip = lines.flatMap((line) => (line ? [oneLine(line, 500)] : [])).join('\n');

@@ -14,7 +14,7 @@ const MAX_LINE = 1000;
 /** All that VS Code takes for the end of a line. */
 const LINE_ENDS = /\r\n|[\r\n\u2028\u2029]/g;
 
-const Variable = v.object({
+export const Variable = v.object({
   name: v.string(),
   type: nullish(v.string()),
   value: v.fallback(v.string(), ''),

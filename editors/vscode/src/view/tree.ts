@@ -6,7 +6,7 @@ import { isParkedFor, type Breakpoint } from '../relay/breakpoint.js';
 import type { Relay } from '../relay/relay.js';
 import type { Relays } from '../relay/relays.js';
 import { Given, type Drawn } from './given.js';
-import { itemOf, STATE_KEY, type Node, type NodeRow } from './items.js';
+import { idOf, itemOf, STATE_KEY, type Node, type NodeRow } from './items.js';
 import { rowsOf, type Row } from './rows.js';
 import { Section, type SectionName } from './section.js';
 
@@ -67,6 +67,8 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   }
 
   private drawChanged(): void {
+    // Drawn when it is shown again.
+    if (this.view?.visible === false) return;
     const before = this.nodes;
     this.nodes = new Map();
     const drawn = (node: Node): Drawn => {
@@ -135,7 +137,7 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
 
   getTreeItem(node: Node): vscode.TreeItem {
     const item = this.itemOf(node);
-    if (item.id !== undefined) this.given.row(idOf(node), textOf(item));
+    if (item.id !== undefined) this.given.row(item.id, textOf(item));
     return item;
   }
 
@@ -150,17 +152,9 @@ export class TaskTree implements vscode.TreeDataProvider<Node>, vscode.Disposabl
   }
 }
 
-function idOf({ relay, row }: Node): string {
-  const { saved, feed } = relay;
-  if ('key' in row) return `${saved.id}/${row.key}`;
-  if (row.kind === 'section') return `${saved.id}/section ${row.name}`;
-  // A relay that is off has no rows, and another id for VS Code, which keeps whether a row is folded.
-  return `${saved.id}/${row.kind}${feed === undefined ? ' off' : ''}`;
-}
-
 /** All that is shown of a row. */
-function textOf({ id, label, description, tooltip, contextValue, iconPath }: vscode.TreeItem): string {
-  return JSON.stringify([id, label, description, tooltip, contextValue, iconPath]);
+function textOf({ label, description, tooltip, contextValue, iconPath }: vscode.TreeItem): string {
+  return JSON.stringify([label, description, tooltip, contextValue, iconPath]);
 }
 
 /** The sentence in place of rows, or above them. */

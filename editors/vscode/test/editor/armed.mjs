@@ -7,7 +7,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
 import { pictures, Scene, until, wait } from './scene.mjs';
-import { step, Workbench } from './workbench.mjs';
+import { play, step, Workbench } from './workbench.mjs';
 
 const LINE = '8';
 const CONFIGURATION = {
@@ -59,7 +59,7 @@ async function moving() {
   return [...after.keys()].filter((rank) => after.get(rank) !== before.get(rank)).sort();
 }
 
-try {
+await play(scene, workbench, async () => {
   step('add a relay');
   await workbench.openSideBar();
   await workbench.addRelay(scene.network.port, scene.token);
@@ -124,11 +124,4 @@ try {
   assert.equal((await moving()).length, 8);
   await wait(1_000);
   await workbench.picture('a5-left');
-} catch (error) {
-  await workbench.picture('failed');
-  console.error(error);
-  process.exitCode = 1;
-} finally {
-  await scene.stop();
-}
-process.exit();
+});

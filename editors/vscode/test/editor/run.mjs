@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 
 import { pictures, Scene, until, wait } from './scene.mjs';
-import { step, Workbench } from './workbench.mjs';
+import { play, step, Workbench } from './workbench.mjs';
 
 const CUT_SECONDS = Number(process.env.CUT_SECONDS ?? 10);
 
@@ -27,7 +27,7 @@ const workbench = new Workbench(page);
 const held = async () => (await scene.list()).filter((task) => task.holder !== null && !task.holder.parked_until);
 const parked = async () => (await scene.list()).filter((task) => task.holder?.parked_until);
 
-try {
+await play(scene, workbench, async () => {
   step('an empty side bar');
   await workbench.openSideBar();
   await page.waitForSelector('text/Add a Relay');
@@ -162,12 +162,4 @@ try {
 
   assert.deepEqual(await scene.written(), [], 'the token is in a file');
   console.log(`pictures: ${pictures}`);
-} catch (error) {
-  await workbench.picture('failed');
-  console.error(error);
-  process.exitCode = 1;
-} finally {
-  await scene.stop();
-}
-// With it ends what was started.
-process.exit();
+});

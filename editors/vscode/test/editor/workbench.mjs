@@ -102,3 +102,18 @@ export class Workbench {
     await this.type(token);
   }
 }
+
+/** Runs `steps`, and ends what was started. With a picture of where they failed. */
+export async function play(scene, workbench, steps) {
+  try {
+    await steps();
+  } catch (error) {
+    await workbench.picture('failed');
+    console.error(error);
+    process.exitCode = 1;
+  } finally {
+    await scene.stop();
+  }
+  // With it ends what was started.
+  process.exit();
+}
